@@ -1,0 +1,38 @@
+# Two stages: the first builds an environment with the broker's own dependencies (no Spark, no
+# tools), the second holds just that on a slim Python. BASE is an argument so that a house image
+# can stand in for the public one; it needs Python 3.11 or newer at the same path in both stages.
+ARG BASE=python:3.12-slim-bookworm
+
+FROM ${BASE} AS build
+WORKDIR /src
+RUN python3 -m venv /opt/ottla
+COPY pyproject.toml README.md ./
+COPY protocol protocol
+COPY storage storage
+COPY controller controller
+COPY broker broker
+COPY cli cli
+COPY pyspark_ottla pyspark_ottla
+RUN /opt/ottla/bin/pip install --no-cache-dir . \
+    && /opt/ottla/bin/pip uninstall --yes pip setuptools \
+    && find /opt/ottla -name tests -type d -prune -exec rm -rf {} + \
+    && /opt/ottla/bin/python -m compileall -q /opt/ottla
+
+FROM ${BASE}
+# A fixed number, so that a volume written by one version is readable by the next.
+RUN groupadd --gid 10001 ottla \
+    && useradd --uid 10001 --gid ottla --no-create-home --shell /usr/sbin/nologin ottla \
+    && install -d -o ottla -g ottla /var/lib/ottla
+COPY --from=build /opt/ottla /opt/ottla
+ENV PATH=/opt/ottla/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    OTTLA_LISTENERS=PLAINTEXT://0.0.0.0:9092 \
+    OTTLA_LOG_DIRS=/var/lib/ottla
+USER ottla
+VOLUME /var/lib/ottla
+EXPOSE 9092
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=5s --timeout=3s --start-period=5s --retries=3 \
+    CMD ["ottla", "healthcheck"]
+ENTRYPOINT ["ottla"]
+CMD ["start"]

@@ -1,0 +1,51 @@
+# Two commands do all the set-up: `make demo` and `make test`. Python 3.11 or newer is enough.
+PYTHON ?= python3
+ENVIRONMENT := .venv
+RUN := $(ENVIRONMENT)/bin/python
+STAMP := $(ENVIRONMENT)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-fast lint format bench bench-protocol bench-storage bench-spark golden clean
+
+help: ## show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
+
+$(STAMP): pyproject.toml tools/bootstrap.py
+	@$(PYTHON) tools/bootstrap.py
+
+demo: $(STAMP) ## broker, real client, consumer group and Spark job on real data, checked
+	@$(RUN) scripts/demo.py
+
+test: lint ## everything that CI runs
+	@$(RUN) tools/run_tests.py
+
+test-fast: $(STAMP) ## unit tests only, no Java, no other process
+	@$(RUN) -m pytest -q tests/unit tests/property tests/tidy
+
+lint: $(STAMP) ## ruff, formatting and mypy --strict
+	@$(ENVIRONMENT)/bin/ruff check .
+	@$(ENVIRONMENT)/bin/ruff format --check .
+	@$(ENVIRONMENT)/bin/mypy
+
+format: $(STAMP) ## let ruff format and fix the tree
+	@$(ENVIRONMENT)/bin/ruff check --fix .
+	@$(ENVIRONMENT)/bin/ruff format .
+
+bench: $(STAMP) ## Ottla and Apache Kafka 3.9.1 side by side
+	@$(RUN) -m benchmarks.bench $(ARGUMENTS)
+
+bench-protocol: $(STAMP) ## codecs beside kio and kafka-python
+	@$(RUN) -m benchmarks.bench_protocol
+	@$(RUN) -m benchmarks.bench_records
+
+bench-storage: $(STAMP) ## the log beside a bare write loop
+	@$(RUN) -m benchmarks.bench_storage
+
+bench-spark: $(STAMP) ## the Spark connector beside the JVM one
+	@$(RUN) -m benchmarks.bench_spark
+
+golden: $(STAMP) ## the golden vectors anew from Kafka's own classes (JDK and Maven)
+	@$(RUN) -m tests.golden.regenerate
+
+clean: ## remove the environment and every cache
+	@rm -rf $(ENVIRONMENT) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info

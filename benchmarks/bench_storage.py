@@ -1,0 +1,362 @@
+"""How fast the storage is, beside a bare loop that does the least there is to do.
+
+    python -m benchmarks.bench_storage [directory] [--quick]
+
+Append: what `Log.append` costs over `crc32c` and `os.pwritev` of the same bytes, in this process,
+turn by turn; the median of the turns counts. Everything else is in absolute figures: look-ups in a
+log of 1 GiB, opening 1,000 logs, memory, recovery after a kill, compaction.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from protocol.records.builder import build_batch
+from protocol.records.crc32c import crc32c
+from storage.cleaner import Cleaner
+from storage.config import LogConfig
+from storage.log import Log
+from storage.log_manager import LogManager
+
+NOW_MS = 1_700_000_000_000
+MIB = 1 << 20
+ZERO_OFFSET = bytes(8)
+
+
+def say(name: str, value: float, unit: str, note: str = "") -> None:
+    print(f"{name:<44} {value:>10.2f} {unit:<12} {note}".rstrip(), flush=True)
+
+
+def opened(directory: Path, **settings: object) -> LogManager:
+    manager = LogManager([directory], LogConfig(**settings))
+    manager.load(NOW_MS)
+    return manager
+
+
+def seconds(work: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def resident_mib(pid: int | None = None) -> float:
+    pages = int(Path(f"/proc/{pid or 'self'}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / MIB
+
+
+# --- append --------------------------------------------------------------------------------------
+
+
+def bare_loop(path: Path, batch: bytearray, count: int) -> float:
+    """The least a broker can do: check the checksum and write."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+    view = memoryview(batch)
+    begin = time.perf_counter()
+    position = 0
+    for _ in range(count):
+        crc32c(view[21:])
+        os.pwritev(descriptor, [batch], position)
+        position += len(batch)
+    taken = time.perf_counter() - begin
+    os.close(descriptor)
+    path.unlink()
+    return taken
+
+
+def append_loop(log: Log, batch: bytearray, count: int, *, producer: bool) -> float:
+    sequence = 0
+    header = memoryview(batch)
+    begin = time.perf_counter()
+    for _ in range(count):
+        header[0:8] = ZERO_OFFSET
+        if producer:
+            # As a client would: another sequence number, and so another checksum.
+            header[53:57] = sequence.to_bytes(4, "big")
+            header[17:21] = crc32c(header[21:]).to_bytes(4, "big")
+            sequence += 1
+        log.append(batch, leader_epoch=1, now_ms=NOW_MS)
+    return time.perf_counter() - begin
+
+
+def stamping_loop(batch: bytearray, count: int) -> float:
+    """What the benchmark itself adds to the appends of a producer."""
+    header = memoryview(batch)
+    begin = time.perf_counter()
+    for sequence in range(count):
+        header[53:57] = sequence.to_bytes(4, "big")
+        header[17:21] = crc32c(header[21:]).to_bytes(4, "big")
+    return time.perf_counter() - begin
+
+
+def bench_append(directory: Path, size: int, count: int, *, producer: bool = False) -> None:
+    fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0} if producer else {}
+    payload = os.urandom(size - 61 - 13)
+    batch = bytearray(build_batch([(NOW_MS, None, payload, [])], **fields))  # type: ignore[arg-type]
+    ratios, ours, bares = [], [], []
+    for turn in range(7):
+        bare = bare_loop(directory / "bare", batch, count)
+        manager = opened(directory / f"append-{turn}")
+        log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+        taken = append_loop(log, batch, count, producer=producer)
+        if producer:
+            taken -= stamping_loop(batch, count)
+        log.release()
+        shutil.rmtree(directory / f"append-{turn}")
+        ratios.append(bare / taken)
+        ours.append(taken)
+        bares.append(bare)
+    name = f"append {size // 1024} KiB batches" + (" (idempotent)" if producer else "")
+    each = statistics.median(ours) / count
+    note = (
+        f"{len(batch) / each / 1e6:.0f} MB/s; bare {statistics.median(bares) / count * 1e6:.2f} us"
+    )
+    say(name, each * 1e6, "us each", note)
+    say("  speed beside the bare loop", statistics.median(ratios) * 100, "percent")
+
+
+# --- look-ups ------------------------------------------------------------------------------------
+
+
+def bench_look_ups(directory: Path, total: int) -> None:
+    manager = opened(directory / "big")
+    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+    batch = bytearray(build_batch([(NOW_MS, None, os.urandom(1000), []) for _ in range(16)]))
+    while log.active_segment.size + len(batch) < total:
+        batch[0:8] = ZERO_OFFSET
+        log.append(batch, leader_epoch=1, now_ms=NOW_MS)
+    log.update_high_watermark(log.log_end_offset)
+    offsets = [random.randrange(log.log_end_offset) for _ in range(5000)]
+    segment = log.active_segment
+    end = log.log_end_offset
+
+    def each(work: Callable[[int], object]) -> float:
+        def all_of_them() -> None:
+            for offset in offsets:
+                work(offset)
+
+        all_of_them()
+        return min(seconds(all_of_them) for _ in range(5)) / len(offsets) * 1e6
+
+    say("offset look-up, 1 GiB log, warm", each(segment.find_batch), "us")
+    say("read of 1 MiB at a random offset", each(lambda o: log.read(o, MIB, up_to=end)), "us")
+    say("read at the tail", each(lambda _: log.read(end - 3, MIB, up_to=end)), "us")
+    say("open files after that", float(len(os.listdir("/proc/self/fd"))), "")
+    manager.shutdown(NOW_MS)
+    shutil.rmtree(directory / "big")
+
+
+# --- start-up ------------------------------------------------------------------------------------
+
+_OPEN = """
+import sys, time
+from benchmarks.bench_storage import opened, resident_mib
+before = resident_mib()
+begin = time.perf_counter()
+manager = opened(sys.argv[1])
+taken = time.perf_counter() - begin
+assert len(manager.logs()) == int(sys.argv[2])
+print(taken, resident_mib(), resident_mib() - before)
+"""
+
+
+def in_a_process(script: str, *arguments: object) -> list[float]:
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    root = Path(__file__).resolve().parents[1]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root)
+    return [float(word) for word in done.stdout.split()]
+
+
+def bench_open(directory: Path, count: int) -> None:
+    place = directory / "many"
+    manager = opened(place, segment_bytes=200_000)
+    batch = bytearray(build_batch([(NOW_MS, b"k", os.urandom(1000), []) for _ in range(10)]))
+    for partition in range(count):
+        log = manager.get_or_create("t", partition, topic_id=b"i" * 16, now_ms=NOW_MS)
+        for _ in range(30):
+            batch[0:8] = ZERO_OFFSET
+            log.append(batch, leader_epoch=1, now_ms=NOW_MS)
+    manager.shutdown(NOW_MS)
+    taken, resident, grown = in_a_process(_OPEN, place, count)
+    note = f"{resident:.0f} MiB resident, {grown:.0f} of them for the logs"
+    say(f"open {count} clean logs", taken, "s", note)
+    shutil.rmtree(place)
+
+
+_USE = """
+import sys
+from benchmarks.bench_storage import NOW_MS, ZERO_OFFSET, opened, resident_mib
+from protocol.records.builder import build_batch
+manager = opened(sys.argv[1])
+batch = bytearray(build_batch([(NOW_MS, b"k", bytes(1000), []) for _ in range(10)]))
+logs = [manager.get_or_create("t", p, now_ms=NOW_MS) for p in range(int(sys.argv[2]))]
+for _ in range(20):
+    for log in logs:
+        batch[0:8] = ZERO_OFFSET
+        log.append(batch, leader_epoch=1, now_ms=NOW_MS)
+for log in logs:
+    log.read(55, 5000, up_to=log.log_end_offset)
+import os
+print(resident_mib(), len(os.listdir("/proc/self/fd")))
+"""
+
+
+def bench_memory(directory: Path, count: int) -> None:
+    resident, files = in_a_process(_USE, directory / "used", count)
+    say(f"{count} logs, written to and read from", resident, "MiB resident", f"{files:.0f} files")
+    shutil.rmtree(directory / "used")
+
+
+def bench_recovery(directory: Path, total: int, partitions: int, batch_bytes: int) -> None:
+    place = directory / "killed"
+    manager = opened(place)
+    batch = bytearray(build_batch([(NOW_MS, None, os.urandom(batch_bytes - 75), [])]))
+    for partition in range(partitions):
+        log = manager.get_or_create("t", partition, now_ms=NOW_MS)
+        while log.active_segment.size < total // partitions:
+            batch[0:8] = ZERO_OFFSET
+            log.append(batch, leader_epoch=1, now_ms=NOW_MS)
+        log.release()
+    files = sorted(place.rglob("*.log"))
+
+    def read_all() -> None:
+        for path in files:
+            with path.open("rb", buffering=0) as source:
+                while piece := source.read(MIB):
+                    crc32c(piece)
+
+    read_all()
+    reading = seconds(read_all)
+    again = LogManager([place])
+    taken = seconds(lambda: again.load(NOW_MS))
+    gib = sum(path.stat().st_size for path in files) / (1 << 30)
+    name = f"recovery, {gib:.1f} GiB in {partitions} logs, {batch_bytes // 1000} KB"
+    say(name, taken, "s", f"{gib / taken:.2f} GiB/s")
+    say("  beyond reading it and its checksums", taken - reading, "s", f"reading {reading:.2f} s")
+    again.shutdown(NOW_MS)
+    flushed = LogManager([place])
+    (place / ".kafka_cleanshutdown").unlink()
+    taken = seconds(lambda: flushed.load(NOW_MS))
+    say("  the same when it had been flushed", taken, "s")
+    shutil.rmtree(place)
+
+
+# --- compaction ----------------------------------------------------------------------------------
+
+
+def keyed_batches(total: int, value_bytes: int, codec: int) -> list[bytes]:
+    """Enough batches of 100 records with random values for a log of `total` bytes.
+
+    Four times as many records as keys.
+    """
+    chooser = random.Random(1)
+    keys = max(1, total // (value_bytes + 30) // 4)
+    return [
+        build_batch(
+            [
+                (NOW_MS, b"key-%012d" % chooser.randrange(keys), chooser.randbytes(value_bytes), [])
+                for _ in range(100)
+            ],
+            codec=codec,
+        )
+        for _ in range(max(1, total // (value_bytes + 30) // 100))
+    ]
+
+
+def fill_for_compaction(log: Log, batches: list[bytes]) -> None:
+    for batch in batches:
+        log.append(bytearray(batch), leader_epoch=0, now_ms=NOW_MS)
+    log.roll(NOW_MS)
+    log.flush()
+    log.update_high_watermark(log.log_end_offset)
+
+
+def bench_compaction(directory: Path, total: int, value_bytes: int, codec: int) -> None:
+    place = directory / "compacted"
+    manager = opened(
+        place, cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.0, segment_bytes=32 * MIB
+    )
+    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+    fill_for_compaction(log, keyed_batches(total, value_bytes, codec))
+    cleaner = Cleaner(manager.logs)
+    compaction = cleaner.next_compaction(NOW_MS)
+    assert compaction is not None
+    taken = seconds(compaction.run)
+    assert compaction.error is None
+    commit = seconds(lambda: cleaner.finish(compaction, NOW_MS))
+    mib = compaction.stats.bytes_read / MIB
+    name = f"compaction, values of {value_bytes} bytes" + (", lz4" if codec else "")
+    note = f"{log.log_end_offset / taken / 1e3:.0f} k records/s; commit {commit * 1e3:.1f} ms"
+    say(name, mib / taken, "MiB/s", note)
+    manager.shutdown(NOW_MS)
+    shutil.rmtree(place)
+
+
+def bench_kafkas_compaction(directory: Path, total: int, value_bytes: int) -> None:
+    """The same log, compacted by Apache Kafka 3.9.1 as it tells in its own log lines."""
+    from tests.doubles.apache_kafka import start_kafka, start_zookeeper
+
+    place = directory / "kafka"
+    settings = {"log_cleaner_backoff_ms": 100, "log_cleaner_dedupe_buffer_size": 128 * MIB}
+    with start_zookeeper(place) as zookeeper:
+        with start_kafka(place, zookeeper=zookeeper, **settings) as kafka:
+            kafka.topics(
+                "--create", "--topic", "t", "--config", "cleanup.policy=compact",
+                "--config", f"segment.bytes={32 * MIB}", "--config", "retention.ms=-1",
+                "--config", "min.cleanable.dirty.ratio=0.01",
+            )  # fmt: skip
+        manager = LogManager([place / "data"], LogConfig(segment_bytes=32 * MIB))
+        manager.load(NOW_MS)
+        log = manager.get("t", 0)
+        assert log is not None
+        fill_for_compaction(log, keyed_batches(total, value_bytes, 0))
+        manager.shutdown(NOW_MS)
+        with start_kafka(place, zookeeper=zookeeper, **settings) as kafka:
+            found = kafka.process.wait_for(
+                r"cleaned log t-0[^\n]*\n\s+([\d.,]+) MB of log processed in ([\d.,]+) seconds"
+            )
+    mib, taken = (float(text.replace(",", "")) for text in found.groups())
+    say(f"Kafka's compaction, values of {value_bytes} bytes", mib / taken, "MiB/s")
+    shutil.rmtree(place)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("directory", nargs="?", help="where to write (default: a temporary one)")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the work")
+    parser.add_argument("--kafka", action="store_true", help="Apache Kafka's compaction too")
+    options = parser.parse_args()
+    logging.disable(logging.ERROR)
+    scale = 10 if options.quick else 1
+    place = Path(tempfile.mkdtemp(prefix="bench-storage-", dir=options.directory))
+    try:
+        bench_append(place, 16 * 1024, 20_000 // scale)
+        bench_append(place, 16 * 1024, 20_000 // scale, producer=True)
+        bench_append(place, 1024, 50_000 // scale)
+        bench_append(place, 1024, 50_000 // scale, producer=True)
+        bench_look_ups(place, (1 << 30) // scale)
+        bench_open(place, 1000 // scale)
+        bench_memory(place, 1000 // scale)
+        bench_recovery(place, (10 << 30) // scale, 100, 16_000)
+        bench_recovery(place, (1 << 30) // scale, 100, 1_000)
+        for value_bytes in (1000, 100):
+            bench_compaction(place, 128 * MIB // scale, value_bytes, 0)
+            if options.kafka:
+                bench_kafkas_compaction(place, 128 * MIB // scale, value_bytes)
+        bench_compaction(place, 64 * MIB // scale, 1000, 3)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""Measurements with librdkafka as the client; each returns plain numbers, bigger or smaller better
+as its name says. The client runs in this process, the broker in another."""
+
+import socket
+import statistics
+import time
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+DEADLINE_S = 60.0
+
+
+def create_topic(bootstrap: str, topic: str, partitions: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(DEADLINE_S)
+
+
+def first_produce_s(bootstrap: str, since: float) -> float:
+    """Seconds from `since` until a produced record is acknowledged, the topic made on the way."""
+    host, _, port = bootstrap.partition(":")
+    while True:
+        try:
+            socket.create_connection((host, int(port)), timeout=1).close()
+            break
+        except OSError:
+            if time.perf_counter() - since > DEADLINE_S:
+                raise
+            time.sleep(0.002)
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "all"})
+    acknowledged: list[float] = []
+    producer.produce(
+        "first", b"x", on_delivery=lambda error, _: acknowledged.append(time.perf_counter())
+    )
+    producer.flush(DEADLINE_S)
+    return acknowledged[0] - since
+
+
+def produce_records_per_s(
+    bootstrap: str, topic: str, count: int, size: int, options: dict[str, str]
+) -> float:
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "queue.buffering.max.messages": 200_000,
+            "linger.ms": 5,
+            **options,
+        }
+    )
+    value = bytes(size)
+    begun = time.perf_counter()
+    for _ in range(count):
+        while True:
+            try:
+                producer.produce(topic, value)
+                break
+            except BufferError:
+                producer.poll(0.01)
+    assert producer.flush(DEADLINE_S) == 0
+    return count / (time.perf_counter() - begun)
+
+
+def tiny_requests_per_s(bootstrap: str, topic: str, count: int) -> float:
+    """One record of ten bytes a request, five requests in flight on one connection."""
+    options = {
+        "linger.ms": "0",
+        "batch.num.messages": "1",
+        "max.in.flight.requests.per.connection": "5",
+        "acks": "1",
+    }
+    return produce_records_per_s(bootstrap, topic, count, 10, options)
+
+
+def consume_megabytes_per_s(bootstrap: str, topic: str, partitions: int, count: int) -> float:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "bench",
+            "enable.auto.commit": False,
+            "fetch.message.max.bytes": 4_000_000,
+            "queued.min.messages": 200_000,
+        }
+    )
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+    seen = received = 0
+    begun = time.perf_counter()
+    while seen < count and time.perf_counter() - begun < DEADLINE_S:
+        for message in consumer.consume(10_000, 1.0):
+            seen += 1
+            received += len(message.value() or b"")
+    elapsed = time.perf_counter() - begun
+    consumer.close()
+    assert seen >= count, f"{seen} of {count} records"
+    return received / elapsed / 1e6
+
+
+def latencies_ms(bootstrap: str, topic: str, rate: int, seconds: float) -> dict[str, float]:
+    """Produce to consume, one record at a time at a fixed rate, percentiles in milliseconds."""
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "1"})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "latency",
+            "enable.auto.commit": False,
+            "fetch.wait.max.ms": 500,
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    producer.produce(topic, b"0")
+    producer.flush(DEADLINE_S)
+    consumer.poll(5)
+    total = int(rate * seconds)
+    taken: list[float] = []
+    begun = time.perf_counter()
+    sent = 0
+    while len(taken) < total and time.perf_counter() - begun < seconds + 10:
+        now = time.perf_counter()
+        while sent < total and begun + sent / rate <= now:
+            producer.produce(topic, repr(time.perf_counter()).encode())
+            sent += 1
+        producer.poll(0)
+        message = consumer.poll(0 if sent * 1.0 > len(taken) and rate > 2000 else 0.0005)
+        while message is not None:
+            if message.error() is None:
+                taken.append((time.perf_counter() - float(message.value() or b"0")) * 1000)
+            message = consumer.poll(0)
+    consumer.close()
+    taken.sort()
+    assert len(taken) >= total * 0.99, f"{len(taken)} of {total} records came back"
+    return {
+        "p50": statistics.median(taken),
+        "p99": taken[int(len(taken) * 0.99)],
+        "p99.9": taken[min(int(len(taken) * 0.999), len(taken) - 1)],
+    }

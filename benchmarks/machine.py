@@ -1,0 +1,21 @@
+"""One line that says on what machine a figure was taken; a figure without it means nothing."""
+
+import os
+import platform
+from pathlib import Path
+
+
+def describe() -> str:
+    model = "unknown processor"
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                model = line.partition(":")[2].strip()
+                break
+    except OSError:
+        pass
+    load = os.getloadavg()[0]
+    return (
+        f"{model}, {os.cpu_count()} cores, {platform.system()} {platform.release()}, "
+        f"Python {platform.python_version()}, load before the run {load:.1f}"
+    )

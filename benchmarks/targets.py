@@ -1,0 +1,131 @@
+"""The two brokers that every figure compares: Ottla and Apache Kafka 3.9.1, as separate processes.
+
+Both keep their data in a folder of this run, listen on a free loopback port and get the same
+settings. Kafka runs with the heap and collector of its own start script and its own ZooKeeper,
+whose processor time and memory are not counted.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+import psutil
+
+from tests.doubles import apache_kafka
+
+START_DEADLINE_S = 60.0
+KAFKA_JVM_OPTIONS = ("-Xmx1G", "-Xms1G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
+
+
+class Target(ABC):
+    """One broker under measurement. `processor_seconds` is user and system time of its process."""
+
+    name: str
+
+    def __init__(self, directory: Path, settings: dict[str, str]) -> None:
+        self.directory = directory
+        self.settings = settings
+        self.port = apache_kafka.free_port()
+        self.bootstrap = f"127.0.0.1:{self.port}"
+        self.started_at = 0.0
+        self.process: psutil.Process | None = None
+        self._popen: subprocess.Popen[bytes] | None = None
+        directory.mkdir(parents=True, exist_ok=True)
+
+    @abstractmethod
+    def command(self) -> list[str]: ...
+
+    def properties(self) -> dict[str, str]:
+        return {
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "log.dirs": str(self.directory / "data"),
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            **self.settings,
+        }
+
+    def write_properties(self) -> Path:
+        path = self.directory / "server.properties"
+        lines = (f"{name}={value}\n" for name, value in self.properties().items())
+        path.write_text("".join(lines))
+        return path
+
+    def launch(self) -> None:
+        """Start the process and return at once; `started_at` is the moment of the command."""
+        command = self.command()
+        output = (self.directory / "output.log").open("ab")
+        self.started_at = time.perf_counter()
+        # An installed package has its bytecode; a shell that forbids writing it must not count.
+        environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+        self._popen = subprocess.Popen(
+            command, stdout=output, stderr=subprocess.STDOUT, env=environment
+        )
+        output.close()
+        self.process = psutil.Process(self._popen.pid)
+
+    def stop(self) -> None:
+        if self._popen is None:
+            return
+        self._popen.terminate()
+        try:
+            self._popen.wait(30)
+        except subprocess.TimeoutExpired:
+            self._popen.kill()
+            self._popen.wait()
+        self._popen = None
+
+    def processor_seconds(self) -> float:
+        assert self.process is not None
+        times = self.process.cpu_times()
+        return float(times.user + times.system)
+
+    def resident_megabytes(self) -> float:
+        assert self.process is not None
+        return float(self.process.memory_info().rss) / 1e6
+
+
+class Ottla(Target):
+    name = "ottla"
+
+    def command(self) -> list[str]:
+        executable = str(Path(sys.executable).with_name("ottla"))
+        return [executable, "start", str(self.write_properties())]
+
+
+class Kafka(Target):
+    name = "kafka"
+
+    def __init__(self, directory: Path, settings: dict[str, str], zookeeper: str) -> None:
+        super().__init__(directory, settings)
+        self.zookeeper = zookeeper
+
+    def properties(self) -> dict[str, str]:
+        return {"broker.id": "0", "zookeeper.connect": self.zookeeper, **super().properties()}
+
+    def command(self) -> list[str]:
+        command = apache_kafka.java_command("kafka.Kafka", str(self.write_properties()))
+        kept = [word for word in command if word not in apache_kafka.JVM_OPTIONS]
+        return [kept[0], *KAFKA_JVM_OPTIONS, *kept[1:]]
+
+
+def run_java_tool(main_class: str, *arguments: str) -> str:
+    """One of Kafka's own performance tools; the same client for both brokers."""
+    command = apache_kafka.java_command(main_class, *arguments, log_level="WARN")
+    kept = [word for word in command if word not in apache_kafka.JVM_OPTIONS]
+    done = subprocess.run(
+        [kept[0], "-Xmx512m", *kept[1:]],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        env={**os.environ, "LC_ALL": "C"},
+    )
+    if done.returncode:
+        raise RuntimeError(f"{main_class} failed: {done.stdout[-500:]}{done.stderr[-500:]}")
+    return done.stdout

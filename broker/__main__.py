@@ -1,0 +1,165 @@
+"""`ottla start`: reads the settings, runs a broker until it is told to stop, says what happens."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from broker.config import BrokerConfig, ConfigError
+from broker.server import BrokerServer
+
+logger = logging.getLogger("ottla.broker")
+
+USAGE = """\
+Usage: ottla start [server.properties] [--override key=value]...
+
+Starts a broker. Without a settings file it listens on 127.0.0.1:9092 and keeps its data in
+./ottla-data. Settings are Kafka's; they come from the file, from KAFKA_... and OTTLA_...
+environment variables (KAFKA_LOG_DIRS is log.dirs) and from --override; the later one wins.
+"""
+
+# Errors of a start that are the business of the person who started it: a sentence, no traceback.
+_EXPECTED = (
+    "ConfigError",
+    "StartError",
+    "ListenError",
+    "DirectoryInUse",
+    "InconsistentMetadata",
+    "InconsistentClusterId",
+    "BrokerIdTaken",
+    "StoreError",
+    "LogDirectoryOffline",
+    "CorruptFile",
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a broker; returns the exit code: 0 after a clean stop, 1 when it could not start."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if any(argument in ("-h", "--help") for argument in arguments):
+        print(USAGE, end="")
+        return 0
+    try:
+        path, overrides = parse_arguments(arguments)
+        config = BrokerConfig.load(path, overrides, os.environ)
+    except ConfigError as error:
+        print(f"ottla: {error}", file=sys.stderr)
+        return 2
+    _configure_logging(config)
+    for warning in config.warnings:
+        logger.warning("%s", warning)
+    _allow_many_files()
+    return _run(config)
+
+
+def parse_arguments(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
+    """(settings file, overrides) of a command line; ConfigError when it is not one."""
+    path: str | None = None
+    overrides: list[str] = []
+    rest = list(arguments)
+    while rest:
+        argument = rest.pop(0)
+        if argument == "--override":
+            if not rest:
+                raise ConfigError("--override needs key=value behind it.")
+            overrides.append(rest.pop(0))
+        elif argument.startswith("--override="):
+            overrides.append(argument.partition("=")[2])
+        elif argument.startswith("-"):
+            raise ConfigError(f"unknown option {argument}; see `ottla start --help`.")
+        elif path is None:
+            path = argument
+        else:
+            raise ConfigError(f"one settings file is enough, {argument} is a second one.")
+    return path, overrides
+
+
+def _configure_logging(config: BrokerConfig) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        logging.Formatter("%(asctime)s %(levelname)-7s %(name)s  %(message)s", "%H:%M:%S")
+    )
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(config.ottla_log_level)
+    logging.getLogger("kazoo").setLevel(logging.WARNING)
+
+
+def _allow_many_files() -> None:
+    """Segments and connections take descriptors: as many as the system lets us have."""
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = hard if hard != resource.RLIM_INFINITY else 1 << 20
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (ValueError, OSError) as error:
+        logger.warning("the limit of open files stays where it is: %s", error)
+
+
+def _run(config: BrokerConfig) -> int:
+    try:
+        import uvloop
+
+        runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+    except ImportError:
+        logger.warning("uvloop is not installed: the broker runs, but slower")
+        runner = asyncio.Runner()
+    with runner:
+        return runner.run(_serve(config))
+
+
+async def _serve(config: BrokerConfig) -> int:
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    reason: list[str] = []
+
+    def stop(name: str) -> None:
+        reason.append(name)
+        stopping.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number.name)
+    server = BrokerServer(config)
+    server.on_all_disks_failed = lambda: stop("the failure of all log directories")
+    try:
+        await server.start()
+    except Exception as error:
+        if not any(cls.__name__ in _EXPECTED for cls in type(error).__mro__):
+            logger.exception("the broker cannot start")
+        else:
+            print(f"ottla: {error}", file=sys.stderr)
+        return 1
+    print_banner(server)
+    await stopping.wait()
+    logger.info("stopping because of %s", reason[0])
+    await server.stop()
+    if reason[0] not in ("SIGTERM", "SIGINT"):
+        return 1
+    logger.info("stopped cleanly; the next start has nothing to recover")
+    return 0
+
+
+def print_banner(server: BrokerServer) -> None:
+    """Where the broker listens and who can reach it, on standard output."""
+    from broker.identity import reach
+
+    config = server.config
+    lines = [
+        f"Ottla broker {server.parts.broker_id} of cluster {server.parts.cluster_id} is ready."
+    ]
+    for endpoint in config.listener_endpoints():
+        bound = endpoint._replace(port=server.ports[endpoint.listener_name])
+        lines.append(f"  {bound}  reachable {reach(bound)}")
+    tree = config.zookeeper_connect or "in the data directory (this broker is alone)"
+    lines.append(f"  data in {', '.join(os.path.abspath(d) for d in config.log_directories())}")
+    lines.append(f"  znode tree {tree}")
+    print("\n".join(lines), flush=True)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,280 @@
+"""Looking at groups and deleting them: describe, list, delete, expire, lag."""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
+from broker.clock import Clock
+from broker.groups.appender import GroupAppender, offset_error
+from broker.groups.group import Group, GroupState
+from broker.groups.partition import GroupPartition
+from broker.groups.partitions import GroupPartitions
+from broker.groups.rebalance import Rebalancer
+from broker.groups.records import group_key, offset_key
+from broker.groups.settings import GroupSettings
+from protocol.errors import ErrorCode
+from protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
+from protocol.topics import TopicPartition
+
+logger = logging.getLogger("ottla.groups")
+
+CLASSIC = "classic"
+
+
+class GroupAdmin:
+    """Administrative requests and the clearing away of what nobody needs any more."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        partitions: GroupPartitions,
+        rebalancer: Rebalancer,
+        appender: GroupAppender,
+        clock: Clock,
+    ) -> None:
+        self._retention_ms = settings.offsets_retention_ms
+        self._partitions = partitions
+        self._rebalancer = rebalancer
+        self._appender = appender
+        self._clock = clock
+
+    # Looking.
+
+    def describe(self, group_id: str) -> DescribedGroup:
+        """One group; members' metadata and assignments only while it is stable."""
+        error = self._partitions.check(group_id, allow_empty=True)
+        if error:
+            return DescribedGroup(error_code=error, group_id=group_id)
+        group = self._partitions.find(group_id)
+        if group is None or group.kind != "classic":
+            return DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
+        name = group.protocol_name if group.state is GroupState.STABLE else None
+        return DescribedGroup(
+            group_id=group_id,
+            group_state=group.state.value,
+            protocol_type=group.protocol_type or "",
+            protocol_data=name or "",
+            members=[
+                DescribedGroupMember(
+                    member_id=member.member_id,
+                    group_instance_id=member.instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    member_metadata=b"" if name is None else member.metadata(name),
+                    member_assignment=b"" if name is None else member.assignment,
+                )
+                for member in group.members.values()
+            ],
+        )
+
+    def list_groups(
+        self, states: Iterable[str] = (), types: Iterable[str] = ()
+    ) -> tuple[int, list[Group]]:
+        """The groups here whose state and type are among those given (empty: all).
+
+        With COORDINATOR_LOAD_IN_PROGRESS the list is what is known so far.
+        """
+        if not self._partitions.is_running:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
+        wanted_states = {state.lower() for state in states}
+        wanted_types = {kind.lower() for kind in types}
+        groups = [
+            group
+            for group in self.all_groups()
+            if (not wanted_states or group.state.value.lower() in wanted_states)
+            and (not wanted_types or CLASSIC in wanted_types)
+        ]
+        is_loading = self._partitions.is_loading
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else ErrorCode.NONE, groups
+
+    def all_groups(self) -> Iterator[Group]:
+        """Every group coordinated here, in no order."""
+        for partition in self._partitions.active:
+            for group in partition.groups.values():
+                if group.kind == "classic":
+                    yield group
+
+    # Deleting.
+
+    def delete_groups(
+        self, group_ids: Iterable[str], reply: Callable[[dict[str, int]], None]
+    ) -> None:
+        """Delete groups without members; `reply` gets an error code for each."""
+        results: dict[str, int] = {}
+        eligible = []
+        for group_id in group_ids:
+            error = self._partitions.check(group_id, allow_empty=True)
+            group = None if error else self._partitions.find(group_id)
+            if not error:
+                if group is None or group.state is GroupState.DEAD:
+                    error = ErrorCode.GROUP_ID_NOT_FOUND
+                elif group.state is GroupState.EMPTY:
+                    eligible.append(group)
+                else:
+                    error = ErrorCode.NON_EMPTY_GROUP
+            results[group_id] = error
+        left = len(eligible)
+
+        def deleted(group_id: str, error_code: int) -> None:
+            nonlocal left
+            left -= 1
+            results[group_id] = error_code
+            if left == 0:
+                reply(results)
+
+        if not eligible:
+            reply(results)
+        for group in eligible:
+            self._delete(group, "deleted on request", partial(deleted, group.group_id))
+
+    def _delete(self, group: Group, reason: str, on_result: Callable[[int], None]) -> None:
+        """Bury the group, write its tombstones, and forget it when they are committed."""
+        home = self._partitions.home_of(group.group_id)
+        assert home is not None, "checked by the caller, with no wait in between"
+        self._rebalancer.bury(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        partitions = list(group.offsets.committed)
+        keys = [offset_key(group.group_id, partition) for partition in partitions]
+        if group.generation_id > 0:  # else it never had a record of its own
+            keys.append(group_key(group.group_id))
+
+        def committed(error_code: int, base_offset: int) -> None:
+            if error_code:
+                if self._partitions.is_active(home):
+                    home.groups[group.group_id] = group.revived(self._clock.now_ms())
+                on_result(offset_error(error_code))
+                return
+            logger.info("group %s: %s", group.group_id, reason)
+            self._rebalancer.note(group, "deleted", reason=reason)
+            for partition in partitions:
+                home.replay_offset(group.group_id, partition, None, base_offset)
+            home.groups.pop(group.group_id, None)
+            on_result(ErrorCode.NONE)
+
+        if keys:
+            self._appender.append_tombstones(home, keys, committed)
+        else:
+            committed(ErrorCode.NONE, -1)
+
+    def delete_offsets(
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition],
+        reply: Callable[[int, dict[TopicPartition, int]], None],
+    ) -> None:
+        """Delete single offsets; `reply` gets the group's error, or one for each partition."""
+        error = self._partitions.check(group_id)
+        group = None if error else self._partitions.find(group_id)
+        if not error and (group is None or group.state is GroupState.DEAD):
+            error = ErrorCode.GROUP_ID_NOT_FOUND
+        if not error and group is not None and group.state is not GroupState.EMPTY:
+            error = ErrorCode.NONE if group.is_consumer_group else ErrorCode.NON_EMPTY_GROUP
+        if error or group is None or group.kind != "classic":
+            reply(error, {})
+            return
+        results: dict[TopicPartition, int] = {}
+        doomed = []
+        for partition in partitions:
+            if group.state is not GroupState.EMPTY and group.is_subscribed_to(partition.topic):
+                results[partition] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            else:
+                results[partition] = ErrorCode.NONE
+                doomed.append(partition)
+
+        def removed(error_code: int) -> None:
+            for partition in doomed:
+                results[partition] = offset_error(error_code)
+            reply(ErrorCode.NONE, results)
+
+        self._remove_offsets(group, doomed, "its offsets were deleted on request", removed)
+
+    def _remove_offsets(
+        self,
+        group: Group,
+        partitions: list[TopicPartition],
+        reason: str,
+        on_result: Callable[[int], None],
+    ) -> None:
+        """Write tombstones for offsets; a group left with nothing goes as well."""
+        home = self._partitions.home_of(group.group_id)
+        assert home is not None, "checked by the caller, with no wait in between"
+        known = [partition for partition in partitions if partition in group.offsets.committed]
+
+        def committed(error_code: int, base_offset: int) -> None:
+            if error_code:
+                on_result(error_code)
+                return
+            for partition in known:
+                home.replay_offset(group.group_id, partition, None, base_offset)
+            if known:
+                self._rebalancer.note(group, "offsets removed", reason=f"{len(known)}: {reason}")
+            if _is_abandoned(group):
+                self._delete(group, reason, on_result)
+            else:
+                on_result(ErrorCode.NONE)
+
+        if known:
+            keys = [offset_key(group.group_id, partition) for partition in known]
+            self._appender.append_tombstones(home, keys, committed)
+        else:
+            committed(ErrorCode.NONE, -1)
+
+    def on_partitions_deleted(self, partitions: Iterable[TopicPartition]) -> None:
+        """Topics are gone: so are the offsets that groups had in them."""
+        doomed = list(partitions)
+        for group in list(self.all_groups()):
+            if any(partition in group.offsets.committed for partition in doomed):
+                self._remove_offsets(group, doomed, "the topic was deleted", _ignore)
+
+    # Expiring.
+
+    def expire(self, now_ms: int) -> None:
+        """Remove offsets older than the retention, and groups that have nothing left."""
+        for partition in self._partitions.active:
+            for group in list(partition.groups.values()):
+                if group.kind == "classic":
+                    self._expire_group(partition, group, now_ms)
+
+    def _expire_group(self, partition: GroupPartition, group: Group, now_ms: int) -> None:
+        if group.state is GroupState.DEAD:
+            return
+        expired = _expired(group, now_ms, self._retention_ms)
+        if expired or _is_abandoned(group):
+            logger.info(
+                "group %s: %d offsets expired in __consumer_offsets-%d",
+                group.group_id,
+                len(expired),
+                partition.index,
+            )
+            self._remove_offsets(group, expired, "expired by offsets.retention.minutes", _ignore)
+
+
+def _ignore(_: int) -> None:
+    """Nobody waits; what could not be removed is tried again at the next check."""
+
+
+def _is_abandoned(group: Group) -> bool:
+    return group.state is GroupState.EMPTY and not group.offsets and not group.pending_members
+
+
+def _expired(group: Group, now_ms: int, retention_ms: int) -> list[TopicPartition]:
+    """Offsets age from when a group became empty; in a live group only unread topics' do."""
+    base_timestamp_ms = None
+    subscribed_topics: frozenset[str] = frozenset()
+    if group.protocol_type is not None:
+        if group.state is GroupState.EMPTY:
+            # A loaded group may not know since when it is empty.
+            base_timestamp_ms = None if group.state_timestamp_ms < 0 else group.state_timestamp_ms
+        elif (
+            group.is_consumer_group
+            and group.subscribed_topics is not None
+            and group.state is GroupState.STABLE
+        ):
+            subscribed_topics = group.subscribed_topics
+        else:
+            return []
+    return group.offsets.expired(
+        now_ms,
+        retention_ms,
+        base_timestamp_ms=base_timestamp_ms,
+        subscribed_topics=subscribed_topics,
+    )

@@ -1,0 +1,117 @@
+"""The group coordinator: puts its parts together and follows the leadership of partitions."""
+
+import logging
+
+from broker.clock import Clock
+from broker.coordination import CoordinatorLog, Defer
+from broker.groups.admin import GroupAdmin
+from broker.groups.appender import GroupAppender
+from broker.groups.commits import GroupCommits
+from broker.groups.events import GroupEvents
+from broker.groups.membership import GroupMembership
+from broker.groups.partition import GroupPartition
+from broker.groups.partitions import GroupPartitions
+from broker.groups.rebalance import Rebalancer
+from broker.groups.settings import GroupSettings
+from broker.groups.static_members import StaticMembers
+from broker.timing.timer import DelayQueue
+from broker.timing.wheel import TimerTask
+from protocol.errors import ErrorCode
+
+logger = logging.getLogger("ottla.groups")
+
+
+class GroupCoordinator:
+    """All groups whose partition of `__consumer_offsets` this broker leads. Loop only.
+
+    `membership`, `commits` and `admin` hold the requests by subject; `events` the history. The
+    log, the timer, the clock and `defer` (`loop.call_soon`) are all it needs of the broker.
+    """
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        log: CoordinatorLog,
+        timer: DelayQueue,
+        clock: Clock,
+        defer: Defer,
+    ) -> None:
+        self.settings = settings
+        self.events = GroupEvents()
+        self.partitions = GroupPartitions(settings, log, clock, defer)
+        self._timer = timer
+        self._clock = clock
+        self._expiry_timer: TimerTask | None = None
+        appender = GroupAppender(log, self.partitions, clock)
+        rebalancer = Rebalancer(settings, timer, clock.now_ms, appender.store_group, self.events)
+        self._rebalancer = rebalancer
+        self.membership = GroupMembership(
+            settings,
+            self.partitions,
+            rebalancer,
+            StaticMembers(rebalancer, appender.store_group),
+        )
+        self.commits = GroupCommits(settings, self.partitions, rebalancer, appender)
+        self.admin = GroupAdmin(settings, self.partitions, rebalancer, appender, clock)
+        self.partitions.on_loaded = self._loaded
+        self.partitions.on_unloaded = self._unloaded
+
+    def startup(self, partition_count: int | None = None) -> None:
+        """Begin to expire offsets; `partition_count` is that of an existing offsets topic."""
+        if partition_count is not None:
+            self.partitions.partition_count = partition_count
+        self._schedule_expiry()
+
+    def shutdown(self) -> None:
+        """Answer whoever waits with NOT_COORDINATOR and stop every timer."""
+        if self._expiry_timer is not None:
+            self._expiry_timer.cancel()
+        self.partitions.stop()
+
+    @property
+    def rebalances_completed(self) -> int:
+        """How many rebalances ended with an assignment since the start."""
+        return self._rebalancer.rebalances_completed
+
+    def partition_for(self, group_id: str) -> int:
+        """The partition of `__consumer_offsets` that a group lives in."""
+        return self.partitions.partition_for(group_id)
+
+    def on_elected(self, partition: int, leader_epoch: int) -> None:
+        """This broker became leader of a partition of the offsets topic: load its groups."""
+        self.partitions.elect(partition, leader_epoch)
+
+    def on_resigned(self, partition: int, leader_epoch: int | None = None) -> None:
+        """Another broker leads the partition (None: the partition is deleted here)."""
+        self.partitions.resign(partition, leader_epoch)
+
+    def on_transaction_completed(
+        self, producer_id: int, partition: int, *, committed: bool
+    ) -> None:
+        """A transaction marker was committed to a partition of the offsets topic."""
+        active = self.partitions.get_active(partition)
+        if active is not None:
+            active.replay_marker(producer_id, committed)
+
+    def tick(self, now_ms: int) -> None:
+        """Expire offsets and abandoned groups."""
+        self.admin.expire(now_ms)
+
+    def _schedule_expiry(self) -> None:
+        self._expiry_timer = self._timer.schedule(
+            self.settings.offsets_retention_check_interval_ms, self._expire
+        )
+
+    def _expire(self) -> None:
+        self.tick(self._clock.now_ms())
+        self._schedule_expiry()
+
+    def _loaded(self, partition: GroupPartition) -> None:
+        for group in list(partition.groups.values()):
+            if group.kind == "classic":
+                self._rebalancer.loaded(group)
+
+    def _unloaded(self, partition: GroupPartition) -> None:
+        for group in partition.groups.values():
+            if group.kind == "classic":
+                self._rebalancer.bury(group, ErrorCode.NOT_COORDINATOR)

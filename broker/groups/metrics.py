@@ -1,0 +1,62 @@
+"""What the group coordinator offers as metrics."""
+
+from collections import Counter
+from collections.abc import Callable
+from time import monotonic
+
+from broker.groups.coordinator import GroupCoordinator
+from broker.groups.group import GroupState
+from broker.groups.lag import EndOffset, LagReader, Lags
+from broker.metrics import MetricsRegistry, Reading
+
+# Both lags are computed together; a scrape reads them one after the other.
+_FRESH_SECONDS = 0.5
+
+
+def add_groups(
+    registry: MetricsRegistry,
+    coordinator: GroupCoordinator,
+    end_offset: EndOffset,
+    now_ms: Callable[[], int],
+) -> None:
+    """Groups by state, rebalances, and the lag of every group, topic and partition."""
+    reader = LagReader(coordinator.admin, end_offset, now_ms)
+    last: tuple[float, Lags] = (float("-inf"), Lags({}, {}))
+
+    def lags() -> Lags:
+        nonlocal last
+        if monotonic() - last[0] > _FRESH_SECONDS:
+            last = (monotonic(), reader.read())
+        return last[1]
+
+    def states() -> Reading:
+        found = Counter(group.state for group in coordinator.admin.all_groups())
+        return {(state.value,): found[state] for state in GroupState}
+
+    registry.gauge("ottla_groups", "Groups coordinated here by state.", states, "state")
+    registry.gauge(
+        "ottla_group_members",
+        "Members of all groups coordinated here.",
+        lambda: sum(len(group.members) for group in coordinator.admin.all_groups()),
+    )
+    registry.counter(
+        "ottla_group_rebalances",
+        "Rebalances that ended with an assignment.",
+        lambda: coordinator.rebalances_completed,
+    )
+    registry.gauge(
+        "ottla_group_lag_records",
+        "Records that a group has not committed yet, of partitions led here.",
+        lambda: lags().records,
+        "group",
+        "topic",
+        "partition",
+    )
+    registry.gauge(
+        "ottla_group_lag_seconds",
+        "Age of the oldest record that a group has not committed, of partitions led here.",
+        lambda: lags().seconds,
+        "group",
+        "topic",
+        "partition",
+    )

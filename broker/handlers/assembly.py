@@ -1,0 +1,105 @@
+"""Builds the handlers from the parts of a broker; each gets the two to five that it uses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.handlers.cluster import ClusterHandlers
+from broker.handlers.config_admin import ConfigAlterer
+from broker.handlers.config_describe import ConfigDescriber
+from broker.handlers.controller_api import ControllerHandlers
+from broker.handlers.down_conversion import DownConversion
+from broker.handlers.fetch import FetchHandler
+from broker.handlers.find_coordinator import FindCoordinatorHandler
+from broker.handlers.group_admin import GroupAdminHandlers
+from broker.handlers.group_membership import GroupMembershipHandlers
+from broker.handlers.group_offsets import GroupOffsetHandlers
+from broker.handlers.leader_hints import LeaderHints
+from broker.handlers.list_offsets import ListOffsetsHandler
+from broker.handlers.log_dirs_admin import LogDirsAdminHandler
+from broker.handlers.metadata import MetadataHandler
+from broker.handlers.produce import ProduceHandler
+from broker.handlers.quota_admin import QuotaAdminHandlers
+from broker.handlers.records_admin import RecordsAdminHandlers
+from broker.handlers.table import Handlers
+from broker.handlers.topic_admin import TopicAdminHandlers
+from broker.handlers.transactional_offsets import TransactionalOffsetHandlers
+from broker.handlers.transactional_produce import TransactionalProduce
+from broker.handlers.transactions import TransactionHandlers
+from broker.transactions.queries import TransactionQueries
+from broker.znode_offsets import ZnodeConsumerOffsets
+
+if TYPE_CHECKING:
+    from broker.parts import BrokerParts
+
+
+def build_handlers(parts: BrokerParts) -> Handlers:
+    """All handlers of the table."""
+    config, metadata, replicas = parts.config, parts.metadata, parts.replica_manager
+    groups, transactions = parts.coordinators.groups, parts.coordinators.transactions
+    hints = LeaderHints(metadata, parts.endpoints)
+    found = Handlers()
+    verifier = parts.coordinators.verifier
+    found.produce = ProduceHandler(
+        replicas,
+        hints,
+        TransactionalProduce(replicas, verifier, parts.clock.now_ms),
+        parts.quotas.produce,
+    )
+    found.fetch = FetchHandler(
+        replicas,
+        metadata,
+        parts.sessions,
+        hints,
+        DownConversion(parts.workers, parts.dynamic_config.log_config),
+        config.fetch_max_bytes,
+        parts.quotas.fetch,
+    )
+    found.list_offsets = ListOffsetsHandler(replicas)
+    found.metadata = MetadataHandler(
+        metadata,
+        parts.endpoints,
+        parts.cluster_id,
+        parts.creation,
+        config.auto_create_topics_enable,
+    )
+    found.replica_control = parts.replica_control
+    found.group_membership = GroupMembershipHandlers(groups.membership)
+    found.group_admin = GroupAdminHandlers(groups.admin, metadata)
+    found.group_offsets = GroupOffsetHandlers(
+        groups.commits,
+        metadata,
+        ZnodeConsumerOffsets(parts.store),
+        parts.clock.now_ms,
+        config.offset_metadata_max_bytes,
+    )
+    found.transactional_offsets = TransactionalOffsetHandlers(
+        groups.commits, verifier, metadata, groups.partition_for, parts.clock.now_ms
+    )
+    found.find_coordinator = FindCoordinatorHandler(
+        metadata,
+        groups.partition_for,
+        transactions.partitions.partition_for,
+        parts.creation.ensure,
+        parts.endpoints.node,
+    )
+    found.transactions = TransactionHandlers(
+        transactions,
+        parts.coordinators.marker_writer,
+        TransactionQueries(transactions.partitions, parts.clock.now_ms),
+        metadata,
+        groups.partition_for,
+    )
+    found.config_describe = ConfigDescriber(parts.broker_id, config, parts.dynamic_config, metadata)
+    found.config_alter = ConfigAlterer(parts.broker_id, config, parts.dynamic_config, metadata)
+    found.topic_admin = TopicAdminHandlers(
+        parts.controller, config, metadata, found.config_describe, parts.quotas.mutation
+    )
+    found.records_admin = RecordsAdminHandlers(replicas)
+    found.cluster = ClusterHandlers(
+        parts.cluster_id, metadata, parts.endpoints, parts.logs, replicas
+    )
+    found.log_dirs_admin = LogDirsAdminHandler(parts.mover)
+    found.quota_admin = QuotaAdminHandlers(parts.dynamic_config)
+    found.controller = ControllerHandlers(parts.controller)
+    return found

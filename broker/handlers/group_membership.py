@@ -1,0 +1,64 @@
+"""JoinGroup (11), Heartbeat (12), LeaveGroup (13) and SyncGroup (14), all versions."""
+
+from broker.groups.group import sync_error
+from broker.groups.membership import GroupMembership
+from broker.request_channel import DEFERRED, Deferred, RequestContext
+from protocol.errors import ErrorCode
+from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+
+class GroupMembershipHandlers:
+    """Evens out the versions of the membership requests and hands them to the coordinator."""
+
+    def __init__(self, membership: GroupMembership) -> None:
+        self._membership = membership
+
+    def join_group(self, context: RequestContext, request: JoinGroupRequest) -> Deferred:
+        version = context.header.api_version
+
+        def reply(response: JoinGroupResponse) -> None:
+            # "No protocol" is an empty name up to version 6 and null from version 7 on.
+            if version < 7:
+                response.protocol_name = response.protocol_name or ""
+            elif response.protocol_name == "":
+                response.protocol_name = None
+            context.respond(response)
+
+        self._membership.join(
+            request,
+            version,
+            context.header.client_id or "",
+            f"/{context.client_host}",  # as Java prints an address
+            reply,
+        )
+        return DEFERRED
+
+    def sync_group(
+        self, context: RequestContext, request: SyncGroupRequest
+    ) -> Deferred | SyncGroupResponse:
+        if context.header.api_version >= 5 and (
+            request.protocol_type is None or request.protocol_name is None
+        ):
+            return sync_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        self._membership.sync(request, context.respond)
+        return DEFERRED
+
+    def heartbeat(self, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+        return HeartbeatResponse(error_code=self._membership.heartbeat(request))
+
+    def leave_group(self, context: RequestContext, request: LeaveGroupRequest) -> Deferred:
+        if context.header.api_version >= 3:
+            self._membership.leave(request.group_id, request.members, context.respond)
+            return DEFERRED
+
+        def reply(response: LeaveGroupResponse) -> None:
+            # One member a request; its error is that of the answer.
+            error = response.error_code or response.members[0].error_code
+            context.respond(LeaveGroupResponse(error_code=error))
+
+        leaving = MemberIdentity(member_id=request.member_id)
+        self._membership.leave(request.group_id, [leaving], reply)
+        return DEFERRED

@@ -1,0 +1,131 @@
+"""The one table of what this broker answers: key, versions, handler.
+
+ApiVersions is derived from it, the network layer decodes nothing that is not in it, and it is the
+only module that knows all handlers. What stands here works in every listed version.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.handlers.api_versions import ApiVersionsHandler
+from broker.request_channel import Handler, HandlerEntry
+from protocol.registry import API, ApiKey
+
+if TYPE_CHECKING:
+    from broker.handlers.cluster import ClusterHandlers
+    from broker.handlers.config_admin import ConfigAlterer
+    from broker.handlers.config_describe import ConfigDescriber
+    from broker.handlers.controller_api import ControllerHandlers
+    from broker.handlers.fetch import FetchHandler
+    from broker.handlers.find_coordinator import FindCoordinatorHandler
+    from broker.handlers.group_admin import GroupAdminHandlers
+    from broker.handlers.group_membership import GroupMembershipHandlers
+    from broker.handlers.group_offsets import GroupOffsetHandlers
+    from broker.handlers.list_offsets import ListOffsetsHandler
+    from broker.handlers.log_dirs_admin import LogDirsAdminHandler
+    from broker.handlers.metadata import MetadataHandler
+    from broker.handlers.produce import ProduceHandler
+    from broker.handlers.quota_admin import QuotaAdminHandlers
+    from broker.handlers.records_admin import RecordsAdminHandlers
+    from broker.handlers.replica_control import ReplicaControl
+    from broker.handlers.topic_admin import TopicAdminHandlers
+    from broker.handlers.transactional_offsets import TransactionalOffsetHandlers
+    from broker.handlers.transactions import TransactionHandlers
+
+
+class Handlers:
+    """All handlers of a broker; `server.py` fills it."""
+
+    produce: ProduceHandler
+    fetch: FetchHandler
+    list_offsets: ListOffsetsHandler
+    metadata: MetadataHandler
+    replica_control: ReplicaControl
+    group_offsets: GroupOffsetHandlers
+    find_coordinator: FindCoordinatorHandler
+    group_membership: GroupMembershipHandlers
+    group_admin: GroupAdminHandlers
+    topic_admin: TopicAdminHandlers
+    records_admin: RecordsAdminHandlers
+    transactions: TransactionHandlers
+    transactional_offsets: TransactionalOffsetHandlers
+    config_describe: ConfigDescriber
+    config_alter: ConfigAlterer
+    cluster: ClusterHandlers
+    controller: ControllerHandlers
+    quota_admin: QuotaAdminHandlers
+    log_dirs_admin: LogDirsAdminHandler
+
+
+def build_table(handlers: Handlers) -> list[HandlerEntry]:
+    """One line an API; the versions are all that Kafka 3.9 has."""
+    groups, membership = handlers.group_admin, handlers.group_membership
+    offsets, transactions = handlers.group_offsets, handlers.transactions
+    topics, records = handlers.topic_admin, handlers.records_admin
+    replicas, controller = handlers.replica_control, handlers.controller
+    entries = [
+        _entry(ApiKey.PRODUCE, handlers.produce.handle),
+        _entry(ApiKey.FETCH, handlers.fetch.handle),
+        _entry(ApiKey.LIST_OFFSETS, handlers.list_offsets.handle),
+        _entry(ApiKey.METADATA, handlers.metadata.handle),
+        _entry(ApiKey.LEADER_AND_ISR, replicas.handle_leader_and_isr),
+        _entry(ApiKey.STOP_REPLICA, replicas.handle_stop_replica),
+        _entry(ApiKey.UPDATE_METADATA, replicas.handle_update_metadata),
+        _entry(ApiKey.CONTROLLED_SHUTDOWN, controller.controlled_shutdown),
+        _entry(ApiKey.OFFSET_COMMIT, offsets.offset_commit),
+        _entry(ApiKey.OFFSET_FETCH, offsets.offset_fetch),
+        _entry(ApiKey.FIND_COORDINATOR, handlers.find_coordinator.find_coordinator),
+        _entry(ApiKey.JOIN_GROUP, membership.join_group),
+        _entry(ApiKey.HEARTBEAT, membership.heartbeat),
+        _entry(ApiKey.LEAVE_GROUP, membership.leave_group),
+        _entry(ApiKey.SYNC_GROUP, membership.sync_group),
+        _entry(ApiKey.DESCRIBE_GROUPS, groups.describe_groups),
+        _entry(ApiKey.LIST_GROUPS, groups.list_groups),
+        _entry(ApiKey.CREATE_TOPICS, topics.create_topics),
+        _entry(ApiKey.DELETE_TOPICS, topics.delete_topics),
+        _entry(ApiKey.DELETE_RECORDS, records.delete_records),
+        _entry(ApiKey.INIT_PRODUCER_ID, transactions.init_producer_id),
+        _entry(ApiKey.OFFSET_FOR_LEADER_EPOCH, records.offset_for_leader_epoch),
+        _entry(ApiKey.ADD_PARTITIONS_TO_TXN, transactions.add_partitions_to_txn),
+        _entry(ApiKey.ADD_OFFSETS_TO_TXN, transactions.add_offsets_to_txn),
+        _entry(ApiKey.END_TXN, transactions.end_txn),
+        _entry(ApiKey.WRITE_TXN_MARKERS, transactions.write_txn_markers),
+        _entry(ApiKey.TXN_OFFSET_COMMIT, handlers.transactional_offsets.txn_offset_commit),
+        _entry(ApiKey.DESCRIBE_CONFIGS, handlers.config_describe.handle),
+        _entry(ApiKey.ALTER_CONFIGS, handlers.config_alter.alter),
+        _entry(ApiKey.ALTER_REPLICA_LOG_DIRS, handlers.log_dirs_admin.handle),
+        _entry(ApiKey.DESCRIBE_LOG_DIRS, handlers.cluster.describe_log_dirs),
+        _entry(ApiKey.CREATE_PARTITIONS, topics.create_partitions),
+        _entry(ApiKey.DELETE_GROUPS, groups.delete_groups),
+        _entry(ApiKey.ELECT_LEADERS, controller.elect_leaders),
+        _entry(ApiKey.INCREMENTAL_ALTER_CONFIGS, handlers.config_alter.alter_incrementally),
+        _entry(ApiKey.ALTER_PARTITION_REASSIGNMENTS, controller.alter_reassignments),
+        _entry(ApiKey.LIST_PARTITION_REASSIGNMENTS, controller.list_reassignments),
+        _entry(ApiKey.OFFSET_DELETE, groups.offset_delete),
+        _entry(ApiKey.DESCRIBE_CLIENT_QUOTAS, handlers.quota_admin.describe),
+        _entry(ApiKey.ALTER_CLIENT_QUOTAS, handlers.quota_admin.alter),
+        _entry(ApiKey.ALTER_PARTITION, controller.alter_partition),
+        _entry(ApiKey.UPDATE_FEATURES, controller.update_features),
+        _entry(ApiKey.DESCRIBE_CLUSTER, handlers.cluster.describe_cluster),
+        _entry(ApiKey.DESCRIBE_PRODUCERS, handlers.cluster.describe_producers),
+        _entry(ApiKey.DESCRIBE_TRANSACTIONS, transactions.describe_transactions),
+        _entry(ApiKey.LIST_TRANSACTIONS, transactions.list_transactions),
+        _entry(ApiKey.ALLOCATE_PRODUCER_IDS, controller.allocate_producer_ids),
+    ]
+    api = API[ApiKey.API_VERSIONS]
+    line = HandlerEntry(
+        api.key, api.name, api.min_version, api.max_version, _not_yet, before_authentication=True
+    )
+    versions = ApiVersionsHandler([*entries, line])
+    entries.append(line._replace(handler=versions.handle))
+    return entries
+
+
+def _entry(key: int, handler: Handler) -> HandlerEntry:
+    api = API[key]
+    return HandlerEntry(key, api.name, api.min_version, api.max_version, handler)
+
+
+def _not_yet(*_: object) -> None:
+    raise AssertionError("the line of ApiVersions is replaced before it is used")

@@ -1,0 +1,52 @@
+"""Answers that list partitions under their topics, as nearly all of Kafka's do."""
+
+from collections.abc import ItemsView, Iterable
+from typing import Generic, Protocol, TypeVar
+
+from broker.metadata_cache import MetadataSnapshot
+from protocol.errors import ErrorCode
+from protocol.topics import TopicPartition
+
+Row = TypeVar("Row")
+Value = TypeVar("Value")
+
+
+class Topics(Protocol):
+    """What is needed of the metadata cache."""
+
+    @property
+    def snapshot(self) -> MetadataSnapshot: ...
+
+
+class TopicRows(Generic[Row]):
+    """Collects (partition index, row) pairs by topic, in the order in which they come."""
+
+    __slots__ = ("_topics",)
+
+    def __init__(self) -> None:
+        self._topics: dict[str, list[tuple[int, Row]]] = {}
+
+    def add(self, partition: TopicPartition, row: Row) -> None:
+        self._topics.setdefault(partition.topic, []).append((partition.partition, row))
+
+    def items(self) -> ItemsView[str, list[tuple[int, Row]]]:
+        return self._topics.items()
+
+
+def split_known(
+    topics: Topics,
+    partitions: Iterable[tuple[TopicPartition, Value]],
+    unknown: TopicRows[int],
+) -> dict[TopicPartition, Value]:
+    """The partitions that exist; the others get UNKNOWN_TOPIC_OR_PARTITION in `unknown`.
+
+    Of a partition that is named twice the last one counts.
+    """
+    snapshot = topics.snapshot
+    known: dict[TopicPartition, Value] = {}
+    for partition, value in partitions:
+        if snapshot.partition(partition.topic, partition.partition) is None:
+            unknown.add(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        else:
+            known[partition] = value
+    return known

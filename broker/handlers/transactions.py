@@ -1,0 +1,248 @@
+"""InitProducerId (22), AddPartitionsToTxn (24), AddOffsetsToTxn (25), EndTxn (26),
+WriteTxnMarkers (27), DescribeTransactions (65) and ListTransactions (66)."""
+
+from collections.abc import Callable
+
+from broker.coordination import GROUP_METADATA_TOPIC
+from broker.handlers.topic_rows import Topics
+from broker.request_channel import DEFERRED, Deferred, RequestContext
+from broker.transactions.coordinator import TransactionCoordinator
+from broker.transactions.marker_writer import MarkerWriter
+from broker.transactions.queries import TransactionQueries
+from broker.transactions.state import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Producer
+from protocol.errors import ErrorCode
+from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+from protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
+from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from protocol.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+from protocol.messages.write_txn_markers import WriteTxnMarkersRequest
+from protocol.topics import TopicPartition
+
+# From these versions on clients know PRODUCER_FENCED; before it is INVALID_PRODUCER_EPOCH.
+FENCED_SINCE_INIT = 4
+FENCED_SINCE_OTHERS = 2
+
+Errors = dict[TopicPartition, int]
+
+
+class TransactionHandlers:
+    """Evens out the versions of the transaction requests and shapes their answers."""
+
+    def __init__(
+        self,
+        coordinator: TransactionCoordinator,
+        marker_writer: MarkerWriter,
+        queries: TransactionQueries,
+        topics: Topics,
+        group_partition_for: Callable[[str], int],
+    ) -> None:
+        self._coordinator = coordinator
+        self._marker_writer = marker_writer
+        self._queries = queries
+        self._topics = topics
+        self._group_partition_for = group_partition_for
+
+    # InitProducerId.
+
+    def init_producer_id(
+        self, context: RequestContext, request: InitProducerIdRequest
+    ) -> Deferred | InitProducerIdResponse:
+        version = context.header.api_version
+        expected: Producer | None = Producer(request.producer_id, request.producer_epoch)
+        if expected == (NO_PRODUCER_ID, NO_PRODUCER_EPOCH):
+            expected = None
+        elif request.producer_id == NO_PRODUCER_ID or request.producer_epoch == NO_PRODUCER_EPOCH:
+            return InitProducerIdResponse(
+                error_code=ErrorCode.INVALID_REQUEST, producer_epoch=NO_PRODUCER_EPOCH
+            )
+
+        def reply(error: int, producer: Producer) -> None:
+            context.respond(
+                InitProducerIdResponse(
+                    error_code=_known_error(error, version, FENCED_SINCE_INIT),
+                    producer_id=producer.producer_id,
+                    producer_epoch=producer.epoch,
+                )
+            )
+
+        self._coordinator.init_producer_id(
+            request.transactional_id, request.transaction_timeout_ms, expected, reply
+        )
+        return DEFERRED
+
+    # AddPartitionsToTxn.
+
+    def add_partitions_to_txn(
+        self, context: RequestContext, request: AddPartitionsToTxnRequest
+    ) -> Deferred | AddPartitionsToTxnResponse:
+        """Clients send one transaction, up to version 3; brokers several, to add or verify."""
+        version = context.header.api_version
+        if version >= 4:
+            asked = request.transactions
+        else:
+            asked = [
+                AddPartitionsToTxnTransaction(
+                    transactional_id=request.v3_and_below_transactional_id,
+                    producer_id=request.v3_and_below_producer_id,
+                    producer_epoch=request.v3_and_below_producer_epoch,
+                    topics=request.v3_and_below_topics,
+                )
+            ]
+        results: dict[str, list[AddPartitionsToTxnTopicResult]] = {}
+        left = len(asked)
+
+        def reply(transactional_id: str, errors: Errors) -> None:
+            nonlocal left
+            left -= 1
+            results[transactional_id] = _topic_results(errors)
+            if left == 0:
+                context.respond(_add_partitions_response(version, results))
+
+        if not asked:
+            return _add_partitions_response(version, results)
+        for transaction in asked:
+            self._add_partitions(transaction, version, reply)
+        return DEFERRED
+
+    def _add_partitions(
+        self,
+        asked: AddPartitionsToTxnTransaction,
+        version: int,
+        reply: Callable[[str, Errors], None],
+    ) -> None:
+        transactional_id = asked.transactional_id
+        snapshot = self._topics.snapshot
+        partitions = [
+            TopicPartition(topic.name, index)
+            for topic in asked.topics
+            for index in topic.partitions
+        ]
+        unknown = {partition for partition in partitions if snapshot.partition(*partition) is None}
+        if unknown:
+            # All or nothing: one partition that does not exist fails the request.
+            reply(
+                transactional_id,
+                {
+                    partition: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    if partition in unknown
+                    else ErrorCode.OPERATION_NOT_ATTEMPTED
+                    for partition in partitions
+                },
+            )
+            return
+        producer = Producer(asked.producer_id, asked.producer_epoch)
+        wanted = frozenset(partitions)
+        if asked.verify_only:
+            errors = self._coordinator.verify_partitions(transactional_id, producer, wanted)
+            reply(transactional_id, errors)
+            return
+
+        def added(error: int) -> None:
+            known = _known_error(error, version, FENCED_SINCE_OTHERS)
+            reply(transactional_id, dict.fromkeys(partitions, known))
+
+        self._coordinator.add_partitions(transactional_id, producer, wanted, added)
+
+    # AddOffsetsToTxn, EndTxn.
+
+    def add_offsets_to_txn(
+        self, context: RequestContext, request: AddOffsetsToTxnRequest
+    ) -> Deferred:
+        """A group's offsets will be part of the transaction: its partition takes part."""
+        version = context.header.api_version
+        where = TopicPartition(GROUP_METADATA_TOPIC, self._group_partition_for(request.group_id))
+        self._coordinator.add_partitions(
+            request.transactional_id,
+            Producer(request.producer_id, request.producer_epoch),
+            frozenset((where,)),
+            lambda error: context.respond(
+                AddOffsetsToTxnResponse(
+                    error_code=_known_error(error, version, FENCED_SINCE_OTHERS)
+                )
+            ),
+        )
+        return DEFERRED
+
+    def end_txn(self, context: RequestContext, request: EndTxnRequest) -> Deferred:
+        version = context.header.api_version
+        self._coordinator.end_transaction(
+            request.transactional_id,
+            Producer(request.producer_id, request.producer_epoch),
+            request.committed,
+            lambda error: context.respond(
+                EndTxnResponse(error_code=_known_error(error, version, FENCED_SINCE_OTHERS))
+            ),
+        )
+        return DEFERRED
+
+    def write_txn_markers(
+        self, context: RequestContext, request: WriteTxnMarkersRequest
+    ) -> Deferred:
+        self._marker_writer.write(request, context.respond)
+        return DEFERRED
+
+    # Looking.
+
+    def describe_transactions(
+        self, context: RequestContext, request: DescribeTransactionsRequest
+    ) -> DescribeTransactionsResponse:
+        return DescribeTransactionsResponse(
+            transaction_states=[
+                self._queries.describe(transactional_id)
+                for transactional_id in request.transactional_ids
+            ]
+        )
+
+    def list_transactions(
+        self, context: RequestContext, request: ListTransactionsRequest
+    ) -> ListTransactionsResponse:
+        return self._queries.list_transactions(
+            frozenset(request.state_filters),
+            frozenset(request.producer_id_filters),
+            request.duration_filter,
+        )
+
+
+def _known_error(error: int, version: int, fenced_since: int) -> int:
+    if error == ErrorCode.PRODUCER_FENCED and version < fenced_since:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return error
+
+
+def _topic_results(errors: Errors) -> list[AddPartitionsToTxnTopicResult]:
+    topics: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
+    for partition, error in errors.items():
+        topics.setdefault(partition.topic, []).append(
+            AddPartitionsToTxnPartitionResult(partition.partition, error)
+        )
+    return [AddPartitionsToTxnTopicResult(name, rows) for name, rows in topics.items()]
+
+
+def _add_partitions_response(
+    version: int, results: dict[str, list[AddPartitionsToTxnTopicResult]]
+) -> AddPartitionsToTxnResponse:
+    if version >= 4:
+        return AddPartitionsToTxnResponse(
+            results_by_transaction=[
+                AddPartitionsToTxnResult(transactional_id, rows)
+                for transactional_id, rows in results.items()
+            ]
+        )
+    return AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=[row for rows in results.values() for row in rows]
+    )

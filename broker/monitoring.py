@@ -1,0 +1,145 @@
+"""Metrics of one broker and the HTTP port that serves them (off unless `ottla.metrics.address`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from broker.config_errors import ConfigError
+
+if TYPE_CHECKING:
+    from broker.http_endpoint import HttpEndpoint
+    from broker.metadata_cache import MetadataCache
+    from broker.metrics import MetricsRegistry
+    from broker.parts import BrokerParts
+    from broker.replication.isr import IsrManager
+    from broker.replication.replica_manager import ReplicaManager
+    from controller.controller import Controller
+    from protocol.topics import TopicPartition
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """`host:port`, where no host means every address."""
+    host, colon, port = text.rpartition(":")
+    if not (colon and port.isascii() and port.isdigit() and int(port) <= 65535):
+        raise ConfigError(f"ottla.metrics.address: {text!r} is not host:port.")
+    return host.strip("[]"), int(port)
+
+
+async def serve_metrics(
+    address: str, parts: BrokerParts, is_ready: Callable[[], bool]
+) -> tuple[HttpEndpoint, int]:
+    """Starts the HTTP port; returns it with its number. ConfigError when it cannot be opened."""
+    from broker.http_endpoint import HttpEndpoint
+
+    host, port = parse_address(address)
+    endpoint = HttpEndpoint(
+        build_registry(parts),
+        parts.request_channel,
+        parts.workers,
+        healthy=lambda: None,
+        ready=lambda: None if is_ready() else "the broker is stopping",
+    )
+    try:
+        return endpoint, await endpoint.start(host, port)
+    except OSError as error:
+        raise ConfigError(
+            f"ottla.metrics.address: cannot listen on {address}: {error.strerror or error}."
+        ) from None
+
+
+def build_registry(parts: BrokerParts) -> MetricsRegistry:
+    """Everything that is measured."""
+    from broker import metrics_sources
+    from broker.groups.metrics import add_groups
+    from broker.metrics import MetricsRegistry
+
+    registry = MetricsRegistry()
+    replicas = parts.replica_manager
+    metrics_sources.add_network(registry, parts.network)
+    metrics_sources.add_requests(registry, parts.request_channel)
+    metrics_sources.add_purgatories(
+        registry,
+        [
+            replicas.produce_purgatory,
+            replicas.fetch_purgatory,
+            replicas.delete_records_purgatory,
+        ],
+    )
+    metrics_sources.add_process(registry, parts.workers)
+    _add_replicas(registry, replicas, parts.isr_manager)
+    add_groups(registry, parts.coordinators.groups, _end_offset(replicas), parts.clock.now_ms)
+    _add_controller(registry, parts.controller, parts.metadata)
+    return registry
+
+
+def _end_offset(replicas: ReplicaManager) -> Callable[[TopicPartition], int | None]:
+    """The high watermark of a partition led here: as far as consumers can have come."""
+
+    def end_offset(partition: TopicPartition) -> int | None:
+        found = replicas.partitions.get(partition)
+        if found is None or not found.is_leader or found.log is None:
+            return None
+        return found.log.high_watermark
+
+    return end_offset
+
+
+def _add_replicas(
+    registry: MetricsRegistry, replicas: ReplicaManager, isr_manager: IsrManager
+) -> None:
+    hosted = replicas.partitions
+
+    def led() -> int:
+        return len(replicas.led_partitions())
+
+    def under_replicated() -> int:
+        return sum(len(each.isr) < len(each.replicas) for each in replicas.led_partitions())
+
+    def under_min_isr() -> int:
+        return sum(len(each.isr) < each.effective_min_isr() for each in replicas.led_partitions())
+
+    def log_bytes() -> int:
+        return sum(each.log.size_in_bytes for each in hosted.values() if each.log is not None)
+
+    registry.gauge("ottla_partitions", "Replicas hosted here.", lambda: len(hosted))
+    registry.gauge("ottla_leaders", "Partitions led by this broker.", led)
+    registry.gauge(
+        "ottla_under_replicated_partitions",
+        "Partitions led here whose in-sync replicas are fewer than their replicas.",
+        under_replicated,
+    )
+    registry.gauge(
+        "ottla_under_min_isr_partitions",
+        "Partitions led here that refuse acks=all for want of in-sync replicas.",
+        under_min_isr,
+    )
+    registry.gauge("ottla_log_size_bytes", "Bytes of records in all logs here.", log_bytes)
+    registry.counter(
+        "ottla_isr_expands", "Followers that joined in-sync.", lambda: isr_manager.expands_total
+    )
+    registry.counter(
+        "ottla_isr_shrinks", "Followers that fell out of sync.", lambda: isr_manager.shrinks_total
+    )
+
+
+def _add_controller(
+    registry: MetricsRegistry, controller: Controller, metadata: MetadataCache
+) -> None:
+    registry.gauge(
+        "ottla_active_controller",
+        "1 on the broker that is the controller.",
+        lambda: int(controller.is_active),
+    )
+    registry.gauge(
+        "ottla_live_brokers", "Registered brokers.", lambda: len(metadata.snapshot.brokers)
+    )
+
+    def offline() -> int:
+        return sum(
+            state.leader < 0
+            for topic in metadata.snapshot.topics.values()
+            for state in topic.partitions.values()
+        )
+
+    registry.gauge("ottla_offline_partitions", "Partitions without a leader.", offline)

@@ -1,0 +1,383 @@
+"""One client: frames in, one request in flight, answers out in order.
+
+The connection owns its non-blocking socket and asks the loop only when it is readable or writable;
+there is no asyncio transport in between (uvloop's has no sendfile, and reading straight into the
+request's own buffer saves a copy). It is muted while a request is in flight: the socket is not
+read, so the kernel's buffer and then the client fill up. At most one read (`READ_BYTES`) beyond
+the current request is in our memory.
+
+Memory: an idle connection holds no buffer. All connections of a loop read into one shared buffer
+first; a frame is copied out of it into a `bytearray` of its own, and the rest of a frame that did
+not fit is received straight into that, which grows as bytes arrive.
+"""
+
+import logging
+import socket
+from collections.abc import Callable
+from struct import Struct
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from broker.net.sending import SendingSide
+from broker.net.strangers import refuse_size
+from broker.net.wrong_protocol import FOREIGN_SIZE
+from broker.request_channel import ANONYMOUS, Principal
+
+if TYPE_CHECKING:
+    from broker.net.services import ListenerFacts, NetworkServices
+    from broker.request_channel import RequestContext
+    from broker.timing.wheel import TimerTask
+
+logger = logging.getLogger("ottla.net")
+
+# Big enough for a usual produce request (16 KiB batches) with others behind it, small enough that
+# thousands of muted clients with something read ahead do not matter.
+READ_BYTES = 65536
+
+# The buffer of a frame longer than one read grows fourfold each time it is full, but not by more
+# than this. While few bytes of requests are in progress, as is usual, it grows by that at once: it
+# saves copying, and a thousand strangers who announce much and send little cannot abuse it.
+MAX_GROWTH_BYTES = 1 << 20
+FEW_BYTES = 64 << 20
+
+_SIZE = Struct(">i")
+_ZEROS = memoryview(bytes(MAX_GROWTH_BYTES))  # never written, so the system keeps no memory for it
+
+
+class Connection(SendingSide):
+    """See the module. Loop thread only; `closed` connections ignore everything."""
+
+    __slots__ = (
+        "__weakref__",
+        "_busy",
+        "_ending",
+        "_filled",
+        "_filled_before",
+        "_frame",
+        "_frame_size",
+        "_pending",
+        "_position",
+        "_reading",
+        "_timer_task",
+        "authenticated",
+        "client_host",
+        "client_port",
+        "client_software_name",
+        "client_software_version",
+        "identified",
+        "listener",
+        "listener_name",
+        "local_address",
+        "max_frame_bytes",
+        "principal",
+        "token_handler",
+    )
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        client: tuple[str, int],
+        listener: "ListenerFacts",
+        services: "NetworkServices",
+    ) -> None:
+        super().__init__(sock, services)
+        self.listener = listener
+        self.listener_name = listener.name
+        self.client_host, self.client_port = client
+        local = sock.getsockname()
+        self.local_address: tuple[str, int] = (local[0], local[1])
+        self.principal: Principal = ANONYMOUS  # set by `authenticate`
+        self.authenticated = not listener.requires_authentication
+        self.client_software_name = ""  # set by the ApiVersions handler (KIP-511)
+        self.client_software_version = ""
+        self.identified = False  # a whole request came in: it is a Kafka client
+        self.max_frame_bytes = (
+            listener.request_max_bytes if self.authenticated else listener.first_frame_max_bytes
+        )
+        # Takes the frames that come in instead of the request decoder, and answers each with
+        # `send_token` or `close`: SASL tokens after SaslHandshake version 0 have no header.
+        self.token_handler: Callable[[bytes], None] | None = None
+        self._busy = False  # a request is in flight, or the client must wait: do not read
+        self._ending = False  # it will be closed by a timer, and takes no more requests
+        self._pending: bytearray | None = None  # read, but not looked at yet
+        self._position = 0  # in `_pending`
+        self._frame: bytearray | None = None  # a frame of which a part is here
+        self._frame_size = 0
+        self._filled = 0
+        self._filled_before = -1  # at the last look of `is_stalled`
+        self._timer_task: TimerTask | None = None  # a throttle or a farewell
+        self._reading = False
+
+    def __repr__(self) -> str:
+        return f"<{self.listener_name} connection from {self.client_host}:{self.client_port}>"
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._resume_reading()
+
+    def authenticate(self, principal: Principal) -> None:
+        """The client proved who it is: frames of full size are welcome from now on."""
+        self.principal = principal
+        self.authenticated = True
+        self.max_frame_bytes = self.listener.request_max_bytes
+
+    def is_idle_since(self, moment: float) -> bool:
+        """Whether nothing moved since `moment` (monotonic) and no request is being worked on.
+
+        A client that does not take its answer counts as idle; one that waits for it does not.
+        """
+        if self.last_active > moment:
+            return False
+        return not self._busy or self._output is not None
+
+    def is_stalled(self, least_bytes: int) -> bool:
+        """Whether a request holds memory and fewer bytes of it came since the last call than
+        `least_bytes`. The first call for a request only takes a look."""
+        before, self._filled_before = self._filled_before, self._filled
+        return self._frame is not None and before >= 0 and self._filled - before < least_bytes
+
+    def close(self, reason: str) -> None:
+        """Close the socket now. A request in flight goes on; its answer will go nowhere."""
+        if self.closed:
+            return
+        self.closed = True
+        logger.debug("closing %r: %s", self, reason)
+        services = self._services
+        self._pause_reading()
+        self._stop_writing()
+        self._sock.close()
+        if self._timer_task is not None:
+            self._timer_task.cancel()
+            self._timer_task = None
+        if self._frame is not None:
+            services.channel.release(self._frame_size)
+        self._frame = self._pending = None
+        self._drop_output()
+        services.on_closed(self)
+
+    def farewell(self, answer: bytes, linger_ms: int) -> None:
+        """Send a last word to somebody who is in the wrong place, then close.
+
+        The socket stays open, unread, for a moment: closed at once it could be reset before the
+        other side has read what we say.
+        """
+        self._busy = self._ending = True
+        self._pending = None
+        try:
+            self._sock.send(answer)
+            self._sock.shutdown(socket.SHUT_WR)
+        except OSError as error:
+            self.close(f"the connection broke: {error}")
+            return
+        self._timer_task = self._services.timer.schedule(
+            linger_ms, lambda: self.close("the client does not speak Kafka")
+        )
+
+    def close_after(self, delay_ms: int, reason: str) -> None:
+        """Close later and take no further request: connection.failed.authentication.delay.ms.
+
+        An answer may still be sent meanwhile.
+        """
+        if not self.closed:
+            self._busy = self._ending = True
+            if self._timer_task is not None:
+                self._timer_task.cancel()
+            self._timer_task = self._services.timer.schedule(delay_ms, lambda: self.close(reason))
+
+    def send_token(self, token: bytes) -> None:
+        """Answer a frame that `token_handler` got, with a size and nothing else around it."""
+        if not self.closed:
+            self._send_parts([_SIZE.pack(len(token)) + token])
+        if not self.closed:
+            self._next_request()
+
+    def _resume_reading(self) -> None:
+        if not self._reading:
+            self._reading = True
+            self._services.loop.add_reader(self._fd, self._on_readable)
+
+    def _pause_reading(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._services.loop.remove_reader(self._fd)
+
+    def _on_readable(self) -> None:
+        if self._busy:
+            # Muted. Only now is the loop told so: usually the answer is out before the client
+            # sends more, and then telling the loop twice would have been for nothing.
+            self._pause_reading()
+            return
+        frame = self._frame
+        services = self._services
+        try:
+            if frame is not None:
+                self._receive_frame(frame)
+                self._check_for_reset()
+                return
+            if services.channel.is_full:
+                self._wait()
+                services.channel.wait_for_place(self)
+                return
+            received = self._sock.recv_into(services.receive_buffer)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.close(f"the connection broke: {error}")
+            return
+        if received == 0:
+            self.close("the client closed it")
+            return
+        self.last_active = monotonic()
+        services.statistics.bytes_in += received
+        buffer = services.receive_buffer
+        if self._pending is None:
+            size = received - 4
+            if 0 < size <= self.max_frame_bytes and _SIZE.unpack_from(buffer)[0] == size:
+                # Exactly one frame: the usual case.
+                services.channel.in_progress_bytes += size
+                self._accept(buffer[4:received])
+                return
+            self._pending = buffer[:received]
+        else:
+            self._pending += memoryview(buffer)[:received]
+        self._take_pending()
+        self._check_for_reset()
+
+    def _check_for_reset(self) -> None:
+        """Notice a reset behind the bytes that were just read.
+
+        The loop tells of a reset once, by one call of `_on_readable`, and uvloop then watches the
+        socket no more. When that call found bytes to read, the reset shows only in the socket's
+        error; without a second look the connection would stay for ever. A request in flight needs
+        none: its answer finds out, if it has one.
+        """
+        if self._busy or self.closed:
+            return
+        if self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            # Not now: uvloop is in the middle of giving up this descriptor.
+            self._services.loop.call_soon(self._watch_again)
+
+    def _watch_again(self) -> None:
+        if self._reading:
+            self._pause_reading()
+            self._resume_reading()
+
+    def _wait(self) -> None:
+        """Stop reading until the channel calls `room_available`."""
+        self._busy = True
+        self._pause_reading()
+
+    def room_available(self) -> None:
+        """The channel has room for one more request."""
+        if not self.closed:
+            self._next_request()
+
+    def _next_request(self) -> None:
+        """Nothing is in flight: go on with what was read ahead, then with the socket."""
+        if self._ending:
+            return
+        self._busy = False
+        if self._pending is not None:
+            self._take_pending()
+            if self._busy or self.closed:
+                return
+        self._resume_reading()
+        if self._sent_nothing:
+            self._sent_nothing = False
+            self._check_for_reset()
+
+    def _take_pending(self) -> None:
+        """Take the next frame, or the beginning of it, out of what was read ahead."""
+        pending = self._pending
+        assert pending is not None
+        position = self._position
+        available = len(pending) - position
+        if available < 4:
+            del pending[:position]
+            self._position = 0
+            return
+        size = _SIZE.unpack_from(pending, position)[0]
+        if not 0 <= size <= self.max_frame_bytes or (size >= FOREIGN_SIZE and not self.identified):
+            first_bytes = bytes(pending[position : position + 4])
+            if refuse_size(self, size, first_bytes, self._services):
+                return
+        channel = self._services.channel
+        start = position + 4
+        end = start + size
+        if channel.is_full:
+            self._wait()
+            channel.wait_for_place(self)
+            return
+        if end > len(pending) and size > READ_BYTES and not channel.has_bytes:
+            self._wait()
+            channel.wait_for_bytes(self)
+            return
+        channel.reserve(size)
+        frame = pending[start:end]
+        if end < len(pending):
+            self._position = end
+        else:
+            self._pending = None
+            self._position = 0
+        if len(frame) == size:
+            self._accept(frame)
+        else:
+            self._frame = frame
+            self._filled = len(frame)
+            self._filled_before = -1
+            self._frame_size = size
+
+    def _receive_frame(self, frame: bytearray) -> None:
+        """Receive more of a frame that is longer than one read, straight into its buffer."""
+        filled = self._filled
+        size = self._frame_size
+        if filled == len(frame):
+            is_quiet = self._services.channel.in_progress_bytes < FEW_BYTES
+            growth = MAX_GROWTH_BYTES if is_quiet else max(3 * filled, READ_BYTES)
+            frame += _ZEROS[: min(growth, size - filled, MAX_GROWTH_BYTES)]
+        with memoryview(frame) as whole, whole[filled:] as rest:
+            received = self._sock.recv_into(rest)
+        if received == 0:
+            self.close("the client closed it in the middle of a request")
+            return
+        self.last_active = monotonic()
+        self._services.statistics.bytes_in += received
+        filled += received
+        self._filled = filled
+        if filled == size:
+            self._frame = None
+            self._accept(frame)
+
+    def _accept(self, frame: bytearray) -> None:
+        """A whole frame is here, and its bytes are reserved: decode it and queue the request."""
+        services = self._services
+        channel = services.channel
+        if self.token_handler is not None:
+            channel.release(len(frame))
+            self._busy = True
+            self.token_handler(bytes(frame))
+            return
+        context = services.decoder.decode(frame, self)
+        if context is None:
+            channel.release(len(frame))
+            return
+        self.identified = True
+        self._busy = True
+        self._context = context
+        channel.put(context)
+
+    def _answer_is_out(self, context: "RequestContext") -> None:
+        """Let the next request in, when the client's throttle time is over."""
+        if context.throttle_time_ms > 0 and not self._ending:
+            self._timer_task = self._services.timer.schedule(
+                context.throttle_time_ms, self._throttle_over
+            )
+        else:
+            self._next_request()
+
+    def _throttle_over(self) -> None:
+        self._timer_task = None
+        self._next_request()
+
+    def _can_hold(self) -> bool:
+        return self._pending is not None

@@ -1,0 +1,228 @@
+"""A listening socket: binding it, accepting connections, and what can go wrong with both."""
+
+import errno
+import logging
+import os
+import socket
+from collections.abc import Callable
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from broker.net.connection import Connection
+from broker.net.limits import ConnectionLimits, ListenerLimits
+
+if TYPE_CHECKING:
+    from broker.net.services import ListenerFacts, NetworkServices
+
+logger = logging.getLogger("ottla.net")
+
+# Connections accepted in one turn of the loop: a burst of newcomers must not hold up the others.
+MAX_ACCEPTS = 64
+
+# When the process or the machine is out of descriptors or memory, accepting pauses this long.
+EXHAUSTED_PAUSE_MS = 1000
+
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class ListenError(Exception):
+    """A listener could not be opened; the message names the address and says what to do."""
+
+
+class SocketSettings:
+    """Socket options. -1 leaves a buffer's size to the operating system, which then adapts it."""
+
+    __slots__ = ("backlog", "receive_buffer_bytes", "send_buffer_bytes")
+
+    def __init__(
+        self,
+        *,
+        send_buffer_bytes: int = 102400,
+        receive_buffer_bytes: int = 102400,
+        backlog: int = 50,
+    ) -> None:
+        self.send_buffer_bytes = send_buffer_bytes
+        self.receive_buffer_bytes = receive_buffer_bytes
+        self.backlog = backlog
+
+
+def bind(listener_name: str, host: str, port: int, settings: SocketSettings) -> socket.socket:
+    """A bound and listening non-blocking socket. An empty host means all addresses, IPv6 too
+    where the machine has it. Raises ListenError."""
+    where = f"[{host}]:{port}" if ":" in host else f"{host or '*'}:{port}"
+    try:
+        family, address = _resolve(host, port)
+        sock = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise ListenError(
+            f"Listener {listener_name} cannot use the address {where}: {error.strerror or error}; "
+            "write a host name or address of this machine in `listeners`."
+        ) from None
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if not host else 1)
+        if settings.receive_buffer_bytes > 0:
+            # On the listening socket: the window is agreed on before a connection is accepted.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.receive_buffer_bytes)
+        sock.bind(address)
+        sock.listen(settings.backlog)
+        sock.setblocking(False)
+    except OSError as error:
+        sock.close()
+        raise ListenError(_why_not(listener_name, where, port, error)) from None
+    return sock
+
+
+def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
+    if not host:
+        if socket.has_dualstack_ipv6():
+            return socket.AF_INET6, ("::", port)
+        return socket.AF_INET, ("0.0.0.0", port)
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    # A name with addresses of both families ("localhost"): IPv4, as clients expect.
+    found.sort(key=lambda entry: entry[0] != socket.AF_INET)
+    family, _, _, _, address = found[0]
+    return family, (str(address[0]), int(address[1]))
+
+
+def _why_not(listener_name: str, where: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"Listener {listener_name} cannot listen on {where}: another process uses that port; "
+            "stop it (find it with `ss -ltnp`) or choose another port in `listeners`."
+        )
+    if error.errno == errno.EADDRNOTAVAIL:
+        return (
+            f"Listener {listener_name} cannot listen on {where}: this machine does not have that "
+            "address; use one of its own in `listeners`, and `advertised.listeners` for the "
+            "address that clients see."
+        )
+    if error.errno in (errno.EACCES, errno.EPERM) and port < 1024:
+        return (
+            f"Listener {listener_name} cannot listen on {where}: ports below 1024 need special "
+            "rights; choose a higher one in `listeners`."
+        )
+    return f"Listener {listener_name} cannot listen on {where}: {os.strerror(error.errno or 0)}."
+
+
+class Listener:
+    """Accepts connections on one socket for as long as the limits allow."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        facts: "ListenerFacts",
+        services: "NetworkServices",
+        settings: SocketSettings,
+        limits: ConnectionLimits,
+        listener_limits: ListenerLimits,
+    ) -> None:
+        self.facts = facts
+        self.limits = listener_limits
+        self.connections: set[Connection] = set()
+        self.on_protected_connection: Callable[[], None] = lambda: None
+        self._sock = sock
+        self._services = services
+        self._settings = settings
+        self._connection_limits = limits
+        self._accepting = False
+        self._closed = False
+        self._connection_class: type[Connection] = Connection
+        if facts.tls_context is not None:
+            from broker.net.tls import TlsConnection
+
+            self._connection_class = TlsConnection
+
+    @property
+    def port(self) -> int:
+        port: int = self._sock.getsockname()[1]
+        return port
+
+    def start(self) -> None:
+        """Begin to accept."""
+        if not self._closed and not self._accepting:
+            self._accepting = True
+            self._services.loop.add_reader(self._sock.fileno(), self._accept)
+
+    def close(self) -> None:
+        """Stop accepting; connections that are open stay open."""
+        if not self._closed:
+            self._pause()
+            self._closed = True
+            self._sock.close()
+
+    def _pause(self) -> None:
+        if self._accepting:
+            self._accepting = False
+            self._services.loop.remove_reader(self._sock.fileno())
+
+    def _pause_for(self, milliseconds: int) -> None:
+        self._pause()
+        self._services.timer.schedule(milliseconds, self.start)
+
+    def _accept(self) -> None:
+        now_ms = int(monotonic() * 1000)
+        for _ in range(MAX_ACCEPTS):
+            delay_ms = self._connection_limits.accept_delay_ms(self.limits, now_ms)
+            if delay_ms > 0:
+                self._pause_for(delay_ms)
+                return
+            try:
+                sock, address = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in EXHAUSTED:
+                    # A client's network failed before it was accepted: no harm done.
+                    logger.debug("listener %s: accept failed: %s", self.facts.name, error)
+                    return
+                if self._services.log_limiter.allows(f"accept {self.facts.name}"):
+                    logger.error(
+                        "listener %s cannot accept connections: %s; raise the limit of open "
+                        "files (ulimit -n) or lower max.connections",
+                        self.facts.name,
+                        error.strerror,
+                    )
+                self._pause_for(EXHAUSTED_PAUSE_MS)
+                return
+            self._open(sock, (_plain_ip(address[0]), address[1]), now_ms)
+
+    def _open(self, sock: socket.socket, client: tuple[str, int], now_ms: int) -> None:
+        services = self._services
+        refusal = self._connection_limits.admit(self.limits, client[0], now_ms)
+        if refusal is not None:
+            sock.close()
+            services.statistics.connections_refused += 1
+            if services.log_limiter.allows(client[0]):
+                logger.warning("listener %s refused a connection: %s", self.facts.name, refusal)
+            return
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if self._settings.send_buffer_bytes > 0:
+                size = self._settings.send_buffer_bytes
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
+            connection = self._connection_class(sock, client, self.facts, services)
+        except OSError as error:
+            # The client was gone before we had looked at it.
+            logger.debug("connection from %s broke at once: %s", client[0], error)
+            sock.close()
+            self._connection_limits.released(self.limits, client[0])
+            return
+        services.statistics.connections_accepted += 1
+        self.connections.add(connection)
+        connection.start()
+        if self.limits.protected:
+            self.on_protected_connection()
+
+    def forget(self, connection: Connection) -> None:
+        """A connection of this listener has closed."""
+        self.connections.discard(connection)
+        self._connection_limits.released(self.limits, connection.client_host)
+
+
+def _plain_ip(host: str) -> str:
+    """IPv4 clients of an IPv6 socket by their IPv4 address."""
+    return host[7:] if host.startswith("::ffff:") else host

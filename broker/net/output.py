@@ -1,0 +1,222 @@
+"""What is left to send on one connection: bytes and parts of files, in order.
+
+Bytes go out together (`sendmsg`), file parts by `os.sendfile`, so a fetched byte never enters our
+memory. Nothing here waits: what the socket does not take stays, and the connection calls again
+when there is room. A file part that is not in the page cache is not read here either, as that
+would hold up the loop for as long as the disk takes: `flush` says so, and the connection has a
+worker thread read it first.
+"""
+
+import errno
+import os
+import socket
+from typing import Any, Protocol
+
+from broker.metrics import NetworkStatistics
+
+# How much one connection sends in one turn of the loop, so that others get theirs. At 2 GB/s this
+# is half a millisecond; a bigger bound gains nothing, as a socket buffer holds a few MB at most.
+MAX_TURN_BYTES = 1 << 20
+
+# Buffers in one sendmsg. Linux takes up to 1024; a fetch of many partitions has two or three for
+# each of them.
+MAX_BUFFERS = 256
+
+# From this length on the first page of a file part is looked at too, not only the last one: the
+# kernel reads ahead in windows of 128 KiB, so that the last page says enough about a short part.
+READ_AHEAD_BYTES = 131072
+
+# Up to this length a file part is read and sent together with what stands around it: copying a few
+# kilobytes costs less than the two more system calls that sendfile and the probe take.
+SMALL_BYTES = 8192
+
+# What `flush` returns.
+DONE = 0
+BLOCKED = 1  # call again when the socket is writable, or in the next turn
+COLD = 2  # have `warm` run in a thread, then call again
+
+BYTES_LIKE = (bytes, bytearray, memoryview)
+
+_CANNOT_TELL = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+
+
+class FilePart(Protocol):
+    """A part of a file, as the log hands it out: `storage.FileSlice`."""
+
+    fd: int
+    position: int
+    length: int
+
+    def __len__(self) -> int: ...
+
+
+class FileTruncated(Exception):
+    """A file ended before the part of it that we promised to send."""
+
+
+def is_cached(fd: int, position: int, length: int) -> bool:
+    """Whether a part of a file can probably be read without waiting for the disk.
+
+    True where that cannot be told (tmpfs, network file systems, other systems than Linux).
+    """
+    return _page_is_cached(fd, position + length - 1) and (
+        length < READ_AHEAD_BYTES or _page_is_cached(fd, position)
+    )
+
+
+def _page_is_cached(fd: int, position: int) -> bool:
+    try:
+        os.preadv(fd, [_probe], position, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _CANNOT_TELL:
+            raise
+    except AttributeError:  # no preadv or no RWF_NOWAIT on this system
+        pass
+    return True
+
+
+_probe = bytearray(1)
+
+
+def read_if_cached(part: FilePart) -> bytearray | None:
+    """The whole part, if it can be had without waiting for the disk, else None."""
+    buffer = bytearray(part.length)
+    try:
+        read = os.preadv(part.fd, [buffer], part.position, os.RWF_NOWAIT)
+    except (OSError, AttributeError):  # not cached, or it cannot be told; sendfile will do it
+        return None
+    return buffer if read == part.length else None
+
+
+def warm(fd: int, position: int, length: int) -> None:
+    """Read a part of a file into the page cache. Blocks: for a worker thread."""
+    buffer = bytearray(READ_AHEAD_BYTES)
+    end = position + length
+    while position < end:
+        read = os.preadv(fd, [buffer], position)
+        if read == 0:
+            return  # too short; sending it will say so
+        position += read
+
+
+def join_if_small(parts: list[Any]) -> bytes | None:
+    """All parts in one, if they are few bytes and can be had without waiting; else None."""
+    size = 0
+    for part in parts:
+        size += len(part)
+    if size > SMALL_BYTES:
+        return None
+    found = []
+    for part in parts:
+        data = part if isinstance(part, BYTES_LIKE) else read_if_cached(part)
+        if data is None:
+            return None
+        found.append(data)
+    return b"".join(found)
+
+
+class Output:
+    """The parts of one or more responses. `add`, then `flush` until it says DONE."""
+
+    __slots__ = ("_first", "_parts", "_sent_of_first", "_sock", "_statistics", "_warm_until")
+
+    def __init__(self, sock: socket.socket, statistics: NetworkStatistics) -> None:
+        self._sock = sock
+        self._statistics = statistics
+        self._parts: list[Any] = []
+        self._first = 0  # the first part not sent yet
+        self._sent_of_first = 0  # how much of that part is sent
+        self._warm_until = 0  # up to where that part is known to be cached
+
+    def add(self, parts: list[Any]) -> None:
+        """Append the parts of a response: bytes-like objects and file parts."""
+        for part in parts:
+            if isinstance(part, BYTES_LIKE):
+                if part:
+                    self._parts.append(part)
+            elif part.length > SMALL_BYTES:
+                self._parts.append(part)
+            elif part.length:
+                self._parts.append(read_if_cached(part) or part)
+
+    def flush(self) -> int:
+        """Send what the socket takes, up to a turn's share. Returns DONE, BLOCKED or COLD.
+
+        Raises OSError when the connection is broken, FileTruncated when a file is too short.
+        """
+        left = MAX_TURN_BYTES
+        parts = self._parts
+        while self._first < len(parts):
+            if left <= 0:
+                return BLOCKED
+            part = parts[self._first]
+            try:
+                if isinstance(part, BYTES_LIKE):
+                    sent = self._send_buffers()
+                elif self._sent_of_first >= self._warm_until and not self._is_warm(part):
+                    return COLD
+                else:
+                    sent = self._send_file(part, left)
+            except (BlockingIOError, InterruptedError):
+                return BLOCKED
+            left -= sent
+            self._statistics.bytes_out += sent
+            self._advance(sent)
+        return DONE
+
+    def cold_part(self) -> tuple[FilePart, int, int]:
+        """After COLD: the file part, and the position and length in its file to `warm`."""
+        part: FilePart = self._parts[self._first]
+        length = min(part.length - self._sent_of_first, MAX_TURN_BYTES)
+        return part, part.position + self._sent_of_first, length
+
+    def warmed(self) -> None:
+        """What `cold_part` said was read; it is not looked at again, however long it stays."""
+        self._warm_until = self._sent_of_first + self.cold_part()[2]
+
+    def _is_warm(self, part: FilePart) -> bool:
+        _, position, length = self.cold_part()
+        if not is_cached(part.fd, position, length):
+            return False
+        self._warm_until = self._sent_of_first + length
+        return True
+
+    def _send_buffers(self) -> int:
+        """Send the buffers in front of the next file part in one call."""
+        buffers, more = self._buffers(MAX_BUFFERS)
+        # With more to come the kernel may wait for it and fill the packet.
+        return self._sock.sendmsg(buffers, (), socket.MSG_MORE if more else 0)
+
+    def _buffers(self, limit: int) -> tuple[list[Any], bool]:
+        """The next buffers, and whether anything follows them."""
+        parts = self._parts
+        end = first = self._first
+        limit = min(len(parts), first + limit)
+        while end < limit and isinstance(parts[end], BYTES_LIKE):
+            end += 1
+        buffers = parts[first:end]
+        if self._sent_of_first:
+            buffers[0] = memoryview(buffers[0])[self._sent_of_first :]
+        return buffers, end < len(parts)
+
+    def _send_file(self, part: FilePart, limit: int) -> int:
+        offset = self._sent_of_first
+        wanted = min(self._warm_until - offset, limit)
+        sent = os.sendfile(self._sock.fileno(), part.fd, part.position + offset, wanted)
+        if sent == 0:
+            raise FileTruncated(f"{part.length - offset} bytes are missing")
+        self._statistics.sendfile_bytes += sent
+        return sent
+
+    def _advance(self, sent: int) -> None:
+        """Let go of the parts that are sent."""
+        parts = self._parts
+        sent += self._sent_of_first
+        while self._first < len(parts) and sent >= len(parts[self._first]):
+            sent -= len(parts[self._first])
+            parts[self._first] = None  # a file part keeps its segment open
+            self._first += 1
+            self._warm_until = 0
+        self._sent_of_first = sent

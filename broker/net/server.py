@@ -1,0 +1,207 @@
+"""The network server: its listeners, their connections, and the end of both."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from broker.metrics import NetworkStatistics
+from broker.net.connection import READ_BYTES, Connection
+from broker.net.limits import ConnectionLimits, ListenerLimits
+from broker.net.listener import Listener, ListenError, SocketSettings, bind
+from broker.net.services import ListenerFacts, NetworkServices
+from broker.request_channel import Principal, RequestChannel
+from broker.tasks import WorkerPool
+from broker.timing.timer import DelayQueue
+
+if TYPE_CHECKING:
+    import ssl
+
+    from broker.timing.wheel import TimerTask
+
+logger = logging.getLogger("ottla.net")
+
+
+class NetworkServer:
+    """Opens listeners and keeps their connections. Loop thread only.
+
+    Order of use: `add_listener` for each (binds at once, so that a port in use is known before
+    anything else starts), `start`, then `stop_accepting`, `drain`, `close`.
+    """
+
+    def __init__(
+        self,
+        channel: RequestChannel,
+        timer: DelayQueue,
+        worker_pool: WorkerPool,
+        *,
+        limits: ConnectionLimits | None = None,
+        sockets: SocketSettings | None = None,
+        request_max_bytes: int = 104857600,
+        max_idle_ms: int = 600_000,
+    ) -> None:
+        """`request_max_bytes`: socket.request.max.bytes. `max_idle_ms`: connections.max.idle.ms,
+        not positive for never. Cold pages of log files are
+        read in `worker_pool`."""
+        self.statistics = NetworkStatistics()
+        self.limits = limits if limits is not None else ConnectionLimits()
+        self._sockets = sockets if sockets is not None else SocketSettings()
+        self._request_max_bytes = request_max_bytes
+        self._max_idle_ms = max_idle_ms
+        self._channel = channel
+        self._timer = timer
+        self._worker_pool = worker_pool
+        self._listeners: dict[str, Listener] = {}
+        self._services: NetworkServices | None = None
+        self._reaper: TimerTask | None = None
+        self._relief: TimerTask | None = None
+
+    def add_listener(
+        self,
+        name: str,
+        host: str,
+        port: int,
+        *,
+        security_protocol: str = "PLAINTEXT",
+        limits: ListenerLimits | None = None,
+        tls_context: "ssl.SSLContext | None" = None,
+        principal_of_certificate: Callable[[dict[str, Any]], Principal] | None = None,
+    ) -> int:
+        """Bind a listener; port 0 picks a free one. Returns the port. Raises ListenError.
+
+        SSL and SASL_SSL need a `tls_context`. `principal_of_certificate` gets the client's
+        certificate (as `ssl.SSLSocket.getpeercert`, empty if none) and returns the principal.
+
+        Connections wait in the backlog until `start`.
+        """
+        services = self._services
+        if services is None:
+            services = self._services = NetworkServices(
+                asyncio.get_running_loop(),
+                self._channel,
+                self._timer,
+                self._worker_pool,
+                self.statistics,
+                self._closed,
+                READ_BYTES,
+            )
+        if security_protocol.endswith("SSL") and tls_context is None:
+            raise ListenError(f"Listener {name} has the protocol {security_protocol} but no keys.")
+        sock = bind(name, host, port, self._sockets)
+        facts = ListenerFacts(
+            name,
+            security_protocol=security_protocol,
+            requires_authentication=security_protocol.startswith("SASL_"),
+            request_max_bytes=self._request_max_bytes,
+            tls_context=tls_context,
+            principal_of_certificate=principal_of_certificate,
+        )
+        listener = Listener(
+            sock, facts, services, self._sockets, self.limits, limits or ListenerLimits()
+        )
+        listener.on_protected_connection = self._make_room
+        self._listeners[name] = listener
+        return listener.port
+
+    def start(self) -> None:
+        """Begin to accept on all listeners."""
+        for listener in self._listeners.values():
+            listener.start()
+        if self._reaper is None:
+            if self._max_idle_ms > 0:
+                self._schedule_reaper()
+            if self._channel.max_bytes is not None:
+                self._schedule_relief()
+
+    @property
+    def listeners(self) -> dict[str, Listener]:
+        return self._listeners
+
+    @property
+    def connections(self) -> list[Connection]:
+        """All open connections."""
+        return [c for listener in self._listeners.values() for c in listener.connections]
+
+    def stop_accepting(self) -> None:
+        """Close the listening sockets; what is connected goes on."""
+        for listener in self._listeners.values():
+            listener.close()
+
+    async def drain(self, timeout_ms: int) -> int:
+        """Wait until no request is in flight, at most so long. Returns how many still are."""
+        deadline = monotonic() + timeout_ms / 1000
+        while busy := sum(connection.in_flight for connection in self.connections):
+            if monotonic() >= deadline:
+                return busy
+            await asyncio.sleep(DRAIN_POLL_SECONDS)
+        return 0
+
+    def close(self) -> None:
+        """Close everything now."""
+        self.stop_accepting()
+        for task in (self._reaper, self._relief):
+            if task is not None:
+                task.cancel()
+        for connection in self.connections:
+            connection.close("the broker is stopping")
+
+    def _make_room(self) -> None:
+        """Close the client connection that was silent longest: a broker came in above
+        max.connections, and brokers are not to wait for clients (KIP-612)."""
+        clients = [
+            connection
+            for listener in self._listeners.values()
+            if not listener.limits.protected
+            for connection in listener.connections
+        ]
+        if clients and self.limits.open > self.limits.max_connections:
+            silent_longest = min(clients, key=lambda connection: connection.last_active)
+            silent_longest.close("max.connections is reached and a broker came in")
+
+    def _closed(self, connection: Connection) -> None:
+        self.statistics.connections_closed += 1
+        self._listeners[connection.listener_name].forget(connection)
+
+    def _schedule_reaper(self) -> None:
+        # Often enough that nobody overstays by more than a tenth.
+        interval_ms = max(self._max_idle_ms // 10, 10)
+        self._reaper = self._timer.schedule(interval_ms, self._reap)
+
+    def _reap(self) -> None:
+        """Close the connections on which nothing has moved for too long."""
+        moment = monotonic() - self._max_idle_ms / 1000
+        for connection in self.connections:
+            if connection.is_idle_since(moment):
+                self.statistics.idle_closed += 1
+                connection.close("idle for connections.max.idle.ms")
+        self._schedule_reaper()
+
+    def _schedule_relief(self) -> None:
+        self._relief = self._timer.schedule(RELIEF_INTERVAL_MS, self._relieve)
+
+    def _relieve(self) -> None:
+        """When requests take all the memory they may, close who holds some and hardly sends.
+
+        A frame's memory is reserved when its size is known, as in Kafka. There, a few clients that
+        announce big requests and send nothing shut out all others until they are found idle.
+        """
+        if self._channel.lacks_bytes:
+            for connection in self.connections:
+                if connection.is_stalled(LEAST_PROGRESS_BYTES):
+                    logger.warning(
+                        "%r sends a big request too slowly while memory for requests "
+                        "(queued.max.request.bytes) is short: closing the connection",
+                        connection,
+                    )
+                    connection.close("it holds memory that others wait for")
+        self._schedule_relief()
+
+
+# How often to look for clients that hold memory others wait for, and what they must have sent
+# meanwhile: a modem does.
+RELIEF_INTERVAL_MS = 1000
+LEAST_PROGRESS_BYTES = 4096
+
+# Shutting down is rare: looking 100 times a second is simple and costs nothing that matters.
+DRAIN_POLL_SECONDS = 0.01

@@ -1,0 +1,89 @@
+"""What all connections of a server share. Handed to each connection instead of the server."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from broker.metrics import NetworkStatistics
+from broker.net.requests import RequestDecoder
+from broker.net.wrong_protocol import LogLimiter
+from broker.request_channel import Principal, RequestChannel
+from broker.tasks import WorkerPool
+from broker.timing.timer import DelayQueue
+
+if TYPE_CHECKING:
+    import ssl
+
+    from broker.net.connection import Connection
+
+
+class ListenerFacts:
+    """What a connection knows about the listener it came in on."""
+
+    __slots__ = (
+        "first_frame_max_bytes",
+        "name",
+        "principal_of_certificate",
+        "request_max_bytes",
+        "requires_authentication",
+        "security_protocol",
+        "tls_context",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        security_protocol: str = "PLAINTEXT",
+        requires_authentication: bool = False,
+        request_max_bytes: int = 104857600,
+        first_frame_max_bytes: int = 524288,
+        tls_context: "ssl.SSLContext | None" = None,
+        principal_of_certificate: Callable[[dict[str, Any]], Principal] | None = None,
+    ) -> None:
+        self.name = name
+        self.security_protocol = security_protocol
+        self.requires_authentication = requires_authentication
+        self.request_max_bytes = request_max_bytes
+        self.tls_context = tls_context
+        # Who a client is by its certificate (SSL listeners); called after the handshake.
+        self.principal_of_certificate = principal_of_certificate
+        # Until authentication (Kafka's sasl.server.max.receive.size): nobody unknown gets more.
+        self.first_frame_max_bytes = min(first_frame_max_bytes, request_max_bytes)
+
+
+class NetworkServices:
+    """The loop, the channel and what is counted."""
+
+    __slots__ = (
+        "channel",
+        "decoder",
+        "log_limiter",
+        "loop",
+        "on_closed",
+        "receive_buffer",
+        "statistics",
+        "timer",
+        "worker_pool",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        channel: RequestChannel,
+        timer: DelayQueue,
+        worker_pool: WorkerPool,
+        statistics: NetworkStatistics,
+        on_closed: "Callable[[Connection], None]",
+        receive_buffer_bytes: int,
+    ) -> None:
+        self.loop = loop
+        self.channel = channel
+        self.timer = timer
+        self.worker_pool = worker_pool
+        self.statistics = statistics
+        self.on_closed = on_closed
+        self.log_limiter = LogLimiter()
+        self.decoder = RequestDecoder(channel.routes, statistics, self.log_limiter)
+        # One for all connections: it is copied out of before the next one reads.
+        self.receive_buffer = bytearray(receive_buffer_bytes)

@@ -1,0 +1,251 @@
+"""TLS connections: the same connection over a socket that encrypts.
+
+OpenSSL works on the non-blocking socket itself. What it has decrypted beyond what was asked for is
+invisible to the loop, so after every read its buffer is looked at too. File parts cannot go by
+sendfile: they are read in bounded pieces and encrypted.
+
+Only listeners with TLS import this module: importing `ssl` takes some milliseconds.
+"""
+
+import logging
+import os
+import socket
+import ssl
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from broker.net.connection import Connection
+from broker.net.output import FilePart, FileTruncated, Output
+
+if TYPE_CHECKING:
+    from broker.metrics import NetworkStatistics
+    from broker.net.services import ListenerFacts, NetworkServices
+
+logger = logging.getLogger("ottla.net")
+
+# The most that fits into one TLS record; OpenSSL writes no more at once anyway.
+RECORD_BYTES = 16384
+
+# How much of a file part is read at once: a few records.
+PIECE_BYTES = 65536
+
+# A handshake is a few packets; who needs longer is not going to finish it.
+HANDSHAKE_TIMEOUT_MS = 30_000
+
+
+class TlsSocket:
+    """What a connection calls on its socket, over TLS. Raises BlockingIOError like a socket."""
+
+    __slots__ = ("_sock",)
+
+    def __init__(self, sock: ssl.SSLSocket) -> None:
+        self._sock = sock
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    def getsockname(self) -> Any:
+        return self._sock.getsockname()
+
+    def getsockopt(self, level: int, option: int) -> int:
+        return self._sock.getsockopt(level, option)
+
+    def recv_into(self, buffer: Any) -> int:
+        try:
+            return self._sock.recv_into(buffer)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise BlockingIOError from None
+        except ssl.SSLEOFError:
+            return 0  # closed without TLS's own goodbye, which most clients leave out
+
+    def send(self, data: Any) -> int:
+        """Send at most one record; after BlockingIOError the same bytes must come again."""
+        try:
+            return self._sock.send(memoryview(data)[:RECORD_BYTES])
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise BlockingIOError from None
+
+    def pending(self) -> int:
+        """Bytes decrypted and waiting to be read."""
+        return self._sock.pending()
+
+    def do_handshake(self) -> None:
+        self._sock.do_handshake()
+
+    def peer_certificate(self) -> dict[str, Any]:
+        """The client's verified certificate as `ssl` presents it; empty if it sent none."""
+        return self._sock.getpeercert() or {}
+
+    def shutdown(self, how: int) -> None:
+        self._sock.shutdown(how)
+
+    def close(self) -> None:
+        with suppress(OSError, ValueError):
+            # Says goodbye in TLS's own words; without blocking it cannot wait for the reply.
+            self._sock.unwrap()
+        self._sock.close()
+
+
+class TlsOutput(Output):
+    """Sends through `TlsSocket`, one piece after the other."""
+
+    __slots__ = ("_piece",)
+
+    def __init__(self, sock: Any, statistics: "NetworkStatistics") -> None:
+        super().__init__(sock, statistics)
+        # What was given to OpenSSL last and not taken whole: it must see the same bytes again.
+        self._piece: memoryview | None = None
+
+    def _send_buffers(self) -> int:
+        if self._piece is None:
+            buffers, _ = self._buffers(limit=64)
+            self._piece = memoryview(_join(buffers))
+        return self._send_piece()
+
+    def _send_file(self, part: FilePart, limit: int) -> int:
+        if self._piece is None:
+            offset = self._sent_of_first
+            wanted = min(self._warm_until - offset, limit, PIECE_BYTES)
+            piece = os.pread(part.fd, wanted, part.position + offset)
+            if not piece:
+                raise FileTruncated(f"{part.length - offset} bytes are missing")
+            self._piece = memoryview(piece)
+        return self._send_piece()
+
+    def _send_piece(self) -> int:
+        piece = self._piece
+        assert piece is not None
+        sent: int = self._sock.send(piece)
+        self._piece = piece[sent:] if sent < len(piece) else None
+        return sent
+
+
+def _join(buffers: list[Any]) -> Any:
+    """The buffers in one, up to about a record; a big first one as it is."""
+    first = buffers[0]
+    if len(buffers) == 1 or len(first) >= RECORD_BYTES:
+        return first
+    taken = []
+    size = 0
+    for buffer in buffers:
+        if size + len(buffer) > PIECE_BYTES:
+            break
+        taken.append(buffer)
+        size += len(buffer)
+    return b"".join(taken)
+
+
+class TlsConnection(Connection):
+    """A connection that begins with a handshake."""
+
+    __slots__ = ("_deadline", "_handshaking", "_tls")
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        client: tuple[str, int],
+        listener: "ListenerFacts",
+        services: "NetworkServices",
+    ) -> None:
+        assert listener.tls_context is not None
+        secured = listener.tls_context.wrap_socket(
+            sock, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=False
+        )
+        self._tls = TlsSocket(secured)
+        # The base class calls nothing on it that TlsSocket has not.
+        super().__init__(self._tls, client, listener, services)  # type: ignore[arg-type]
+        self._handshaking = True
+        self._deadline: Any = None
+
+    def start(self) -> None:
+        self._deadline = self._services.timer.schedule(HANDSHAKE_TIMEOUT_MS, self._too_slow)
+        super().start()
+
+    def close(self, reason: str) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        super().close(reason)
+
+    def _new_output(self) -> Output:
+        return TlsOutput(self._sock, self._services.statistics)
+
+    def _too_slow(self) -> None:
+        self._deadline = None
+        self.close("the TLS handshake took too long")
+
+    def _shake_hands(self) -> None:
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            self._stop_writing()
+            self._check_for_reset()
+            return
+        except ssl.SSLWantWriteError:
+            if not self._writing:
+                self._writing = True
+                self._services.loop.add_writer(self._fd, self._shake_hands)
+            return
+        except OSError as error:  # also every error of TLS
+            self._refuse(error)
+            return
+        self._stop_writing()
+        self._handshaking = False
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        if self.listener.principal_of_certificate is not None:
+            try:
+                certificate = self._tls.peer_certificate()
+                self.principal = self.listener.principal_of_certificate(certificate)
+            except ValueError as error:
+                self._refuse(error)
+                return
+        self._read_decrypted()
+
+    def _refuse(self, error: Exception) -> None:
+        services = self._services
+        if not isinstance(error, OSError) and services.log_limiter.allows(self.client_host):
+            logger.warning("%s:%d: %s", self.client_host, self.client_port, error)
+        if isinstance(error, ssl.SSLError):
+            services.statistics.wrong_protocol += 1
+            if services.log_limiter.allows(self.client_host):
+                logger.warning(
+                    "%s:%d on listener %s: %s",
+                    self.client_host,
+                    self.client_port,
+                    self.listener_name,
+                    _explain(error),
+                )
+        self.close(f"the TLS handshake failed: {error}")
+
+    def _on_readable(self) -> None:
+        if self._handshaking:
+            self._shake_hands()
+            return
+        super()._on_readable()
+        self._read_decrypted()
+
+    def _resume_reading(self) -> None:
+        super()._resume_reading()
+        if not self._handshaking and self._tls.pending():
+            self._services.loop.call_soon(self._read_decrypted)
+
+    def _read_decrypted(self) -> None:
+        """Go on reading while OpenSSL holds bytes that the loop cannot see."""
+        while not self.closed and not self._busy and self._reading and self._tls.pending():
+            super()._on_readable()
+
+
+def _explain(error: ssl.SSLError) -> str:
+    reason = error.reason or str(error)
+    if reason == "HTTP_REQUEST":
+        return "it sent HTTP to a TLS listener of the Kafka protocol"
+    if reason in ("WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE"):
+        return (
+            "it does not speak TLS; set the client's security.protocol to SSL or SASL_SSL, or "
+            "connect to a listener without TLS"
+        )
+    if reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
+        return "it has no certificate, which this listener asks for (ssl.client.auth)"
+    return f"the TLS handshake failed ({reason}); check certificates and protocol versions"

@@ -1,0 +1,124 @@
+"""Carries proposals of in-sync replicas to the controller (AlterPartition, KIP-497).
+
+One request is under way at a time and takes everything that has come together meanwhile. It is sent
+until the controller answers: a proposal that got no answer may or may not have been applied, and
+the next LeaderAndIsr request settles it in any case.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from broker.replication.isr import IsrDecision, IsrProposal
+from broker.tasks import spawn
+from protocol.errors import ErrorCode, error_name
+from protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionRequestPartitionData,
+    AlterPartitionRequestTopicData,
+    AlterPartitionResponse,
+    BrokerState,
+)
+from protocol.topics import TopicPartition
+from protocol.uuids import ZERO_UUID
+
+logger = logging.getLogger("ottla.replication")
+
+_RETRY_SECONDS = 0.05
+
+Decided = Callable[[IsrDecision], None]
+# Gets the request and its version.
+Send = Callable[[AlterPartitionRequest, int], Coroutine[Any, Any, AlterPartitionResponse]]
+
+# Version 3 names brokers with their epochs; 1 is the last that names topics, not their ids.
+_WITH_IDS = 3
+_WITH_NAMES = 1
+
+
+class AlterPartitionManager:
+    """Satisfies `IsrSubmitter`. Loop only."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        # One entry a partition: bounded by what this broker hosts.
+        self._waiting: dict[TopicPartition, tuple[IsrProposal, Decided]] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def submit(self, proposal: IsrProposal, on_decision: Decided) -> None:
+        """Sends a proposal soon; a second one for a partition replaces one not yet sent."""
+        self._waiting[proposal.partition.key] = (proposal, on_decision)
+        if self._task is None or self._task.done():
+            self._task = spawn(self._run(), name="alter-partition")
+
+    async def _run(self) -> None:
+        told = False
+        while self._waiting:
+            batch, self._waiting = self._waiting, {}
+            problem: object = None
+            try:
+                answer = await self._send(*_request(batch))
+                if answer.error_code != ErrorCode.NONE:
+                    problem = error_name(answer.error_code)
+            except Exception as error:
+                problem = error or type(error).__name__
+            if problem is None:
+                told = False
+                _decide(batch, answer)
+                continue
+            if not told:
+                told = True
+                logger.warning(
+                    "in-sync replicas cannot be changed now, asking again until they can: %s",
+                    problem,
+                )
+            # What was proposed anew meanwhile is newer.
+            self._waiting = {**batch, **self._waiting}
+            await asyncio.sleep(_RETRY_SECONDS)
+
+
+def _request(
+    batch: dict[TopicPartition, tuple[IsrProposal, Decided]],
+) -> tuple[AlterPartitionRequest, int]:
+    """The request for a batch and the version to send it in."""
+    ids = all(proposal.partition.topic_id != ZERO_UUID for proposal, _ in batch.values())
+    topics: dict[str, AlterPartitionRequestTopicData] = {}
+    for key, (proposal, _) in batch.items():
+        topic = topics.get(key.topic)
+        if topic is None:
+            topic = topics[key.topic] = AlterPartitionRequestTopicData()
+            if ids:
+                topic.topic_id = proposal.partition.topic_id
+            else:
+                topic.topic_name = key.topic
+        row = AlterPartitionRequestPartitionData(
+            partition_index=key.partition,
+            leader_epoch=proposal.leader_epoch,
+            partition_epoch=proposal.partition_epoch,
+        )
+        if ids:
+            row.new_isr_with_epochs = [BrokerState(broker_id) for broker_id in proposal.new_isr]
+        else:
+            row.new_isr = proposal.new_isr
+        topic.partitions.append(row)
+    request = AlterPartitionRequest(topics=list(topics.values()))
+    return request, _WITH_IDS if ids else _WITH_NAMES
+
+
+def _decide(
+    batch: dict[TopicPartition, tuple[IsrProposal, Decided]], answer: AlterPartitionResponse
+) -> None:
+    by_id = {proposal.partition.topic_id: key.topic for key, (proposal, _) in batch.items()}
+    for topic in answer.topics:
+        name = topic.topic_name or by_id.get(topic.topic_id, "")
+        for row in topic.partitions:
+            entry = batch.pop(TopicPartition(name, row.partition_index), None)
+            if entry is not None:
+                entry[1](
+                    IsrDecision(row.error_code, row.isr, row.leader_epoch, row.partition_epoch)
+                )
+    for proposal, decided in batch.values():
+        # Left out of the answer: nothing was done.
+        decided(IsrDecision(ErrorCode.OPERATION_NOT_ATTEMPTED, [], proposal.leader_epoch, -1))

@@ -1,0 +1,70 @@
+"""The log of a coordinator (see `broker.coordination.CoordinatorLog`) on the replica manager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from broker.coordination import AppendResult
+from protocol.errors import ErrorCode
+from protocol.messages.produce import PartitionProduceResponse
+from protocol.records.batch import NO_SEQUENCE
+from protocol.topics import TopicPartition
+from storage.producer_entry import AppendOrigin
+
+if TYPE_CHECKING:
+    from broker.replication.replica_manager import ReplicaManager
+    from storage.verification import Verification
+
+_ALL = -1
+
+
+class ReplicatedCoordinatorLog:
+    """One internal topic, appended to with acks=all."""
+
+    def __init__(
+        self, replica_manager: ReplicaManager, topic: str, timeout_ms: Callable[[], int]
+    ) -> None:
+        """`timeout_ms` gives how long a commit may take (`offsets.commit.timeout.ms`)."""
+        self._replica_manager = replica_manager
+        self._topic = topic
+        self._timeout_ms = timeout_ms
+
+    def append(
+        self,
+        partition: int,
+        batch: bytes,
+        on_result: AppendResult,
+        guard: Verification | None = None,
+    ) -> None:
+        """See the protocol; the error code is that of the append."""
+        response = PartitionProduceResponse(partition, 0, -1)
+
+        def done() -> None:
+            failed = response.error_code != ErrorCode.NONE
+            on_result(response.error_code, -1 if failed else response.base_offset)
+
+        self._replica_manager.append_records(
+            _ALL,
+            self._timeout_ms(),
+            [(self._topic, partition, bytearray(batch), response)],
+            done,
+            AppendOrigin.COORDINATOR,
+            None if guard is None else {(self._topic, partition): guard},
+        )
+
+    def begin_verification(
+        self, partition: int, producer_id: int, producer_epoch: int, now_ms: int
+    ) -> Verification | None:
+        """See the protocol; None as well when the partition is not led here (any more)."""
+        log = self._replica_manager.log_of(TopicPartition(self._topic, partition))
+        if log is None or log.producer_state.has_open_transaction(producer_id):
+            return None
+        if not log.verifications.enabled:
+            return None
+        return log.verifications.begin(producer_id, producer_epoch, NO_SEQUENCE, now_ms)
+
+    def read_batches(self, partition: int) -> Iterator[memoryview]:
+        """The local log from its start to its end."""
+        log = self._replica_manager.log_of(TopicPartition(self._topic, partition))
+        return iter(()) if log is None else log.batches(log.log_start_offset)

@@ -1,0 +1,46 @@
+"""DeleteRecords requests that wait for the followers to move their log starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.purgatory.operation import DelayedOperation
+from broker.replication.partition import Partition
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.delete_records import DeleteRecordsPartitionResult
+
+#: A partition, the offset that all its log starts have to reach, and the row of the answer.
+Waiting = tuple[Partition, int, DeleteRecordsPartitionResult]
+
+
+class DelayedDeleteRecords(DelayedOperation):
+    """Completes when every replica of each partition has moved its log start, or the leader moved.
+
+    When the time is up, the partitions that are still waiting answer REQUEST_TIMED_OUT.
+    """
+
+    __slots__ = ("_callback", "_waiting")
+
+    def __init__(self, delay_ms: int, waiting: list[Waiting], callback: Callable[[], None]) -> None:
+        super().__init__(delay_ms)
+        self._waiting = waiting
+        self._callback = callback
+
+    def try_complete(self) -> bool:
+        left = []
+        for entry in self._waiting:
+            partition, offset, result = entry
+            try:
+                result.low_watermark = partition.low_watermark()
+            except KafkaError as error:
+                result.error_code = error.code
+                continue
+            if result.low_watermark < offset:
+                left.append(entry)
+        self._waiting = left
+        return not left and self.force_complete()
+
+    def on_complete(self) -> None:
+        for _, _, result in self._waiting:
+            result.error_code = ErrorCode.REQUEST_TIMED_OUT
+        self._callback()

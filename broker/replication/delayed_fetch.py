@@ -1,0 +1,118 @@
+"""A fetch request that waits for enough bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from broker.purgatory.operation import DelayedOperation
+from broker.replication.partition import READ_COMMITTED, READ_LOG_END, Partition
+from protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from broker.fetch_sessions import FetchItem, FetchPosition
+    from storage.log import Log
+
+
+class FetchParams:
+    """What holds for all partitions of one fetch request."""
+
+    __slots__ = (
+        "client_rack",
+        "hard_limit",
+        "isolation",
+        "leader_only",
+        "max_bytes",
+        "max_wait_ms",
+        "min_bytes",
+        "replica_epoch",
+        "replica_id",
+    )
+
+    def __init__(self) -> None:
+        self.replica_id = -1
+        self.replica_epoch = -1
+        self.max_wait_ms = 0
+        self.min_bytes = 0
+        self.max_bytes = 0
+        #: READ_UNCOMMITTED, READ_COMMITTED, or READ_LOG_END for followers (see partition.py).
+        self.isolation = 0
+        #: Versions up to 2 cut a batch that is too large; later ones return the first one whole.
+        self.hard_limit = False
+        #: Consumers of version 11 and up may read from a follower (KIP-392).
+        self.leader_only = True
+        self.client_rack = ""
+
+    @property
+    def is_follower(self) -> bool:
+        return self.replica_id >= 0
+
+
+class DelayedFetch(DelayedOperation):
+    """Completes when
+
+    A. a partition is gone, led elsewhere, offline, or at another leader epoch than the reader's;
+    B. the reader's offset lies outside of a log (it was truncated or trimmed meanwhile);
+    C. the partitions together have `min_bytes` to read;
+    D. the time is up.
+
+    Whatever the reason, the partitions are read again and the answer is what is there then.
+    """
+
+    __slots__ = ("_callback", "_items", "_params", "_partition_of")
+
+    def __init__(
+        self,
+        params: FetchParams,
+        items: list[FetchItem],
+        partition_of: Callable[[tuple[str | None, int]], Partition | None],
+        callback: Callable[[], None],
+    ) -> None:
+        super().__init__(params.max_wait_ms)
+        self._params = params
+        self._items = items
+        self._partition_of = partition_of
+        self._callback = callback
+
+    def try_complete(self) -> bool:
+        params = self._params
+        needed = params.min_bytes
+        for topic, _, position in self._items:
+            partition = self._partition_of((topic, position.partition))
+            if partition is None:
+                return self.force_complete()  # A
+            try:
+                log = partition.log_for(position.current_leader_epoch, params.leader_only)
+            except KafkaError:
+                return self.force_complete()  # A
+            offset = position.fetch_offset
+            bound = read_bound(log, params.isolation)
+            if bound > offset:
+                if needed > 1:
+                    needed -= _readable_bytes(log, position, bound)
+                else:
+                    needed = 0  # A record is at least a byte.
+                if needed <= 0:
+                    return self.force_complete()  # C
+            if offset > log.log_end_offset or offset < log.log_start_offset:
+                return self.force_complete()  # B
+        return False
+
+    def on_complete(self) -> None:
+        self._callback()
+
+
+def read_bound(log: Log, isolation: int) -> int:
+    """The offset below which a reader of this isolation may read."""
+    if isolation == READ_LOG_END:
+        return log.log_end_offset
+    if isolation == READ_COMMITTED:
+        return log.last_stable_offset
+    return log.high_watermark
+
+
+def _readable_bytes(log: Log, position: FetchPosition, bound: int) -> int:
+    read = log.read(
+        position.fetch_offset, position.partition_max_bytes, up_to=bound, min_one_batch=True
+    )
+    return 0 if read.slice is None else min(len(read.slice), position.partition_max_bytes)

@@ -1,0 +1,55 @@
+"""A produce request with acks=all that waits until its records are committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from broker.purgatory.operation import DelayedOperation
+from protocol.errors import ErrorCode
+from protocol.messages.produce import PartitionProduceResponse
+
+if TYPE_CHECKING:
+    from broker.replication.partition import Partition
+
+
+class DelayedProduce(DelayedOperation):
+    """Completes when each partition of the request is
+
+    A. not led by this broker any more: NOT_LEADER_OR_FOLLOWER;
+    B. committed up to the last appended record: no error, or NOT_ENOUGH_REPLICAS_AFTER_APPEND;
+    C. failed in the append: the error of the append.
+
+    When the time is up, the partitions that are still waiting answer REQUEST_TIMED_OUT. Their
+    records stay in the log and may still be committed.
+    """
+
+    __slots__ = ("_callback", "_waiting")
+
+    def __init__(
+        self,
+        delay_ms: int,
+        waiting: list[tuple[Partition, int, PartitionProduceResponse]],
+        callback: Callable[[], None],
+    ) -> None:
+        """`waiting` holds (partition, the offset that must be reached, its response)."""
+        super().__init__(delay_ms)
+        self._waiting = waiting
+        self._callback = callback
+
+    def try_complete(self) -> bool:
+        still_waiting = []
+        for entry in self._waiting:
+            partition, required_offset, response = entry
+            done, error_code = partition.replicas_reached(required_offset)
+            if done or error_code != ErrorCode.NONE:
+                response.error_code = error_code
+            else:
+                still_waiting.append(entry)
+        self._waiting = still_waiting
+        return not still_waiting and self.force_complete()
+
+    def on_complete(self) -> None:
+        for _, _, response in self._waiting:
+            response.error_code = ErrorCode.REQUEST_TIMED_OUT
+        self._callback()

@@ -1,0 +1,111 @@
+"""Who copies what from whom: one fetcher for each leader and fetcher number."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from broker.replication.fetcher import Fetcher, FetcherSettings
+from broker.replication.partition import NO_LEADER, Partition
+
+if TYPE_CHECKING:
+    from broker.metadata_cache import MetadataCache
+    from broker.replication.replica_manager import ReplicaManager
+
+logger = logging.getLogger("ottla.replication")
+
+_Key = tuple[int, int, str, int]
+
+
+class FetcherManager:
+    """Satisfies `role_changes.Fetchers`. Loop only."""
+
+    def __init__(
+        self,
+        settings: FetcherSettings,
+        replica_manager: ReplicaManager,
+        metadata: MetadataCache,
+        listener_name: str,
+        now_ms: Callable[[], int],
+        fetchers_per_leader: int = 1,
+    ) -> None:
+        """`listener_name` is the inter-broker listener."""
+        self.settings = settings
+        self._replica_manager = replica_manager
+        self._metadata = metadata
+        self._listener_name = listener_name
+        self._now_ms = now_ms
+        self._fetchers_per_leader = fetchers_per_leader
+        self._fetchers: dict[_Key, Fetcher] = {}
+        # Partitions whose leader's address is not known yet.
+        self._waiting: dict[object, Partition] = {}
+
+    def follow(self, partitions: Iterable[Partition]) -> None:
+        """Starts, or starts anew, to copy these from their leaders."""
+        changed = list(partitions)
+        self._take_out(changed)
+        for partition in changed:
+            self._place(partition)
+        self._drop_idle()
+
+    def stop(self, partitions: Iterable[Partition]) -> None:
+        """Copies these no more."""
+        self._take_out(partitions)
+        self._drop_idle()
+
+    def metadata_changed(self) -> None:
+        """Brokers may have come, gone or moved: looks again for those that wait for an address."""
+        waiting, self._waiting = self._waiting, {}
+        moved = [
+            partition
+            for key, fetcher in self._fetchers.items()
+            if not self._is_current(key)
+            for partition in fetcher.partitions()
+        ]
+        self._take_out(moved)
+        for partition in (*waiting.values(), *moved):
+            if partition.log is not None and not partition.is_leader:
+                self._place(partition)
+        self._drop_idle()
+
+    def close(self) -> None:
+        """Stops all copying."""
+        for fetcher in self._fetchers.values():
+            fetcher.stop()
+        self._fetchers.clear()
+        self._waiting.clear()
+
+    def _is_current(self, key: _Key) -> bool:
+        leader, _, host, port = key
+        endpoint = self._metadata.snapshot.alive(leader, self._listener_name)
+        return endpoint is None or (endpoint.host, endpoint.port) == (host, port)
+
+    def _place(self, partition: Partition) -> None:
+        leader = partition.leader_id
+        if leader == NO_LEADER or partition.offline:
+            return
+        endpoint = self._metadata.snapshot.alive(leader, self._listener_name)
+        if endpoint is None:
+            self._waiting[partition.key] = partition
+            return
+        number = hash(partition.key) % self._fetchers_per_leader
+        key = (leader, number, endpoint.host, endpoint.port)
+        fetcher = self._fetchers.get(key)
+        if fetcher is None:
+            fetcher = self._fetchers[key] = Fetcher(
+                (endpoint.host, endpoint.port), self.settings, self._replica_manager, self._now_ms
+            )
+        fetcher.add(partition)
+
+    def _take_out(self, partitions: Iterable[Partition]) -> None:
+        for partition in partitions:
+            self._waiting.pop(partition.key, None)
+            for fetcher in self._fetchers.values():
+                fetcher.remove(partition.key)
+
+    def _drop_idle(self) -> None:
+        for key, fetcher in list(self._fetchers.items()):
+            if fetcher.is_idle:
+                fetcher.stop()
+                del self._fetchers[key]

@@ -1,0 +1,179 @@
+"""Moves replicas between the log directories of this broker (AlterReplicaLogDirs, KIP-113).
+
+A copy grows in the other directory (`...-future`) while the log goes on in its own. When the copy
+has everything, the two change places between two turns of the loop and the old one is deleted. A
+move that a restart interrupts goes on after it. Mirrors Kafka's `ReplicaAlterLogDirsThread`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from broker.quotas_replication import ReplicationQuota
+from broker.tasks import WorkerPool, spawn
+from protocol.errors import ErrorCode, KafkaError
+from protocol.topics import TopicPartition
+from storage.errors import StorageError, UnexpectedAppendOffset
+
+if TYPE_CHECKING:
+    from broker.replication.replica_manager import ReplicaManager
+    from storage.log import Log
+    from storage.log_manager import LogManager
+
+logger = logging.getLogger("ottla.replication")
+
+# Copied between two turns of the loop: about a millisecond of writing to the page cache.
+_CHUNK_BYTES = 1 << 20
+# `<topic>-<partition>` goes on with `.<32 digits>-future`; file systems take 255 bytes.
+_COPY_SUFFIX_LENGTH, _NAME_LENGTH_MAX = 1 + 32 + len("-future"), 255
+_THROTTLED_SECONDS = 0.1
+_CAUGHT_UP_SECONDS = 0.01
+
+
+class LogDirMover:
+    """One copying task for all moves of a broker. Loop only."""
+
+    def __init__(
+        self,
+        log_manager: LogManager,
+        replica_manager: ReplicaManager,
+        workers: WorkerPool,
+        now_ms: Callable[[], int],
+    ) -> None:
+        #: `replica.alter.log.dirs.io.max.bytes.per.second`.
+        self.throttle = ReplicationQuota()
+        self._log_manager = log_manager
+        self._replica_manager = replica_manager
+        self._workers = workers
+        self._now_ms = now_ms
+        self._moving: set[TopicPartition] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    def resume(self) -> None:
+        """Goes on with the moves that were under way when the broker stopped."""
+        for log in self._log_manager.logs():
+            if self._log_manager.get_future(log.topic, log.partition) is not None:
+                self._start(TopicPartition(log.topic, log.partition))
+
+    def move(self, key: TopicPartition, directory: str) -> None:
+        """Begins to move a replica; raises KafkaError when it cannot be moved there."""
+        directories = self._log_manager.directories
+        if len(f"{key.topic}-{key.partition}") + _COPY_SUFFIX_LENGTH > _NAME_LENGTH_MAX:
+            # The copy's directory would have a cut name, and be lost at the next start.
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long.")
+        try:
+            target = directories.find(directory)
+        except ValueError:
+            raise KafkaError(
+                ErrorCode.LOG_DIR_NOT_FOUND, f"{directory} is none of the log directories."
+            ) from None
+        if target.is_offline:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory} is offline.")
+        log = self._log_manager.get(*key)
+        if log is None:
+            # It will be made there when the controller asks for it.
+            self._log_manager.prefer_directory(*key, directory)
+        try:
+            self._replica_manager.partition(*key)
+        except KafkaError as error:
+            if error.code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                raise
+            log = None
+        if log is None:
+            raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{key} has no replica here.")
+        if log.log_directory is target:
+            self._log_manager.abandon_future(*key, self._now_ms())
+            self._moving.discard(key)
+            return
+        copy = self._log_manager.get_future(*key)
+        begins = copy is None or copy.log_directory is not target
+        if begins and self._log_manager.offline_directories:
+            # There may be a copy already, on the disk that has failed.
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "A log directory is offline.")
+        self._log_manager.create_future(*key, directory, self._now_ms())
+        self._start(key)
+
+    def truncated(self, log: Log) -> None:
+        """A log was cut: its copy must not keep what is gone."""
+        future = self._log_manager.get_future(log.topic, log.partition)
+        if future is not None and future.log_end_offset > log.log_end_offset:
+            future.truncate_to(log.log_end_offset)
+
+    def stop(self) -> None:
+        """Stops copying; the copies stay and are resumed at the next start."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def _start(self, key: TopicPartition) -> None:
+        self._moving.add(key)
+        if self._task is None or self._task.done():
+            self._task = spawn(self._run(), name="log-dir-mover")
+
+    async def _run(self) -> None:
+        while self._moving:
+            for key in list(self._moving):
+                try:
+                    await self._copy_some(key)
+                except (StorageError, OSError) as error:
+                    logger.error("%s cannot be moved: %s", key, error)
+                    self._moving.discard(key)
+
+    async def _copy_some(self, key: TopicPartition) -> None:
+        """Copies a piece of one log, or puts its copy in place when it has everything."""
+        now_ms = int(asyncio.get_running_loop().time() * 1000)
+        if self.throttle.is_exceeded(now_ms):
+            await asyncio.sleep(_THROTTLED_SECONDS)
+            return
+        log = self._log_manager.get(*key)
+        future = self._log_manager.get_future(*key)
+        if log is None or future is None:
+            self._moving.discard(key)  # Deleted, or moved back, meanwhile.
+            return
+        if future.log_end_offset < log.log_start_offset:
+            future.truncate_fully_and_start_at(log.log_start_offset)
+        start = future.log_end_offset
+        if start >= log.log_end_offset:
+            self._put_in_place(key, log, future)
+            await asyncio.sleep(_CAUGHT_UP_SECONDS)
+            return
+        piece = log.read(start, _CHUNK_BYTES, up_to=log.log_end_offset).slice
+        if piece is None:
+            await asyncio.sleep(_CAUGHT_UP_SECONDS)
+            return
+        content = await self._workers.run(piece.read)
+        if self._log_manager.get_future(*key) is future and future.log_end_offset == start:
+            self._append(future, content)
+            self.throttle.record(len(content), now_ms)
+
+    def _append(self, future: Log, content: bytes) -> None:
+        now_ms = self._now_ms()
+        try:
+            future.append_as_follower(content, now_ms=now_ms)
+        except UnexpectedAppendOffset as error:
+            is_empty = future.log_start_offset == future.log_end_offset
+            if not (is_empty and error.first_offset < future.log_end_offset <= error.last_offset):
+                raise
+            # Records were deleted up to the middle of a batch: the copy has the whole batch, and
+            # starts where the log does once it is in place.
+            future.truncate_fully_and_start_at(error.first_offset)
+            future.append_as_follower(content, now_ms=now_ms)
+
+    def _put_in_place(self, key: TopicPartition, log: Log, future: Log) -> None:
+        if future.log_end_offset != log.log_end_offset:
+            self.truncated(log)
+            return
+        future.update_config(log.config)
+        for epoch, start in log.leader_epochs.entries:
+            future.assign_epoch(epoch, start)
+        moved = self._log_manager.replace_current_with_future(*key, self._now_ms())
+        partition = self._replica_manager.partitions.get(key)
+        # What was deleted while the copy was made stays deleted.
+        moved.delete_records_before(min(log.log_start_offset, moved.high_watermark))
+        if partition is not None:
+            partition.log = moved
+            self._replica_manager.wake(partition)
+        self._moving.discard(key)
+        logger.info("%s moved to %s", key, moved.log_directory.path)

@@ -1,0 +1,288 @@
+"""One partition hosted here: who leads it, who is in sync, how far it is committed.
+
+Mirrors Kafka's `Partition`. All methods run on the event loop and never await: an append, the
+high watermark that follows from it and the operations that it wakes are one step.
+
+A record is visible to consumers below the high watermark: the smallest log end offset among the
+replicas that are in sync, or about to be. With this broker alone in sync it follows every append at
+once. The high watermark stands still while fewer replicas are in sync than `min.insync.replicas`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from broker.replication.replica import FollowerReplica
+from protocol.errors import ErrorCode, KafkaError
+from protocol.topics import TopicPartition
+from protocol.uuids import ZERO_UUID
+
+if TYPE_CHECKING:
+    from protocol.messages.leader_and_isr import LeaderAndIsrPartitionState
+    from storage.log import Log
+
+NO_LEADER = -1
+
+# How far a reader may read: to the high watermark, to the last stable offset, or (followers) to
+# the log's end. The first two are Kafka's numbers of the isolation levels on the wire.
+READ_UNCOMMITTED = 0
+READ_COMMITTED = 1
+READ_LOG_END = -1
+
+
+class PartitionContext:
+    """What every partition of a broker shares."""
+
+    __slots__ = ("broker_id", "is_alive", "lag_time_max_ms", "now_ms")
+
+    def __init__(self, broker_id: int) -> None:
+        self.broker_id = broker_id
+        self.lag_time_max_ms = 30_000
+        #: Whether a broker is registered, so that it may join the in-sync replicas.
+        self.is_alive: Callable[[int], bool] = lambda broker_id: True
+        #: Monotonic milliseconds, for lags.
+        self.now_ms: Callable[[], int] = lambda: 0
+
+
+class Partition:
+    """State of one replica of this broker. `log` is None until the controller assigns a role."""
+
+    __slots__ = (
+        "_alone",
+        "adding_replicas",
+        "context",
+        "controller_epoch",
+        "followers",
+        "index",
+        "is_leader",
+        "isr",
+        "key",
+        "leader_epoch",
+        "leader_epoch_start_offset",
+        "leader_id",
+        "log",
+        "maximal_isr",
+        "offline",
+        "partition_epoch",
+        "pending_isr",
+        "removing_replicas",
+        "replicas",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(self, key: TopicPartition, context: PartitionContext) -> None:
+        self.key = key
+        self.topic = key.topic
+        self.index = key.partition
+        self.context = context
+        self.topic_id = ZERO_UUID
+        self.log: Log | None = None
+        self.offline = False
+        self.is_leader = False
+        self.leader_id = NO_LEADER
+        self.leader_epoch = -1
+        self.leader_epoch_start_offset = -1
+        self.partition_epoch = -1
+        self.controller_epoch = 0
+        self.replicas: list[int] = []
+        self.adding_replicas: list[int] = []
+        self.removing_replicas: list[int] = []
+        # The committed in-sync replicas; `pending_isr` is the change that the controller has been
+        # asked for; `maximal_isr` is what the high watermark has to wait for meanwhile.
+        self.isr: frozenset[int] = frozenset()
+        self.pending_isr: frozenset[int] | None = None
+        self.maximal_isr: frozenset[int] = frozenset()
+        self.followers: dict[int, FollowerReplica] = {}
+        self._alone = True
+
+    # -- roles ----------------------------------------------------------------------------------
+
+    def make_leader(self, state: LeaderAndIsrPartitionState, log: Log) -> bool:
+        """Takes the leadership of `state`; returns whether this broker did not lead before.
+
+        The caller has checked that the state is newer than ours. `log` is the local log, opened.
+        """
+        context = self.context
+        was_leader = self.is_leader
+        self.log = log
+        self._assign(state)
+        self.set_isr(frozenset(state.isr))
+        if state.leader_epoch > self.leader_epoch or not was_leader:
+            start = log.log_end_offset
+            # Followers may ask where an epoch between the last one written and this one ends.
+            log.assign_epoch(state.leader_epoch, start)
+            now_ms = context.now_ms()
+            self.followers = {
+                broker_id: self.followers.get(broker_id) or FollowerReplica(broker_id)
+                for broker_id in state.replicas
+                if broker_id != context.broker_id
+            }
+            for follower in self.followers.values():
+                in_sync = follower.broker_id in self.isr
+                follower.reset(now_ms, start, not was_leader, in_sync)
+            self.leader_epoch = state.leader_epoch
+            self.leader_epoch_start_offset = start
+        else:
+            self._keep_followers(state.replicas)
+        self.is_leader = True
+        self.leader_id = context.broker_id
+        self._alone = not self.followers
+        self.maybe_increment_high_watermark()
+        return not was_leader
+
+    def make_follower(self, state: LeaderAndIsrPartitionState, log: Log) -> bool:
+        """Follows the leader of `state`; returns whether the leader epoch is new to us."""
+        is_new_epoch = state.leader_epoch > self.leader_epoch
+        self.log = log
+        self._assign(state)
+        self.is_leader = False
+        self.leader_id = state.leader
+        self.leader_epoch = state.leader_epoch
+        self.leader_epoch_start_offset = -1
+        self.followers = {}
+        self._alone = True
+        self.set_isr(frozenset())
+        return is_new_epoch
+
+    def _assign(self, state: LeaderAndIsrPartitionState) -> None:
+        self.controller_epoch = state.controller_epoch
+        self.partition_epoch = state.partition_epoch
+        self.replicas = list(state.replicas)
+        self.adding_replicas = list(state.adding_replicas)
+        self.removing_replicas = list(state.removing_replicas)
+
+    def _keep_followers(self, replicas: list[int]) -> None:
+        own = self.context.broker_id
+        self.followers = {
+            broker_id: self.followers.get(broker_id) or FollowerReplica(broker_id)
+            for broker_id in replicas
+            if broker_id != own
+        }
+
+    def set_isr(self, isr: frozenset[int]) -> None:
+        """The committed in-sync replicas; whatever was asked of the controller is settled."""
+        self.isr = isr
+        self.pending_isr = None
+        self.maximal_isr = isr
+
+    def leader_log(self) -> Log:
+        """The log, when this broker leads; NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR else."""
+        if self.is_leader and self.log is not None and not self.offline:
+            return self.log
+        if self.offline:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.key}: its disk is offline.")
+        raise KafkaError(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Broker {self.context.broker_id} does not lead it."
+        )
+
+    def log_for(self, leader_epoch: int, leader_only: bool) -> Log:
+        """The log for a reader who believes in `leader_epoch` (-1: does not say).
+
+        Raises FENCED_LEADER_EPOCH when the reader is behind, UNKNOWN_LEADER_EPOCH when it is
+        ahead, and the errors of `leader_log`.
+        """
+        if leader_epoch >= 0 and leader_epoch != self.leader_epoch:
+            if leader_epoch < self.leader_epoch:
+                raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+        if not leader_only and self.log is not None and not self.offline:
+            return self.log
+        return self.leader_log()
+
+    # -- writing --------------------------------------------------------------------------------
+
+    def effective_min_isr(self) -> int:
+        """`min.insync.replicas`, but never more than there are replicas."""
+        log = self.log
+        assert log is not None
+        wanted: int = log.config.min_insync_replicas
+        return min(wanted, len(self.replicas))
+
+    def check_enough_in_sync(self) -> None:
+        """NOT_ENOUGH_REPLICAS when acks=all may not be promised now."""
+        if len(self.isr) < self.effective_min_isr():
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{len(self.isr)} replicas of {self.key} are in sync, "
+                f"min.insync.replicas asks for {self.effective_min_isr()}.",
+            )
+
+    def after_append(self, log: Log) -> None:
+        """Moves the high watermark after an append: to the end when there are no followers."""
+        if self._alone:
+            log.update_high_watermark(log.log_end_offset)
+        else:
+            self.maybe_increment_high_watermark()
+
+    def maybe_increment_high_watermark(self) -> bool:
+        """Recomputes the high watermark of a leader; it never falls. Returns whether it rose."""
+        log = self.log
+        if log is None or len(self.isr) < self.effective_min_isr():
+            return False
+        context = self.context
+        end_offset = log.log_end_offset
+        new = end_offset
+        if self.followers:
+            now_ms = context.now_ms()
+            for follower in self.followers.values():
+                if follower.log_end_offset < new and (
+                    follower.broker_id in self.maximal_isr
+                    # A follower that keeps up may not be left behind for ever by a high watermark
+                    # that runs with the leader's end: it could then never join.
+                    or (
+                        follower.is_caught_up(end_offset, now_ms, context.lag_time_max_ms)
+                        and context.is_alive(follower.broker_id)
+                    )
+                ):
+                    new = follower.log_end_offset
+        if new <= log.high_watermark:
+            return False
+        log.update_high_watermark(new)
+        return True
+
+    def replicas_reached(self, required_offset: int) -> tuple[bool, int]:
+        """For acks=all: whether everything below `required_offset` is committed, and the error."""
+        log = self.log
+        if self.offline:
+            return False, ErrorCode.KAFKA_STORAGE_ERROR
+        if not self.is_leader or log is None:
+            return False, ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if log.high_watermark < required_offset:
+            return False, ErrorCode.NONE
+        if self.effective_min_isr() <= len(self.maximal_isr):
+            return True, ErrorCode.NONE
+        return True, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+    # -- followers ------------------------------------------------------------------------------
+
+    def follower(self, replica_id: int, leader_epoch: int) -> FollowerReplica:
+        """The follower `replica_id`; an error that makes it retry when it is none of ours."""
+        found = self.followers.get(replica_id)
+        if found is not None:
+            return found
+        code = (
+            ErrorCode.UNKNOWN_LEADER_EPOCH
+            if leader_epoch >= 0
+            else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        )
+        raise KafkaError(code, f"Broker {replica_id} is no replica of {self.key}.")
+
+    def low_watermark(self) -> int:
+        """The smallest log start offset of all live replicas; for DeleteRecords."""
+        log = self.leader_log()
+        low: int = log.log_start_offset
+        for follower in self.followers.values():
+            if self.context.is_alive(follower.broker_id):
+                low = min(low, follower.log_start_offset)
+        return low
+
+    # -- epochs ---------------------------------------------------------------------------------
+
+    def end_offset_for_epoch(self, log: Log, epoch: int) -> tuple[int, int]:
+        """(largest epoch not above `epoch`, the offset where it ends), or (-1, -1)."""
+        if epoch == self.leader_epoch and self.is_leader:
+            return epoch, log.log_end_offset
+        found: tuple[int, int] = log.end_offset_for_epoch(epoch)
+        return found

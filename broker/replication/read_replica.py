@@ -1,0 +1,47 @@
+"""Which replica a consumer had better read from (KIP-392).
+
+With `replica.selector.class` set to Kafka's rack-aware selector, a consumer that names its rack is
+sent to a replica in that rack which has what it asks for: to the leader if it is there, else to the
+one that is furthest along. Consumers ask the leader again when that replica fails them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from broker.metadata_cache import MetadataCache
+    from broker.replication.partition import Partition
+    from broker.replication.replica import FollowerReplica
+
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
+NO_PREFERENCE = -1
+
+
+class RackAwareSelector:
+    """Chooses by rack; the racks are those in the metadata."""
+
+    def __init__(self, metadata: MetadataCache) -> None:
+        self._metadata = metadata
+
+    def choose(self, partition: Partition, client_rack: str, fetch_offset: int) -> int:
+        """The id of a better replica than this leader, or NO_PREFERENCE."""
+        brokers = self._metadata.snapshot.brokers
+        own = brokers.get(partition.context.broker_id)
+        if not client_rack or own is None or own.rack == client_rack:
+            return NO_PREFERENCE
+        best: FollowerReplica | None = None
+        for follower in partition.followers.values():
+            broker = brokers.get(follower.broker_id)
+            if broker is None or broker.rack != client_rack:
+                continue
+            if not follower.log_start_offset <= fetch_offset <= follower.log_end_offset:
+                continue
+            if best is None or _progress(follower) > _progress(best):
+                best = follower
+        return NO_PREFERENCE if best is None else best.broker_id
+
+
+def _progress(follower: FollowerReplica) -> tuple[int, int]:
+    return follower.log_end_offset, follower.last_caught_up_ms

@@ -1,0 +1,70 @@
+"""What a leader knows of one follower."""
+
+from __future__ import annotations
+
+UNKNOWN_OFFSET = -1
+
+# Longer ago than any allowed lag, also right after the machine's start, when its clock is near 0.
+NEVER = -(1 << 62)
+
+
+class FollowerReplica:
+    """A follower's progress, learnt from its fetch requests.
+
+    `last_caught_up_ms` is the last moment at which the follower had everything that the leader
+    had. A fetch that reaches the leader's end proves it for now; one that reaches the end as it
+    was at the previous fetch proves it for the time of that fetch.
+    """
+
+    __slots__ = (
+        "broker_epoch",
+        "broker_id",
+        "last_caught_up_ms",
+        "last_fetch_leader_end_offset",
+        "last_fetch_ms",
+        "log_end_offset",
+        "log_start_offset",
+    )
+
+    def __init__(self, broker_id: int) -> None:
+        self.broker_id = broker_id
+        self.broker_epoch = -1
+        self.log_end_offset = UNKNOWN_OFFSET
+        self.log_start_offset = UNKNOWN_OFFSET
+        self.last_caught_up_ms = NEVER
+        self.last_fetch_ms = NEVER
+        self.last_fetch_leader_end_offset = 0
+
+    def reset(self, now_ms: int, leader_end_offset: int, new_leader: bool, in_sync: bool) -> None:
+        """A leader epoch begins. An in-sync follower starts as caught up, with time to prove it."""
+        self.last_caught_up_ms = now_ms if in_sync else NEVER
+        if new_leader:
+            self.log_end_offset = UNKNOWN_OFFSET
+            self.log_start_offset = UNKNOWN_OFFSET
+            self.last_fetch_ms = NEVER
+            self.last_fetch_leader_end_offset = 0
+            self.broker_epoch = -1
+        else:
+            self.last_fetch_ms = now_ms if in_sync else NEVER
+            self.last_fetch_leader_end_offset = leader_end_offset
+
+    def record_fetch(self, fetch_offset: int, start_offset: int, end: int, now_ms: int) -> None:
+        """The follower asked for `fetch_offset`, so it holds everything below it.
+
+        `end` is the leader's end offset before the read of this fetch.
+        """
+        if fetch_offset >= end:
+            self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
+        elif fetch_offset >= self.last_fetch_leader_end_offset:
+            self.last_caught_up_ms = max(self.last_caught_up_ms, self.last_fetch_ms)
+        self.log_end_offset = fetch_offset
+        self.log_start_offset = start_offset
+        self.last_fetch_leader_end_offset = end
+        self.last_fetch_ms = now_ms
+
+    def is_caught_up(self, leader_end_offset: int, now_ms: int, lag_time_max_ms: int) -> bool:
+        """Whether it has all of the leader's records, or had within the allowed lag."""
+        return (
+            self.log_end_offset == leader_end_offset
+            or now_ms - self.last_caught_up_ms <= lag_time_max_ms
+        )

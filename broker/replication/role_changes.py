@@ -1,0 +1,281 @@
+"""What the controller orders: lead, follow, stop (LeaderAndIsr and StopReplica).
+
+Mirrors the role half of Kafka's `ReplicaManager`. Each order carries the controller's epoch and the
+partition's leader epoch; orders that are older than what is known are refused, so a deposed
+controller or a late request changes nothing. Loop only; nothing here awaits.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Protocol
+
+from broker.dispatch.error_map import error_code
+from broker.replication.partition import Partition
+from protocol.errors import ErrorCode
+from protocol.messages.leader_and_isr import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+)
+from protocol.messages.stop_replica import (
+    StopReplicaPartitionError,
+    StopReplicaRequest,
+    StopReplicaResponse,
+)
+from protocol.topics import TopicPartition
+from protocol.uuids import ZERO_UUID
+
+if TYPE_CHECKING:
+    from broker.replication.replica_manager import ReplicaManager
+    from storage.config import LogConfig
+    from storage.log import Log
+    from storage.log_manager import LogManager
+
+logger = logging.getLogger("ottla.replication")
+
+# Leader epochs of StopReplica that are never too old: for a deletion, and for controllers that
+# know none (KIP-570).
+_EPOCH_DURING_DELETE = -2
+_NO_EPOCH = -1
+
+Roles = dict[Partition, LeaderAndIsrPartitionState]
+LeadershipListener = Callable[[list[Partition], list[Partition]], None]
+
+
+class Fetchers(Protocol):
+    """Who copies from the leaders; see `fetcher_manager`."""
+
+    def follow(self, partitions: Iterable[Partition]) -> None:
+        """Start, or start anew, to copy these from their leaders."""
+
+    def stop(self, partitions: Iterable[Partition]) -> None:
+        """Copy these no more."""
+
+
+class NoFetchers:
+    """For a broker that is alone: there is nobody to follow."""
+
+    def follow(self, partitions: Iterable[Partition]) -> None:
+        """Nothing to do."""
+
+    def stop(self, partitions: Iterable[Partition]) -> None:
+        """Nothing to do."""
+
+
+class RoleChanges:
+    """Carries out the controller's orders about replicas."""
+
+    def __init__(
+        self,
+        replica_manager: ReplicaManager,
+        log_manager: LogManager,
+        log_config: Callable[[str], LogConfig],
+        now_ms: Callable[[], int],
+    ) -> None:
+        """`log_config` gives the settings of a topic's logs, `now_ms` the wall clock."""
+        self.controller_epoch = 0
+        self.fetchers: Fetchers = NoFetchers()
+        self.on_leadership: LeadershipListener = lambda leaders, followers: None
+        #: Told before a log is deleted, so that nobody works on it any more.
+        self.before_delete: Callable[[TopicPartition], None] = lambda partition: None
+        self.on_deleted: Callable[[list[TopicPartition]], None] = lambda partitions: None
+        self._replica_manager = replica_manager
+        self._log_manager = log_manager
+        self._log_config = log_config
+        self._now_ms = now_ms
+
+    # -- LeaderAndIsr ---------------------------------------------------------------------------
+
+    def become_leader_or_follower(
+        self, request: LeaderAndIsrRequest, version: int
+    ) -> LeaderAndIsrResponse:
+        """Takes the roles of the request; each partition gets an error code of its own."""
+        if request.controller_epoch < self.controller_epoch:
+            logger.warning(
+                "controller %d with epoch %d is deposed (epoch %d rules): its order is ignored",
+                request.controller_id,
+                request.controller_epoch,
+                self.controller_epoch,
+            )
+            return LeaderAndIsrResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
+        self.controller_epoch = request.controller_epoch
+        codes: dict[TopicPartition, int] = {}
+        ids: dict[str, bytes] = {}
+        leaders: Roles = {}
+        followers: Roles = {}
+        own = self._replica_manager.context.broker_id
+        for topic, topic_id, state in _states(request):
+            ids[topic] = topic_id
+            key = TopicPartition(topic, state.partition_index)
+            partition = self._hosted(key)
+            code = self._check(partition, topic_id, state)
+            codes[key] = code
+            if code == ErrorCode.NONE and state.leader_epoch > partition.leader_epoch:
+                (leaders if state.leader == own else followers)[partition] = state
+            elif partition.log is None and partition.leader_epoch < 0:
+                self._replica_manager.partitions.pop(key, None)
+        led = self._apply(leaders, ids, codes, Partition.make_leader)
+        self.fetchers.stop(led)
+        following = self._apply(followers, ids, codes, Partition.make_follower)
+        self.fetchers.follow(following)
+        for partition in (*led, *following):
+            # Who waited for the old role is answered with what holds now.
+            self._replica_manager.wake_all(partition)
+        self.on_leadership(led, following)
+        return _leader_and_isr_response(codes, ids, version)
+
+    def _hosted(self, key: TopicPartition) -> Partition:
+        partitions = self._replica_manager.partitions
+        found = partitions.get(key)
+        if found is None:
+            found = partitions[key] = Partition(key, self._replica_manager.context)
+        return found
+
+    def _check(
+        self, partition: Partition, topic_id: bytes, state: LeaderAndIsrPartitionState
+    ) -> int:
+        """The error code of a state that may not be applied; 0 for one that may."""
+        if partition.offline:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        known_id = partition.topic_id
+        if ZERO_UUID not in (topic_id, known_id) and topic_id != known_id:
+            logger.error("%s: the controller names another topic id than the log", partition.key)
+            return ErrorCode.INCONSISTENT_TOPIC_ID
+        if state.leader_epoch < partition.leader_epoch:
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        if state.leader_epoch == partition.leader_epoch:
+            if known_id == ZERO_UUID != topic_id and partition.log is not None:
+                partition.topic_id = topic_id
+                self._open_log(partition, topic_id)
+                return ErrorCode.NONE
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        if self._replica_manager.context.broker_id not in state.replicas:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.NONE
+
+    def _apply(
+        self,
+        roles: Roles,
+        ids: dict[str, bytes],
+        codes: dict[TopicPartition, int],
+        make: Callable[[Partition, LeaderAndIsrPartitionState, Log], bool],
+    ) -> list[Partition]:
+        done = []
+        for partition, state in roles.items():
+            if state.partition_epoch < partition.partition_epoch:
+                continue  # An AlterPartition answer has brought news meanwhile.
+            try:
+                log = self._open_log(partition, ids[partition.topic])
+                make(partition, state, log)
+            except Exception as error:
+                codes[partition.key] = error_code(error)
+                partition.offline = codes[partition.key] == ErrorCode.KAFKA_STORAGE_ERROR
+                logger.error("%s: cannot take its role: %s", partition.key, error)
+                continue
+            done.append(partition)
+        return done
+
+    def _open_log(self, partition: Partition, topic_id: bytes) -> Log:
+        topic = partition.topic
+        log = self._log_manager.get_or_create(
+            topic,
+            partition.index,
+            topic_id=None if topic_id == ZERO_UUID else topic_id,
+            config=self._log_config(topic),
+            now_ms=self._now_ms(),
+        )
+        if topic_id != ZERO_UUID:
+            partition.topic_id = topic_id
+        return log
+
+    # -- StopReplica ----------------------------------------------------------------------------
+
+    def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
+        """Stops replicas, and deletes their data where the request says so."""
+        if request.controller_epoch < self.controller_epoch:
+            return StopReplicaResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
+        self.controller_epoch = request.controller_epoch
+        answer = StopReplicaResponse()
+        deleted: list[TopicPartition] = []
+        for key, leader_epoch, delete in _stops(request):
+            code = self._stop(key, leader_epoch, delete)
+            if code == ErrorCode.NONE and delete:
+                deleted.append(key)
+            answer.partition_errors.append(
+                StopReplicaPartitionError(key.topic, key.partition, code)
+            )
+        if deleted:
+            self.on_deleted(deleted)
+        return answer
+
+    def _stop(self, key: TopicPartition, leader_epoch: int, delete: bool) -> int:
+        partitions = self._replica_manager.partitions
+        partition = partitions.get(key)
+        if partition is not None:
+            if partition.offline:
+                return ErrorCode.KAFKA_STORAGE_ERROR
+            special = leader_epoch in (_EPOCH_DURING_DELETE, _NO_EPOCH)
+            if not special and leader_epoch < partition.leader_epoch:
+                return ErrorCode.FENCED_LEADER_EPOCH
+            self.fetchers.stop([partition])
+            if delete:
+                del partitions[key]
+            partition.is_leader = False
+        try:
+            if delete:
+                # A log without a partition is one of an earlier life of this process.
+                self.before_delete(key)
+                self._log_manager.delete_async(key.topic, key.partition, self._now_ms())
+        except Exception as error:
+            return error_code(error)
+        finally:
+            if partition is not None:
+                self._replica_manager.wake_all(partition)
+        return ErrorCode.NONE
+
+
+def _states(
+    request: LeaderAndIsrRequest,
+) -> Iterable[tuple[str, bytes, LeaderAndIsrPartitionState]]:
+    for state in request.ungrouped_partition_states:
+        yield state.topic_name, ZERO_UUID, state
+    for topic in request.topic_states:
+        for state in topic.partition_states:
+            yield topic.topic_name, topic.topic_id, state
+
+
+def _stops(request: StopReplicaRequest) -> Iterable[tuple[TopicPartition, int, bool]]:
+    delete = request.delete_partitions
+    for old in request.ungrouped_partitions:
+        yield TopicPartition(old.topic_name, old.partition_index), _NO_EPOCH, delete
+    for topic in request.topics:
+        for index in topic.partition_indexes:
+            yield TopicPartition(topic.name, index), _NO_EPOCH, delete
+    for group in request.topic_states:
+        for state in group.partition_states:
+            key = TopicPartition(group.topic_name, state.partition_index)
+            yield key, state.leader_epoch, state.delete_partition
+
+
+def _leader_and_isr_response(
+    codes: dict[TopicPartition, int], ids: dict[str, bytes], version: int
+) -> LeaderAndIsrResponse:
+    answer = LeaderAndIsrResponse()
+    if version < 5:
+        answer.partition_errors = [
+            LeaderAndIsrPartitionError(key.topic, key.partition, code)
+            for key, code in codes.items()
+        ]
+        return answer
+    topics: dict[str, LeaderAndIsrTopicError] = {}
+    for key, code in codes.items():
+        topic = topics.get(key.topic)
+        if topic is None:
+            topic = topics[key.topic] = LeaderAndIsrTopicError(ids[key.topic])
+            answer.topics.append(topic)
+        topic.partition_errors.append(LeaderAndIsrPartitionError("", key.partition, code))
+    return answer

@@ -1,0 +1,54 @@
+"""The replication throttles of a broker, kept in step with the settings of topics and broker.
+
+Throttled are the replicas that a topic names (`leader.replication.throttled.replicas` and
+`follower.replication.throttled.replicas`), to the rates that the broker names at run time. The
+leader never holds back a follower that is in sync, and a follower never holds itself back from a
+partition in which it has everything: throttling must not shrink the in-sync replicas (KIP-73).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from broker.quotas_replication import UNLIMITED, ReplicationQuota, throttled_replicas
+
+if TYPE_CHECKING:
+    from broker.config import BrokerConfig
+
+_LEADER_REPLICAS = "leader.replication.throttled.replicas"
+_FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
+
+
+class ReplicationThrottles:
+    """Both directions. Loop only."""
+
+    def __init__(self, config: BrokerConfig, broker_id: int) -> None:
+        count = config.replication_quota_window_num
+        window_ms = config.replication_quota_window_size_seconds * 1000
+        self.leader = ReplicationQuota(window_count=count, window_ms=window_ms)
+        self.follower = ReplicationQuota(window_count=count, window_ms=window_ms)
+        self._config = config
+        self._broker_id = broker_id
+
+    def apply_broker(self, between_directories: ReplicationQuota) -> None:
+        """Takes the rates from the broker's settings, that of moves between disks, too."""
+        for quota, name in (
+            (self.leader, "leader.replication.throttled.rate"),
+            (self.follower, "follower.replication.throttled.rate"),
+            (between_directories, "replica.alter.log.dirs.io.max.bytes.per.second"),
+        ):
+            text = self._config.effective_text(name)
+            quota.limit = UNLIMITED if text is None else int(text)
+
+    def apply_topic(self, topic: str, overrides: Mapping[str, str]) -> None:
+        """Takes the throttled replicas of a topic from its settings."""
+        for quota, name in (
+            (self.leader, _LEADER_REPLICAS),
+            (self.follower, _FOLLOWER_REPLICAS),
+        ):
+            text = overrides.get(name, "")
+            if text.strip():
+                quota.throttle(topic, throttled_replicas(text, self._broker_id))
+            else:
+                quota.release(topic)

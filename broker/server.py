@@ -1,0 +1,176 @@
+"""One broker: starts its parts in order, stops them in reverse. Nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from broker.controlled_shutdown import hand_over
+from broker.coordination import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from broker.identity import broker_info, establish, open_store
+from broker.monitoring import serve_metrics
+from broker.parts import BrokerParts
+from controller import znodes
+from controller.store import NoNode
+from storage.config import LogConfig
+from storage.log_manager import LogManager
+
+if TYPE_CHECKING:
+    from broker.config import BrokerConfig
+    from broker.http_endpoint import HttpEndpoint
+    from controller.store import ZnodeStore
+
+logger = logging.getLogger("ottla.broker")
+
+# How long requests in flight may take to end when the broker stops.
+_DRAIN_MS = 1_000
+
+
+class BrokerServer:
+    """One broker. `start` once, `stop` once, on one event loop."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.config = config
+        #: The port of each listener by name, once started.
+        self.ports: dict[str, int] = {}
+        #: The port of the metrics, 0 when they are not served.
+        self.metrics_port = 0
+        #: Called when no log directory works any more; set it before `start`.
+        self.on_all_disks_failed: Callable[[], None] = lambda: None
+        self._store: ZnodeStore | None = None
+        self._logs: LogManager | None = None
+        self._logs_loaded = False
+        self._parts: BrokerParts | None = None
+        self._http: HttpEndpoint | None = None
+        self._started = False
+
+    @property
+    def parts(self) -> BrokerParts:
+        """The parts of a broker that has been started."""
+        assert self._parts is not None, "the broker was not started"
+        return self._parts
+
+    async def start(self) -> dict[str, int]:
+        """Starts everything; returns the port of each listener when clients are served.
+
+        Raises ConfigError, DirectoryInUse, ListenError, InconsistentClusterId, ... with a message
+        for the person who started it; whatever had been opened is closed again then.
+        """
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+        return self.ports
+
+    async def _start(self) -> None:
+        config = self.config
+        logs = self._logs = LogManager(
+            config.log_directories(),
+            LogConfig.from_properties(config.topic_defaults()),
+            producer_expiration_ms=config.producer_id_expiration_ms,
+            transaction_verification=config.transaction_partition_verification_enable,
+        )
+        logs.lock()
+        store = self._store = open_store(config)
+        await store.connect()
+        identity = await establish(config, store, logs)
+        parts = self._parts = BrokerParts(config, identity, store, logs, self.on_all_disks_failed)
+        self._listen(parts)
+        await parts.dynamic_config.start()
+        await parts.workers.run(self._load_logs)
+        await _join_cluster(parts)
+        parts.network.start()
+        parts.background.start()
+        parts.mover.resume()
+        parts.stalls.start()
+        self._started = True
+        if config.ottla_metrics_address:
+            self._http, self.metrics_port = await serve_metrics(
+                config.ottla_metrics_address, parts, lambda: self._started
+            )
+
+    def _listen(self, parts: BrokerParts) -> None:
+        for name, protocol, host, port in self.config.listener_endpoints():
+            tls = None
+            if protocol.endswith("SSL") and parts.tls is not None:
+                tls = parts.tls.listener(name)
+            self.ports[name] = parts.network.add_listener(
+                name,
+                host,
+                port,
+                security_protocol=protocol,
+                tls_context=None if tls is None else tls.context,
+                principal_of_certificate=None if tls is None else tls.principal_of_certificate,
+            )
+        parts.registration.info = broker_info(self.config, parts.broker_id, self.ports)
+
+    def _load_logs(self) -> None:
+        """In a worker thread, since recovery may take long; nobody else uses the logs yet."""
+        parts = self.parts
+        parts.logs.load(parts.clock.now_ms(), config_of=parts.dynamic_config.log_config)
+        self._logs_loaded = True
+
+    async def stop(self) -> None:
+        """Stops everything that was started. The data is closed cleanly, so that the next start
+        has nothing to recover; the registration in the znode tree ends with the session."""
+        parts = self._parts
+        if self._started and parts is not None:
+            self._started = False
+            if not self.config.embedded and self.config.controlled_shutdown_enable:
+                await hand_over(self.config, parts.channel)
+            parts.network.stop_accepting()
+            parts.coordinators.shutdown()
+            await parts.network.drain(_DRAIN_MS)
+            await parts.background.stop()
+            parts.fetchers.close()
+            parts.mover.stop()
+            await parts.controller.stop()
+            parts.dynamic_config.stop()
+            parts.stalls.stop()
+        if self._http is not None:
+            await self._http.close()
+        if parts is not None:
+            parts.network.close()
+            parts.peers.close()
+            await parts.request_channel.close()
+            parts.timer.close()
+            await parts.workers.close()
+        await self._close_data()
+
+    async def _close_data(self) -> None:
+        logs, self._logs = self._logs, None
+        if logs is not None:
+            if self._logs_loaded:
+                parts = self.parts
+                epoch = parts.registration.broker_epoch
+                await asyncio.to_thread(logs.shutdown, parts.clock.now_ms(), epoch)
+            else:
+                # Nothing was opened: the data is as clean, or not, as it was.
+                logs.directories.unlock()
+        store, self._store = self._store, None
+        if store is not None:
+            await store.close()
+
+
+async def _join_cluster(parts: BrokerParts) -> None:
+    """Registers, then lets the controller tell this broker what it leads."""
+    counts = [
+        await _partition_count(parts.store, topic)
+        for topic in (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC)
+    ]
+    parts.coordinators.startup(*counts)
+    parts.request_channel.start()
+    await parts.registration.register()
+    await parts.controller.start()
+
+
+async def _partition_count(store: ZnodeStore, topic: str) -> int | None:
+    """How many partitions an internal topic has, None when it does not exist yet."""
+    try:
+        data, _ = await store.get(znodes.topic_path(topic))
+    except NoNode:
+        return None
+    return len(znodes.decode_topic(topic, data).assignments)

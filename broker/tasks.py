@@ -1,0 +1,146 @@
+"""The only place that starts asyncio tasks and worker threads.
+
+asyncio keeps only weak references to tasks, so a task that nobody holds can vanish in mid-air, and
+an exception in it stays unseen until the garbage collector runs. `spawn` keeps every task, names
+it, and logs how it failed. `WorkerPool` runs blocking calls (fsync, compaction, cold reads) in a
+bounded number of threads behind a bounded queue.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future as ThreadFuture
+    from concurrent.futures import ThreadPoolExecutor
+
+logger = logging.getLogger("ottla.tasks")
+
+Result = TypeVar("Result")
+
+_tasks: set[asyncio.Task[Any]] = set()
+
+
+def spawn(coroutine: Coroutine[Any, Any, Result], *, name: str) -> asyncio.Task[Result]:
+    """Start `coroutine` as a task that is kept until it ends.
+
+    A failure is logged once with the task's name; cancellation is not a failure. The caller may
+    await the task as well, and then sees the exception too.
+    """
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(coroutine, name=name)
+    _tasks.add(task)
+    task.add_done_callback(_ended)
+    return task
+
+
+def running_tasks() -> list[asyncio.Task[Any]]:
+    """The tasks started by `spawn` that have not ended; for shutdown and for leak checks."""
+    return list(_tasks)
+
+
+async def stop(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks and wait until they are gone. Their exceptions were logged by `spawn`."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _ended(task: asyncio.Task[Any]) -> None:
+    _tasks.discard(task)
+    if task.cancelled():
+        return
+    error = task.exception()
+    if error is not None:
+        logger.error("task %s failed", task.get_name(), exc_info=error)
+
+
+class WorkerPool:
+    """Runs blocking functions outside of the loop: bounded threads, bounded queue.
+
+    At most `threads` functions run and at most `queue_limit` more wait for a thread. A caller
+    beyond that waits in `run` without handing over its work, first come, first served, so the
+    pressure stays with whoever makes the work. Threads start when they are first needed.
+    """
+
+    def __init__(self, *, threads: int = 4, queue_limit: int = 64, name: str = "worker") -> None:
+        self._threads = threads
+        self._free = threads + queue_limit
+        self._limit = self._free
+        self._name = name
+        self._executor: ThreadPoolExecutor | None = None
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._closed = False
+
+    @property
+    def accepted(self) -> int:
+        """How many functions run or wait in the queue now."""
+        return self._limit - self._free
+
+    async def run(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        """Run `function(*arguments)` in a worker thread and return what it returns.
+
+        Cancelling the caller does not stop a function that has started: threads cannot be
+        stopped. Its place is given back when it really ends.
+        """
+        loop = asyncio.get_running_loop()
+        await self._acquire(loop)
+        executor = self._executor
+        if executor is None:
+            from concurrent.futures import ThreadPoolExecutor  # slow to import, perhaps never used
+
+            executor = self._executor = ThreadPoolExecutor(self._threads, f"ottla-{self._name}")
+        try:
+            future = executor.submit(function, *arguments)
+        except BaseException:
+            self._release()
+            raise
+        future.add_done_callback(partial(self._finished, loop))
+        return await asyncio.wrap_future(future, loop=loop)
+
+    async def close(self) -> None:
+        """Wait for what was accepted, then end the threads. `run` fails from now on."""
+        self._closed = True
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_exception(RuntimeError(f"worker pool {self._name} is closed"))
+        executor, self._executor = self._executor, None
+        if executor is not None:
+            loop = asyncio.get_running_loop()
+            # The default executor may wait for threads here without holding up the loop.
+            await loop.run_in_executor(None, executor.shutdown)
+
+    async def _acquire(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._closed:
+            raise RuntimeError(f"worker pool {self._name} is closed")
+        if self._free > 0 and not self._waiting:
+            self._free -= 1
+            return
+        waiter = loop.create_future()
+        self._waiting.append(waiter)
+        try:
+            await waiter  # the releasing side hands its place over: no counting here
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                self._release()
+            raise
+
+    def _finished(self, loop: asyncio.AbstractEventLoop, _: "ThreadFuture[Any]") -> None:
+        # Runs in the worker thread, or on the loop when a queued function was cancelled.
+        try:
+            loop.call_soon_threadsafe(self._release)
+        except RuntimeError:
+            # The loop is closed: the process is ending and nobody waits for the place.
+            self._free += 1
+
+    def _release(self) -> None:
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+        self._free += 1

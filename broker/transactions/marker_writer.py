@@ -1,0 +1,146 @@
+"""Writing transaction markers into partitions led here, and reaching other leaders."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Protocol
+
+from broker.coordination import GROUP_METADATA_TOPIC
+from broker.metadata_cache import MetadataSnapshot
+from broker.tasks import spawn
+from broker.transactions.markers import NO_LEADER, OnResponse
+from protocol.errors import ErrorCode
+from protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from protocol.records.control import end_transaction_marker
+from protocol.topics import TopicPartition
+
+logger = logging.getLogger("ottla.transactions")
+
+SEND_DEADLINE_SECONDS = 30.0  # as request.timeout.ms
+
+AppendMarker = Callable[[TopicPartition, bytes, Callable[[int], None]], None]
+"""Appends a control batch with acks=all to a partition led here; the callback gets the error."""
+
+OnTransactionCompleted = Callable[[int, int, bool], None]
+"""Gets (producer id, partition of the offsets topic, committed) when a marker is committed."""
+
+SendToBroker = Callable[[int, WriteTxnMarkersRequest], Coroutine[Any, Any, WriteTxnMarkersResponse]]
+"""Sends to another broker; raises when it cannot be reached."""
+
+
+class Metadata(Protocol):
+    """What is needed of the metadata cache."""
+
+    @property
+    def snapshot(self) -> MetadataSnapshot: ...
+
+
+class MarkerWriter:
+    """Answers WriteTxnMarkers, from the network or from the coordinator in this process."""
+
+    def __init__(
+        self,
+        append_marker: AppendMarker,
+        on_transaction_completed: OnTransactionCompleted,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._append_marker = append_marker
+        self._on_transaction_completed = on_transaction_completed
+        self._now_ms = now_ms
+
+    def write(
+        self, request: WriteTxnMarkersRequest, reply: Callable[[WriteTxnMarkersResponse], None]
+    ) -> None:
+        """Write all markers; `reply` when the last of them is committed or failed."""
+        results: dict[int, dict[TopicPartition, int]] = {}
+        work = []
+        for marker in request.markers:
+            results.setdefault(marker.producer_id, {})
+            for topic in marker.topics:
+                for index in topic.partition_indexes:
+                    work.append((marker, TopicPartition(topic.name, index)))
+        left = len(work)
+
+        def on_result(marker: WritableTxnMarker, where: TopicPartition, error: int) -> None:
+            nonlocal left
+            left -= 1
+            results[marker.producer_id][where] = error
+            if error == ErrorCode.NONE and where.topic == GROUP_METADATA_TOPIC:
+                # The offsets of the transaction count from now on.
+                self._on_transaction_completed(
+                    marker.producer_id, where.partition, marker.transaction_result
+                )
+            if left == 0:
+                reply(_response(results))
+
+        if not work:
+            reply(_response(results))
+        for marker, where in work:
+            batch = end_transaction_marker(
+                committed=marker.transaction_result,
+                coordinator_epoch=marker.coordinator_epoch,
+                producer_id=marker.producer_id,
+                producer_epoch=marker.producer_epoch,
+                timestamp_ms=self._now_ms(),
+            )
+            self._append_marker(where, batch, partial(on_result, marker, where))
+
+
+def _response(results: dict[int, dict[TopicPartition, int]]) -> WriteTxnMarkersResponse:
+    markers = []
+    for producer_id, errors in results.items():
+        topics: dict[str, list[WritableTxnMarkerPartitionResult]] = {}
+        for where, error in errors.items():
+            topics.setdefault(where.topic, []).append(
+                WritableTxnMarkerPartitionResult(where.partition, error)
+            )
+        rows = [WritableTxnMarkerTopicResult(name, found) for name, found in topics.items()]
+        markers.append(WritableTxnMarkerResult(producer_id, rows))
+    return WriteTxnMarkersResponse(markers)
+
+
+class BrokerMarkerTransport:
+    """Satisfies `MarkerTransport`: this broker by a call, other brokers over the network."""
+
+    def __init__(
+        self, broker_id: int, metadata: Metadata, writer: MarkerWriter, send_to_broker: SendToBroker
+    ) -> None:
+        self._broker_id = broker_id
+        self._metadata = metadata
+        self._writer = writer
+        self._send_to_broker = send_to_broker
+
+    def leader_of(self, partition: TopicPartition) -> int | None:
+        snapshot = self._metadata.snapshot
+        found = snapshot.partition(*partition)
+        if found is None:
+            return None
+        return found.leader if found.leader in snapshot.brokers else NO_LEADER
+
+    def send(
+        self, broker_id: int, request: WriteTxnMarkersRequest, on_response: OnResponse
+    ) -> None:
+        if broker_id == self._broker_id:
+            self._writer.write(request, on_response)
+        else:
+            spawn(self._send(broker_id, request, on_response), name=f"markers-to-{broker_id}")
+
+    async def _send(
+        self, broker_id: int, request: WriteTxnMarkersRequest, on_response: OnResponse
+    ) -> None:
+        response = None
+        try:
+            response = await asyncio.wait_for(
+                self._send_to_broker(broker_id, request), SEND_DEADLINE_SECONDS
+            )
+        except Exception as problem:
+            logger.info("broker %d did not take transaction markers: %s", broker_id, problem)
+        on_response(response)

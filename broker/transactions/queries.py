@@ -1,0 +1,91 @@
+"""DescribeTransactions and ListTransactions: looking without touching (KIP-664)."""
+
+from collections.abc import Callable
+
+from broker.coordinated_partitions import CoordinatedPartitions
+from broker.transactions.partition import TransactionPartition
+from broker.transactions.state import STATE_NAMES, Transaction, TransactionState
+from protocol.errors import ErrorCode
+from protocol.messages import describe_transactions, list_transactions
+
+
+class TransactionQueries:
+    """Answers from the memory of the transaction coordinator."""
+
+    def __init__(
+        self, partitions: CoordinatedPartitions[TransactionPartition], now_ms: Callable[[], int]
+    ) -> None:
+        self._partitions = partitions
+        self._now_ms = now_ms
+
+    def describe(self, transactional_id: str) -> describe_transactions.TransactionState:
+        described = describe_transactions.TransactionState(transactional_id=transactional_id)
+        if not self._partitions.is_running:
+            described.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            return described
+        if not transactional_id:
+            described.error_code = ErrorCode.INVALID_REQUEST
+            return described
+        described.error_code = self._partitions.status_of(transactional_id)
+        home = self._partitions.home_of(transactional_id)
+        if described.error_code or home is None:
+            return described
+        transaction = home.transactions.get(transactional_id)
+        if transaction is None:
+            described.error_code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+            return described
+        value = transaction.value
+        topics: dict[str, list[int]] = {}
+        for partition in sorted(value.partitions):
+            topics.setdefault(partition.topic, []).append(partition.partition)
+        described.transaction_state = value.state.label
+        described.transaction_timeout_ms = value.timeout_ms
+        described.transaction_start_time_ms = value.start_timestamp_ms
+        described.producer_id = value.producer_id
+        described.producer_epoch = value.epoch
+        described.topics = [
+            describe_transactions.TopicData(name, indexes) for name, indexes in topics.items()
+        ]
+        return described
+
+    def list_transactions(
+        self, states: frozenset[str], producer_ids: frozenset[int], duration_ms: int
+    ) -> list_transactions.ListTransactionsResponse:
+        """All transactional ids here that pass every filter that is given.
+
+        A `duration_ms` of 0 or more selects those that began longer ago than that.
+        """
+        if not self._partitions.is_running:
+            return _list_error(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if self._partitions.is_loading:
+            return _list_error(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        now_ms = self._now_ms()
+        return list_transactions.ListTransactionsResponse(
+            unknown_state_filters=sorted(states - STATE_NAMES),
+            transaction_states=[
+                list_transactions.TransactionState(
+                    transaction.transactional_id,
+                    transaction.value.producer_id,
+                    transaction.state.label,
+                )
+                for home in self._partitions.active
+                for transaction in home.transactions.values()
+                if _is_selected(transaction, states, producer_ids)
+                and (duration_ms < 0 or now_ms - transaction.value.start_timestamp_ms > duration_ms)
+            ],
+        )
+
+
+def _is_selected(
+    transaction: Transaction, states: frozenset[str], producer_ids: frozenset[int]
+) -> bool:
+    value = transaction.value
+    if value.state is TransactionState.DEAD:
+        return False
+    return (not states or value.state.label in states) and (
+        not producer_ids or value.producer_id in producer_ids
+    )
+
+
+def _list_error(error: int) -> list_transactions.ListTransactionsResponse:
+    return list_transactions.ListTransactionsResponse(error_code=error)

@@ -1,0 +1,157 @@
+"""Asking the coordinator whether a partition takes part in a producer's transaction (KIP-890).
+
+Before the first records of a transaction get into a partition, its leader makes sure that the
+transaction is open and that its coordinator knows of the partition. Otherwise a message that was
+held up in the network could open a transaction that nobody ever ends.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from broker.coordination import TRANSACTION_STATE_TOPIC
+from broker.metadata_cache import MetadataSnapshot
+from broker.tasks import spawn
+from broker.transactions.coordinator import TransactionCoordinator
+from broker.transactions.state import Producer
+from protocol.errors import ErrorCode
+from protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from protocol.topics import TopicPartition
+
+logger = logging.getLogger("ottla.transactions")
+
+SEND_DEADLINE_SECONDS = 30.0  # as request.timeout.ms
+
+Errors = dict[TopicPartition, int]
+OnVerified = Callable[[Errors], None]
+"""Gets the partitions that may not be written to, with their errors; none when all is well."""
+
+SendToBroker = Callable[
+    [int, AddPartitionsToTxnRequest], Coroutine[Any, Any, AddPartitionsToTxnResponse]
+]
+
+
+class Metadata(Protocol):
+    """What is needed of the metadata cache."""
+
+    @property
+    def snapshot(self) -> MetadataSnapshot: ...
+
+
+class TransactionVerifier:
+    """Verifies with the coordinator in this process, or over the network."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        metadata: Metadata,
+        coordinator: TransactionCoordinator,
+        send_to_broker: SendToBroker,
+        *,
+        enabled: bool = True,
+    ) -> None:
+        """`enabled`: the setting transaction.partition.verification.enable."""
+        self._broker_id = broker_id
+        self._metadata = metadata
+        self._coordinator = coordinator
+        self._send_to_broker = send_to_broker
+        self.enabled = enabled
+
+    def verify(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: frozenset[TopicPartition],
+        on_verified: OnVerified,
+        *,
+        knows_abortable: bool,
+    ) -> None:
+        """`knows_abortable`: the client's version has the error TRANSACTION_ABORTABLE."""
+        if not self.enabled:
+            on_verified({})
+            return
+        snapshot = self._metadata.snapshot
+        index = self._coordinator.partition_for(transactional_id)
+        where = snapshot.partition(TRANSACTION_STATE_TOPIC, index)
+        if where is None or where.leader not in snapshot.brokers:
+            on_verified(dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        elif where.leader == self._broker_id:
+            errors = self._coordinator.verify_partitions(transactional_id, producer, partitions)
+            on_verified(_for_client(errors, knows_abortable))
+        else:
+            request = _request(transactional_id, producer, partitions)
+            spawn(
+                self._ask(where.leader, request, partitions, on_verified, knows_abortable),
+                name=f"verify-{transactional_id}",
+            )
+
+    async def _ask(
+        self,
+        broker_id: int,
+        request: AddPartitionsToTxnRequest,
+        partitions: frozenset[TopicPartition],
+        on_verified: OnVerified,
+        knows_abortable: bool,
+    ) -> None:
+        errors = dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION)
+        try:
+            response = await asyncio.wait_for(
+                self._send_to_broker(broker_id, request), SEND_DEADLINE_SECONDS
+            )
+        except Exception as problem:
+            logger.info("broker %d could not verify a transaction: %s", broker_id, problem)
+        else:
+            if response.error_code:
+                errors = dict.fromkeys(partitions, ErrorCode.INVALID_TXN_STATE)
+            else:
+                errors.update(_results(response))
+        on_verified(_for_client(errors, knows_abortable))
+
+
+def _for_client(errors: Errors, knows_abortable: bool) -> Errors:
+    """Only what failed, in the words that producers expect."""
+    translated = {
+        ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.TRANSACTION_ABORTABLE: ErrorCode.TRANSACTION_ABORTABLE
+        if knows_abortable
+        else ErrorCode.INVALID_TXN_STATE,
+    }
+    return {
+        partition: translated.get(error, error)
+        for partition, error in errors.items()
+        if error != ErrorCode.NONE
+    }
+
+
+def _request(
+    transactional_id: str, producer: Producer, partitions: frozenset[TopicPartition]
+) -> AddPartitionsToTxnRequest:
+    topics: dict[str, list[int]] = {}
+    for partition in partitions:
+        topics.setdefault(partition.topic, []).append(partition.partition)
+    return AddPartitionsToTxnRequest(
+        transactions=[
+            AddPartitionsToTxnTransaction(
+                transactional_id=transactional_id,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                verify_only=True,
+                topics=[AddPartitionsToTxnTopic(name, found) for name, found in topics.items()],
+            )
+        ]
+    )
+
+
+def _results(response: AddPartitionsToTxnResponse) -> Errors:
+    return {
+        TopicPartition(topic.name, row.partition_index): row.partition_error_code
+        for transaction in response.results_by_transaction
+        for topic in transaction.topic_results
+        for row in topic.results_by_partition
+    }

@@ -1,0 +1,78 @@
+"""`ottla cluster`: what the cluster consists of, and a cluster on this machine to try things."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cli.app import family
+from cli.output import Cell, print_fields, print_json, print_rows
+from cli.session import Session, check, connected, reported
+from protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+
+EXAMPLES = """\
+  ottla cluster info
+  ottla cluster start --brokers 3
+"""
+
+app = family("The cluster: brokers, controller; start one for trying things.", EXAMPLES)
+
+
+@app.command()
+@connected
+def info(session: Session) -> None:
+    """Brokers, controller, and how many topics and partitions there are."""
+    answer = session.call(DescribeClusterResponse, DescribeClusterRequest())
+    check(answer.error_code, "the cluster", answer.error_message)
+    topics = session.client.metadata(None).topics
+    partitions = [item for topic in topics for item in topic.partitions]
+    brokers: list[dict[str, Cell]] = [
+        {
+            "broker": row.broker_id,
+            "address": f"{row.host}:{row.port}",
+            "rack": row.rack,
+            "controller": row.broker_id == answer.controller_id,
+            "leader_of": sum(item.leader_id == row.broker_id for item in partitions),
+            "replicas": sum(row.broker_id in item.replica_nodes for item in partitions),
+        }
+        for row in sorted(answer.brokers, key=lambda each: each.broker_id)
+    ]
+    fields: dict[str, Cell] = {
+        "cluster_id": answer.cluster_id,
+        "controller": answer.controller_id,
+        "brokers": len(brokers),
+        "topics": len(topics),
+        "partitions": len(partitions),
+        "without_leader": sum(item.leader_id < 0 for item in partitions),
+        "under_replicated": sum(len(p.isr_nodes) < len(p.replica_nodes) for p in partitions),
+    }
+    if session.json:
+        print_json({**fields, "brokers": brokers})
+        return
+    print_fields(fields)
+    print()
+    print_rows(brokers, list(brokers[0]) if brokers else [])
+
+
+@app.command()
+def start(
+    brokers: Annotated[int, typer.Option("--brokers", "-n", help="How many.", min=1, max=20)] = 3,
+    directory: Annotated[
+        str, typer.Option("--directory", "-d", help="Data of ZooKeeper and of the brokers.")
+    ] = "ottla-cluster",
+    port: Annotated[
+        int, typer.Option("--port", help="Of the first broker; the next ones follow.")
+    ] = 9092,
+    override: Annotated[
+        list[str] | None, typer.Option("--override", help="key=value for every broker.")
+    ] = None,
+) -> None:
+    """Start ZooKeeper and brokers on this machine; Ctrl-C stops all of them.
+
+    The data stays in the directory: the same command brings the same cluster back. ZooKeeper is
+    the one of pyspark's jars and needs Java.
+    """
+    from cli.cluster_start import run_cluster
+
+    reported(lambda: run_cluster(brokers, directory, port, override or []))

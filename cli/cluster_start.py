@@ -1,0 +1,272 @@
+"""`ottla cluster start`: a ZooKeeper and several brokers as processes of this machine.
+
+For trying things without Docker, and for tests. The brokers are started as `ottla start` starts
+them; everything is stopped, in order, when the caller is done or presses Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from cli.healthcheck import Unhealthy, ask
+from cli.output import Failure, note
+
+START_SECONDS = 60.0
+STOP_SECONDS = 30.0
+_PROBE_SECONDS = 0.05
+_ASK_SECONDS = 5.0
+# Shorter than Kafka's 18 s: on one machine a killed broker is to be noticed soon.
+SESSION_TIMEOUT_MS = 6000
+
+_JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_LOG_SETTINGS = """<?xml version="1.0" encoding="UTF-8"?>
+<Configuration status="WARN"><Appenders><Console name="out"><PatternLayout pattern="%d %p %m%n"/>
+</Console></Appenders><Loggers><Root level="WARN"><AppenderRef ref="out"/></Root></Loggers>
+</Configuration>
+"""
+
+
+def run_cluster(brokers: int, directory: str, port: int, overrides: Sequence[str]) -> None:
+    """Starts everything, says where it is, and waits for Ctrl-C or SIGTERM."""
+    signal.signal(signal.SIGTERM, _as_interrupt)
+    try:
+        with started_cluster(brokers, Path(directory), port, overrides) as cluster:
+            print(f"{brokers} broker(s) are ready: {cluster.bootstrap}")
+            print(f"  ZooKeeper {cluster.zookeeper}")
+            print(f"  data and logs in {cluster.directory}")
+            print(f"  export OTTLA_BOOTSTRAP={cluster.bootstrap}")
+            print("Ctrl-C stops all of them.", flush=True)
+            cluster.wait()
+    except KeyboardInterrupt:
+        note("Everything is stopped.")
+
+
+def _as_interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+class Process:
+    """One child process with its output in a file."""
+
+    def __init__(self, name: str, command: list[str], output: Path) -> None:
+        self.name = name
+        self.output = output
+        with output.open("ab") as sink:
+            self._begin = sink.tell()
+            # A session of its own: Ctrl-C reaches us alone, and we stop the rest in order.
+            self.popen = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def text(self) -> str:
+        """What it has printed since this start."""
+        with self.output.open("rb") as source:
+            source.seek(self._begin)
+            return source.read().decode(errors="replace")
+
+    def wait_for_port(self, port: int) -> None:
+        """Returns when it listens; a Failure with its last line when it ends instead."""
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            if self.popen.poll() is not None:
+                lines = [line for line in self.text().splitlines() if line.strip()]
+                why = lines[-1] if lines else "it said nothing"
+                raise Failure(f"{self.name} did not start: {why} (all of it: {self.output})")
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                return
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise Failure(
+                        f"{self.name} did not open port {port} in {START_SECONDS:g} s; "
+                        f"see {self.output}"
+                    ) from None
+            time.sleep(_PROBE_SECONDS)
+
+    def stop(self, number: signal.Signals) -> None:
+        """Ends it and waits; after STOP_SECONDS without asking any more."""
+        if self.popen.poll() is None:
+            self.popen.send_signal(number)
+        try:
+            self.popen.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.popen.kill()
+            self.popen.wait()
+
+
+class LocalCluster:
+    """The running processes."""
+
+    def __init__(self, directory: Path, zookeeper: str, first_port: int) -> None:
+        self.directory = directory
+        self.zookeeper = zookeeper
+        self.brokers: list[Process] = []
+        self._first_port = first_port
+
+    @property
+    def bootstrap(self) -> str:
+        """All brokers as host:port with commas."""
+        ports = range(self._first_port, self._first_port + len(self.brokers))
+        return ",".join(f"127.0.0.1:{port}" for port in ports)
+
+    def wait(self) -> None:
+        """Until a broker ends by itself, which is a Failure; killing one on purpose is fine."""
+        while any(broker.popen.poll() is None for broker in self.brokers):
+            time.sleep(0.5)
+        raise Failure(f"all brokers have ended; their logs are in {self.directory}.")
+
+
+@contextmanager
+def started_cluster(
+    brokers: int, directory: Path, port: int, overrides: Sequence[str] = ()
+) -> Iterator[LocalCluster]:
+    """A cluster that serves clients; stopped when the block ends. Data stays in `directory`."""
+    directory = directory.resolve()
+    directory.mkdir(parents=True, exist_ok=True)
+    for number in range(port, port + brokers):
+        _check_free(number)
+    zookeeper_port = free_port()
+    zookeeper = start_zookeeper(directory, zookeeper_port)
+    cluster = LocalCluster(directory, f"127.0.0.1:{zookeeper_port}", port)
+    try:
+        zookeeper.wait_for_port(zookeeper_port)
+        for number in range(brokers):
+            process = _start_broker(cluster, number, port + number, brokers, overrides)
+            cluster.brokers.append(process)
+        for number, process in enumerate(cluster.brokers):
+            process.wait_for_port(port + number)
+            _wait_until_known(process, port + number, brokers)
+        yield cluster
+    finally:
+        # All are told before any is waited for. With the whole cluster going, leadership has
+        # nowhere to move to, so that no broker should wait for another.
+        for process in cluster.brokers:
+            if process.popen.poll() is None:
+                process.popen.send_signal(signal.SIGTERM)
+        for process in cluster.brokers:
+            process.stop(signal.SIGTERM)
+        zookeeper.stop(signal.SIGKILL)  # it keeps nothing in memory that it has promised to keep
+
+
+def _wait_until_known(process: Process, port: int, brokers: int) -> None:
+    """Returns when this broker has heard of all brokers and of the controller: an open port alone
+    comes before the controller's first word."""
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            answer = ask(f"127.0.0.1:{port}", _ASK_SECONDS)
+            if len(answer.brokers) == brokers and answer.controller_id >= 0:
+                return
+        except Unhealthy:
+            if process.popen.poll() is not None:
+                break
+        time.sleep(_PROBE_SECONDS)
+    raise Failure(f"{process.name} does not find the other brokers; see {process.output}")
+
+
+def start_zookeeper(directory: Path, port: int) -> Process:
+    """A ZooKeeper server on 127.0.0.1 with its data under `directory`."""
+    jars = zookeeper_jars()
+    java = find_java()
+    home = directory / "zookeeper"
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "zoo.cfg").write_text(
+        f"dataDir={home / 'data'}\nclientPort={port}\nclientPortAddress=127.0.0.1\n"
+        "tickTime=500\nmaxClientCnxns=0\nadmin.enableServer=false\n"
+    )
+    (home / "log4j2.xml").write_text(_LOG_SETTINGS)
+    command = [
+        java,
+        *_JVM_OPTIONS,
+        f"-Dlog4j2.configurationFile={home / 'log4j2.xml'}",
+        "-cp",
+        f"{jars}/*",
+        "org.apache.zookeeper.server.ZooKeeperServerMain",
+        str(home / "zoo.cfg"),
+    ]
+    return Process("ZooKeeper", command, directory / "zookeeper.log")
+
+
+def _start_broker(
+    cluster: LocalCluster, number: int, port: int, brokers: int, overrides: Sequence[str]
+) -> Process:
+    replicas = min(3, brokers)
+    settings = {
+        "broker.id": number,
+        "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "log.dirs": cluster.directory / f"broker-{number}",
+        "zookeeper.connect": cluster.zookeeper,
+        "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS,
+        "default.replication.factor": replicas,
+        "min.insync.replicas": min(2, replicas),
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": min(2, replicas),
+        "group.initial.rebalance.delay.ms": 0,
+        "controlled.shutdown.max.retries": 1,
+        "controlled.shutdown.retry.backoff.ms": 100,
+    }
+    command = [sys.executable, "-m", "cli.main", "start"]
+    command += [f"--override={name}={value}" for name, value in settings.items()]
+    command += [f"--override={text}" for text in overrides]
+    return Process(f"broker {number}", command, cluster.directory / f"broker-{number}.log")
+
+
+def find_java() -> str:
+    """The `java` to use; a Failure that says how to get one."""
+    home = os.environ.get("JAVA_HOME")
+    if home and (Path(home) / "bin" / "java").exists():
+        return str(Path(home) / "bin" / "java")
+    found = shutil.which("java")
+    if found is None:
+        raise Failure(
+            "ZooKeeper needs Java, and there is none: no JAVA_HOME and no `java` on the PATH. "
+            "Install one (Debian: apt-get install openjdk-17-jre-headless), or run a single "
+            "broker, which needs neither: ottla start."
+        )
+    return found
+
+
+def zookeeper_jars() -> Path:
+    """The directory with ZooKeeper's jars; a Failure that says how to get them."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is not None and spec.origin is not None:
+        jars = Path(spec.origin).parent / "jars"
+        if any(jars.glob("zookeeper-3*.jar")):
+            return jars
+    raise Failure(
+        "ZooKeeper comes with pyspark, which is not installed: pip install 'ottla[spark]', or run "
+        "a single broker, which needs no ZooKeeper: ottla start."
+    )
+
+
+def free_port() -> int:
+    """A TCP port of the loopback address that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _check_free(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise Failure(
+                f"port {port} cannot be used ({error.strerror}); choose others with --port."
+            ) from None

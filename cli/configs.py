@@ -1,0 +1,245 @@
+"""`ottla configs`: settings of topics, of a broker, of all brokers, and loggers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cli.app import family
+from cli.output import Cell, print_json, print_rows, usage
+from cli.session import Session, check, connected
+from cli.values import parse_settings
+from protocol.client.operations import Node, Route
+from protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+)
+from protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+EXAMPLES = """\
+  ottla configs describe topic orders
+  ottla configs describe broker 1 --all
+  ottla configs describe cluster
+  ottla configs set topic orders retention.ms=86400000 cleanup.policy=compact
+  ottla configs set broker 1 log.cleaner.threads=2
+  ottla configs append topic orders cleanup.policy=delete
+  ottla configs unset topic orders retention.ms
+"""
+
+app = family("Settings of topics, brokers and the cluster.", EXAMPLES)
+
+RESOURCE_TYPES = {"topic": 2, "broker": 4, "cluster": 4, "logger": 8, "group": 32, "metrics": 16}
+SOURCES = {
+    1: "topic",
+    2: "this broker",
+    3: "all brokers",
+    4: "server.properties",
+    5: "default",
+    6: "logger",
+    7: "client metrics",
+    8: "group",
+}
+TYPES = ("unknown", "boolean", "string", "int", "short", "long", "double", "list", "class")
+TYPE_NAMES = dict(enumerate((*TYPES, "password")))
+SET, DELETE, APPEND, SUBTRACT = range(4)
+_DEFAULT_SOURCES = {4, 5}
+
+KindArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="KIND",
+        help="topic, broker, cluster (the default of all brokers), logger, group, metrics",
+    ),
+]
+RestArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="[NAME] SETTING...", show_default=False)
+]
+ValidateOption = Annotated[bool, typer.Option("--validate-only", help="Check, change nothing.")]
+
+
+@app.command()
+@connected
+def describe(
+    session: Session,
+    kind: KindArgument,
+    name: Annotated[str, typer.Argument(help="Name; a broker's id. None for cluster.")] = "",
+    setting: Annotated[
+        list[str] | None, typer.Option("--setting", "-s", help="Only this one; repeat for more.")
+    ] = None,
+    show_all: Annotated[bool, typer.Option("--all", help="Also what nobody has changed.")] = False,
+    synonyms: Annotated[
+        bool, typer.Option("--synonyms", help="Where else a value could come from.")
+    ] = False,
+    documentation: Annotated[bool, typer.Option("--documentation", help="What it means.")] = False,
+) -> None:
+    """Settings with their values and where they come from."""
+    kind, name = resource_of(kind, name)
+    resource = DescribeConfigsResource(
+        resource_type=RESOURCE_TYPES[kind], resource_name=name, configuration_keys=setting or None
+    )
+    answer = session.call(
+        DescribeConfigsResponse,
+        DescribeConfigsRequest(
+            resources=[resource],
+            include_synonyms=True,
+            include_documentation=documentation,
+        ),
+        _route(kind, name),
+    )
+    result = answer.results[0]
+    check(result.error_code, f"{kind} {name}".strip(), result.error_message)
+    chosen = [
+        row
+        for row in sorted(result.configs, key=lambda each: each.name)
+        if show_all or setting or row.config_source not in _DEFAULT_SOURCES
+    ]
+    rows = [_row(row, synonyms) for row in chosen]
+    if session.json:
+        print_json([_value(row) for row in chosen])
+        return
+    columns = ["setting", "value", "source", "type"]
+    columns += ["read_only"] if kind == "broker" else []
+    columns += ["synonyms"] if synonyms else []
+    columns += ["documentation"] if documentation else []
+    print_rows(rows, columns, empty="Nothing differs from the defaults; --all shows those too.")
+
+
+def _row(row: DescribeConfigsResourceResult, synonyms: bool) -> dict[str, Cell]:
+    others = [f"{item.name}={item.value} ({SOURCES.get(item.source)})" for item in row.synonyms]
+    return {
+        "setting": row.name,
+        "value": "(secret)" if row.is_sensitive else row.value,
+        "source": SOURCES.get(row.config_source, str(row.config_source)),
+        "type": TYPE_NAMES.get(row.config_type, str(row.config_type)),
+        "read_only": row.read_only,
+        "synonyms": "; ".join(others) if synonyms else None,
+        "documentation": row.documentation,
+    }
+
+
+def _value(row: DescribeConfigsResourceResult) -> dict[str, object]:
+    value: dict[str, object] = {
+        "name": row.name,
+        "value": row.value,
+        "source": SOURCES.get(row.config_source, str(row.config_source)),
+        "type": TYPE_NAMES.get(row.config_type, str(row.config_type)),
+        "read_only": row.read_only,
+        "sensitive": row.is_sensitive,
+        "synonyms": [
+            {"name": item.name, "value": item.value, "source": SOURCES.get(item.source)}
+            for item in row.synonyms
+        ],
+    }
+    if row.documentation:
+        value["documentation"] = row.documentation
+    return value
+
+
+@app.command("set")
+@connected
+def set_(
+    session: Session,
+    kind: KindArgument,
+    rest: RestArgument = None,
+    validate: ValidateOption = False,
+) -> None:
+    """Set name=value, one or more."""
+    _change(session, SET, kind, rest or [], validate)
+
+
+@app.command()
+@connected
+def unset(
+    session: Session,
+    kind: KindArgument,
+    rest: RestArgument = None,
+    validate: ValidateOption = False,
+) -> None:
+    """Take settings back: the next lower level counts again."""
+    _change(session, DELETE, kind, rest or [], validate)
+
+
+@app.command()
+@connected
+def append(
+    session: Session,
+    kind: KindArgument,
+    rest: RestArgument = None,
+    validate: ValidateOption = False,
+) -> None:
+    """Add items to a setting that is a list."""
+    _change(session, APPEND, kind, rest or [], validate)
+
+
+@app.command()
+@connected
+def subtract(
+    session: Session,
+    kind: KindArgument,
+    rest: RestArgument = None,
+    validate: ValidateOption = False,
+) -> None:
+    """Take items out of a setting that is a list."""
+    _change(session, SUBTRACT, kind, rest or [], validate)
+
+
+def _change(session: Session, operation: int, kind: str, rest: list[str], validate: bool) -> None:
+    name = "" if kind == "cluster" or not rest else rest[0]
+    kind, name = resource_of(kind, name)
+    texts = rest if kind == "cluster" else rest[1:]
+    if not texts:
+        raise usage("say which setting, for example retention.ms=86400000.")
+    changes: dict[str, str | None]
+    if operation == DELETE:
+        changes = dict.fromkeys(texts)
+    else:
+        changes = {**parse_settings(texts)}
+    resource = AlterConfigsResource(
+        resource_type=RESOURCE_TYPES[kind],
+        resource_name=name,
+        configs=[
+            AlterableConfig(name=key, config_operation=operation, value=value)
+            for key, value in changes.items()
+        ],
+    )
+    answer = session.call(
+        IncrementalAlterConfigsResponse,
+        IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate),
+        _route(kind, name),
+    )
+    result = answer.responses[0]
+    where = f"{kind} {name}".strip()
+    check(result.error_code, where, result.error_message)
+    if session.json:
+        print_json({"kind": kind, "name": name, "changed": {} if validate else changes})
+    else:
+        print(f"{where}: {', '.join(texts)} {'would be accepted' if validate else 'done'}.")
+
+
+def resource_of(kind: str, name: str) -> tuple[str, str]:
+    """The kind and name to ask about; a Failure when they cannot go together."""
+    singular = kind.removesuffix("s") if kind != "metrics" else kind
+    if singular not in RESOURCE_TYPES:
+        raise usage(f"{kind!r} is not one of {', '.join(RESOURCE_TYPES)}.")
+    if singular == "cluster":
+        if name:
+            raise usage("cluster is the default of all brokers and has no name.")
+        return singular, ""
+    if not name:
+        raise usage(f"which {singular}? Put its name behind it.")
+    if singular in ("broker", "logger") and not name.isdigit():
+        raise usage(f"{name!r} is not the id of a broker; see `ottla cluster info`.")
+    return singular, name
+
+
+def _route(kind: str, name: str) -> Route | None:
+    """Each broker answers for its own settings; for the rest any will do."""
+    return Node(int(name)) if kind in ("broker", "logger") else None

@@ -1,0 +1,158 @@
+"""`ottla consume`: records to lines."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from cli.app import family
+from cli.group_positions import commit, committed
+from cli.offsets import EARLIEST, LATEST, offsets_at, parse_time, partitions_of
+from cli.output import Failure, note, usage
+from cli.reader import TopicReader
+from cli.record_format import FORMATS, LineOptions, formatter
+from cli.session import Session, connected
+from cli.zookeeper_command import consume_in_group
+from protocol.topics import TopicPartition
+
+app = family("Read a topic.")
+
+
+@app.command()
+@connected
+def consume(
+    session: Session,
+    topic: Annotated[str, typer.Argument(show_default=False)],
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", help="The default without --follow.")
+    ] = False,
+    from_end: Annotated[
+        bool, typer.Option("--from-end", help="The default with --follow.")
+    ] = False,
+    offset: Annotated[
+        int | None, typer.Option("--offset", help="Begin here; -5: five before the end.")
+    ] = None,
+    from_time: Annotated[str, typer.Option("--from-time", help="Begin at this time.")] = "",
+    until_time: Annotated[str, typer.Option("--until-time", help="Stop before this time.")] = "",
+    partition: Annotated[
+        list[int] | None, typer.Option("--partition", "-p", help="Only this one; repeat for more.")
+    ] = None,
+    group: Annotated[
+        str,
+        typer.Option(
+            "--group", "-g", help="Begin where this group is and commit; it must have no members."
+        ),
+    ] = "",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for new records.")] = False,
+    limit: Annotated[
+        int | None, typer.Option("--max", "-n", min=1, help="Stop after so many records.")
+    ] = None,
+    find_key: Annotated[
+        str | None, typer.Option("--where-key", help="Only records with this key.")
+    ] = None,
+    format: Annotated[
+        str, typer.Option("--format", help=f"{', '.join(FORMATS)}; --json is --format json.")
+    ] = "text",
+    key: Annotated[bool, typer.Option("--key", "-k", help="Print keys.")] = False,
+    headers: Annotated[bool, typer.Option("--headers", help="Print headers.")] = False,
+    where: Annotated[bool, typer.Option("--where", "-w", help="Print partition, offset.")] = False,
+    timestamp: Annotated[bool, typer.Option("--timestamp", help="Print the time.")] = False,
+    separator: Annotated[str, typer.Option("--separator", help="Between those.")] = "\\t",
+    zookeeper: Annotated[
+        str,
+        typer.Option(
+            "--zookeeper",
+            help="Be a member of --group as Kafka 0.8 has them: in the tree of this ZooKeeper.",
+        ),
+    ] = "",
+    read_committed: Annotated[
+        bool, typer.Option("--read-committed", help="Leave out what was not committed.")
+    ] = False,
+) -> None:
+    """Read what is there, or with --follow what comes.
+
+    \b
+    Examples:
+      ottla consume orders                          all of it, then end
+      ottla consume orders --follow                 new records until Ctrl-C
+      ottla consume orders --from-time 2026-03-01T10:00 --max 10 --key --timestamp
+      ottla consume orders --partition 0 --offset -5 --json
+      ottla consume orders --zookeeper 127.0.0.1:2181 --group old
+    """
+    starts = sum((from_beginning, from_end, offset is not None, bool(from_time)))
+    if starts > 1:
+        raise usage("choose one of --from-beginning, --from-end, --offset and --from-time.")
+    begin_ms = parse_time(from_time) if from_time else None
+    until_ms = parse_time(until_time) if until_time else None
+    show = formatter(
+        "json" if session.json else format,
+        LineOptions(key, headers, where, timestamp, separator),
+    )
+    if zookeeper:
+        if not group:
+            raise usage("--zookeeper needs --group.")
+        consume_in_group(session, zookeeper, group, topic, show, limit, from_beginning)
+        return
+    partitions = _chosen(session, topic, partition)
+    positions = _starts(session, partitions, from_beginning, from_end or follow, offset, begin_ms)
+    if group and not starts:
+        positions |= committed(session, group, partitions)
+    # What is not committed yet is beyond the end for a reader of committed records.
+    end = partial(offsets_at, session, partitions, LATEST, read_committed=read_committed)
+    stops = None if follow else end()
+    if until_ms is not None:
+        until = offsets_at(session, partitions, until_ms)
+        ends = stops or end()
+        stops = {item: until[item] if until[item] >= 0 else ends[item] for item in partitions}
+    reader = TopicReader(session, positions, stops, read_committed=read_committed)
+    wanted_key = None if find_key is None else find_key.encode()
+    written = 0
+    out = sys.stdout.buffer
+    try:
+        for item, record in reader.records():
+            if wanted_key is None or record.key == wanted_key:
+                out.write(show(item.topic, item.partition, record))
+                written += 1
+            if follow and reader.at_end_of_answer:
+                out.flush()
+            if written == limit:
+                break
+    except KeyboardInterrupt:
+        note("")
+    out.flush()
+    if group:
+        commit(session, group, reader.positions)
+
+
+def _chosen(session: Session, topic: str, numbers: list[int] | None) -> list[TopicPartition]:
+    there = partitions_of(session, topic)
+    if not numbers:
+        return there
+    missing = sorted(set(numbers) - {item.partition for item in there})
+    if missing:
+        raise Failure(f"{topic} has no partition {missing[0]}; it has {len(there)}, from 0 on.")
+    return [item for item in there if item.partition in numbers]
+
+
+def _starts(
+    session: Session,
+    partitions: list[TopicPartition],
+    from_beginning: bool,
+    from_end: bool,
+    offset: int | None,
+    begin_ms: int | None,
+) -> dict[TopicPartition, int]:
+    first = offsets_at(session, partitions, EARLIEST)
+    if offset is None and begin_ms is None and (from_beginning or not from_end):
+        return first
+    last = offsets_at(session, partitions, LATEST)
+    if offset is not None:
+        wanted = {p: last[p] + offset if offset < 0 else offset for p in partitions}
+        return {p: min(max(wanted[p], first[p]), last[p]) for p in partitions}
+    if begin_ms is not None:
+        at = offsets_at(session, partitions, begin_ms)
+        return {p: at[p] if at[p] >= 0 else last[p] for p in partitions}
+    return last

@@ -1,0 +1,178 @@
+"""`ottla doctor`: can clients that run here reach the brokers, and if not, why?
+
+A client asks one address for all others (the advertised listeners) and then uses only those. Most
+"it connects, and then it hangs" reports are an advertised name that means nothing to the client.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import time
+from typing import Annotated, NamedTuple
+
+import typer
+
+from cli.app import family
+from cli.output import UNREACHABLE, Cell, Failure, print_json, print_rows
+from cli.session import Session, connected
+from protocol.client.cluster import Address, parse_bootstrap
+from protocol.client.errors import AuthenticationError, BadResponseError, ClientError
+from protocol.messages.metadata import MetadataResponse
+
+app = family("Can clients here reach every advertised listener? Why not?")
+
+
+class Finding(NamedTuple):
+    """What came out for one address."""
+
+    address: str
+    what: str
+    ok: bool
+    finding: str
+    advice: str = ""
+
+    def as_row(self) -> dict[str, Cell]:
+        """For tables and JSON."""
+        return {
+            "address": self.address,
+            "what": self.what,
+            "result": "ok" if self.ok else "PROBLEM",
+            "finding": self.finding,
+            "advice": self.advice,
+        }
+
+
+@app.command()
+@connected
+def doctor(
+    session: Session,
+    wait: Annotated[float, typer.Option("--wait", help="Seconds for each address.")] = 5.0,
+) -> None:
+    """Ask for the advertised addresses as a client does, and try each from here.
+
+    \b
+    Examples:
+      ottla doctor
+      ottla doctor -b broker-1:9092 --json
+    """
+    wait_ms = max(1, int(wait * 1000))
+    findings: list[Finding] = []
+    metadata: MetadataResponse | None = None
+    try:
+        addresses = parse_bootstrap(session.bootstrap)
+    except ValueError as error:
+        raise Failure(f"--bootstrap: {error}", 2) from None
+    for address in addresses:
+        finding, answer = probe(session, address, "bootstrap", wait_ms)
+        findings.append(finding)
+        metadata = metadata or answer
+    if metadata is not None:
+        findings += _cluster_findings(metadata)
+        for row in sorted(metadata.brokers, key=lambda each: each.node_id):
+            what = f"broker {row.node_id}"
+            advertised = Address(row.host, row.port)
+            finding, answer = probe(session, advertised, what, wait_ms)
+            if answer is not None and answer.cluster_id != metadata.cluster_id:
+                finding = finding._replace(
+                    ok=False,
+                    finding=f"belongs to another cluster, {answer.cluster_id}",
+                    advice="two clusters advertise the same address; correct advertised.listeners",
+                )
+            findings.append(finding)
+    rows = [finding.as_row() for finding in findings]
+    if session.json:
+        print_json({"ok": all(f.ok for f in findings), "checks": rows})
+    else:
+        print_rows(rows, ["result", "what", "address", "finding"])
+        for advice in dict.fromkeys(finding.advice for finding in findings if finding.advice):
+            about = ", ".join(f"{f.what} {f.address}" for f in findings if f.advice == advice)
+            print(f"\n{about}: {advice}")
+    bad = sum(not finding.ok for finding in findings)
+    if metadata is None:
+        raise Failure("no broker answers at the bootstrap addresses.", UNREACHABLE)
+    if bad:
+        raise Failure(f"{bad} of {len(findings)} checks found a problem.")
+
+
+def probe(
+    session: Session, address: Address, what: str, wait_ms: int
+) -> tuple[Finding, MetadataResponse | None]:
+    """Resolves, connects and asks; each step has its own explanation when it fails."""
+    text = str(address)
+    try:
+        resolved = sorted(
+            {
+                str(row[4][0])
+                for row in socket.getaddrinfo(address.host, None, type=socket.SOCK_STREAM)
+            }
+        )
+    except OSError as error:
+        finding = f"the name does not resolve here ({error.strerror or error})"
+        return Finding(text, what, False, finding, _name_advice(address.host, what)), None
+    started = time.monotonic()
+    try:
+        client = session.connect_to(text)
+        with client:
+            answer = client.metadata([], timeout_ms=wait_ms)
+    except ClientError as error:
+        return Finding(text, what, False, str(error), _advice(error, resolved, what)), None
+    took = (time.monotonic() - started) * 1000
+    finding = f"answers in {took:.0f} ms ({', '.join(resolved)})"
+    caution = ""
+    if what != "bootstrap" and all(ipaddress.ip_address(item).is_loopback for item in resolved):
+        caution = (
+            "this is a loopback address: clients on other machines and in containers reach "
+            "themselves there. Fine for one machine; else set advertised.listeners to a name "
+            "that they know."
+        )
+    return Finding(text, what, True, finding, caution), answer
+
+
+def _cluster_findings(metadata: MetadataResponse) -> list[Finding]:
+    found: list[Finding] = []
+    cluster = metadata.cluster_id or "-"
+    if metadata.controller_id < 0:
+        advice = "brokers elect one through ZooKeeper; is it reachable for them?"
+        found.append(Finding(cluster, "cluster", False, "there is no controller", advice))
+    by_address: dict[tuple[str, int], int] = {}
+    for row in metadata.brokers:
+        key = (row.host, row.port)
+        if key in by_address:
+            finding = f"brokers {by_address[key]} and {row.node_id} advertise the same address"
+            advice = "give each broker its own advertised.listeners"
+            found.append(Finding(f"{row.host}:{row.port}", "cluster", False, finding, advice))
+        by_address[key] = row.node_id
+    return found
+
+
+def _name_advice(host: str, what: str) -> str:
+    if what == "bootstrap":
+        return f"{host!r} is no name on this machine: is it typed right, is it known to DNS here?"
+    return (
+        f"the broker tells clients to connect to {host!r}, which means nothing on this machine. "
+        "Set advertised.listeners of the broker to a name or address that works from here, add a "
+        "second listener for clients outside (its own port, its own advertised name), or make "
+        "the name known here (DNS, /etc/hosts)."
+    )
+
+
+def _advice(error: ClientError, resolved: list[str], what: str) -> str:
+    where = ", ".join(resolved)
+    if isinstance(error, AuthenticationError):
+        return "the address is right; security settings are not: see --command-config."
+    if isinstance(error, BadResponseError):
+        return "something else than a broker listens there, or the security.protocol is wrong."
+    if "refused" in str(error):
+        if what == "bootstrap":
+            return f"nothing listens there ({where}): is the broker running, is it this port?"
+        return (
+            f"the name leads to {where}, where nothing listens on this port. In a container a "
+            "mapped port must be the advertised one too; behind a proxy, advertise the proxy."
+        )
+    if "no TLS" in str(error):
+        return "this listener may be PLAINTEXT: leave security.protocol=SSL out for it."
+    return (
+        f"{where} does not answer from here: a firewall, a wrong network, or an address that only "
+        "the broker's own network knows. Advertise one that is routed from here."
+    )

@@ -1,0 +1,74 @@
+"""`ottla features`: what the brokers offer."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cli.app import family
+from cli.output import Cell, print_json, print_rows
+from cli.session import Session, connected
+from protocol.client.operations import Node
+from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from protocol.registry import API
+
+app = family("What the brokers offer: APIs, versions, features.")
+
+
+@app.command()
+@connected
+def features(
+    session: Session,
+    broker: Annotated[int, typer.Option("--broker", help="One broker only; -1: each.")] = -1,
+    apis: Annotated[bool, typer.Option("--apis", help="Also every API with its versions.")] = False,
+) -> None:
+    """Features and API versions of each broker.
+
+    \b
+    Examples:
+      ottla features
+      ottla features --apis --json
+    """
+    ids = [broker] if broker >= 0 else session.broker_ids()
+    rows: list[dict[str, Cell]] = []
+    values = []
+    for broker_id in ids:
+        request = ApiVersionsRequest(client_software_name="ottla-cli", client_software_version="1")
+        answer = session.call(ApiVersionsResponse, request, Node(broker_id))
+        known = [row for row in answer.api_keys if row.api_key in API]
+        lines: list[dict[str, Cell]] = [
+            {
+                "broker": broker_id,
+                "api": API[row.api_key].name,
+                "key": row.api_key,
+                "versions": f"{row.min_version}-{row.max_version}",
+            }
+            for row in known
+        ]
+        finalized = {row.name: row.max_version_level for row in answer.finalized_features}
+        feature_rows: list[dict[str, Cell]] = [
+            {
+                "feature": row.name,
+                "supported": f"{row.min_version}-{row.max_version}",
+                "finalized": finalized.get(row.name),
+            }
+            for row in answer.supported_features
+        ]
+        values.append(
+            {
+                "broker": broker_id,
+                "apis": lines,
+                "features": feature_rows,
+                "finalized_features_epoch": answer.finalized_features_epoch,
+            }
+        )
+        rows.extend(lines)
+        if not session.json:
+            said = ", ".join(f"{row['feature']} {row['supported']}" for row in feature_rows)
+            print(f"broker {broker_id}: {len(answer.api_keys)} APIs, features: {said or 'none'}")
+    if session.json:
+        print_json(values)
+    elif apis:
+        print()
+        print_rows(rows, ["broker", "key", "api", "versions"])

@@ -1,0 +1,92 @@
+"""Members of a group and the partitions they were assigned."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cli.output import Cell
+from cli.session import Session, check
+from protocol.client.operations import CoordinatorOf
+from protocol.codec import decoder
+from protocol.errors import ProtocolError
+from protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from protocol.messages.stored.consumer_protocol import ConsumerProtocolAssignment
+from protocol.topics import TopicPartition
+
+
+class Member(NamedTuple):
+    """One consumer of a group."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    partitions: list[TopicPartition]
+
+    def as_row(self) -> dict[str, Cell]:
+        """For a table."""
+        return {
+            "member": self.member_id,
+            "instance": self.instance_id,
+            "client": self.client_id,
+            "host": self.host,
+            "partitions": [str(item) for item in self.partitions],
+        }
+
+    def as_json(self) -> dict[str, object]:
+        """For programs."""
+        return {
+            "member_id": self.member_id,
+            "group_instance_id": self.instance_id,
+            "client_id": self.client_id,
+            "host": self.host,
+            "partitions": [item._asdict() for item in self.partitions],
+        }
+
+
+def described(session: Session, group: str) -> DescribedGroup:
+    """What the coordinator says about a group; its state is "Dead" when there is none."""
+    request = DescribeGroupsRequest(groups=[group])
+    found = session.call(DescribeGroupsResponse, request, CoordinatorOf(group)).groups[0]
+    check(found.error_code, f"group {group}")
+    return found
+
+
+def members_of(group: DescribedGroup) -> list[Member]:
+    """The members; without partitions where the assignment is not a consumer's."""
+    return [
+        Member(
+            row.member_id,
+            row.group_instance_id,
+            row.client_id,
+            row.client_host.removeprefix("/"),
+            assigned_partitions(bytes(row.member_assignment)),
+        )
+        for row in group.members
+    ]
+
+
+def assigned_partitions(data: bytes) -> list[TopicPartition]:
+    """The partitions in a consumer's assignment, [] when it is something else."""
+    if len(data) < 2:
+        return []
+    # Higher versions only add to the end, so that the highest we know reads their beginning.
+    version = min(
+        int.from_bytes(data[:2], "big", signed=True), ConsumerProtocolAssignment.MAX_VERSION
+    )
+    if version < 0:
+        return []
+    try:
+        assignment, _ = decoder(ConsumerProtocolAssignment, version)(data, 2)
+    except ProtocolError:
+        return []
+    assert isinstance(assignment, ConsumerProtocolAssignment)
+    return sorted(
+        TopicPartition(row.topic, number)
+        for row in assignment.assigned_partitions
+        for number in row.partitions
+    )

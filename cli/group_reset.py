@@ -1,0 +1,186 @@
+"""`ottla groups reset-offsets`: every way of Kafka's tool; shows what would happen by default."""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Callable, Mapping
+from typing import Annotated
+
+import typer
+
+from cli.group_members import described
+from cli.group_positions import all_committed, commit
+from cli.offsets import (
+    EARLIEST,
+    LATEST,
+    offsets_at,
+    parse_duration,
+    parse_partitions,
+    parse_time,
+)
+from cli.output import Cell, Failure, note, print_json, print_rows, usage
+from cli.session import Session, connected
+from protocol.topics import TopicPartition
+
+Offsets = dict[TopicPartition, int]
+
+
+@connected
+def reset_offsets(
+    session: Session,
+    group: Annotated[str, typer.Argument(metavar="GROUP", show_default=False)],
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TOPIC...]", help="topic, topic:0 or topic:0,2", show_default=False
+        ),
+    ] = None,
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="All that the group has committed.")
+    ] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest")] = False,
+    to_current: Annotated[
+        bool, typer.Option("--to-current", help="Where they are; for export.")
+    ] = (False),
+    to_offset: Annotated[int | None, typer.Option("--to-offset")] = None,
+    shift_by: Annotated[int | None, typer.Option("--shift-by", help="-10: ten back.")] = None,
+    to_datetime: Annotated[
+        str, typer.Option("--to-datetime", help="First record at or after 2026-03-01T10:00.")
+    ] = "",
+    by_duration: Annotated[
+        str, typer.Option("--by-duration", help="As --to-datetime, so long ago: 2h, 7d, PT1H30M.")
+    ] = "",
+    from_file: Annotated[
+        str, typer.Option("--from-file", help="Lines of topic,partition,offset.")
+    ] = "",
+    export: Annotated[
+        bool, typer.Option("--export", help="Print topic,partition,offset for --from-file.")
+    ] = False,
+    execute: Annotated[bool, typer.Option("--execute", help="Do it; without it: a dry run.")] = (
+        False
+    ),
+) -> None:
+    """Move a group to other offsets. Its members must be stopped.
+
+    \b
+    Examples:
+      ottla groups reset-offsets billing orders --to-earliest
+      ottla groups reset-offsets billing orders:0 --shift-by -100 --execute
+      ottla groups reset-offsets billing --all-topics --to-datetime 2026-03-01T10:00 --execute
+      ottla groups reset-offsets billing orders --by-duration 2h --execute
+    """
+    ways: list[tuple[bool, Callable[[list[TopicPartition]], Offsets]]] = [
+        (to_earliest, lambda partitions: offsets_at(session, partitions, EARLIEST)),
+        (to_latest, lambda partitions: offsets_at(session, partitions, LATEST)),
+        (to_current, lambda partitions: _current(session, group, partitions)),
+        (to_offset is not None, lambda partitions: dict.fromkeys(partitions, to_offset or 0)),
+        (shift_by is not None, lambda p: _shifted(session, group, p, shift_by or 0)),
+        (bool(to_datetime), lambda p: _at_time(session, p, parse_time(to_datetime))),
+        (
+            bool(by_duration),
+            lambda p: _at_time(session, p, _now_ms() - parse_duration(by_duration)),
+        ),
+        (bool(from_file), lambda partitions: _from_file(from_file, partitions)),
+    ]
+    chosen = [way for is_chosen, way in ways if is_chosen]
+    if len(chosen) != 1:
+        raise usage("choose one of --to-earliest, --to-latest, --to-offset, ...; see --help.")
+    state = described(session, group).group_state
+    if execute and state not in ("Empty", "Dead"):
+        raise Failure(
+            f"group {group} is {state}: stop its members first; "
+            f"`ottla groups describe {group} --members` shows them."
+        )
+    before = all_committed(session, group)
+    partitions = _partitions(session, names or [], all_topics, before, bool(from_file))
+    after = _within(session, chosen[0](partitions))
+    if execute:
+        commit(session, group, after)
+    rows: list[dict[str, Cell]] = [
+        {
+            "topic": item.topic,
+            "partition": item.partition,
+            "before": before[item][0] if item in before else None,
+            "after": after[item],
+        }
+        for item in sorted(after)
+    ]
+    if session.json:
+        print_json({"group": group, "executed": execute, "partitions": rows})
+    elif export:
+        for item in sorted(after):
+            print(f"{item.topic},{item.partition},{after[item]}")
+    else:
+        print_rows(rows, ["topic", "partition", "before", "after"])
+    if not execute and not export and not session.json:
+        note("Nothing was changed; --execute does it.")
+
+
+def _partitions(
+    session: Session,
+    names: list[str],
+    all_topics: bool,
+    before: Mapping[TopicPartition, object],
+    from_file: bool,
+) -> list[TopicPartition]:
+    if names:
+        return parse_partitions(session, names)
+    if all_topics:
+        return sorted(before)
+    if from_file:
+        return []
+    raise usage("name the topics, or --all-topics for what the group has committed.")
+
+
+def _current(session: Session, group: str, partitions: list[TopicPartition]) -> Offsets:
+    known = all_committed(session, group)
+    ends = offsets_at(session, partitions, LATEST)
+    return {item: known[item][0] if item in known else ends[item] for item in partitions}
+
+
+def _shifted(session: Session, group: str, partitions: list[TopicPartition], by: int) -> Offsets:
+    known = all_committed(session, group)
+    missing = [item for item in partitions if item not in known]
+    if missing:
+        raise Failure(f"the group has no offset of {missing[0]} to shift from.")
+    return {item: known[item][0] + by for item in partitions}
+
+
+def _at_time(session: Session, partitions: list[TopicPartition], timestamp: int) -> Offsets:
+    found = offsets_at(session, partitions, timestamp)
+    ends = offsets_at(session, partitions, LATEST)
+    return {item: found[item] if found[item] >= 0 else ends[item] for item in partitions}
+
+
+def _from_file(path: str, partitions: list[TopicPartition]) -> Offsets:
+    found: Offsets = {}
+    try:
+        with open(path, encoding="utf-8", newline="") as source:
+            lines = csv.reader(source)
+            for row in lines:
+                if row:
+                    topic, partition, offset = row
+                    found[TopicPartition(topic, int(partition))] = int(offset)
+    except OSError as error:
+        raise usage(f"--from-file {path}: {error.strerror}.") from None
+    except ValueError:
+        raise usage(f"{path}:{lines.line_num}: a line is topic,partition,offset.") from None
+    return {item: found[item] for item in found if not partitions or item in partitions}
+
+
+def _within(session: Session, wanted: Offsets) -> Offsets:
+    """No offset outside of what there is, as Kafka's tool does, with a word about it."""
+    first = offsets_at(session, wanted, EARLIEST)
+    last = offsets_at(session, wanted, LATEST)
+    found: Offsets = {}
+    for item, offset in wanted.items():
+        found[item] = min(max(offset, first[item]), last[item])
+        if found[item] != offset:
+            note(f"{item}: {offset} is outside of {first[item]}..{last[item]}, so {found[item]}.")
+    return found
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,216 @@
+"""`ottla groups`: list, describe, delete, offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+import typer
+
+from cli.app import family
+from cli.group_members import Member, described, members_of
+from cli.group_positions import all_committed
+from cli.group_reset import reset_offsets
+from cli.offsets import LATEST, offsets_at, parse_partitions
+from cli.output import Cell, Failure, print_fields, print_json, print_rows, usage
+from cli.session import Session, check, connected, explain
+from protocol.client.operations import CoordinatorOf, Node
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+from protocol.topics import TopicPartition
+
+EXAMPLES = """\
+  ottla groups list
+  ottla groups describe billing
+  ottla groups describe billing --members
+  ottla groups reset-offsets billing orders --to-earliest           what would happen
+  ottla groups reset-offsets billing orders --to-earliest --execute
+  ottla groups delete-offsets billing orders
+  ottla groups delete billing
+"""
+
+app = family("Consumer groups: lag, members, offsets.", EXAMPLES)
+app.command("reset-offsets")(reset_offsets)
+
+GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
+
+
+@app.command("list")
+@connected
+def list_groups(
+    session: Session,
+    state: Annotated[
+        list[str] | None,
+        typer.Option("--state", help="Stable, Empty, PreparingRebalance, ...; repeat for more."),
+    ] = None,
+) -> None:
+    """All groups with their states."""
+    rows: list[dict[str, Cell]] = []
+    for broker_id in session.broker_ids():
+        answer = session.call(
+            ListGroupsResponse, ListGroupsRequest(states_filter=state or []), Node(broker_id)
+        )
+        check(answer.error_code, f"broker {broker_id}")
+        rows.extend(
+            {
+                "group": row.group_id,
+                "state": row.group_state,
+                "protocol": row.protocol_type,
+                "type": row.group_type or "classic",
+                "coordinator": broker_id,
+            }
+            for row in answer.groups
+        )
+    rows.sort(key=lambda row: str(row["group"]))
+    if session.json:
+        print_json(rows)
+        return
+    print_rows(rows, ["group", "state", "protocol", "type", "coordinator"], empty="No groups.")
+
+
+@app.command()
+@connected
+def describe(
+    session: Session,
+    group: GroupArgument,
+    members: Annotated[
+        bool, typer.Option("--members", "-m", help="The members and their partitions.")
+    ] = False,
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", help="Only this one; repeat for more.")
+    ] = None,
+) -> None:
+    """State, lag of each partition, and who reads it."""
+    found = described(session, group)
+    people = members_of(found)
+    offsets = all_committed(session, group)
+    if found.group_state == "Dead" and not offsets:
+        raise Failure(f"group {group} is not there; see `ottla groups list`.")
+    rows = _lag_rows(session, people, offsets, topic or [])
+    lags = [row["lag"] for row in rows if isinstance(row["lag"], int)]
+    fields: dict[str, Cell] = {
+        "group": group,
+        "state": found.group_state,
+        "protocol": found.protocol_data or None,
+        "coordinator": session.client.state.coordinator(group, 0),
+        "members": len(people),
+        "lag": sum(lags),
+    }
+    if session.json:
+        print_json({**fields, "members": [m.as_json() for m in people], "partitions": rows})
+        return
+    print_fields(fields)
+    print()
+    if members:
+        shown = [member.as_row() for member in people]
+        columns = ["member", "instance", "client", "host", "partitions"]
+        print_rows(shown, columns, empty="The group has no members.")
+        return
+    columns = ["topic", "partition", "committed", "end", "lag", "client", "host"]
+    print_rows(rows, columns, empty="Nothing committed, nothing assigned.")
+
+
+def _lag_rows(
+    session: Session,
+    members: Iterable[Member],
+    offsets: dict[TopicPartition, tuple[int, str]],
+    topics: list[str],
+) -> list[dict[str, Cell]]:
+    owners = {item: member for member in members for item in member.partitions}
+    partitions = sorted(item for item in {*offsets, *owners} if not topics or item.topic in topics)
+    ends: dict[TopicPartition, int | None] = {}
+    for item in partitions:
+        try:
+            ends |= offsets_at(session, [item], LATEST)
+        except KafkaError as error:  # the topic is gone, the offsets are still there
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            ends[item] = None
+    rows: list[dict[str, Cell]] = []
+    for item in partitions:
+        committed = offsets[item][0] if item in offsets else None
+        end = ends[item]
+        owner = owners.get(item)
+        rows.append(
+            {
+                "topic": item.topic,
+                "partition": item.partition,
+                "committed": committed,
+                "end": end,
+                "lag": None if committed is None or end is None else max(0, end - committed),
+                "member": owner.member_id if owner else None,
+                "client": owner.client_id if owner else None,
+                "host": owner.host if owner else None,
+            }
+        )
+    return rows
+
+
+@app.command()
+@connected
+def delete(
+    session: Session,
+    groups: Annotated[list[str], typer.Argument(metavar="GROUP...", show_default=False)],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Delete groups without members, with their offsets."""
+    if not yes and not typer.confirm(f"Delete {', '.join(groups)} with all offsets?", err=True):
+        raise Failure("nothing was deleted.")
+    deleted, problems = [], []
+    for group in groups:
+        request = DeleteGroupsRequest(groups_names=[group])
+        result = session.call(DeleteGroupsResponse, request, CoordinatorOf(group)).results[0]
+        if result.error_code == ErrorCode.NONE:
+            deleted.append(group)
+        else:
+            problems.append(f"group {group}: {explain(result.error_code)}")
+    if session.json:
+        print_json({"deleted": deleted})
+    else:
+        for group in deleted:
+            print(f"Group {group} deleted.")
+    if problems:
+        raise Failure(" ".join(problems))
+
+
+@app.command("delete-offsets")
+@connected
+def delete_offsets(
+    session: Session,
+    group: GroupArgument,
+    names: Annotated[list[str], typer.Argument(help="topic, topic:0 or topic:0,2")],
+) -> None:
+    """Forget the group's offsets of topics that it does not read at the moment."""
+    partitions = parse_partitions(session, names)
+    if not partitions:
+        raise usage("name at least one topic.")
+    request = OffsetDeleteRequest(
+        group_id=group,
+        topics=[
+            OffsetDeleteRequestTopic(
+                name=topic,
+                partitions=[
+                    OffsetDeleteRequestPartition(partition_index=item.partition)
+                    for item in partitions
+                    if item.topic == topic
+                ],
+            )
+            for topic in dict.fromkeys(item.topic for item in partitions)
+        ],
+    )
+    answer = session.call(OffsetDeleteResponse, request, CoordinatorOf(group))
+    check(answer.error_code, f"group {group}")
+    for row in answer.topics:
+        for item in row.partitions:
+            check(item.error_code, f"group {group}, {row.name}-{item.partition_index}")
+    if session.json:
+        print_json({"group": group, "deleted": [str(item) for item in partitions]})
+    else:
+        print(f"Offsets of {group} deleted for {', '.join(map(str, partitions))}.")

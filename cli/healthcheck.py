@@ -1,0 +1,212 @@
+"""`ottla healthcheck`: one connection, two small questions, one word, in well under 100 ms.
+
+It imports neither typer nor TLS unless the settings ask for it, because containers run it every
+few seconds. Exit codes: 0 the broker serves clients, 1 it answers but cannot, 3 nobody answers.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+
+from protocol.client.connection import ClientConnection
+from protocol.errors import error_name
+from protocol.messages.metadata import MetadataRequest, MetadataResponse
+
+HEALTHY = 0
+UNHEALTHY = 1
+USAGE_ERROR = 2
+UNREACHABLE = 3
+
+USAGE = """\
+Usage: ottla healthcheck [--bootstrap host:port] [--timeout seconds] [--json]
+                         [--command-config file]
+
+Asks one broker whether it serves clients: its API versions, its brokers and its controller.
+
+The address is --bootstrap, or OTTLA_BOOTSTRAP, or the first plaintext listener of KAFKA_LISTENERS
+(in a container), or 127.0.0.1:9092.
+
+Exit codes: 0 healthy, 1 the broker answers but cannot serve, 2 wrong usage, 3 nobody answers.
+
+Examples:
+  ottla healthcheck
+  ottla healthcheck -b broker-1:9092 --timeout 2 && echo up
+"""
+
+_DEFAULT_TIMEOUT_SECONDS = 5.0
+
+
+class Unhealthy(Exception):
+    """Why not, in a sentence, with the exit code."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def main(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> int:
+    """Runs the check; returns the exit code."""
+    if any(argument in ("-h", "--help") for argument in arguments):
+        print(USAGE, end="")
+        return HEALTHY
+    try:
+        options = parse(arguments)
+    except ValueError as error:
+        print(f"ottla: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    address = options.get("bootstrap") or default_address(environment)
+    started = time.monotonic()
+    try:
+        config = options.get("command-config") or environment.get("OTTLA_COMMAND_CONFIG", "")
+        answer = ask(address, float(options.get("timeout", _DEFAULT_TIMEOUT_SECONDS)), config)
+        found = judge(address, answer)
+    except Unhealthy as error:
+        return _report(options, {"healthy": False, "reason": str(error)}, error.code)
+    found["milliseconds"] = round((time.monotonic() - started) * 1000, 1)
+    return _report(options, found, HEALTHY)
+
+
+def parse(arguments: Sequence[str]) -> dict[str, str]:
+    """Options by name; ValueError with a sentence when they are not ours."""
+    names = {"-b": "bootstrap", "--bootstrap-server": "bootstrap"}
+    found: dict[str, str] = {}
+    rest = list(arguments)
+    while rest:
+        name, equals, value = rest.pop(0).partition("=")
+        key = names.get(name, name.removeprefix("--"))
+        if key == "json" and not equals:
+            found[key] = "yes"
+            continue
+        if key not in ("bootstrap", "timeout", "command-config") or not name.startswith("-"):
+            raise ValueError(f"healthcheck has no option {name}; see `ottla healthcheck --help`.")
+        if not equals:
+            if not rest:
+                raise ValueError(f"{name} needs a value behind it.")
+            value = rest.pop(0)
+        found[key] = value
+    try:
+        usable = float(found.get("timeout", "1")) > 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ValueError(f"--timeout {found['timeout']} is not a number of seconds above 0.")
+    return found
+
+
+def default_address(environment: Mapping[str, str]) -> str:
+    """Where to ask when nobody says where; see USAGE."""
+    given = environment.get("OTTLA_BOOTSTRAP")
+    if given:
+        return given
+    listeners = environment.get("KAFKA_LISTENERS") or environment.get("OTTLA_LISTENERS") or ""
+    for listener in listeners.split(","):
+        name, _, address = listener.strip().partition("://")
+        host, _, port = address.rpartition(":")
+        if port.isdigit() and "SSL" not in name.upper() and "CONTROLLER" not in name.upper():
+            here = host.strip("[]") in ("", "0.0.0.0", "::")
+            return f"127.0.0.1:{port}" if here else address
+    return "127.0.0.1:9092"
+
+
+def ask(bootstrap: str, timeout_seconds: float, command_config: str = "") -> MetadataResponse:
+    """What the first broker of `bootstrap` says about the cluster; raises Unhealthy."""
+    if command_config:
+        return _ask_securely(bootstrap, timeout_seconds, command_config)
+    host, _, port = bootstrap.partition(",")[0].strip().rpartition("://")[2].rpartition(":")
+    if not host or not port.isdigit():
+        raise Unhealthy(f"--bootstrap {bootstrap} is not host:port.", USAGE_ERROR)
+    deadline = time.monotonic() + timeout_seconds
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout_seconds) as opened:
+            return _converse(opened, f"{host}:{port}", deadline)
+    except TimeoutError:
+        raise Unhealthy(
+            f"no answer from {host}:{port} in {timeout_seconds:g} s.", UNREACHABLE
+        ) from None
+    except OSError as error:
+        raise Unhealthy(
+            f"cannot reach {host}:{port}: {error.strerror or error}; is the broker running?",
+            UNREACHABLE,
+        ) from None
+
+
+def _converse(opened: socket.socket, broker: str, deadline: float) -> MetadataResponse:
+    from protocol.client.errors import ClientError
+    from protocol.errors import ProtocolError
+
+    connection = ClientConnection(broker, client_id="ottla-healthcheck")
+    deadline_ms = int(deadline * 1000)
+    asked = False
+    try:
+        connection.start(deadline_ms)
+        while True:
+            if connection.is_ready and not asked:
+                asked = True
+                request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
+                connection.send(request, deadline_ms=deadline_ms)
+            opened.settimeout(max(0.001, deadline - time.monotonic()))
+            opened.sendall(connection.take_output())
+            data = opened.recv(65536)
+            if not data:
+                raise connection.end_of_stream()
+            for answer in connection.feed(memoryview(data)):
+                assert isinstance(answer.message, MetadataResponse)
+                return answer.message
+    except (ClientError, ProtocolError) as error:
+        raise Unhealthy(str(error), UNREACHABLE) from None
+
+
+def _ask_securely(bootstrap: str, timeout_seconds: float, path: str) -> MetadataResponse:
+    """With TLS or SASL, by the ordinary client: slower to import, rarely needed."""
+    from cli.client_properties import read_client_properties
+    from cli.output import Failure
+    from protocol.client.blocking import BlockingClient
+    from protocol.client.errors import ClientError
+    from protocol.client.security import Security
+
+    try:
+        security = Security.from_properties(read_client_properties(path))
+        timeout_ms = int(timeout_seconds * 1000)
+        with BlockingClient(bootstrap, security=security, request_timeout_ms=timeout_ms) as client:
+            return client.metadata([])
+    except ClientError as error:
+        raise Unhealthy(str(error), UNREACHABLE) from None
+    except (Failure, ValueError) as error:
+        raise Unhealthy(str(error), USAGE_ERROR) from None
+
+
+def judge(address: str, answer: MetadataResponse) -> dict[str, object]:
+    """What is known of a healthy broker; raises Unhealthy when it cannot serve clients."""
+    for topic in answer.topics:
+        if topic.error_code:
+            raise Unhealthy(f"{address}: {error_name(topic.error_code)}.", UNHEALTHY)
+    if not answer.brokers:
+        raise Unhealthy(f"{address} answers, but knows no broker yet: it is starting.", UNHEALTHY)
+    if answer.controller_id < 0:
+        raise Unhealthy(f"{address} answers, but the cluster has no controller.", UNHEALTHY)
+    return {
+        "healthy": True,
+        "address": address,
+        "brokers": len(answer.brokers),
+        "controller": answer.controller_id,
+        "cluster_id": answer.cluster_id,
+    }
+
+
+def _report(options: Mapping[str, str], found: Mapping[str, object], code: int) -> int:
+    if "json" in options:
+        import json
+
+        print(json.dumps(found))
+    elif code == HEALTHY:
+        print(
+            f"healthy: {found['address']}, {found['brokers']} broker(s), "
+            f"controller {found['controller']}, {found['milliseconds']} ms"
+        )
+    else:
+        print(f"ottla: not healthy: {found['reason']}", file=sys.stderr)
+    return code

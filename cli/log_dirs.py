@@ -1,0 +1,107 @@
+"""`ottla log-dirs`: what the brokers keep on their disks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Annotated
+
+import typer
+
+from cli.app import family
+from cli.offsets import parse_partitions
+from cli.output import Cell, Failure, bytes_text, print_json, print_rows
+from cli.session import Session, check, connected, explain
+from protocol.client.operations import Node
+from protocol.errors import ErrorCode
+from protocol.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
+
+app = family("Sizes of partitions in the brokers' data directories.")
+
+
+@app.command("log-dirs")
+@connected
+def log_dirs(
+    session: Session,
+    topics: Annotated[
+        list[str] | None, typer.Argument(help="topic or topic:0,1; none: all.", show_default=False)
+    ] = None,
+    broker: Annotated[
+        list[int] | None, typer.Option("--broker", help="Only this one; repeat for more.")
+    ] = None,
+    partitions: Annotated[
+        bool, typer.Option("--partitions", "-p", help="A line for each partition.")
+    ] = False,
+) -> None:
+    """Sizes by data directory, or by partition.
+
+    \b
+    Examples:
+      ottla log-dirs
+      ottla log-dirs orders --partitions
+    """
+    wanted: list[DescribableLogDirTopic] | None = None
+    if topics:
+        numbers: dict[str, list[int]] = defaultdict(list)
+        for partition in parse_partitions(session, topics):
+            numbers[partition.topic].append(partition.partition)
+        wanted = [DescribableLogDirTopic(topic=t, partitions=n) for t, n in numbers.items()]
+    directories: list[dict[str, Cell]] = []
+    rows: list[dict[str, Cell]] = []
+    for broker_id in broker or session.broker_ids():
+        answer = session.call(
+            DescribeLogDirsResponse, DescribeLogDirsRequest(topics=wanted), Node(broker_id)
+        )
+        check(answer.error_code, f"broker {broker_id}")
+        for result in answer.results:
+            found: list[dict[str, Cell]] = [
+                {
+                    "broker": broker_id,
+                    "topic": topic.name,
+                    "partition": item.partition_index,
+                    "size": item.partition_size,
+                    "offset_lag": item.offset_lag,
+                    "future": item.is_future_key,
+                    "directory": result.log_dir,
+                }
+                for topic in result.topics
+                for item in topic.partitions
+            ]
+            rows.extend(found)
+            directories.append(
+                {
+                    "broker": broker_id,
+                    "directory": result.log_dir,
+                    "partitions": len(found),
+                    "size": sum(
+                        item.partition_size for t in result.topics for item in t.partitions
+                    ),
+                    "disk": result.total_bytes,
+                    "free": result.usable_bytes,
+                    "state": "online"
+                    if result.error_code == ErrorCode.NONE
+                    else explain(result.error_code),
+                }
+            )
+    if session.json:
+        print_json({"directories": directories, "partitions": rows})
+    elif partitions:
+        rows.sort(key=lambda row: (str(row["topic"]), str(row["partition"]).zfill(9)))
+        columns = ["topic", "partition", "broker", "size", "offset_lag", "directory"]
+        print_rows(map(_readable, rows), columns, empty="No partitions there.")
+    else:
+        print_rows(map(_readable, directories), list(directories[0]) if directories else [])
+    if any(row["state"] != "online" for row in directories):
+        raise Failure("a data directory is offline; the log of its broker says why.")
+
+
+def _readable(row: dict[str, Cell]) -> dict[str, Cell]:
+    shown = dict(row)
+    for name in ("size", "disk", "free"):
+        value = row.get(name)
+        if isinstance(value, int):
+            shown[name] = bytes_text(value) if value >= 0 else None
+    return shown

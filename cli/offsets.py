@@ -1,0 +1,137 @@
+"""Offsets of many partitions at once: each leader is asked once, failures keep their partition."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from cli.output import Failure, usage
+from cli.session import Session, explain
+from protocol.client.operations import LeaderOf
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from protocol.topics import TopicPartition
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+"""What a timestamp below zero asks for."""
+
+
+def partitions_of(session: Session, topic: str) -> list[TopicPartition]:
+    """All partitions of a topic; a Failure when it is not there."""
+    metadata = session.client.metadata([topic])
+    for row in metadata.topics:
+        if row.error_code != ErrorCode.NONE:
+            raise Failure(f"topic {topic}: {explain(row.error_code)}")
+        numbers = sorted(item.partition_index for item in row.partitions)
+        return [TopicPartition(topic, number) for number in numbers]
+    raise Failure(f"topic {topic} is not there; see `ottla topics list`.")
+
+
+def parse_partitions(session: Session, texts: Iterable[str]) -> list[TopicPartition]:
+    """The partitions that `topic` (all of it), `topic:0` or `topic:0,2,5` name."""
+    found: list[TopicPartition] = []
+    for text in texts:
+        topic, colon, numbers = text.partition(":")
+        if not colon:
+            found.extend(partitions_of(session, topic))
+            continue
+        try:
+            found.extend(TopicPartition(topic, int(number)) for number in numbers.split(","))
+        except ValueError:
+            raise usage(f"{text!r} is not topic, topic:partition or topic:0,1,2.") from None
+    return list(dict.fromkeys(found))
+
+
+def list_offsets(
+    session: Session,
+    wanted: Mapping[TopicPartition, int],
+    *,
+    read_committed: bool = False,
+) -> dict[TopicPartition, tuple[int, int]]:
+    """(offset, timestamp) for the timestamp wanted of each partition; offset -1: none so late.
+
+    Raises KafkaError for the first partition that could not be asked.
+    """
+    by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
+    for partition in wanted:
+        by_leader[session.client.leader(partition).node_id].append(partition)
+    found: dict[TopicPartition, tuple[int, int]] = {}
+    for partitions in by_leader.values():
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=int(read_committed),
+            topics=[
+                ListOffsetsTopic(
+                    name=topic,
+                    partitions=[
+                        ListOffsetsPartition(partition_index=item.partition, timestamp=wanted[item])
+                        for item in partitions
+                        if item.topic == topic
+                    ],
+                )
+                for topic in dict.fromkeys(item.topic for item in partitions)
+            ],
+        )
+        answer = session.call(ListOffsetsResponse, request, LeaderOf(partitions[0]))
+        for topic_row in answer.topics:
+            for row in topic_row.partitions:
+                partition = TopicPartition(topic_row.name, row.partition_index)
+                if row.error_code != ErrorCode.NONE:
+                    raise KafkaError(row.error_code, f"offsets of {partition}")
+                found[partition] = (row.offset, row.timestamp)
+    return found
+
+
+def offsets_at(
+    session: Session,
+    partitions: Iterable[TopicPartition],
+    timestamp: int,
+    *,
+    read_committed: bool = False,
+) -> dict[TopicPartition, int]:
+    """The offset of each partition for one timestamp; -1 where no record is so late."""
+    wanted = dict.fromkeys(partitions, timestamp)
+    answer = list_offsets(session, wanted, read_committed=read_committed)
+    return {partition: offset for partition, (offset, _) in answer.items()}
+
+
+def parse_time(text: str) -> int:
+    """Milliseconds since 1970 of "2026-03-01T10:00", "...Z", "...+02:00" or a number itself.
+
+    Without a zone it is local time. A Failure with what would be right otherwise.
+    """
+    if text.lstrip("-").isdigit():
+        return int(text)
+    from datetime import datetime
+
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError:
+        raise usage(
+            f"{text!r} is not a time: write 2026-03-01T10:00:00, 2026-03-01T10:00:00Z or "
+            "milliseconds since 1970."
+        ) from None
+
+
+def parse_duration(text: str) -> int:
+    """Milliseconds of 90s, 15m, 2h, 7d, 250ms, or of ISO 8601's PT1H30M and P7D."""
+    import re
+
+    found = re.fullmatch(r"(\d+)(ms|s|m|h|d)", text.strip().lower())
+    factors = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+    if found is not None:
+        return int(found.group(1)) * factors[found.group(2)]
+    iso = re.fullmatch(
+        r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", text.strip().upper()
+    )
+    if iso is None or not any(iso.groups()):
+        raise usage(f"{text!r} is not a length of time: write 90s, 15m, 2h, 7d or PT1H30M.")
+    days, hours, minutes, seconds = (float(part or 0) for part in iso.groups())
+    return int(days * 86_400_000 + hours * 3_600_000 + minutes * 60_000 + seconds * 1000)

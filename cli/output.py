@@ -1,0 +1,135 @@
+"""What the commands print: tables for people, JSON for programs, one sentence when it went wrong.
+
+Rich is imported only when a table goes to a terminal; a pipe gets plain columns, at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+
+# Exit codes. 0 is "done" or "yes".
+ANSWER_IS_NO = 1
+USAGE = 2
+UNREACHABLE = 3
+
+Cell = str | int | float | bool | None | Sequence[int] | Sequence[str]
+Row = Mapping[str, Cell]
+
+
+class Failure(Exception):
+    """Ends the command: a sentence that says what is wrong and what to do, and the exit code."""
+
+    def __init__(self, message: str, code: int = ANSWER_IS_NO) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def usage(message: str) -> Failure:
+    """What was typed cannot be meant."""
+    return Failure(message, USAGE)
+
+
+def print_json(value: object) -> None:
+    """One JSON document on standard output, indented, keys in the order given."""
+    import json
+
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_json_line(value: object) -> None:
+    """One JSON value on one line: for streams."""
+    import json
+
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n")
+
+
+def print_rows(rows: Iterable[Row], columns: Sequence[str], *, empty: str = "") -> None:
+    """A table of some fields of `rows`; `empty` is said when there are none.
+
+    A column's heading is its name in capitals with spaces for `_`.
+    """
+    headings = [name.replace("_", " ").upper() for name in columns]
+    texts = [[cell_text(row.get(name)) for name in columns] for row in rows]
+    if not texts:
+        if empty:
+            print(empty)
+        return
+    right = [all(is_number(text) for text in column) for column in zip(*texts, strict=True)]
+    if sys.stdout.isatty():
+        _print_rich(headings, texts, right)
+    else:
+        _print_plain(headings, texts, right)
+
+
+def print_fields(fields: Mapping[str, Cell]) -> None:
+    """Names and values, one a line."""
+    width = max(map(len, fields), default=0)
+    for name, value in fields.items():
+        print(f"{name.replace('_', ' ')}{' ' * (width - len(name))}  {cell_text(value)}")
+
+
+def note(message: str) -> None:
+    """A remark for the person, on standard error, so that it never mixes with results."""
+    print(message, file=sys.stderr)
+
+
+def cell_text(value: Cell) -> str:
+    """How a value is shown in a table; "-" is nothing, and lists have commas."""
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    if isinstance(value, (str, int)):
+        return str(value)
+    return ",".join(map(str, value)) or "-"
+
+
+def is_number(text: str) -> bool:
+    """Whether a cell belongs to the right edge of its column."""
+    return text == "-" or text.replace(",", "").replace(".", "", 1).removeprefix("-").isdigit()
+
+
+def bytes_text(count: int) -> str:
+    """1536 is 1.5 KiB."""
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(size) < 1024:
+            return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def time_text(timestamp_ms: int) -> str | None:
+    """Local time with its offset, as ISO 8601; None for "no time" (a negative number)."""
+    if timestamp_ms < 0:
+        return None
+    from datetime import UTC, datetime
+
+    moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC).astimezone()
+    return moment.isoformat(timespec="milliseconds")
+
+
+def _print_plain(headings: list[str], texts: list[list[str]], right: list[bool]) -> None:
+    widths = [max(map(len, column)) for column in zip(headings, *texts, strict=True)]
+    for line in (headings, *texts):
+        cells = (
+            text.rjust(width) if on_right else text.ljust(width)
+            for text, width, on_right in zip(line, widths, right, strict=True)
+        )
+        print("  ".join(cells).rstrip())
+
+
+def _print_rich(headings: list[str], texts: list[list[str]], right: list[bool]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading, on_right in zip(headings, right, strict=True):
+        table.add_column(heading, justify="right" if on_right else "left", overflow="fold")
+    for line in texts:
+        table.add_row(*(Text(text) for text in line))
+    Console().print(table)

@@ -1,0 +1,138 @@
+"""`ottla partitions`: under-replicated, elect-leaders, reassign."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Annotated
+
+import typer
+
+from cli.app import family
+from cli.offsets import parse_partitions
+from cli.output import Cell, Failure, print_json, print_rows, usage
+from cli.reassign import app as reassign
+from cli.session import Session, connected, explain
+from cli.values import read_json_file
+from protocol.client.operations import Controller
+from protocol.errors import ErrorCode
+from protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    TopicPartitions,
+)
+from protocol.topics import TopicPartition
+
+EXAMPLES = """\
+  ottla partitions under-replicated
+  ottla partitions elect-leaders                      preferred leaders, everywhere
+  ottla partitions elect-leaders orders:0 --unclean
+  ottla partitions reassign generate orders --brokers 1,2,3 --out plan.json
+  ottla partitions reassign execute plan.json
+  ottla partitions reassign verify plan.json --watch
+"""
+
+app = family("Leaders and replicas: elect, reassign, under-replicated.", EXAMPLES)
+app.add_typer(reassign, name="reassign")
+
+PREFERRED, UNCLEAN = 0, 1
+
+
+@app.command("under-replicated")
+@connected
+def under_replicated(
+    session: Session,
+    topics: Annotated[
+        list[str] | None, typer.Argument(help="Only these.", show_default=False)
+    ] = None,
+) -> None:
+    """Partitions that miss replicas or have no leader. Exit code 1 when there are any."""
+    rows: list[dict[str, Cell]] = [
+        {
+            "topic": topic.name,
+            "partition": item.partition_index,
+            "leader": item.leader_id if item.leader_id >= 0 else None,
+            "replicas": item.replica_nodes,
+            "in_sync": item.isr_nodes,
+            "missing": [broker for broker in item.replica_nodes if broker not in item.isr_nodes],
+            "offline": item.offline_replicas,
+        }
+        for topic in session.client.metadata(topics or None).topics
+        for item in topic.partitions
+        if item.leader_id < 0 or len(item.isr_nodes) < len(item.replica_nodes)
+    ]
+    if session.json:
+        print_json(rows)
+    else:
+        columns = ["topic", "partition", "leader", "replicas", "in_sync", "missing", "offline"]
+        print_rows(rows, columns, empty="Every replica is in sync.")
+    if rows:
+        raise Failure(f"{len(rows)} partition(s) are not fully replicated.")
+
+
+@app.command("elect-leaders")
+@connected
+def elect_leaders(
+    session: Session,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="topic, topic:0 or topic:0,2; none: all.", show_default=False),
+    ] = None,
+    unclean: Annotated[
+        bool,
+        typer.Option("--unclean", help="Any live replica, if no in-sync one is: loses records."),
+    ] = False,
+    file: Annotated[
+        str, typer.Option("--file", help="JSON with partitions, as kafka-leader-election takes.")
+    ] = "",
+) -> None:
+    """Make the first replica of each partition its leader again."""
+    if file:
+        chosen: list[TopicPartition] | None = _from_file(file)
+    else:
+        chosen = parse_partitions(session, names) if names else None
+    if unclean and chosen is None:
+        raise usage("name the partitions for --unclean: it can lose records.")
+    by_topic: dict[str, list[int]] = defaultdict(list)
+    for item in chosen or ():
+        by_topic[item.topic].append(item.partition)
+    request = ElectLeadersRequest(
+        election_type=UNCLEAN if unclean else PREFERRED,
+        topic_partitions=None
+        if chosen is None
+        else [TopicPartitions(topic=topic, partitions=n) for topic, n in by_topic.items()],
+        timeout_ms=session.timeout_ms,
+    )
+    answer = session.call(ElectLeadersResponse, request, Controller())
+    if answer.error_code:
+        raise Failure(explain(answer.error_code))
+    rows: list[dict[str, Cell]] = []
+    failed = 0
+    for topic in answer.replica_election_results:
+        for row in topic.partition_result:
+            if row.error_code == ErrorCode.NONE:
+                result = "elected"
+            elif row.error_code == ErrorCode.ELECTION_NOT_NEEDED:
+                result = "was right already"
+            else:
+                result = explain(row.error_code, row.error_message)
+                failed += 1
+            rows.append({"topic": topic.topic, "partition": row.partition_id, "result": result})
+    if session.json:
+        print_json(rows)
+    else:
+        columns = ["topic", "partition", "result"]
+        print_rows(rows, columns, empty="Every partition has its preferred leader already.")
+    if failed:
+        raise Failure(f"{failed} partition(s) have no new leader.")
+
+
+def _from_file(path: str) -> list[TopicPartition]:
+    document = read_json_file(path)
+    try:
+        assert isinstance(document, dict)
+        rows = document["partitions"]
+        return [TopicPartition(str(row["topic"]), int(row["partition"])) for row in rows]
+    except (AssertionError, KeyError, TypeError, ValueError):
+        raise usage(
+            f'{path} must hold {{"partitions": [{{"topic": "orders", "partition": 0}}]}}.'
+        ) from None

@@ -1,0 +1,252 @@
+"""`ottla produce`: lines to records."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Annotated, BinaryIO
+
+import typer
+
+from cli.app import family
+from cli.output import Failure, note, print_json, usage
+from cli.session import Session, check, connected
+from cli.values import CODEC_NAMES, codec_id, parse_settings
+from protocol.client.operations import LeaderOf
+from protocol.errors import ErrorCode
+from protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from protocol.partitioner import DefaultPartitioner
+from protocol.records.builder import build_batch
+from protocol.records.record import Headers, NewRecord
+from protocol.topics import TopicPartition
+
+app = family("Write lines of standard input or of a file to a topic.")
+
+# Read at a time: what a pipe holds. A batch is what came in one read, so that a person's line goes
+# out at once and a file in large pieces.
+READ_BYTES = 64 * 1024
+# A line longer than this is not a line; Kafka's max.message.bytes is 1 MiB unless it was raised.
+MAX_LINE_BYTES = 64 * 1024 * 1024
+
+_ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
+
+
+@app.command()
+@connected
+def produce(
+    session: Session,
+    topic: Annotated[str, typer.Argument(show_default=False)],
+    file: Annotated[str, typer.Option("--file", help="Read this instead of standard input.")] = "",
+    key_separator: Annotated[
+        str, typer.Option("--key-separator", "-k", help="What is before it in a line is the key.")
+    ] = "",
+    key: Annotated[str | None, typer.Option("--key", help="One key for all records.")] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", "-H", help="name=value for every record.")
+    ] = None,
+    null_value: Annotated[
+        str | None, typer.Option("--null", help="A value that means null (a tombstone).")
+    ] = None,
+    whole: Annotated[bool, typer.Option("--whole", help="All of the input is one value.")] = False,
+    json_lines: Annotated[
+        bool,
+        typer.Option("--json-lines", help="Lines as `ottla consume --format json` writes them."),
+    ] = False,
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", help="Not by key, but this one.")
+    ] = None,
+    codec: Annotated[str, typer.Option("--codec", help=f"{', '.join(CODEC_NAMES)}.")] = "none",
+    acks: Annotated[str, typer.Option("--acks", help="all, 1 or 0.")] = "all",
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing at the end.")] = False,
+) -> None:
+    """Write each line of the input as a record.
+
+    \b
+    Examples:
+      echo hello | ottla produce greetings
+      ottla produce orders --key-separator : < orders.txt
+      ottla produce orders --file orders.json --whole --codec zstd -H source=import
+      ottla consume a --format json | ottla produce b --json-lines
+    """
+    if acks not in _ACKS:
+        raise usage(f"--acks {acks} is not one of all, 1, 0.")
+    headers: Headers = [(name, text.encode()) for name, text in parse_settings(header).items()]
+    parser = _LineParser(key, key_separator, headers, null_value, json_lines)
+    writer = Writer(session, topic, codec_id(codec), _ACKS[acks], partition)
+    source = _open(file)
+    try:
+        for lines in [[source.read()]] if whole else read_lines(source):
+            writer.write([parser.record(line) for line in lines])
+    except KeyboardInterrupt:
+        note("")
+    finally:
+        if source is not sys.stdin.buffer:
+            source.close()
+    if session.json:
+        print_json({"topic": topic, "records": writer.count, "bytes": writer.bytes})
+    elif not quiet:
+        note(f"{writer.count} record(s) written to {topic}.")
+
+
+def _open(path: str) -> BinaryIO:
+    if not path or path == "-":
+        return sys.stdin.buffer
+    try:
+        return open(path, "rb")
+    except OSError as error:
+        raise usage(f"{path}: {error.strerror}.") from None
+
+
+def read_lines(source: BinaryIO) -> Iterator[list[bytes]]:
+    """The lines of each piece that was there to be read, without their ends."""
+    read = getattr(source, "read1", source.read)
+    rest = b""
+    while piece := read(READ_BYTES):
+        *lines, rest = (rest + piece).split(b"\n")
+        if len(rest) > MAX_LINE_BYTES:
+            raise usage(f"a line is longer than {MAX_LINE_BYTES} bytes; --whole takes it as one.")
+        if lines:
+            yield [line.removesuffix(b"\r") for line in lines]
+    if rest:
+        yield [rest]
+
+
+class _LineParser:
+    """Makes a record of a line."""
+
+    def __init__(
+        self,
+        key: str | None,
+        separator: str,
+        headers: Headers,
+        null_value: str | None,
+        json_lines: bool,
+    ) -> None:
+        self._key = None if key is None else key.encode()
+        self._separator = separator.replace("\\t", "\t").encode()
+        self._headers = headers
+        self._null = None if null_value is None else null_value.encode()
+        self._json = json_lines
+
+    def record(self, line: bytes) -> NewRecord:
+        now_ms = time.time_ns() // 1_000_000
+        if self._json:
+            return self._from_json(line, now_ms)
+        key, value = self._key, line
+        if self._separator:
+            key, found, value = line.partition(self._separator)
+            if not found:
+                raise usage(
+                    f"no {self._separator.decode()!r} in the line {_shown(line)}: "
+                    "with --key-separator every line needs a key."
+                )
+        return now_ms, key, None if value == self._null else value, self._headers
+
+    def _from_json(self, line: bytes, now_ms: int) -> NewRecord:
+        import json
+
+        try:
+            row = json.loads(line)
+            pairs = row.get("headers") or []
+            pairs = list(pairs.items()) if isinstance(pairs, dict) else pairs
+            headers = [(str(name), _bytes_of(value)) for name, value in pairs]
+            timestamp = int(row.get("timestamp") or now_ms)
+            return timestamp, _bytes_of(row.get("key")), _bytes_of(row.get("value")), headers
+        except (ValueError, TypeError, AttributeError):
+            raise usage(
+                f"the line {_shown(line)} is not a JSON object with key, value and headers."
+            ) from None
+
+
+def _shown(line: bytes) -> str:
+    return repr(line[:60].decode(errors="replace"))
+
+
+def _bytes_of(value: object) -> bytes | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, dict) and set(value) == {"base64"}:
+        from base64 import b64decode
+
+        return b64decode(value["base64"])
+    import json
+
+    return json.dumps(value, ensure_ascii=False).encode()
+
+
+class Writer:
+    """Writes records to one topic, each batch acknowledged before the next is sent."""
+
+    def __init__(
+        self, session: Session, topic: str, codec: int, acks: int, partition: int | None
+    ) -> None:
+        self._session = session
+        self._topic = topic
+        self._codec = codec
+        self._acks = acks
+        self._fixed = partition
+        self._partitioner = DefaultPartitioner()
+        self._partition_count = partition_count(session, topic)
+        if partition is not None and not 0 <= partition < self._partition_count:
+            raise Failure(
+                f"{topic} has no partition {partition}; it has {self._partition_count}, "
+                "counted from 0."
+            )
+        self.count = 0
+        self.bytes = 0
+
+    def write(self, records: list[NewRecord]) -> None:
+        """Returns when they are acknowledged; a Failure says what the broker has against them."""
+        by_partition: dict[int, list[NewRecord]] = defaultdict(list)
+        for record in records:
+            by_partition[self._partition_of(record)].append(record)
+        for number, chosen in by_partition.items():
+            self._send(number, build_batch(chosen, codec=self._codec))
+            self.count += len(chosen)
+
+    def _partition_of(self, record: NewRecord) -> int:
+        if self._fixed is not None:
+            return self._fixed
+        size = len(record[1] or b"") + len(record[2] or b"")
+        return self._partitioner.partition(self._topic, record[1], size, self._partition_count)
+
+    def _send(self, number: int, batch: bytes) -> None:
+        data = PartitionProduceData(index=number, records=batch)
+        request = ProduceRequest(
+            acks=self._acks,
+            timeout_ms=self._session.timeout_ms,
+            topic_data=[TopicProduceData(name=self._topic, partition_data=[data])],
+        )
+        partition = TopicPartition(self._topic, number)
+        answer = self._session.call(ProduceResponse, request, LeaderOf(partition))
+        self.bytes += len(batch)
+        for topic in answer.responses:
+            for row in topic.partition_responses:
+                check(row.error_code, f"{partition}", row.error_message)
+
+
+def partition_count(session: Session, topic: str) -> int:
+    """How many partitions a topic has; the broker may create it, if its settings let it."""
+    client = session.client
+    row = client.metadata([topic]).topics[0]
+    if row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        deadline = time.monotonic() + session.timeout_ms / 1000
+        creating = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
+        row = client.metadata([topic], allow_auto_topic_creation=True).topics[0]
+        created = row.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        while row.error_code in creating and created and time.monotonic() < deadline:
+            time.sleep(0.05)
+            row = client.metadata([topic]).topics[0]
+        if row.error_code == ErrorCode.NONE:
+            note(f"Topic {topic} was not there; the broker created it.")
+    check(row.error_code, f"topic {topic}")
+    return len(row.partitions)

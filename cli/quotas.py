@@ -1,0 +1,164 @@
+"""`ottla quotas`: limits of users, clients and addresses."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cli.app import family
+from cli.output import Cell, print_json, print_rows, usage
+from cli.session import Session, check, connected
+from protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    OpData,
+)
+from protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequestEntityData as AlterEntity,
+)
+from protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequestEntryData as AlterEntry,
+)
+from protocol.messages.describe_client_quotas import (
+    ComponentData,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+)
+
+EXAMPLES = """\
+  ottla quotas describe
+  ottla quotas describe --client loader
+  ottla quotas alter --client loader --set producer_byte_rate=1048576
+  ottla quotas alter --user-default --set consumer_byte_rate=2097152
+  ottla quotas alter --client loader --remove producer_byte_rate
+"""
+
+app = family("Limits of clients and users.", EXAMPLES)
+
+# Every client, user or address that has no limit of its own.
+DEFAULT = "<default>"
+_EXACT, _DEFAULT_ONLY, _ANY = 0, 1, 2
+TYPES = {"user": "user", "client": "client-id", "ip": "ip"}
+
+UserOption = Annotated[str | None, typer.Option("--user", help="Of this user.")]
+ClientOption = Annotated[str | None, typer.Option("--client", help="Of this client.id.")]
+AddressOption = Annotated[str | None, typer.Option("--ip", help="Of this address.")]
+UserDefault = Annotated[bool, typer.Option("--user-default", help="Users without their own.")]
+ClientDefault = Annotated[bool, typer.Option("--client-default", help="Clients without their own.")]
+AddressDefault = Annotated[bool, typer.Option("--ip-default", help="Addresses without their own.")]
+
+
+@app.command()
+@connected
+def describe(
+    session: Session,
+    user: UserOption = None,
+    client: ClientOption = None,
+    ip: AddressOption = None,
+    user_default: UserDefault = False,
+    client_default: ClientDefault = False,
+    ip_default: AddressDefault = False,
+) -> None:
+    """Limits that are set; without options all of them."""
+    entity = entity_of(user, client, ip, user_default, client_default, ip_default)
+    components = [
+        ComponentData(
+            entity_type=kind,
+            match_type=_DEFAULT_ONLY if name is None else _EXACT,
+            match=name,
+        )
+        for kind, name in entity.items()
+    ]
+    answer = session.call(
+        DescribeClientQuotasResponse,
+        DescribeClientQuotasRequest(components=components, strict=False),
+    )
+    check(answer.error_code, "quotas", answer.error_message)
+    rows: list[dict[str, Cell]] = []
+    for entry in answer.entries or []:
+        names = {item.entity_type: item.entity_name or DEFAULT for item in entry.entity}
+        rows.extend(
+            {
+                "user": names.get("user"),
+                "client": names.get("client-id"),
+                "ip": names.get("ip"),
+                "quota": value.key,
+                "limit": value.value,
+            }
+            for value in entry.values
+        )
+    if session.json:
+        print_json(rows)
+    else:
+        columns = ["user", "client", "ip", "quota", "limit"]
+        print_rows(rows, columns, empty="No limits are set.")
+
+
+@app.command()
+@connected
+def alter(
+    session: Session,
+    user: UserOption = None,
+    client: ClientOption = None,
+    ip: AddressOption = None,
+    user_default: UserDefault = False,
+    client_default: ClientDefault = False,
+    ip_default: AddressDefault = False,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="producer_byte_rate=..., consumer_byte_rate=..., ..."),
+    ] = None,
+    remove: Annotated[list[str] | None, typer.Option("--remove", help="Its name.")] = None,
+    validate_only: Annotated[bool, typer.Option("--validate-only")] = False,
+) -> None:
+    """Set or remove limits of a user, a client, both together, or an address."""
+    entity = entity_of(user, client, ip, user_default, client_default, ip_default)
+    if not entity:
+        raise usage("say whose: --user, --client, --ip, or one of the --...-default options.")
+    operations = [_set_operation(text) for text in set_ or ()]
+    operations += [OpData(key=name, value=0.0, remove=True) for name in remove or ()]
+    if not operations:
+        raise usage("say what: --set producer_byte_rate=1048576, or --remove producer_byte_rate.")
+    entry = AlterEntry(
+        entity=[AlterEntity(entity_type=kind, entity_name=name) for kind, name in entity.items()],
+        ops=operations,
+    )
+    answer = session.call(
+        AlterClientQuotasResponse,
+        AlterClientQuotasRequest(entries=[entry], validate_only=validate_only),
+    )
+    check(answer.entries[0].error_code, "quotas", answer.entries[0].error_message)
+    changed = [operation.key for operation in operations]
+    if session.json:
+        print_json({"entity": entity, "changed": [] if validate_only else changed})
+    else:
+        print(f"{', '.join(changed)} {'would be accepted' if validate_only else 'done'}.")
+
+
+def entity_of(
+    user: str | None,
+    client: str | None,
+    ip: str | None,
+    user_default: bool,
+    client_default: bool,
+    ip_default: bool,
+) -> dict[str, str | None]:
+    """Names by Kafka's entity types; None is the default of a type."""
+    found: dict[str, str | None] = {}
+    named = {"user": user, "client": client, "ip": ip}
+    defaults = {"user": user_default, "client": client_default, "ip": ip_default}
+    for kind, name in named.items():
+        if name is not None and defaults[kind]:
+            raise usage(f"--{kind} and --{kind}-default cannot both be meant.")
+        if name is not None or defaults[kind]:
+            found[TYPES[kind]] = name
+    return found
+
+
+def _set_operation(text: str) -> OpData:
+    name, _, number = text.partition("=")
+    try:
+        return OpData(key=name, value=float(number), remove=False)
+    except ValueError:
+        raise usage(f"--set {text} is not name=number.") from None

@@ -1,0 +1,165 @@
+"""Reading partitions from given offsets, in rounds of one fetch for each leader."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from cli.session import Session, check
+from protocol.client.operations import LeaderOf, Versions
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from protocol.records.batch import BatchHeader
+from protocol.records.reader import iterate_entries, read_entry
+from protocol.records.record import Record
+from protocol.topics import TopicPartition
+
+MAX_WAIT_MS = 500
+MAX_BYTES = 16 * 1024 * 1024
+PARTITION_MAX_BYTES = 1024 * 1024
+
+# Topics are named in requests up to this version, and have ids from the next one on.
+_NAMED = Versions(4, 12)
+
+# The leader moved: the next round asks the new one.
+_MOVED = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.REPLICA_NOT_AVAILABLE,
+    ErrorCode.OFFSET_NOT_AVAILABLE,
+)
+
+
+class TopicReader:
+    """Reads until `stops` (exclusive offsets), or for ever when that is None.
+
+    `positions` are the offsets to read next; the caller may move them while it takes records.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        positions: dict[TopicPartition, int],
+        stops: dict[TopicPartition, int] | None,
+        *,
+        read_committed: bool = False,
+    ) -> None:
+        self.positions = positions
+        self.at_end_of_answer = False
+        self._session = session
+        self._stops = stops
+        self._read_committed = read_committed
+
+    def records(self) -> Iterator[tuple[TopicPartition, Record]]:
+        """All records, each partition in its order."""
+        while open_partitions := self._open():
+            yield from self._round(open_partitions)
+
+    def one_round(self) -> Iterator[tuple[TopicPartition, Record]]:
+        """What one fetch from each leader brings; nothing when nothing comes in time."""
+        open_partitions = self._open()
+        if open_partitions:
+            yield from self._round(open_partitions)
+
+    def _round(
+        self, open_partitions: list[TopicPartition]
+    ) -> Iterator[tuple[TopicPartition, Record]]:
+        by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
+        for partition in open_partitions:
+            by_leader[self._session.client.leader(partition).node_id].append(partition)
+        wait_ms = MAX_WAIT_MS // len(by_leader) if self._stops is None else MAX_WAIT_MS
+        for partitions in by_leader.values():
+            yield from self._fetch(partitions, wait_ms)
+
+    def _open(self) -> list[TopicPartition]:
+        if self._stops is None:
+            return list(self.positions)
+        return [p for p, position in self.positions.items() if position < self._stops[p]]
+
+    def _fetch(
+        self, partitions: list[TopicPartition], wait_ms: int
+    ) -> Iterator[tuple[TopicPartition, Record]]:
+        by_topic: dict[str, list[FetchPartition]] = defaultdict(list)
+        for item in partitions:
+            row = FetchPartition(
+                partition=item.partition,
+                fetch_offset=self.positions[item],
+                partition_max_bytes=PARTITION_MAX_BYTES,
+            )
+            by_topic[item.topic].append(row)
+        request = FetchRequest(
+            max_wait_ms=wait_ms,
+            min_bytes=1,
+            max_bytes=MAX_BYTES,
+            isolation_level=int(self._read_committed),
+            topics=[FetchTopic(topic=topic, partitions=rows) for topic, rows in by_topic.items()],
+        )
+        answer = self._session.call(
+            FetchResponse, request, LeaderOf(partitions[0]), versions=_NAMED
+        )
+        check(answer.error_code, "fetch")
+        for topic in answer.responses:
+            for data in topic.partitions:
+                partition = TopicPartition(topic.topic, data.partition_index)
+                if data.error_code in _MOVED:
+                    self._session.client.forget_leader(partition)
+                    continue
+                check(data.error_code, f"{partition} at offset {self.positions[partition]}")
+                yield from self._decode(partition, data)
+
+    def _decode(
+        self, partition: TopicPartition, data: PartitionData
+    ) -> Iterator[tuple[TopicPartition, Record]]:
+        start = self.positions[partition]
+        stop = None if self._stops is None else self._stops[partition]
+        reached = start
+        found: list[Record] = []
+        buffer = data.records
+        assert buffer is None or isinstance(buffer, (bytes, bytearray, memoryview))
+        aborted = _AbortedTransactions(data)
+        for position, header in iterate_entries(buffer or b""):
+            last = header.last_offset if isinstance(header, BatchHeader) else None
+            if isinstance(header, BatchHeader) and (aborted.hides(header) or header.is_control):
+                reached = max(reached, header.last_offset + 1)
+                continue
+            records = read_entry(buffer or b"", position, header)
+            found.extend(record for record in records if record.offset >= start)
+            if last is None and records:
+                last = records[-1].offset
+            reached = max(reached, (last if last is not None else start) + 1)
+        if stop is not None:
+            found = [record for record in found if record.offset < stop]
+        for number, record in enumerate(found, 1):
+            self.at_end_of_answer = number == len(found)
+            self.positions[partition] = record.offset + 1
+            yield partition, record
+        # Behind the last record there may be markers and compacted offsets.
+        if stop is not None:
+            reached = min(reached, stop)
+        self.positions[partition] = max(self.positions[partition], reached)
+
+
+class _AbortedTransactions:
+    """Which batches of one fetch answer belong to transactions that were aborted (KIP-98)."""
+
+    def __init__(self, data: PartitionData) -> None:
+        rows = data.aborted_transactions or []
+        self._waiting = sorted((row.first_offset, row.producer_id) for row in rows)
+        self._active: set[int] = set()
+
+    def hides(self, header: BatchHeader) -> bool:
+        """Whether a reader of committed data must pass over this batch; in order of offsets."""
+        while self._waiting and self._waiting[0][0] <= header.last_offset:
+            self._active.add(self._waiting.pop(0)[1])
+        if header.producer_id not in self._active:
+            return False
+        if header.is_control:
+            self._active.discard(header.producer_id)
+        return header.is_transactional

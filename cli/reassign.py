@@ -1,0 +1,345 @@
+"""`ottla partitions reassign`: move replicas to other brokers, in Kafka's four steps."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Annotated
+
+import typer
+
+from cli.app import family
+from cli.output import Cell, Failure, bytes_text, note, print_json, print_rows, usage
+from cli.reassign_throttle import remove_throttle, throttle
+from cli.reassignment_file import Plan, plan_document, plan_text, read_plan, read_topics
+from cli.session import Session, check, connected, explain
+from controller.placement import place
+from protocol.client.operations import Controller, Node
+from protocol.errors import ErrorCode
+from protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from protocol.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
+from protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+)
+from protocol.topics import TopicPartition
+
+EXAMPLES = """\
+  ottla partitions reassign generate orders --brokers 1,2,3 --out plan.json --save-current old.json
+  ottla partitions reassign execute plan.json --throttle 10000000
+  ottla partitions reassign verify plan.json --watch
+  ottla partitions reassign cancel plan.json
+  ottla partitions reassign list
+"""
+
+app = family("Move replicas to other brokers: generate, execute, verify, cancel, list.", EXAMPLES)
+
+PlanArgument = Annotated[str, typer.Argument(metavar="PLAN.json", show_default=False)]
+_WATCH_SECONDS = 1.0
+
+
+@app.command()
+@connected
+def generate(
+    session: Session,
+    topics: Annotated[list[str] | None, typer.Argument(show_default=False)] = None,
+    brokers: Annotated[
+        str, typer.Option("--brokers", help="Ids with commas, where replicas may be; none: all.")
+    ] = "",
+    topics_file: Annotated[
+        str, typer.Option("--topics-file", help="JSON with topics, as Kafka's tool takes.")
+    ] = "",
+    replication_factor: Annotated[
+        int | None, typer.Option("--replication-factor", "-r", min=1, help="Another one.")
+    ] = None,
+    ignore_racks: Annotated[bool, typer.Option("--ignore-racks")] = False,
+    out: Annotated[str, typer.Option("--out", "-o", help="Write the plan here.")] = "",
+    save_current: Annotated[
+        str, typer.Option("--save-current", help="Write what is now here, for the way back.")
+    ] = "",
+) -> None:
+    """Propose where the replicas of topics could be; nothing is moved."""
+    names = [*(topics or ()), *(read_topics(topics_file) if topics_file else ())]
+    if not names:
+        raise usage("name the topics to move, or --topics-file.")
+    current = current_replicas(session, names)
+    alive = {row.node_id: row.rack for row in session.client.metadata([]).brokers}
+    try:
+        wanted = {int(text) for text in brokers.split(",")} if brokers else set(alive)
+    except ValueError:
+        raise usage(f"--brokers {brokers} is not a list of ids such as 1,2,3.") from None
+    if missing := sorted(wanted - set(alive)):
+        raise Failure(f"broker {missing[0]} is not alive; see `ottla cluster info`.")
+    racks = {item: None if ignore_racks else alive[item] for item in sorted(wanted)}
+    proposed: Plan = {}
+    for topic in dict.fromkeys(names):
+        rows = {item: current[item] for item in current if item.topic == topic}
+        factor = replication_factor or max(len(replicas) for replicas in rows.values())
+        if factor > len(wanted):
+            raise Failure(f"{topic} needs {factor} brokers, and there are {len(wanted)} to choose.")
+        start, shift = random.randrange(len(wanted)), random.randrange(len(wanted))
+        placed = place(racks, len(rows), factor, start=start, shift=shift)
+        proposed |= {TopicPartition(topic, n): list(placed[n]) for n in placed}
+    for path, plan in ((out, proposed), (save_current, current)):
+        if path:
+            with open(path, "w", encoding="utf-8") as target:
+                target.write(plan_text(plan) + "\n")
+    if session.json:
+        print_json({"current": plan_document(current), "proposed": plan_document(proposed)})
+    else:
+        print(f"Current partition replica assignment\n{plan_text(current)}\n")
+        print(f"Proposed partition reassignment configuration\n{plan_text(proposed)}")
+
+
+def current_replicas(session: Session, topics: Iterable[str]) -> Plan:
+    """The replicas of every partition of topics."""
+    found: Plan = {}
+    for topic in session.client.metadata(list(dict.fromkeys(topics))).topics:
+        check(topic.error_code, f"topic {topic.name}")
+        for row in topic.partitions:
+            found[TopicPartition(topic.name or "", row.partition_index)] = row.replica_nodes
+    return found
+
+
+@app.command()
+@connected
+def execute(
+    session: Session,
+    plan_file: PlanArgument,
+    throttled: Annotated[
+        int | None, typer.Option("--throttle", min=1, help="Bytes a second for each broker.")
+    ] = None,
+    additional: Annotated[
+        bool, typer.Option("--additional", help="Even while others are being moved.")
+    ] = False,
+) -> None:
+    """Begin to move replicas as a plan says. Prints what was before, for the way back."""
+    plan = read_plan(plan_file)
+    before = current_replicas(session, [item.topic for item in plan])
+    for item in plan:
+        if item not in before:
+            raise Failure(f"{item} is not there; see `ottla topics describe {item.topic}`.")
+    if ongoing(session) and not additional:
+        raise Failure(
+            "partitions are being moved already: wait (`ottla partitions reassign list`), or "
+            "add --additional."
+        )
+    old = {item: before[item] for item in plan}
+    if throttled is not None:
+        throttle(session, before, plan, throttled)
+    _alter(session, plan)
+    if session.json:
+        print_json({"started": plan_document(plan), "before": plan_document(old)})
+    else:
+        print(f"Before (keep it for the way back):\n{plan_text(old)}\n")
+        print(f"Moving {len(plan)} partition(s). See `ottla partitions reassign verify`.")
+
+
+def _alter(session: Session, targets: Mapping[TopicPartition, list[int] | None]) -> None:
+    by_topic: dict[str, list[ReassignablePartition]] = defaultdict(list)
+    for item, replicas in targets.items():
+        by_topic[item.topic].append(
+            ReassignablePartition(partition_index=item.partition, replicas=replicas)
+        )
+    request = AlterPartitionReassignmentsRequest(
+        timeout_ms=session.timeout_ms,
+        topics=[ReassignableTopic(name=name, partitions=rows) for name, rows in by_topic.items()],
+    )
+    answer = session.call(AlterPartitionReassignmentsResponse, request, Controller())
+    check(answer.error_code, "reassignment", answer.error_message)
+    problems = [
+        f"{topic.name}-{row.partition_index}: {explain(row.error_code, row.error_message)}"
+        for topic in answer.responses
+        for row in topic.partitions
+        if row.error_code != ErrorCode.NONE
+    ]
+    if problems:
+        raise Failure(" ".join(problems))
+
+
+def ongoing(session: Session) -> dict[TopicPartition, OngoingPartitionReassignment]:
+    """What is being moved, with the replicas that come and go."""
+    answer = session.call(
+        ListPartitionReassignmentsResponse,
+        ListPartitionReassignmentsRequest(timeout_ms=session.timeout_ms, topics=None),
+        Controller(),
+    )
+    check(answer.error_code, "reassignments", answer.error_message)
+    return {
+        TopicPartition(topic.name, row.partition_index): row
+        for topic in answer.topics
+        for row in topic.partitions
+    }
+
+
+@app.command("list")
+@connected
+def list_(session: Session) -> None:
+    """What is being moved at the moment, and how much is left."""
+    rows = _progress(session, ongoing(session))
+    if session.json:
+        print_json(rows)
+    else:
+        print_rows(map(_readable, rows), _COLUMNS, empty="Nothing is being moved.")
+
+
+_COLUMNS = ["topic", "partition", "replicas", "adding", "removing", "copied", "left"]
+
+
+def _readable(row: dict[str, Cell]) -> dict[str, Cell]:
+    sizes = {name: row[name] for name in ("copied", "left")}
+    return {**row, **{n: bytes_text(v) for n, v in sizes.items() if isinstance(v, int)}}
+
+
+def _progress(
+    session: Session, moving: dict[TopicPartition, OngoingPartitionReassignment]
+) -> list[dict[str, Cell]]:
+    sizes = _sizes(session, moving)
+    rows: list[dict[str, Cell]] = []
+    for item, row in sorted(moving.items()):
+        there = [broker for broker in row.replicas if broker not in row.adding_replicas]
+        whole = max((sizes.get((broker, item), 0) for broker in there), default=0)
+        copied = [min(whole, sizes.get((broker, item), 0)) for broker in row.adding_replicas]
+        rows.append(
+            {
+                "topic": item.topic,
+                "partition": item.partition,
+                "replicas": row.replicas,
+                "adding": row.adding_replicas,
+                "removing": row.removing_replicas,
+                "copied": sum(copied),
+                "left": whole * len(copied) - sum(copied),
+            }
+        )
+    return rows
+
+
+def _sizes(
+    session: Session, moving: dict[TopicPartition, OngoingPartitionReassignment]
+) -> dict[tuple[int, TopicPartition], int]:
+    found: dict[tuple[int, TopicPartition], int] = {}
+    by_topic: dict[str, list[int]] = defaultdict(list)
+    for item in moving:
+        by_topic[item.topic].append(item.partition)
+    wanted = [DescribableLogDirTopic(topic=t, partitions=n) for t, n in by_topic.items()]
+    for broker in sorted({broker for row in moving.values() for broker in row.replicas}):
+        request = DescribeLogDirsRequest(topics=wanted)
+        answer = session.call(DescribeLogDirsResponse, request, Node(broker))
+        for directory in answer.results:
+            for topic in directory.topics:
+                for row in topic.partitions:
+                    partition = TopicPartition(topic.name, row.partition_index)
+                    found[broker, partition] = row.partition_size
+    return found
+
+
+@app.command()
+@connected
+def verify(
+    session: Session,
+    plan_file: PlanArgument,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Until it is done, with progress.")
+    ] = False,
+    keep_throttle: Annotated[bool, typer.Option("--keep-throttle")] = False,
+) -> None:
+    """Is a plan carried out? Exit code 1 while it is not. When it is, throttles are removed."""
+    plan = read_plan(plan_file)
+    if watch:
+        _watch(session, plan)
+    moving = ongoing(session)
+    now = current_replicas(session, [item.topic for item in plan])
+    rows: list[dict[str, Cell]] = []
+    for item, target in sorted(plan.items()):
+        if item in moving:
+            state = "in progress"
+        elif now.get(item) == target:
+            state = "complete"
+        else:
+            state = "not as planned"
+        rows.append(
+            {
+                "topic": item.topic,
+                "partition": item.partition,
+                "planned": target,
+                "replicas": now.get(item, []),
+                "state": state,
+            }
+        )
+    if session.json:
+        print_json(rows)
+    else:
+        print_rows(rows, ["topic", "partition", "planned", "replicas", "state"])
+    open_rows = [row for row in rows if row["state"] != "complete"]
+    if not any(item in moving for item in plan) and not keep_throttle:
+        remove_throttle(session, dict.fromkeys(i.topic for i in plan), session.broker_ids())
+    if open_rows:
+        raise Failure(f"{len(open_rows)} of {len(rows)} partition(s) are not as planned yet.")
+
+
+def _watch(session: Session, plan: Plan) -> None:
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+    from rich.progress import (
+        TaskID as Bar,
+    )
+
+    columns = [
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    ]
+    bars: dict[TopicPartition, Bar] = {}
+    with Progress(*columns, transient=True) as progress:
+        while moving := {k: v for k, v in ongoing(session).items() if k in plan}:
+            for row in _progress(session, moving):
+                item = TopicPartition(str(row["topic"]), int(str(row["partition"])))
+                copied, left = int(str(row["copied"])), int(str(row["left"]))
+                if item not in bars:
+                    bars[item] = progress.add_task(str(item), total=copied + left)
+                progress.update(bars[item], completed=copied, total=copied + left)
+            for item in bars.keys() - moving.keys():
+                progress.update(bars[item], completed=progress.tasks[bars[item]].total)
+            time.sleep(_WATCH_SECONDS)
+
+
+@app.command()
+@connected
+def cancel(
+    session: Session,
+    plan_file: Annotated[
+        str, typer.Argument(metavar="[PLAN.json]", help="None: everything that moves.")
+    ] = "",
+) -> None:
+    """Stop moving; replicas that were being added are dropped."""
+    moving = ongoing(session)
+    chosen = [item for item in (read_plan(plan_file) if plan_file else moving) if item in moving]
+    if not chosen:
+        note("Nothing of that is being moved.")
+        return
+    _alter(session, dict.fromkeys(chosen))
+    remove_throttle(session, dict.fromkeys(i.topic for i in chosen), session.broker_ids())
+    if session.json:
+        print_json({"cancelled": [str(item) for item in chosen]})
+    else:
+        print(f"Cancelled: {', '.join(map(str, chosen))}.")

@@ -1,0 +1,88 @@
+"""Records as lines: text, JSON, hexadecimal or the bytes themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cli.output import time_text, usage
+from protocol.records.record import Record
+
+FORMATS = ("text", "json", "hex", "raw")
+
+Formatter = Callable[[str, int, Record], bytes]
+
+
+class LineOptions:
+    """What stands in front of the value in the formats text and hex."""
+
+    def __init__(
+        self, key: bool, headers: bool, where: bool, timestamp: bool, separator: str
+    ) -> None:
+        self.key = key
+        self.headers = headers
+        self.where = where
+        self.timestamp = timestamp
+        self.separator = separator.replace("\\t", "\t")
+
+
+def formatter(name: str, options: LineOptions) -> Formatter:
+    """The function that makes a line, with its end, of (topic, partition, record)."""
+    if name == "json":
+        return _as_json
+    if name == "raw":
+        return lambda _topic, _partition, record: record.value or b""
+    if name not in FORMATS:
+        raise usage(f"--format {name} is not one of {', '.join(FORMATS)}.")
+    as_text = readable if name == "text" else _as_hex
+
+    def line(topic: str, partition: int, record: Record) -> bytes:
+        parts: list[str] = []
+        if options.where:
+            parts.append(f"{topic}-{partition}@{record.offset}")
+        if options.timestamp:
+            parts.append(time_text(record.timestamp) or "-")
+        if options.headers:
+            shown = (f"{header}={as_text(value)}" for header, value in record.headers)
+            parts.append(",".join(shown) or "-")
+        if options.key:
+            parts.append(as_text(record.key))
+        parts.append(as_text(record.value))
+        return (options.separator.join(parts) + "\n").encode()
+
+    return line
+
+
+def readable(data: bytes | None) -> str:
+    """UTF-8 as it is, other bytes as \\x escapes, null as "null"."""
+    return "null" if data is None else data.decode("utf-8", "backslashreplace")
+
+
+def _as_hex(data: bytes | None) -> str:
+    return "null" if data is None else data.hex()
+
+
+def _as_json(topic: str, partition: int, record: Record) -> bytes:
+    import json
+
+    value = {
+        "topic": topic,
+        "partition": partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": _json_value(record.key),
+        "value": _json_value(record.value),
+        "headers": [[header, _json_value(data)] for header, data in record.headers],
+    }
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def _json_value(data: bytes | None) -> str | dict[str, str] | None:
+    """Text, null, or {"base64": ...} for bytes that are no UTF-8."""
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        from base64 import b64encode
+
+        return {"base64": b64encode(data).decode()}

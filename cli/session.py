@@ -1,0 +1,265 @@
+"""What every command that talks to a cluster has in common: its options, the client, its errors.
+
+    @app.command("list")
+    @connected
+    def list_topics(session: Session, internal: bool = False) -> None:
+        session.client.metadata()
+
+`connected` adds --bootstrap, --command-config, --timeout and --json to the command line, and turns
+what goes wrong into one sentence and an exit code.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, TypeVar, get_type_hints
+
+import typer
+
+from cli.client_properties import read_client_properties
+from cli.output import ANSWER_IS_NO, UNREACHABLE, Failure, usage
+from protocol.client.errors import ClientError, UnsupportedApiError
+from protocol.client.operations import ANY_VERSION, AnyBroker, Node, Route, Versions, retriable_code
+from protocol.client.security import Security
+from protocol.errors import ErrorCode, KafkaError, ProtocolError
+from protocol.message import Message
+
+if TYPE_CHECKING:
+    from protocol.client.blocking import BlockingClient
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+
+Answer = TypeVar("Answer", bound=Message)
+
+# What passes by itself, as soon as an election or the loading of a coordinator is over.
+_MOVING = frozenset(
+    (
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+    )
+)
+_PAUSE_SECONDS = 0.1
+
+BootstrapOption = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap",
+        "--bootstrap-server",
+        "-b",
+        envvar="OTTLA_BOOTSTRAP",
+        help="Brokers to start from: host:port, several with commas.",
+    ),
+]
+CommandConfigOption = Annotated[
+    str,
+    typer.Option(
+        "--command-config",
+        envvar="OTTLA_COMMAND_CONFIG",
+        help="File of client properties: security.protocol, sasl.mechanism, ssl.ca.location, ...",
+    ),
+]
+TimeoutOption = Annotated[
+    float,
+    typer.Option("--timeout", help="Seconds to wait for an answer."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+_CONNECTION: dict[str, tuple[object, object]] = {
+    "bootstrap": (BootstrapOption, DEFAULT_BOOTSTRAP),
+    "command_config": (CommandConfigOption, ""),
+    "timeout": (TimeoutOption, 30.0),
+    "json": (JsonOption, False),
+}
+
+
+class Session:
+    """One command's view of a cluster; connects when first asked something."""
+
+    def __init__(self, bootstrap: str, command_config: str, timeout: float, json: bool) -> None:
+        self.bootstrap = bootstrap
+        self.json = json
+        self.timeout_ms = max(1, int(timeout * 1000))
+        self.properties = read_client_properties(command_config) if command_config else {}
+        self._client: BlockingClient | None = None
+
+    @property
+    def security(self) -> Security:
+        """As the file of --command-config says."""
+        try:
+            return Security.from_properties(self.properties)
+        except ValueError as error:
+            raise usage(f"--command-config: {error}") from None
+
+    @property
+    def client(self) -> BlockingClient:
+        """The one client of the command."""
+        if self._client is None:
+            self._client = self.connect_to(self.bootstrap)
+            # Once and without trying again: a wrong address must not look like a slow cluster.
+            self._client.metadata([])
+        return self._client
+
+    def connect_to(self, bootstrap: str) -> BlockingClient:
+        """Another client with the same settings; the caller closes it."""
+        from protocol.client.blocking import BlockingClient  # sockets and TLS: not for --help
+
+        try:
+            return BlockingClient(
+                bootstrap,
+                client_id=self.properties.get("client.id", "ottla-cli"),
+                security=self.security,
+                request_timeout_ms=self.timeout_ms,
+            )
+        except ValueError as error:
+            raise usage(f"--bootstrap: {error}") from None
+
+    def call(
+        self,
+        answer: type[Answer],
+        request: Message,
+        route: Route | None = None,
+        *,
+        versions: Versions = ANY_VERSION,
+    ) -> Answer:
+        """Asks and waits; `answer` is the class that comes back.
+
+        It asks again only while leaders, controller or coordinator move. Kafka's clients do so for
+        more codes, such as an unknown topic; a person wants to hear of those at once.
+        """
+        where = route or AnyBroker()
+        deadline = time.monotonic() + self.timeout_ms / 1000
+        while True:
+            try:
+                response = self.client.call_once(request, where, versions=versions)
+                code = retriable_code(response)
+                assert isinstance(response, answer)
+            except KafkaError as error:
+                code = error.code
+                if code not in _MOVING or time.monotonic() >= deadline:
+                    raise
+            else:
+                if code not in _MOVING or time.monotonic() >= deadline:
+                    return response
+            where.forget(self.client.state)
+            time.sleep(_PAUSE_SECONDS)
+
+    def broker_ids(self) -> list[int]:
+        """The brokers that are alive, by id."""
+        return sorted(row.node_id for row in self.client.metadata([]).brokers)
+
+    def node(self, broker_id: int) -> Node:
+        """The route to one broker."""
+        return Node(broker_id)
+
+    def close(self) -> None:
+        """Closes the connections."""
+        if self._client is not None:
+            self._client.close()
+
+
+def connected(function: Callable[..., None]) -> Callable[..., None]:
+    """A command with the options of a connection added, called with a Session in front."""
+
+    def command(**options: object) -> None:
+        connection = [options.pop(name) for name in _CONNECTION]
+
+        def run() -> None:
+            session = Session(*connection)  # type: ignore[arg-type]  # typer checked them
+            try:
+                function(session, **options)
+            finally:
+                session.close()
+
+        reported(run)
+
+    command.__name__ = function.__name__
+    command.__doc__ = function.__doc__
+    hints = get_type_hints(function, include_extras=True)
+    own = [
+        parameter.replace(annotation=hints[name])
+        for name, parameter in list(inspect.signature(function).parameters.items())[1:]
+    ]
+    parameters = [*own, *(_option(name, *kind) for name, kind in _CONNECTION.items())]
+    # Typer reads the options from here; the type of a function does not declare the attribute.
+    vars(command)["__signature__"] = inspect.Signature(parameters)
+    command.__annotations__ = {item.name: item.annotation for item in parameters}
+    return command
+
+
+def reported(run: Callable[[], None]) -> None:
+    """Runs a command; what it raises becomes a sentence on standard error and an exit code."""
+    try:
+        run()
+        sys.stdout.flush()
+    except Failure as failure:
+        raise _ended(str(failure), failure.code) from None
+    except UnsupportedApiError as error:
+        raise _ended(str(error), ANSWER_IS_NO) from None
+    except ClientError as error:
+        raise _ended(f"cannot reach the cluster: {error}", UNREACHABLE) from None
+    except KafkaError as error:
+        raise _ended(explain(error.code, error.message), ANSWER_IS_NO) from None
+    except ProtocolError as error:
+        raise _ended(f"this broker is too old or too new for that: {error}", 1) from None
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; the interpreter must not stumble over it again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(0) from None
+
+
+def _ended(message: str, code: int) -> typer.Exit:
+    sys.stdout.flush()
+    print(f"ottla: {message}", file=sys.stderr)
+    return typer.Exit(code)
+
+
+def _option(name: str, annotation: object, default: object) -> inspect.Parameter:
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default
+    )
+
+
+# What an error code means for the person who typed the command, where Kafka's name is not enough.
+_ADVICE = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "see `ottla topics list` for what there is",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "add --if-not-exists if that is fine",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "it cannot be above the number of brokers; "
+    "see `ottla cluster info`",
+    ErrorCode.NOT_CONTROLLER: "the controller is moving; try again",
+    ErrorCode.NON_EMPTY_GROUP: "stop its members first; see `ottla groups describe`",
+    ErrorCode.GROUP_ID_NOT_FOUND: "see `ottla groups list`",
+    ErrorCode.UNKNOWN_MEMBER_ID: "the group has members; stop them first",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "see `ottla transactions list`",
+    ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: "there is nothing to cancel",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "see `ottla topics offsets` for the first and the last offset",
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "the coordinator is not there yet; try again",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "this user may not do that",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user may not do that",
+}
+
+
+def explain(code: int, message: str | None = None) -> str:
+    """An error code in words: the broker's sentence, Kafka's name of the code, what to do."""
+    name = KafkaError(code).name
+    advice = _ADVICE.get(code, "")
+    words = (message or "").rstrip(".")
+    if words and words != name:
+        text = f"{words} ({name})"
+    else:
+        text = name
+    return f"{text}: {advice}." if advice else f"{text}."
+
+
+def check(code: int, what: str, message: str | None = None) -> None:
+    """Raises Failure unless `code` is NONE; `what` names what it is about."""
+    if code != ErrorCode.NONE:
+        raise Failure(f"{what}: {explain(code, message)}")

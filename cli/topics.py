@@ -1,0 +1,353 @@
+"""`ottla topics`: list, create, describe, alter, delete, offsets."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cli.app import family
+from cli.offsets import EARLIEST, LATEST, list_offsets, parse_partitions, parse_time
+from cli.output import Cell, Failure, note, print_fields, print_json, print_rows, time_text, usage
+from cli.session import Session, check, connected
+from cli.values import ConfigOption, parse_settings
+from protocol.client.operations import Controller, Versions
+from protocol.errors import ErrorCode
+from protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from protocol.messages.delete_topics import (
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from protocol.messages.metadata import MetadataResponseTopic
+from protocol.uuids import uuid_to_string
+
+EXAMPLES = """\
+  ottla topics list
+  ottla topics create orders --partitions 6 --replication-factor 3 -c retention.ms=86400000
+  ottla topics describe orders
+  ottla topics alter orders --partitions 12
+  ottla topics offsets orders
+  ottla topics delete orders --yes
+"""
+
+app = family("List, create, describe, change and delete topics.", EXAMPLES)
+
+TopicArgument = Annotated[str, typer.Argument(help="Name of the topic.", show_default=False)]
+TopicsArgument = Annotated[list[str], typer.Argument(help="Names.", show_default=False)]
+ValidateOption = Annotated[bool, typer.Option("--validate-only", help="Check, change nothing.")]
+AssignmentOption = Annotated[
+    str,
+    typer.Option(
+        "--replica-assignment",
+        help="Brokers of each new partition, the preferred leader first: 0:1,1:2,2:0.",
+    ),
+]
+
+
+@app.command("list")
+@connected
+def list_topics(
+    session: Session,
+    internal: Annotated[
+        bool, typer.Option("--internal", help="Also the broker's own topics.")
+    ] = False,
+) -> None:
+    """All topics with their partitions and replicas."""
+    found = sorted(session.client.metadata(None).topics, key=lambda row: row.name or "")
+    rows: list[dict[str, Cell]] = [
+        {
+            "name": row.name,
+            "partitions": len(row.partitions),
+            "replication_factor": max((len(p.replica_nodes) for p in row.partitions), default=0),
+            "under_replicated": sum(
+                len(p.isr_nodes) < len(p.replica_nodes) for p in row.partitions
+            ),
+            "internal": row.is_internal,
+            "id": uuid_to_string(row.topic_id),
+        }
+        for row in found
+        if internal or not row.is_internal
+    ]
+    if session.json:
+        print_json(rows)
+        return
+    columns = ["name", "partitions", "replication_factor", "under_replicated"]
+    print_rows(rows, columns, empty="There are no topics; `ottla topics create NAME` makes one.")
+
+
+@app.command()
+@connected
+def create(
+    session: Session,
+    name: TopicArgument,
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-p", help="How many; -1: the broker's num.partitions.")
+    ] = -1,
+    replication_factor: Annotated[
+        int,
+        typer.Option("--replication-factor", "-r", help="Replicas of each; -1: as the broker has."),
+    ] = -1,
+    config: ConfigOption = None,
+    replica_assignment: AssignmentOption = "",
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Fine if it is there already.")
+    ] = False,
+    validate_only: ValidateOption = False,
+) -> None:
+    """Create a topic.
+
+    \b
+    Examples:
+      ottla topics create orders
+      ottla topics create orders -p 6 -r 3 -c cleanup.policy=compact
+      ottla topics create orders --replica-assignment 0:1,1:2
+    """
+    assignments = [
+        CreatableReplicaAssignment(partition_index=number, broker_ids=brokers)
+        for number, brokers in enumerate(parse_assignment(replica_assignment))
+    ]
+    if assignments and (partitions, replication_factor) != (-1, -1):
+        raise usage("--replica-assignment already says how many; leave the other two out.")
+    topic = CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=replication_factor,
+        assignments=assignments,
+        configs=[
+            CreatableTopicConfig(name=key, value=value)
+            for key, value in parse_settings(config).items()
+        ],
+    )
+    answer = session.call(
+        CreateTopicsResponse,
+        CreateTopicsRequest(
+            topics=[topic], timeout_ms=session.timeout_ms, validate_only=validate_only
+        ),
+        Controller(),
+    )
+    result = answer.topics[0]
+    if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS and if_not_exists:
+        note(f"Topic {name} is there already.")
+        return
+    check(result.error_code, f"topic {name}", result.error_message)
+    fields: dict[str, Cell] = {
+        "name": result.name,
+        "id": uuid_to_string(result.topic_id),
+        "partitions": result.num_partitions,
+        "replication_factor": result.replication_factor,
+        "created": not validate_only,
+    }
+    if session.json:
+        print_json(fields)
+        return
+    done = "could be created" if validate_only else "created"
+    print(
+        f"Topic {name} {done}: {_count(result.num_partitions, 'partition')}, "
+        f"{_count(result.replication_factor, 'replica')} each."
+    )
+
+
+@app.command()
+@connected
+def describe(
+    session: Session,
+    names: TopicsArgument,
+    under_replicated: Annotated[
+        bool, typer.Option("--under-replicated", help="Only partitions that miss replicas.")
+    ] = False,
+) -> None:
+    """Partitions of topics: leader, replicas, in-sync replicas."""
+    found = session.client.metadata(names).topics
+    if session.json:
+        print_json([_topic_value(row) for row in found if _is_there(row)])
+        return
+    for number, row in enumerate(found):
+        _is_there(row)
+        if number:
+            print()
+        fields: dict[str, Cell] = {
+            "topic": row.name,
+            "id": uuid_to_string(row.topic_id),
+            "partitions": len(row.partitions),
+            "internal": row.is_internal,
+        }
+        print_fields(fields)
+        rows = _partition_rows(row)
+        if under_replicated:
+            rows = [line for line in rows if line["state"] != "in sync"]
+        columns = ["partition", "leader", "epoch", "replicas", "in_sync", "state"]
+        print_rows(rows, columns, empty="Every replica is in sync.")
+
+
+def _is_there(row: MetadataResponseTopic) -> bool:
+    check(row.error_code, f"topic {row.name}")
+    return True
+
+
+def _topic_value(row: MetadataResponseTopic) -> dict[str, object]:
+    return {
+        "name": row.name,
+        "id": uuid_to_string(row.topic_id),
+        "internal": row.is_internal,
+        "partitions": _partition_rows(row),
+    }
+
+
+def _partition_rows(row: MetadataResponseTopic) -> list[dict[str, Cell]]:
+    rows: list[dict[str, Cell]] = []
+    for item in sorted(row.partitions, key=lambda each: each.partition_index):
+        if item.leader_id < 0:
+            state = "no leader"
+        elif len(item.isr_nodes) < len(item.replica_nodes):
+            state = "under-replicated"
+        else:
+            state = "in sync"
+        rows.append(
+            {
+                "partition": item.partition_index,
+                "leader": item.leader_id if item.leader_id >= 0 else None,
+                "epoch": item.leader_epoch,
+                "replicas": item.replica_nodes,
+                "in_sync": item.isr_nodes,
+                "offline": item.offline_replicas,
+                "state": state,
+            }
+        )
+    return rows
+
+
+@app.command()
+@connected
+def alter(
+    session: Session,
+    name: TopicArgument,
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-p", help="New number; it can only grow.")
+    ],
+    replica_assignment: AssignmentOption = "",
+    validate_only: ValidateOption = False,
+) -> None:
+    """Give a topic more partitions. Keys then go to other partitions than before."""
+    assignments = [
+        CreatePartitionsAssignment(broker_ids=brokers)
+        for brokers in parse_assignment(replica_assignment)
+    ]
+    topic = CreatePartitionsTopic(name=name, count=partitions, assignments=assignments or None)
+    answer = session.call(
+        CreatePartitionsResponse,
+        CreatePartitionsRequest(
+            topics=[topic], timeout_ms=session.timeout_ms, validate_only=validate_only
+        ),
+        Controller(),
+    )
+    result = answer.results[0]
+    check(result.error_code, f"topic {name}", result.error_message)
+    if session.json:
+        print_json({"name": name, "partitions": partitions, "changed": not validate_only})
+    else:
+        print(f"Topic {name} {'could have' if validate_only else 'has'} {partitions} partitions.")
+
+
+@app.command()
+@connected
+def delete(
+    session: Session,
+    names: TopicsArgument,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    if_exists: Annotated[
+        bool, typer.Option("--if-exists", help="Fine if it is not there.")
+    ] = False,
+) -> None:
+    """Delete topics with all their records, for good."""
+    if not yes and not typer.confirm(f"Delete {', '.join(names)} with all records?", err=True):
+        raise Failure("nothing was deleted.")
+    answer = session.call(
+        DeleteTopicsResponse,
+        DeleteTopicsRequest(
+            topics=[DeleteTopicState(name=name) for name in names], timeout_ms=session.timeout_ms
+        ),
+        Controller(),
+        versions=Versions(6),
+    )
+    deleted = []
+    problems = []
+    for result in answer.responses:
+        if result.error_code == ErrorCode.NONE:
+            deleted.append(result.name)
+        elif result.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not if_exists:
+            problems.append(result)
+    if session.json:
+        print_json({"deleted": deleted})
+    else:
+        for name in deleted:
+            print(f"Topic {name} deleted.")
+    for result in problems:
+        check(result.error_code, f"topic {result.name}", result.error_message)
+
+
+@app.command()
+@connected
+def offsets(
+    session: Session,
+    names: Annotated[
+        list[str], typer.Argument(help="topic, topic:0 or topic:0,2", show_default=False)
+    ],
+    time: Annotated[
+        str, typer.Option("--time", help="Also the first offset at or after this time.")
+    ] = "",
+) -> None:
+    """First and last offset of partitions, and how many records lie between them."""
+    partitions = parse_partitions(session, names)
+    first = list_offsets(session, dict.fromkeys(partitions, EARLIEST))
+    last = list_offsets(session, dict.fromkeys(partitions, LATEST))
+    at = list_offsets(session, dict.fromkeys(partitions, parse_time(time))) if time else {}
+    rows: list[dict[str, Cell]] = []
+    for partition in partitions:
+        row: dict[str, Cell] = {
+            "topic": partition.topic,
+            "partition": partition.partition,
+            "first": first[partition][0],
+            "end": last[partition][0],
+            "records_at_most": last[partition][0] - first[partition][0],
+        }
+        if time:
+            offset, timestamp = at[partition]
+            row |= {
+                "at_time": offset if offset >= 0 else None,
+                "timestamp": time_text(timestamp),
+            }
+        rows.append(row)
+    if session.json:
+        print_json(rows)
+    else:
+        print_rows(rows, list(rows[0]) if rows else [])
+
+
+def parse_assignment(text: str) -> list[list[int]]:
+    """Kafka's --replica-assignment: partitions with commas, brokers of each with colons."""
+    if not text:
+        return []
+    try:
+        return [[int(broker) for broker in part.split(":")] for part in text.split(",")]
+    except ValueError:
+        raise usage(
+            f"--replica-assignment {text}: write brokers with colons, partitions with commas, "
+            "for example 0:1,1:2."
+        ) from None
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

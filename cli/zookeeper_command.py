@@ -1,0 +1,50 @@
+"""`ottla consume --zookeeper`: a member of a group of Kafka 0.8 on the command line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from cli.output import note
+from cli.session import Session
+from protocol.records.record import Record
+
+
+def consume_in_group(
+    session: Session,
+    zookeeper: str,
+    group: str,
+    topic: str,
+    show: Callable[[str, int, Record], bytes],
+    limit: int | None,
+    from_beginning: bool,
+) -> None:
+    """Read until Ctrl-C or the limit; brokers are those that the tree names."""
+    # kazoo takes a while to import, and nearly nobody needs it.
+    from cli.zookeeper_consumer import ZookeeperConsumer
+    from cli.zookeeper_log import SessionLog, bootstrap_of
+    from cli.zookeeper_tree import KazooTree
+
+    tree = KazooTree(zookeeper)
+    out = sys.stdout.buffer
+    written = 0
+    try:
+        session.bootstrap = bootstrap_of(tree)
+        with ZookeeperConsumer(
+            tree, SessionLog(session), group, [topic], from_beginning=from_beginning
+        ) as consumer:
+            note(f"{consumer.consumer_id} reads {sorted(p.partition for p in consumer.positions)}")
+            while written != limit:
+                records = consumer.poll()
+                wanted = len(records) if limit is None else limit - written
+                for partition, record in records[:wanted]:
+                    out.write(show(partition.topic, partition.partition, record))
+                    written += 1
+                for partition, record in reversed(records[wanted:]):
+                    consumer.positions[partition] = record.offset  # not read after all
+                out.flush()
+    except KeyboardInterrupt:
+        note("")
+    finally:
+        tree.close()
+    out.flush()

@@ -1,0 +1,55 @@
+"""What a ZooKeeper consumer reads, and from which brokers: those that the tree names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from cli.offsets import EARLIEST, LATEST, offsets_at
+from cli.output import Failure
+from cli.reader import TopicReader
+from cli.session import Session
+from cli.zookeeper_tree import Tree
+from protocol.records.record import Record
+from protocol.topics import TopicPartition
+
+
+def bootstrap_of(tree: Tree) -> str:
+    """The plain listeners of all brokers that are registered."""
+    addresses = []
+    for broker_id in sorted(tree.children("/brokers/ids"), key=int):
+        data = tree.get(f"/brokers/ids/{broker_id}")
+        if data is None:
+            continue
+        parsed = json.loads(data)
+        plain = [
+            endpoint.partition("://")[2]
+            for endpoint in parsed.get("endpoints", ())
+            if endpoint.startswith("PLAINTEXT://")
+        ]
+        if plain:
+            addresses.append(plain[0])
+        elif parsed.get("host"):
+            addresses.append(f"{parsed['host']}:{parsed['port']}")
+    if not addresses:
+        raise Failure("no broker with a plaintext listener is registered in this ZooKeeper.")
+    return ",".join(addresses)
+
+
+class SessionLog:
+    """The logs of a cluster through the command line's client."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def first_offset(self, partition: TopicPartition) -> int:
+        return offsets_at(self._session, [partition], EARLIEST)[partition]
+
+    def end_offset(self, partition: TopicPartition) -> int:
+        return offsets_at(self._session, [partition], LATEST)[partition]
+
+    def fetch(
+        self, positions: dict[TopicPartition, int]
+    ) -> Iterator[tuple[TopicPartition, Record]]:
+        # The reader moves the positions themselves, which is how the consumer knows them.
+        return TopicReader(self._session, positions, None).one_round()

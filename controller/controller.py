@@ -1,0 +1,437 @@
+"""The controller: elected by the tree, it decides about topics, partitions and leaders.
+
+Every broker has one ``Controller``; at any time one of them is active. How a broker wires it::
+
+    store = EmbeddedStore(str(directory / "znodes.db"))      # or ZooKeeperStore("zk1:2181/kafka")
+    await store.connect()
+    await create_persistent_paths(store)
+    cluster_id = await get_or_create_cluster_id(store)
+    registration = BrokerRegistration(store, BrokerInfo(1, endpoints, rack), clock.now_ms)
+    await registration.register()                             # the broker epoch
+    runtime = LoopRuntime(spawn)                              # broker.tasks.spawn
+    channels = QueuedBrokerChannels(1, replica_control, runtime, connect=connector)
+    controller = Controller(1, store, registration, channels, settings, runtime)
+    await controller.start()     # there is a controller then; if it is us, it is ready
+    ...
+    result = await controller.create_topics([NewTopic("t", 3, 1)], timeout_ms=30_000)
+    ...
+    await controller.stop()      # resigns; then close the store: the registration goes with it
+
+``replica_control`` is a ``LocalChannel``: its ``handle(request, version)`` gets the
+LeaderAndIsrRequest, UpdateMetadataRequest and StopReplicaRequest for our own broker and returns
+the response (or an awaitable of it). For other brokers ``connector`` opens connections
+(broker_channels.py).
+
+The methods for requests run on the event queue, one after the other with everything else. They
+raise ``KafkaError`` with the code for the whole answer (NOT_CONTROLLER when this broker is not
+active) and return one row an item otherwise, with Kafka's codes. They return when the tree is
+written; those with ``timeout_ms`` also wait, at most so long, until the brokers have taken it in.
+
+The events and what they lead to are in the modules named after them; this one elects, resigns and
+hands events on, and decides nothing about partitions.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from controller import znodes
+from controller.broker_channels import BrokerChannels
+from controller.context import ControllerContext
+from controller.delivery import Delivery, wait_for
+from controller.errors import ApiError
+from controller.event_queue import Measure, no_measure
+from controller.events import (
+    BrokerResend,
+    ControllerChange,
+    ControllerState,
+    Event,
+    Expire,
+    Reelect,
+    RegisterBrokerAndReelect,
+    ShutDown,
+    Startup,
+    UncleanLeaderElectionEnable,
+)
+from controller.features import FeatureUpdate
+from controller.lifecycle import Lifecycle
+from controller.machinery import Machinery
+from controller.model import ReplicaAssignment
+from controller.numbers import ControllerNumbers, count
+from controller.producer_ids import ProducerIdBlock, allocate_block
+from controller.reassignment import Targets
+from controller.registration import BrokerRegistration, create_persistent_paths
+from controller.request_batch import Answers
+from controller.runtime import Runtime
+from controller.settings import ControllerSettings
+from controller.store import (
+    DELETED,
+    REARMED,
+    SESSION_CONNECTED,
+    SESSION_EXPIRED,
+    WatchEvent,
+    WatchHandle,
+    ZnodeStore,
+)
+from controller.topic_admin import (
+    Charge,
+    CreatedTopic,
+    NewPartitions,
+    NewTopic,
+    free_of_charge,
+)
+from protocol.errors import ErrorCode, KafkaError
+from protocol.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+
+T = TypeVar("T")
+
+
+class Controller:
+    """See the head of the module. ``on_controller_change`` is told the active controller's id,
+    -1 while there is none."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        store: ZnodeStore,
+        registration: BrokerRegistration,
+        channels: BrokerChannels,
+        settings: ControllerSettings,
+        runtime: Runtime,
+        *,
+        supported_features: Mapping[str, tuple[int, int]] | None = None,
+        on_controller_change: Callable[[int], None] = lambda _id: None,
+        measure: Measure = no_measure,
+    ) -> None:
+        self.broker_id = broker_id
+        self._store = store
+        self._runtime = runtime
+
+        def build(answers: Answers, put: Callable[[Event], None]) -> Machinery:
+            return Machinery(
+                broker_id,
+                store,
+                channels,
+                settings,
+                answers,
+                put,
+                self._topic_deleted,
+                supported_features or {},
+            )
+
+        self._life = Lifecycle(
+            broker_id, store, registration, runtime, build, on_controller_change, measure
+        )
+        self._parts = self._life.parts
+        self._queue = self._life.queue
+        self._handles: list[WatchHandle] = []
+        self._deletions: dict[str, list[Delivery]] = {}
+        self._expired = False
+        # From now on, not from the start: a session may end between registration and start.
+        self._handles.append(store.on_session(self._on_session))
+
+    # Life
+
+    @property
+    def is_active(self) -> bool:
+        return self._life.is_active
+
+    @property
+    def controller_id(self) -> int:
+        """The broker id of the active controller as far as known here, -1 when there is none."""
+        return self._life.controller_id
+
+    @property
+    def epoch(self) -> int:
+        """The controller epoch while active, 0 otherwise."""
+        return self._parts.context.epoch
+
+    @property
+    def context(self) -> ControllerContext:
+        """The cluster as the active controller sees it; to be read only."""
+        return self._parts.context
+
+    @property
+    def settings(self) -> ControllerSettings:
+        return self._parts.settings
+
+    @property
+    def state(self) -> ControllerState:
+        return self._queue.state
+
+    @property
+    def queue_size(self) -> int:
+        return len(self._queue)
+
+    def numbers(self) -> ControllerNumbers:
+        """For the metrics; see numbers.py."""
+        return count(self.context, is_active=self.is_active)
+
+    @property
+    def unclean_elections_total(self) -> int:
+        """Leaders that this broker, as controller, elected out of the ISR since it started."""
+        return self._parts.partitions.unclean_elections_total
+
+    async def start(self, timeout_ms: int = 60_000) -> None:
+        """Looks for a controller, else becomes it; the work goes on if the time is not enough."""
+        await create_persistent_paths(self._store)
+        self._handles.append(
+            await self._store.watch_data(znodes.CONTROLLER, self._on_controller_node)
+        )
+        self._queue.put(Startup())
+        self._runtime.spawn(self._life.run(), name="controller-events")
+        await wait_for([self._life.started], timeout_ms, self._runtime)
+
+    async def stop(self, timeout_ms: int = 10_000) -> None:
+        """Resigns if active and ends; waits at most so long for an unreachable store."""
+        for handle in self._handles:
+            handle.cancel()
+        self._handles.clear()
+        self._queue.clear_and_put(ShutDown())
+        await wait_for([self._life.stopped], timeout_ms, self._runtime)
+
+    def update_settings(self, settings: ControllerSettings) -> None:
+        """Takes in changed dynamic settings; not the protocol version or listeners."""
+        unclean_before = self.settings.unclean_leader_election_enable
+        self._parts.update_settings(settings)
+        if settings.unclean_leader_election_enable and not unclean_before:
+            self._queue.put(UncleanLeaderElectionEnable(None))
+
+    def enable_topic_unclean_leader_election(self, topic: str) -> None:
+        """unclean.leader.election.enable was set for the topic: try to elect now."""
+        self._queue.put(UncleanLeaderElectionEnable(topic))
+
+    def resend_all(self, broker_id: int) -> None:
+        """For ``QueuedBrokerChannels.on_overflow``: tells the broker everything anew."""
+        self._queue.put(BrokerResend(broker_id))
+
+    def is_topic_queued_for_deletion(self, topic: str) -> bool:
+        return topic in self.context.topics_to_delete
+
+    # Requests
+
+    async def create_topics(
+        self,
+        topics: Iterable[NewTopic],
+        *,
+        validate_only: bool = False,
+        timeout_ms: int = 30_000,
+        charge: Charge = free_of_charge,
+    ) -> list[CreatedTopic]:
+        """CreateTopics; returns with leaders chosen and every live broker told, or timed out."""
+        wanted = list(topics)
+
+        async def work() -> tuple[list[CreatedTopic], list[Delivery]]:
+            default = self.settings.default_replication_factor
+            factors = [topic.replication_factor for topic in wanted]
+            await self._parts.look_for_brokers(count=max([default, *factors]))
+            rows = await self._parts.topic_admin.create_topics(
+                wanted, validate_only=validate_only, charge=charge
+            )
+            if validate_only:
+                return rows, []
+            if any(not row.error.code for row in rows):
+                await self._parts.take_in_topics()
+            return [self._with_leaders(row) for row in rows], self._parts.deliveries()
+
+        rows, deliveries = await self._call("CreateTopics", ControllerState.TOPIC_CHANGE, work)
+        if validate_only or await self._taken_in(deliveries, timeout_ms):
+            return rows
+        late = ApiError(ErrorCode.REQUEST_TIMED_OUT)
+        return [row if row.error.code else row._replace(error=late) for row in rows]
+
+    def _with_leaders(self, row: CreatedTopic) -> CreatedTopic:
+        waiting = self._parts.topic_admin.partitions_waiting(row.name)
+        if row.error.code or not waiting:
+            return row
+        message = f"the topic is made, but {len(waiting)} partitions have no live replica to lead"
+        return row._replace(error=ApiError(ErrorCode.REQUEST_TIMED_OUT, message))
+
+    async def create_partitions(
+        self,
+        requests: Iterable[NewPartitions],
+        *,
+        validate_only: bool = False,
+        timeout_ms: int = 30_000,
+        charge: Charge = free_of_charge,
+    ) -> dict[str, ApiError]:
+        """CreatePartitions; waits as ``create_topics`` does."""
+        wanted = list(requests)
+
+        async def work() -> tuple[dict[str, ApiError], list[Delivery]]:
+            admin = self._parts.topic_admin
+            asked = [ids for request in wanted for ids in request.assignments or ()]
+            await self._parts.look_for_brokers(ids={each for ids in asked for each in ids})
+            rows = await admin.create_partitions(wanted, validate_only=validate_only, charge=charge)
+            if not validate_only:
+                for name, row in rows.items():
+                    if not row.code:
+                        await self._parts.topic_changes.on_partition_modification(name)
+            return rows, self._parts.deliveries()
+
+        rows, deliveries = await self._call("CreatePartitions", ControllerState.TOPIC_CHANGE, work)
+        if validate_only or await self._taken_in(deliveries, timeout_ms):
+            return rows
+        return {
+            name: row if row.code else ApiError(ErrorCode.REQUEST_TIMED_OUT)
+            for name, row in rows.items()
+        }
+
+    async def delete_topics(
+        self, topics: Iterable[str], *, timeout_ms: int = 30_000
+    ) -> dict[str, ApiError]:
+        """DeleteTopics. A row without error means that no live broker serves the topic any more
+        and, unless a replica of it is on a dead broker, that it is gone from the tree as well."""
+        wanted = list(topics)
+        gone: dict[str, Delivery] = {}
+
+        async def work() -> tuple[dict[str, ApiError], list[Delivery]]:
+            rows = await self._parts.topic_admin.request_deletion(wanted)
+            for topic, row in rows.items():
+                if not row.code:
+                    gone[topic] = Delivery()
+                    self._deletions.setdefault(topic, []).append(gone[topic])
+            if gone:
+                await self._parts.topic_changes.on_topic_change()
+                await self._parts.deletion.on_deletion_requested()
+            return rows, self._parts.deliveries()
+
+        rows, told = await self._call("DeleteTopics", ControllerState.TOPIC_DELETION, work)
+        started = self.context.topics_with_deletion_started
+        halted = self.context.topics_ineligible_for_deletion
+        waiting = [gone[topic] for topic in gone if topic not in started or topic not in halted]
+        await wait_for([*waiting, *told], timeout_ms, self._runtime)
+        everybody_knows = timeout_ms > 0 and all(delivery.done for delivery in told)
+        for topic, delivery in gone.items():
+            if not delivery.done:
+                if topic not in started or not everybody_knows:
+                    rows[topic] = ApiError(ErrorCode.REQUEST_TIMED_OUT)
+                others = self._deletions.get(topic, [])
+                if delivery in others:
+                    others.remove(delivery)
+        return rows
+
+    async def elect_leaders(
+        self,
+        partitions: Iterable[TopicPartition] | None,
+        election_type: int,
+        *,
+        timeout_ms: int = 30_000,
+    ) -> dict[TopicPartition, ApiError]:
+        """ElectLeaders (type 0 preferred, 1 unclean); None for all partitions, then those that
+        need no election are left out."""
+        wanted = None if partitions is None else list(partitions)
+
+        async def work() -> tuple[dict[TopicPartition, ApiError], list[Delivery]]:
+            rows = await self._parts.elections.elect(wanted, election_type)
+            return rows, self._parts.deliveries()
+
+        state = ControllerState.MANUAL_LEADER_BALANCE
+        rows, deliveries = await self._call("ElectLeaders", state, work)
+        if await self._taken_in(deliveries, timeout_ms):
+            return rows
+        late = ApiError(ErrorCode.REQUEST_TIMED_OUT)
+        return {partition: row if row.code else late for partition, row in rows.items()}
+
+    async def alter_partition_reassignments(
+        self, targets: Targets
+    ) -> dict[TopicPartition, ApiError]:
+        """AlterPartitionReassignments: wanted replicas by partition, None cancels. A row without
+        error means the move has begun, not that it is done."""
+
+        async def work() -> dict[TopicPartition, ApiError]:
+            asked = [ids for ids in targets.values() if ids]
+            await self._parts.look_for_brokers(ids={each for ids in asked for each in ids})
+            return await self._parts.reassignment.alter(targets)
+
+        state = ControllerState.ALTER_PARTITION_REASSIGNMENT
+        return await self._call("AlterPartitionReassignments", state, work)
+
+    async def list_partition_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, ReplicaAssignment]:
+        """ListPartitionReassignments: the moves under way."""
+        wanted = None if partitions is None else list(partitions)
+
+        async def work() -> dict[TopicPartition, ReplicaAssignment]:
+            return self._parts.reassignment.under_way(wanted)
+
+        state = ControllerState.LIST_PARTITION_REASSIGNMENT
+        return await self._call("ListPartitionReassignments", state, work)
+
+    async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
+        """ControlledShutdown: the partitions the broker still leads (empty: it may go)."""
+        return await self._call(
+            "ControlledShutdown",
+            ControllerState.CONTROLLED_SHUTDOWN,
+            lambda: self._parts.shutdown.shut_down(broker_id, broker_epoch),
+        )
+
+    async def alter_partition(
+        self, request: "AlterPartitionRequest", version: int
+    ) -> "AlterPartitionResponse":
+        """AlterPartition of any version, from any broker, ours included."""
+
+        async def work() -> "AlterPartitionResponse":
+            return await self._parts.isr_changes.alter_partition(request, version)
+
+        response = await self._call("AlterPartition", ControllerState.ISR_CHANGE, work)
+        self._parts.check_reassignments(response)
+        return response
+
+    async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> ProducerIdBlock:
+        """AllocateProducerIds; raises BROKER_ID_NOT_REGISTERED or STALE_BROKER_EPOCH."""
+
+        async def work() -> ProducerIdBlock:
+            broker = self.context.brokers.get(broker_id)
+            if broker is None:
+                raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED)
+            if broker.epoch != broker_epoch:
+                raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
+            return await allocate_block(self._store, broker_id)
+
+        return await self._call("AllocateProducerIds", ControllerState.IDLE, work)
+
+    async def update_features(
+        self, updates: Iterable[FeatureUpdate], *, validate_only: bool = False
+    ) -> dict[str, ApiError]:
+        """UpdateFeatures: one row a feature."""
+        wanted = list(updates)
+        return await self._call(
+            "UpdateFeatures",
+            ControllerState.UPDATE_FEATURES,
+            lambda: self._parts.features.update(wanted, validate_only=validate_only),
+        )
+
+    async def _call(self, name: str, state: ControllerState, work: Callable[[], Awaitable[T]]) -> T:
+        async def if_active() -> object:
+            if not self.is_active:
+                raise KafkaError(
+                    ErrorCode.NOT_CONTROLLER, "This is not the correct controller for this cluster."
+                )
+            return await work()
+
+        return cast("T", await self._queue.call(name, state, if_active))
+
+    async def _taken_in(self, deliveries: Iterable[Delivery], timeout_ms: int) -> bool:
+        return timeout_ms > 0 and await wait_for(deliveries, timeout_ms, self._runtime)
+
+    # What happens outside
+
+    def _on_session(self, event: str) -> None:
+        if event == SESSION_EXPIRED:
+            self._expired = True
+            self._queue.clear_and_put(Expire())
+        elif event == SESSION_CONNECTED and self._expired:
+            self._expired = False
+            self._queue.put(RegisterBrokerAndReelect())
+
+    def _on_controller_node(self, event: WatchEvent) -> None:
+        gone = event.kind in (DELETED, REARMED)
+        self._queue.put(Reelect() if gone else ControllerChange())
+
+    def _topic_deleted(self, topic: str) -> None:
+        for delivery in self._deletions.pop(topic, ()):
+            delivery.finish()

@@ -1,0 +1,364 @@
+"""Becoming the controller, being it, ceasing to be it; and the way of each event to its handler.
+
+When a fenced write says that another controller was elected, this one resigns. When the store
+fails in the middle of an event, memory and tree may differ: this one gives up, lets ``/controller``
+go if it still can, and takes part in the next election, which reads everything afresh.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from controller import election
+from controller.delivery import Delivery
+from controller.errors import ControllerMoved, StateChangeFailed
+from controller.event_queue import EventQueue, Measure
+from controller.events import (
+    AutoLeaderBalance,
+    BrokerChange,
+    BrokerModification,
+    BrokerResend,
+    Call,
+    ControllerChange,
+    Event,
+    Expire,
+    ForceResign,
+    IsrChangeNotification,
+    LeaderAndIsrAnswered,
+    LogDirEventNotification,
+    PartitionModification,
+    PartitionReassignment,
+    PartitionReassignmentIsrChange,
+    PreferredReplicaElection,
+    Reelect,
+    RegisterBrokerAndReelect,
+    ReplicaDeletionAnswered,
+    ShutDown,
+    Startup,
+    TopicChange,
+    TopicDeletion,
+    UncleanLeaderElectionEnable,
+    UpdateMetadataAnswered,
+)
+from controller.machinery import Machinery
+from controller.registration import BrokerIdTaken, BrokerRegistration
+from controller.request_batch import Answers
+from controller.runtime import Cancellable, Runtime
+from controller.store import StoreError, ZnodeStore
+from protocol.errors import ErrorCode, KafkaError
+from protocol.topics import TopicPartition
+
+logger = logging.getLogger("ottla.controller")
+
+FIRST_BALANCE_DELAY_MS = 5_000
+"""After an election brokers get a moment to settle before leaders are moved; as Kafka."""
+RETRY_DELAY_MS = 1_000
+"""Before trying again to resign or to be elected after the store failed."""
+
+# Handlers of one event class each; Any because a table cannot say "of its own class".
+Handler = Callable[[Any], Awaitable[object]]
+
+
+class Lifecycle:
+    def __init__(
+        self,
+        broker_id: int,
+        store: ZnodeStore,
+        registration: BrokerRegistration,
+        runtime: Runtime,
+        build: "Callable[[Answers, Callable[[Event], None]], Machinery]",
+        on_controller_change: Callable[[int], None],
+        measure: Measure,
+    ) -> None:
+        self.broker_id = broker_id
+        self.controller_id = election.NO_CONTROLLER
+        self.store = store
+        self.registration = registration
+        self.runtime = runtime
+        self.queue = EventQueue(self.process, runtime.now_ms, measure)
+        self.parts = build(
+            Answers(self._on_leader_and_isr, self._on_metadata, self._on_deletion), self.queue.put
+        )
+        self.started = Delivery()
+        self.stopped = Delivery()
+        self._on_controller_change = on_controller_change
+        self._timer: Cancellable | None = None
+        self._retry: Cancellable | None = None
+        self._registered = True  # the broker registers itself before it starts us
+        self._handlers: Mapping[type, Handler] = self._table()
+
+    @property
+    def is_active(self) -> bool:
+        return self.controller_id == self.broker_id
+
+    async def run(self) -> None:
+        """The task of the controller; ends after ``ShutDown``."""
+        try:
+            await self.queue.run()
+        finally:
+            self.queue.close()
+            self.stopped.finish()
+
+    # Events
+
+    def _table(self) -> Mapping[type, Handler]:
+        """Only for the active controller; those for everybody are in ``_process_always``."""
+        parts = self.parts
+        return {
+            BrokerChange: lambda _: parts.broker_changes.on_broker_change(),
+            BrokerModification: lambda event: parts.broker_changes.on_broker_modification(
+                event.broker_id
+            ),
+            BrokerResend: lambda event: parts.broker_changes.on_resend(event.broker_id),
+            TopicChange: lambda _: parts.take_in_topics(),
+            PartitionModification: lambda event: parts.topic_changes.on_partition_modification(
+                event.topic
+            ),
+            TopicDeletion: lambda _: parts.deletion.on_deletion_requested(),
+            ReplicaDeletionAnswered: self._replica_deletion,
+            LeaderAndIsrAnswered: self._leader_and_isr,
+            UpdateMetadataAnswered: self._metadata_refused,
+            LogDirEventNotification: lambda _: parts.isr_changes.on_log_dir_notification(),
+            IsrChangeNotification: lambda _: parts.isr_changes.on_isr_notification(),
+            PreferredReplicaElection: lambda _: parts.elections.on_znode(),
+            PartitionReassignment: lambda _: parts.reassignment.on_znode(),
+            PartitionReassignmentIsrChange: lambda event: parts.reassignment.on_isr_change(
+                event.partition
+            ),
+            AutoLeaderBalance: lambda _: self._balance(),
+            UncleanLeaderElectionEnable: lambda event: parts.partitions.trigger_online(event.topic),
+        }
+
+    async def process(self, event: Event) -> None:
+        """One event; nothing but cancellation gets out."""
+        try:
+            if isinstance(event, Call):
+                await self._process_call(event)
+            elif not await self._process_always(event) and self.is_active:
+                await self._handlers[type(event)](event)
+        except ControllerMoved as moved:
+            logger.info("%s", moved)
+            self.parts.batch.clear()
+            await self._guard_resignation()
+        except StoreError as error:
+            self.parts.batch.clear()
+            name = event.name if isinstance(event, Call) else type(event).__name__
+            self._store_failed(f"{name}: {type(error).__name__}: {error}")
+        except Exception:
+            self.parts.batch.clear()
+            logger.exception("Handling %r failed", event)
+
+    async def _process_call(self, call: Call) -> None:
+        try:
+            result = await call.work()
+        except KafkaError as error:
+            _answer(call, error)
+        except ControllerMoved as error:
+            _answer(call, KafkaError(ErrorCode.NOT_CONTROLLER, str(error)))
+            raise
+        except StoreError as error:
+            _answer(
+                call, KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"the znode store failed: {error}")
+            )
+            raise
+        except StateChangeFailed as error:
+            _answer(call, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
+        except Exception as error:
+            _answer(call, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"internal error: {error}"))
+            raise
+        else:
+            if not call.future.done():
+                call.future.set_result(result)
+
+    async def _process_always(self, event: Event) -> bool:
+        """Events that every broker handles; whether it was one."""
+        if isinstance(event, Startup):
+            try:
+                await self._elect()
+            finally:
+                self.started.finish()
+        elif isinstance(event, ControllerChange):
+            await self._maybe_resign()
+        elif isinstance(event, Reelect):
+            await self._maybe_resign()
+            await self._elect()
+        elif isinstance(event, RegisterBrokerAndReelect):
+            await self._register_again()
+            await self._maybe_resign()
+            await self._elect()
+        elif isinstance(event, Expire):
+            logger.warning("The session with the znode store has expired")
+            self._registered = False
+            self._give_up(election.NO_CONTROLLER)
+        elif isinstance(event, ForceResign):
+            await self._force_resign()
+        elif isinstance(event, ShutDown):
+            await self._shut_down()
+        else:
+            return False
+        return True
+
+    def _is_of_this_run(self, broker_id: int, broker_epoch: int) -> bool:
+        broker = self.parts.context.brokers.get(broker_id)
+        return broker is not None and broker.epoch == broker_epoch
+
+    async def _replica_deletion(self, event: ReplicaDeletionAnswered) -> None:
+        if self._is_of_this_run(event.broker_id, event.broker_epoch):
+            await self.parts.deletion.on_answer(event.broker_id, event.outcome)
+
+    async def _leader_and_isr(self, event: LeaderAndIsrAnswered) -> None:
+        if self._is_of_this_run(event.broker_id, event.broker_epoch):
+            await self.parts.broker_changes.on_leader_and_isr_answer(
+                event.broker_id, event.response
+            )
+
+    async def _metadata_refused(self, event: UpdateMetadataAnswered) -> None:
+        logger.error(
+            "Broker %d refused an UpdateMetadata with error %d", event.broker_id, event.error_code
+        )
+
+    async def _balance(self) -> None:
+        settings = self.parts.settings
+        try:
+            if settings.auto_leader_rebalance_enable:
+                await self.parts.elections.balance(settings)
+        finally:
+            self._schedule_balance(settings.leader_imbalance_check_interval_seconds * 1000)
+
+    def _schedule_balance(self, delay_ms: int) -> None:
+        self._cancel_timer()
+        self._timer = self.runtime.call_later(delay_ms, lambda: self.queue.put(AutoLeaderBalance()))
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # Answers of brokers
+
+    def _on_leader_and_isr(self, broker_id: int, broker_epoch: int, response: Any) -> None:
+        if self.is_active and self.parts.is_worth_an_event(broker_id, response):
+            self.queue.put(LeaderAndIsrAnswered(broker_id, broker_epoch, response))
+
+    def _on_metadata(self, broker_id: int, error_code: int) -> None:
+        if error_code and self.is_active:
+            self.queue.put(UpdateMetadataAnswered(broker_id, error_code))
+
+    def _on_deletion(
+        self, broker_id: int, broker_epoch: int, outcome: dict[TopicPartition, int]
+    ) -> None:
+        self.queue.put(ReplicaDeletionAnswered(broker_id, broker_epoch, tuple(outcome.items())))
+
+    # Becoming and ceasing
+
+    def _set_controller(self, controller_id: int) -> None:
+        if controller_id != self.controller_id:
+            self.controller_id = controller_id
+            self._on_controller_change(controller_id)
+
+    async def _elect(self) -> None:
+        """Takes part in the election unless there is a controller; if elected, takes over."""
+        current = await election.current_controller(self.store)
+        if current == self.broker_id and self.is_active:
+            return
+        if current not in (election.NO_CONTROLLER, self.broker_id):
+            self._set_controller(current)
+            return
+        if current == self.broker_id:
+            # Ours by name but not by deed: a former session's, or one we could not give up.
+            await election.remove_own(self.store, self.broker_id)
+        elected = await election.elect(self.store, self.broker_id, self.runtime.now_ms())
+        logger.info("Broker %d is the controller with epoch %d", self.broker_id, elected.epoch)
+        self._set_controller(self.broker_id)
+        try:
+            await self.parts.take_over(elected.epoch, elected.epoch_version)
+        except (ControllerMoved, StoreError):
+            raise
+        except Exception:
+            logger.exception("Taking over as controller failed; resigning")
+            self._store_failed("taking over failed")
+            return
+        if self.parts.settings.auto_leader_rebalance_enable:
+            self._schedule_balance(FIRST_BALANCE_DELAY_MS)
+
+    async def _maybe_resign(self) -> None:
+        """Looks who is the controller now, and resigns if it is not us any more."""
+        was_active = self.is_active
+        current = await election.current_controller(self.store)
+        if was_active and current != self.broker_id:
+            self._give_up(current)
+        elif not was_active and current != self.broker_id:
+            self._set_controller(current)
+
+    async def _guard_resignation(self) -> None:
+        """A fenced write was refused: whoever is named, we are not the controller of this epoch."""
+        if not self.is_active:
+            try:
+                await self._maybe_resign()
+            except StoreError as error:
+                self._store_failed(str(error))
+            return
+        try:
+            current = await election.current_controller(self.store)
+        except StoreError as error:
+            self._store_failed(str(error))
+            return
+        if current == self.broker_id:
+            # The epoch moved on and yet the node is ours: somebody wrote the epoch by hand.
+            self._store_failed("the controller epoch was changed from outside")
+        else:
+            self._give_up(current)
+
+    def _give_up(self, successor: int) -> None:
+        self._cancel_timer()
+        if self._retry is not None:  # nothing is left to be given up
+            self._retry.cancel()
+            self._retry = None
+        if self.is_active:
+            logger.info("Broker %d is no longer the controller", self.broker_id)
+        self.parts.give_up()
+        self._set_controller(successor)
+
+    def _store_failed(self, reason: str) -> None:
+        """Memory and tree may differ now: stops being the controller at once, and starts over from
+        what is in the tree in a moment."""
+        logger.warning("The znode store failed: %s", reason)
+        if self.is_active:
+            logger.warning("No longer acting as controller until the tree was read anew")
+            self._give_up(election.NO_CONTROLLER)
+        if self._retry is None:
+            self._retry = self.runtime.call_later(RETRY_DELAY_MS, self._start_over)
+
+    def _start_over(self) -> None:
+        self._retry = None
+        self.queue.put(ForceResign())
+
+    async def _register_again(self) -> None:
+        """After an expired session; what fails is tried again, for without it we do not exist."""
+        if self._registered:
+            return
+        try:
+            await self.registration.register()
+        except BrokerIdTaken as error:
+            self._store_failed(str(error))
+            return
+        self._registered = True
+
+    async def _force_resign(self) -> None:
+        """The second half of ``_store_failed``: gives the election up in the tree as well (that is
+        done by ``_elect``, which finds our name there), then takes part in the next."""
+        await self._register_again()
+        await self._maybe_resign()
+        await self._elect()
+
+    async def _shut_down(self) -> None:
+        epoch_version = self.parts.writer.epoch_version
+        was_active = self.is_active
+        self._give_up(election.NO_CONTROLLER)
+        if was_active and epoch_version >= 0:
+            await election.resign(self.store, epoch_version)
+
+
+def _answer(call: Call, error: KafkaError) -> None:
+    if not call.future.done():
+        call.future.set_exception(error)

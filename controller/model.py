@@ -1,0 +1,109 @@
+"""The values the controller reasons about: brokers, assignments, leadership. All immutable."""
+
+from typing import NamedTuple
+
+from protocol.topics import TopicPartition
+
+NO_LEADER = -1
+LEADER_DURING_DELETE = -2
+"""Sent as leader in UpdateMetadata for a topic that is being deleted (KAFKA-2119)."""
+EPOCH_DURING_DELETE = -2
+"""Leader epoch in StopReplica with delete: always newer than what the broker holds (KIP-570)."""
+NO_EPOCH = -1
+
+RECOVERED = 0
+RECOVERING = 1
+"""The leader was elected out of the ISR and has not finished its recovery (KIP-704)."""
+
+
+class Endpoint(NamedTuple):
+    listener_name: str
+    security_protocol: str  # PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL
+    host: str
+    port: int
+
+
+class BrokerInfo(NamedTuple):
+    """A registered broker; ``epoch`` is the czxid of its znode (KIP-380), -1 before that."""
+
+    broker_id: int
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+    epoch: int = -1
+    features: dict[str, tuple[int, int]] = {}  # noqa: RUF012 - never changed; name -> (min, max)
+
+    def endpoint(self, listener_name: str) -> Endpoint | None:
+        for endpoint in self.endpoints:
+            if endpoint.listener_name == listener_name:
+                return endpoint
+        return None
+
+
+class ReplicaAssignment(NamedTuple):
+    """Where the replicas of a partition are, and where they are on the way to (KIP-455).
+
+    ``replicas`` holds old and new ones while a reassignment runs, the targets first.
+    """
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @property
+    def is_being_reassigned(self) -> bool:
+        return bool(self.adding or self.removing)
+
+    @property
+    def origin_replicas(self) -> tuple[int, ...]:
+        return tuple(replica for replica in self.replicas if replica not in self.adding)
+
+    @property
+    def target_replicas(self) -> tuple[int, ...]:
+        return tuple(replica for replica in self.replicas if replica not in self.removing)
+
+    def reassign_to(self, target: tuple[int, ...]) -> "ReplicaAssignment":
+        """The assignment while on the way to ``target``, replacing any move that is under way."""
+        origin = self.origin_replicas
+        union = target + tuple(replica for replica in origin if replica not in target)
+        return ReplicaAssignment(
+            union,
+            tuple(replica for replica in union if replica not in origin),
+            tuple(replica for replica in union if replica not in target),
+        )
+
+    def without(self, replica: int) -> "ReplicaAssignment":
+        return ReplicaAssignment(
+            tuple(each for each in self.replicas if each != replica),
+            tuple(each for each in self.adding if each != replica),
+            tuple(each for each in self.removing if each != replica),
+        )
+
+
+class LeaderAndIsr(NamedTuple):
+    """The state znode of a partition; ``partition_epoch`` is that znode's version."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    recovery_state: int = RECOVERED
+    partition_epoch: int = 0
+    controller_epoch: int = 0
+
+    def with_leader_and_isr(self, leader: int, isr: tuple[int, ...]) -> "LeaderAndIsr":
+        """A new decision by the controller: the leader epoch goes up by one."""
+        return self._replace(leader=leader, isr=isr, leader_epoch=self.leader_epoch + 1)
+
+    def with_next_epoch(self) -> "LeaderAndIsr":
+        return self._replace(leader_epoch=self.leader_epoch + 1)
+
+
+class PartitionReplica(NamedTuple):
+    partition: TopicPartition
+    replica: int
+
+
+class TopicState(NamedTuple):
+    """The payload of a topic's znode."""
+
+    topic_id: bytes | None
+    assignments: dict[int, ReplicaAssignment]

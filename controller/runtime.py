@@ -1,0 +1,44 @@
+"""What the controller needs from the process around it: time, timers, tasks.
+
+The broker hands in its own; tests hand in a manual clock, so that no test waits for real time.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from typing import Protocol
+
+
+class Cancellable(Protocol):
+    def cancel(self) -> object: ...
+
+
+class Spawn(Protocol):
+    def __call__(self, coroutine: Coroutine[object, object, None], *, name: str) -> Cancellable:
+        """Starts a task that is kept, named, and whose failure is logged."""
+
+
+class Runtime(Protocol):
+    def now_ms(self) -> int:
+        """Wall clock."""
+
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Cancellable:
+        """Runs the callback once on the loop, unless cancelled before."""
+
+    def spawn(self, coroutine: Coroutine[object, object, None], *, name: str) -> Cancellable: ...
+
+
+class LoopRuntime:
+    """The runtime on a plain event loop; ``spawn`` is ``broker.tasks.spawn``."""
+
+    def __init__(self, spawn: Spawn) -> None:
+        self._spawn = spawn
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Cancellable:
+        return asyncio.get_running_loop().call_later(delay_ms / 1000, callback)
+
+    def spawn(self, coroutine: Coroutine[object, object, None], *, name: str) -> Cancellable:
+        return self._spawn(coroutine, name=name)

@@ -1,0 +1,44 @@
+"""Reading and writing the JSON of znodes: a wrong payload becomes one error naming the path."""
+
+import json
+from collections.abc import Mapping
+
+
+class MalformedZnode(Exception):
+    """A payload that no known version explains; the message names the path."""
+
+
+def encode_json(payload: Mapping[str, object]) -> bytes:
+    return json.dumps(payload, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def decode_json(path: str, data: bytes) -> dict[str, object]:
+    try:
+        payload = json.loads(data)
+    except ValueError as error:
+        raise MalformedZnode(f"{path} does not hold JSON: {data[:200]!r} ({error})") from None
+    if not isinstance(payload, dict):
+        raise MalformedZnode(f"{path} holds {data[:200]!r}, not a JSON object")
+    return payload
+
+
+def integer(path: str, payload: Mapping[str, object], key: str) -> int:
+    value = payload.get(key)
+    if isinstance(value, (int, str)) and not isinstance(value, bool):
+        try:
+            return int(value)
+        except ValueError:
+            pass
+    raise MalformedZnode(f"{path} holds no whole number under {key!r}: {value!r}")
+
+
+def integers(path: str, value: object) -> tuple[int, ...]:
+    if isinstance(value, list) and all(type(item) is int for item in value):
+        return tuple(value)
+    raise MalformedZnode(f"{path} holds {value!r} where a list of whole numbers belongs")
+
+
+def json_object(path: str, value: object) -> dict[str, object]:
+    if isinstance(value, dict):
+        return value
+    raise MalformedZnode(f"{path} holds {value!r} where an object belongs")

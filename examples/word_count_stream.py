@@ -1,0 +1,80 @@
+"""A streaming aggregation: how often each word came so far, from one topic into another.
+
+    python examples/word_count_stream.py --bootstrap localhost:9092 --lines lines --counts counts \\
+        --checkpoint /var/lib/jobs/word-count
+
+The counts are Spark's state and live in the checkpoint with the position in the topic: stop the job
+whenever you like and start it again, it goes on where it was. The word is the key of what is
+written, so a compacted topic of counts holds the newest count of every word. It runs until it is
+stopped; with --available-now it ends when it has read what is there.
+
+Spark lets a Python sink append only, so the words that changed (update mode) are written by
+foreachBatch. The write is exactly once there too: it knows the batch it belongs to.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+from pyspark.sql.streaming.query import StreamingQuery
+
+
+def word_counts(lines: DataFrame) -> DataFrame:
+    """Records of words and their counts, from records whose values are text."""
+    words = lines.select(
+        F.explode(F.split(F.lower(F.col("value").cast("string")), r"\W+")).alias("word")
+    )
+    counts = words.where("word != ''").groupBy("word").count()
+    return counts.select(
+        F.col("word").alias("key"), F.to_json(F.struct("word", "count")).alias("value")
+    )
+
+
+def start(spark: SparkSession, options: argparse.Namespace) -> StreamingQuery:
+    lines = (
+        spark.readStream.format("ottla")
+        .option("kafka.bootstrap.servers", options.bootstrap)
+        .option("subscribe", options.lines)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", "100000")
+        .load()
+    )
+
+    def write_changes(changed: DataFrame, batch_id: int) -> None:
+        del batch_id  # the sink finds it by itself
+        (
+            changed.write.format("ottla")
+            .option("kafka.bootstrap.servers", options.bootstrap)
+            .option("topic", options.counts)
+            .option("delivery", "exactly-once")
+            .mode("append")
+            .save()
+        )
+
+    writer = (
+        word_counts(lines)
+        .writeStream.foreachBatch(write_changes)
+        .option("checkpointLocation", options.checkpoint)
+        .outputMode("update")
+    )
+    if options.available_now:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime="5 seconds").start()
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Count the words of a topic into another topic.")
+    parser.add_argument("--bootstrap", default="localhost:9092")
+    parser.add_argument("--lines", default="lines", help="the topic to read")
+    parser.add_argument("--counts", default="counts", help="the topic to write")
+    parser.add_argument("--checkpoint", required=True, help="a directory that is kept")
+    parser.add_argument("--available-now", action="store_true")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    session = SparkSession.builder.appName("word counts").getOrCreate()
+    start(session, parse()).awaitTermination()

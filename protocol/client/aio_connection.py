@@ -1,0 +1,261 @@
+"""An asyncio connection to one broker: a transport around the sans-IO connection.
+
+It starts no tasks: what arrives is handled in the protocol's callbacks, callers wait for futures.
+"""
+
+import asyncio
+import ssl
+from typing import cast
+
+from protocol.client.blocking_connection import connect_failure, create_ssl_context, monotonic_ms
+from protocol.client.cluster import Address
+from protocol.client.connection import ClientConnection
+from protocol.client.errors import BrokerConnectionError, ClientError, RequestTimedOutError
+from protocol.client.operations import ANY_VERSION, Versions
+from protocol.client.sasl import mechanism_factory
+from protocol.client.security import Security
+from protocol.message import Message
+from protocol.messages.produce import ProduceResponse
+
+DEFAULT_REQUEST_TIMEOUT_MS = 30_000  # as Kafka's request.timeout.ms
+
+# As Kafka's max.in.flight.requests.per.connection; brokers handle one after the other anyway.
+MAX_IN_FLIGHT = 5
+
+
+class _Wire(asyncio.Protocol):
+    """What the loop calls; hands everything to the connection it belongs to."""
+
+    def __init__(self, owner: "AsyncConnection") -> None:
+        self._owner = owner
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are asyncio.Transport in all but their class.
+        self._owner.on_connected(cast("asyncio.Transport", transport))
+
+    def data_received(self, data: bytes) -> None:
+        self._owner.on_data(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._owner.on_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._owner.writable.clear()
+
+    def resume_writing(self) -> None:
+        self._owner.writable.set()
+
+
+class AsyncConnection:
+    """A connection to one broker. Requests may overlap: at most ``max_in_flight`` of them, sent and
+    answered in the order of the calls."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        client_id: str | None = "ottla",
+        security: Security | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        max_in_flight: int = MAX_IN_FLIGHT,
+    ) -> None:
+        self.broker = str(Address(host, port))
+        self.writable = asyncio.Event()
+        self.writable.set()
+        self._host = host
+        self._port = port
+        if ssl_context is None and security is not None and security.uses_tls:
+            ssl_context = create_ssl_context(security)
+        self._ssl_context = ssl_context
+        factory = mechanism_factory(security)
+        self._protocol = ClientConnection(
+            self.broker, client_id=client_id, mechanism=factory() if factory else None
+        )
+        self._transport: asyncio.Transport | None = None
+        self._setup: asyncio.Future[None] | None = None
+        self._answers: dict[int, asyncio.Future[Message]] = {}
+        self._slots = asyncio.Semaphore(max_in_flight)
+        self._expires_at_ms: int | None = None
+        self._setup_deadline_ms = 0
+
+    @property
+    def versions(self) -> dict[int, tuple[int, int]]:
+        """Lowest and highest version by API key that the broker offers, once connected."""
+        return self._protocol.versions
+
+    @property
+    def in_flight(self) -> int:
+        """Requests whose answers have not come, and those that set the connection up."""
+        return self._protocol.in_flight
+
+    @property
+    def is_usable(self) -> bool:
+        """Connected, and the session not near the end that the broker has set."""
+        if not self._protocol.is_ready or self._transport is None or self._transport.is_closing():
+            return False
+        return self._expires_at_ms is None or monotonic_ms() < self._expires_at_ms
+
+    async def connect(self, timeout_ms: int = DEFAULT_REQUEST_TIMEOUT_MS) -> None:
+        """TCP, TLS, API versions and SASL; raises a ClientError, and is closed then. Once only."""
+        loop = asyncio.get_running_loop()
+        self._setup_deadline_ms = monotonic_ms() + timeout_ms
+        self._setup = loop.create_future()
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await loop.create_connection(
+                    lambda: _Wire(self), self._host, self._port, ssl=self._ssl_context
+                )
+                await self._setup
+        except TimeoutError as error:
+            connected = self._protocol.in_flight > 0  # but no word since
+            failure = self._overdue() if connected else connect_failure(self.broker, error)
+            self.close()
+            raise failure from None
+        except (OSError, ValueError) as error:
+            self.close()
+            uses_tls = self._ssl_context is not None
+            raise connect_failure(self.broker, error, uses_tls=uses_tls) from error
+        except BaseException:
+            self.close()
+            raise
+        if self._protocol.session_lifetime_ms > 0:
+            # Kafka's clients authenticate again at 85 to 95 % of the lifetime; we connect anew.
+            self._expires_at_ms = monotonic_ms() + self._protocol.session_lifetime_ms * 17 // 20
+
+    async def request(
+        self,
+        message: Message,
+        timeout_ms: int = DEFAULT_REQUEST_TIMEOUT_MS,
+        *,
+        version: int | None = None,
+        versions: Versions = ANY_VERSION,
+    ) -> Message:
+        """Send one request and wait for its answer; a Produce with acks=0 gets an empty one at
+        once.
+
+        ``version`` is used as it is, otherwise the best within ``versions``. Raises a ClientError;
+        the connection is closed when no answer came in time, and other requests on it fail as
+        well. Waiting for a slot, for the socket and for the answer all count. A cancelled request
+        closes the connection too if it was sent already: its answer would be taken for another's.
+        """
+        deadline_ms = monotonic_ms() + timeout_ms
+        sent = False
+        try:
+            async with asyncio.timeout(timeout_ms / 1000), self._slots:
+                await self.writable.wait()
+                answer = self._send(message, deadline_ms, version, versions)
+                sent = True
+                if answer is None:
+                    return ProduceResponse()
+                return await answer
+        except TimeoutError:
+            if not sent:
+                raise RequestTimedOutError(
+                    f"{message.NAME} could not be sent to broker {self.broker} in time: "
+                    "earlier requests are still waiting for their answers",
+                    broker=self.broker,
+                ) from None
+            error = self._overdue()
+            self._abandon(error)
+            raise error from None
+        except asyncio.CancelledError:
+            if sent:
+                self._abandon(
+                    BrokerConnectionError(
+                        f"the connection to broker {self.broker} was given up: a request on it "
+                        "was cancelled",
+                        broker=self.broker,
+                        sent=True,
+                    )
+                )
+            raise
+
+    def _send(
+        self, message: Message, deadline_ms: int, version: int | None, versions: Versions
+    ) -> "asyncio.Future[Message] | None":
+        if self._transport is None or self._transport.is_closing():
+            raise BrokerConnectionError(
+                f"the connection to broker {self.broker} is closed, {message.NAME} was not sent",
+                broker=self.broker,
+            )
+        correlation_id = self._protocol.send(
+            message,
+            deadline_ms=deadline_ms,
+            version=version,
+            min_version=versions.low,
+            max_version=versions.high,
+        )
+        self._transport.write(self._protocol.take_output())
+        if correlation_id is None:
+            return None
+        answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._answers[correlation_id] = answer
+        return answer
+
+    def _overdue(self) -> ClientError:
+        try:
+            self._protocol.check_deadline(1 << 62)
+        except ClientError as error:
+            return error
+        return RequestTimedOutError(
+            f"broker {self.broker} did not answer in time", broker=self.broker, sent=True
+        )
+
+    def close(self) -> None:
+        """Close now; requests that wait for answers fail."""
+        self._abandon(
+            BrokerConnectionError(
+                f"the connection to broker {self.broker} was closed on our side",
+                broker=self.broker,
+                sent=True,
+            )
+        )
+
+    def _abandon(self, error: ClientError) -> None:
+        self._protocol.close()
+        if self._transport is not None:
+            self._transport.abort()
+            self._transport = None
+        self.writable.set()
+        if self._setup is not None and not self._setup.done():
+            self._setup.set_exception(error)
+            self._setup.exception()  # looked at: nobody may be waiting any more
+        answers, self._answers = self._answers, {}
+        for answer in answers.values():
+            if not answer.done():
+                answer.set_exception(error)
+                answer.exception()
+
+    # called by the loop --------------------------------------------------------------------
+
+    def on_connected(self, transport: asyncio.Transport) -> None:
+        if self._protocol.is_closed:  # given up while connecting
+            transport.abort()
+            return
+        self._transport = transport
+        self._protocol.start(self._setup_deadline_ms)
+        transport.write(self._protocol.take_output())
+
+    def on_data(self, data: bytes) -> None:
+        try:
+            answers = self._protocol.feed(data)
+        except ClientError as error:
+            self._abandon(error)
+            return
+        for correlation_id, message in answers:
+            answer = self._answers.pop(correlation_id, None)
+            if answer is not None and not answer.done():
+                answer.set_result(message)
+        output = self._protocol.take_output()
+        if output and self._transport is not None:
+            self._transport.write(output)
+        if self._protocol.is_ready and self._setup is not None and not self._setup.done():
+            self._setup.set_result(None)
+
+    def on_lost(self, error: Exception | None) -> None:
+        if self._protocol.is_closed:
+            return
+        failure = self._protocol.end_of_stream()
+        failure.__cause__ = error
+        self._abandon(failure)

@@ -1,0 +1,236 @@
+"""The blocking client: sockets and TLS around the sans-IO connection and operations.
+
+For the command line and for the Spark connector's tasks. Not thread-safe: one client a thread.
+"""
+
+import random
+import time
+from collections import OrderedDict
+from types import TracebackType
+from typing import TypeVar
+
+from protocol.client.blocking_connection import (
+    BlockingConnection,
+    create_ssl_context,
+    monotonic_ms,
+)
+from protocol.client.cluster import Address, ClusterState, Leader, parse_bootstrap
+from protocol.client.errors import ClientError
+from protocol.client.operations import (
+    ANY_VERSION,
+    GROUP,
+    AnyBroker,
+    Controller,
+    CoordinatorOf,
+    LeaderOf,
+    Node,
+    Operation,
+    Operations,
+    Route,
+    Send,
+    Versions,
+)
+from protocol.client.security import Security
+from protocol.message import Message
+from protocol.messages.metadata import MetadataResponse
+from protocol.messages.produce import ProduceResponse
+from protocol.topics import TopicPartition
+
+DEFAULT_REQUEST_TIMEOUT_MS = 30_000  # as Kafka's request.timeout.ms
+
+# Each costs a descriptor on both sides; beyond this the one unused for longest is closed.
+MAX_CONNECTIONS = 64
+
+T = TypeVar("T")
+
+
+class BlockingClient:
+    """A client of a whole cluster: metadata and leaders kept, requests sent where they belong.
+
+    ``bootstrap`` is one or more "host:port" with commas between. Answers come back with whatever
+    error codes are in them; exceptions are ClientError (nobody answered), KafkaError (the cluster
+    cannot say where to send to) and ProtocolError (the request does not fit into its version).
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        client_id: str | None = "ottla",
+        security: Security | None = None,
+        request_timeout_ms: int = DEFAULT_REQUEST_TIMEOUT_MS,
+        max_connections: int = MAX_CONNECTIONS,
+    ) -> None:
+        self.state = ClusterState(parse_bootstrap(bootstrap))
+        self.request_timeout_ms = request_timeout_ms
+        self._client_id = client_id
+        self._security = security
+        self._ssl_context = (
+            create_ssl_context(security) if security is not None and security.uses_tls else None
+        )
+        self._max_connections = max_connections
+        self._connections: OrderedDict[Address, BlockingConnection] = OrderedDict()
+        self._operations = Operations(
+            self.state, monotonic_ms, request_timeout_ms=request_timeout_ms, jitter=random.random
+        )
+
+    def __enter__(self) -> "BlockingClient":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every connection; the client opens new ones if it is used again."""
+        while self._connections:
+            self._connections.popitem()[1].close()
+
+    def metadata(
+        self,
+        topics: list[str] | None = None,
+        *,
+        allow_auto_topic_creation: bool = False,
+        timeout_ms: int | None = None,
+    ) -> MetadataResponse:
+        """Ask about ``topics`` (None for all, [] for the brokers only): each known broker once."""
+        deadline_ms = self._deadline(timeout_ms)
+        return self._run(
+            self._operations.metadata(
+                topics, deadline_ms, allow_auto_topic_creation=allow_auto_topic_creation
+            )
+        )
+
+    def leader(self, partition: TopicPartition, *, timeout_ms: int | None = None) -> Leader:
+        """(node id, epoch) of the leader, asked for if not known. Raises KafkaError without one."""
+        return self._run(self._operations.leader(partition, self._deadline(timeout_ms)))
+
+    def forget_leader(self, partition: TopicPartition) -> None:
+        """Ask anew for the leaders of this topic next time: the one we knew is not it any more."""
+        self.state.forget_topic(partition.topic)
+
+    def send(
+        self,
+        node_id: int | None,
+        request: Message,
+        *,
+        timeout_ms: int | None = None,
+        versions: Versions = ANY_VERSION,
+    ) -> Message:
+        """One request to a broker (None: any), not tried again once it was sent.
+
+        A Produce with acks=0 gets an empty answer at once.
+        """
+        route = AnyBroker() if node_id is None else Node(node_id)
+        return self._run(
+            self._operations.send_once(request, route, self._deadline(timeout_ms), versions)
+        )
+
+    def call(
+        self,
+        request: Message,
+        route: Route | None = None,
+        *,
+        timeout_ms: int | None = None,
+        versions: Versions = ANY_VERSION,
+        resend: bool | None = None,
+    ) -> Message:
+        """Send to where ``route`` leads (None: any broker) and try again while that may help.
+
+        See ``operations.Operations.call`` for what is tried again.
+        """
+        return self._run(
+            self._operations.call(
+                request, route or AnyBroker(), self._deadline(timeout_ms), versions, resend=resend
+            )
+        )
+
+    def call_once(
+        self,
+        request: Message,
+        route: Route | None = None,
+        *,
+        timeout_ms: int | None = None,
+        versions: Versions = ANY_VERSION,
+    ) -> Message:
+        """Like ``call``, but whatever the broker answers is the answer: nothing is tried again."""
+        deadline_ms = self._deadline(timeout_ms)
+        return self._run(
+            self._operations.send_once(request, route or AnyBroker(), deadline_ms, versions)
+        )
+
+    def call_controller(self, request: Message, *, timeout_ms: int | None = None) -> Message:
+        """``call`` to the controller, wherever it is."""
+        return self.call(request, Controller(), timeout_ms=timeout_ms)
+
+    def call_leader(
+        self, partition: TopicPartition, request: Message, *, timeout_ms: int | None = None
+    ) -> Message:
+        """``call`` to the leader of a partition."""
+        return self.call(request, LeaderOf(partition), timeout_ms=timeout_ms)
+
+    def call_coordinator(
+        self,
+        key: str,
+        request: Message,
+        *,
+        key_type: int = GROUP,
+        timeout_ms: int | None = None,
+    ) -> Message:
+        """``call`` to the coordinator of a group, or of a transactional id with that key type."""
+        return self.call(request, CoordinatorOf(key, key_type), timeout_ms=timeout_ms)
+
+    def api_versions(self, node_id: int | None = None) -> dict[int, tuple[int, int]]:
+        """Lowest and highest version by API key that a broker (None: any) offers to us."""
+        deadline_ms = self._deadline(None)
+        route = AnyBroker() if node_id is None else Node(node_id)
+        address = self._run(route.resolve(self._operations, deadline_ms))[0]
+        return dict(self._connection(address, deadline_ms).protocol.versions)
+
+    def _deadline(self, timeout_ms: int | None) -> int:
+        return monotonic_ms() + (self.request_timeout_ms if timeout_ms is None else timeout_ms)
+
+    def _run(self, operation: Operation[T]) -> T:
+        answer: Message | None = None
+        failure: ClientError | None = None
+        while True:
+            try:
+                step = operation.send(answer) if failure is None else operation.throw(failure)
+            except StopIteration as stop:
+                result: T = stop.value
+                return result
+            answer, failure = None, None
+            if isinstance(step, Send):
+                try:
+                    answer = self._send(step)
+                except ClientError as error:
+                    failure = error
+            else:
+                time.sleep(step.duration_ms / 1000)
+
+    def _send(self, step: Send) -> Message:
+        connection = self._connection(step.address, step.connect_deadline_ms)
+        answer = connection.request(step.request, step.deadline_ms, versions=step.versions)
+        return ProduceResponse() if answer is None else answer
+
+    def _connection(self, address: Address, deadline_ms: int) -> BlockingConnection:
+        connection = self._connections.pop(address, None)
+        if connection is not None and not connection.is_usable():
+            connection.close()
+            connection = None
+        if connection is None:
+            while len(self._connections) >= self._max_connections:
+                self._connections.popitem(last=False)[1].close()
+            connection = BlockingConnection(
+                address,
+                client_id=self._client_id,
+                security=self._security,
+                ssl_context=self._ssl_context,
+            )
+            connection.connect(deadline_ms)
+        self._connections[address] = connection
+        return connection

@@ -1,0 +1,219 @@
+"""A blocking connection to one broker: a socket, perhaps TLS, around the sans-IO connection."""
+
+import socket
+import ssl
+import time
+
+from protocol.client.cluster import Address
+from protocol.client.connection import Answer, ClientConnection
+from protocol.client.errors import (
+    AuthenticationError,
+    BrokerConnectionError,
+    ClientError,
+    RequestTimedOutError,
+)
+from protocol.client.operations import ANY_VERSION, Versions
+from protocol.client.sasl import mechanism_factory
+from protocol.client.security import Security
+from protocol.message import Message
+
+_RECEIVE_BYTES = 256 * 1024
+
+
+def monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+def create_ssl_context(security: Security) -> ssl.SSLContext:
+    """TLS as ``security`` says; raises AuthenticationError when a file cannot be used."""
+    try:
+        context = ssl.create_default_context(cafile=security.ca_file)
+        context.check_hostname = security.check_hostname
+        if security.certificate_file is not None:
+            context.load_cert_chain(
+                security.certificate_file, security.key_file, security.key_password
+            )
+    except (OSError, ssl.SSLError) as error:
+        files = ", ".join(
+            name
+            for name in (security.ca_file, security.certificate_file, security.key_file)
+            if name is not None
+        )
+        raise AuthenticationError(f"the TLS files ({files}) cannot be used: {error}") from error
+    return context
+
+
+def connect_failure(broker: str, error: Exception, *, uses_tls: bool = False) -> ClientError:
+    """The error for what happened while connecting."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return AuthenticationError(
+            f"the certificate of broker {broker} is not trusted: {error.verify_message}; "
+            "check ssl.ca.location",
+            broker=broker,
+        )
+    hung_up = isinstance(error, ConnectionError) and not isinstance(error, ConnectionRefusedError)
+    if isinstance(error, ssl.SSLError) or (uses_tls and hung_up):
+        reason = getattr(error, "reason", None) or str(error) or "it closed the connection"
+        return BrokerConnectionError(
+            f"no TLS with broker {broker} ({reason}); "
+            "does this port expect security.protocol=PLAINTEXT, or a client certificate?",
+            broker=broker,
+        )
+    if isinstance(error, TimeoutError):
+        return RequestTimedOutError(
+            f"no connection to broker {broker} in time; is the address right and the port open?",
+            broker=broker,
+        )
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return BrokerConnectionError(
+        f"cannot connect to broker {broker}: {reason}; is it running, and is that its "
+        "advertised address?",
+        broker=broker,
+    )
+
+
+class BlockingConnection:
+    """A connection to one broker, one request at a time."""
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        client_id: str | None,
+        security: Security | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        self.address = address
+        self.broker = str(address)
+        self._security = security
+        self._ssl_context = ssl_context
+        factory = mechanism_factory(security)
+        self.protocol = ClientConnection(
+            self.broker, client_id=client_id, mechanism=factory() if factory else None
+        )
+        self._socket: socket.socket | None = None
+        self._buffer = bytearray(_RECEIVE_BYTES)
+        self._expires_at_ms: int | None = None
+
+    def connect(self, deadline_ms: int) -> None:
+        """TCP, TLS, API versions and SASL; raises a ClientError, and is closed then."""
+        try:
+            self._socket = self._open_socket(deadline_ms)
+        except (OSError, ValueError) as error:
+            uses_tls = self._ssl_context is not None
+            raise connect_failure(self.broker, error, uses_tls=uses_tls) from error
+        self.protocol.start(deadline_ms)
+        try:
+            while not self.protocol.is_ready:
+                self._flush(deadline_ms)
+                self._receive(deadline_ms)
+        except BaseException:
+            self.close()
+            raise
+        if self.protocol.session_lifetime_ms > 0:
+            # Kafka's clients authenticate again at 85 to 95 % of the lifetime; we connect anew.
+            self._expires_at_ms = monotonic_ms() + self.protocol.session_lifetime_ms * 17 // 20
+
+    def _open_socket(self, deadline_ms: int) -> socket.socket:
+        opened = socket.create_connection(
+            (self.address.host, self.address.port), timeout=_seconds_left(deadline_ms)
+        )
+        try:
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._ssl_context is None:
+                return opened
+            opened.settimeout(_seconds_left(deadline_ms))
+            return self._ssl_context.wrap_socket(opened, server_hostname=self.address.host)
+        except BaseException:
+            opened.close()
+            raise
+
+    def is_usable(self) -> bool:
+        """Whether a request can be sent: connected, session not near its end, not closed by the
+        broker while it was idle."""
+        if self._socket is None or not self.protocol.is_ready:
+            return False
+        if self._expires_at_ms is not None and monotonic_ms() >= self._expires_at_ms:
+            return False
+        if self._ssl_context is not None:
+            return True  # a TLS socket cannot be peeked at
+        self._socket.setblocking(False)
+        try:
+            self._socket.recv(1, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return True
+        except OSError:
+            return False
+        return False  # end of stream, or bytes that nobody asked for
+
+    def request(
+        self,
+        message: Message,
+        deadline_ms: int,
+        *,
+        version: int | None = None,
+        versions: Versions = ANY_VERSION,
+    ) -> Message | None:
+        """Send one request and wait for its answer; None for Produce with acks=0.
+
+        Raises a ClientError; the connection is closed then, unless the request could not be put
+        into words in the first place (UnsupportedApiError, ProtocolError).
+        """
+        correlation_id = self.protocol.send(
+            message,
+            deadline_ms=deadline_ms,
+            version=version,
+            min_version=versions.low,
+            max_version=versions.high,
+        )
+        try:
+            self._flush(deadline_ms)
+            while correlation_id is not None:
+                for answer in self._receive(deadline_ms):
+                    if answer.correlation_id == correlation_id:
+                        return answer.message
+        except BaseException:
+            self.close()
+            raise
+        return None
+
+    def _flush(self, deadline_ms: int) -> None:
+        output = self.protocol.take_output()
+        if not output:
+            return
+        assert self._socket is not None
+        try:
+            self._socket.settimeout(_seconds_left(deadline_ms))
+            self._socket.sendall(output)
+        except TimeoutError:
+            self.protocol.check_deadline(max(deadline_ms, monotonic_ms()))
+            raise RequestTimedOutError(
+                f"broker {self.broker} does not take any more data", broker=self.broker, sent=True
+            ) from None
+        except OSError as error:
+            raise self.protocol.end_of_stream() from error
+
+    def _receive(self, deadline_ms: int) -> list[Answer]:
+        assert self._socket is not None
+        try:
+            self._socket.settimeout(_seconds_left(deadline_ms))
+            size = self._socket.recv_into(self._buffer)
+        except TimeoutError:
+            self.protocol.check_deadline(max(deadline_ms, monotonic_ms()))
+            return []
+        except OSError as error:
+            raise self.protocol.end_of_stream() from error
+        if size == 0:
+            raise self.protocol.end_of_stream()
+        return self.protocol.feed(memoryview(self._buffer)[:size])
+
+    def close(self) -> None:
+        self.protocol.close()
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+def _seconds_left(deadline_ms: int) -> float:
+    # Never 0, which would mean "do not block" to a socket.
+    return max(0.001, (deadline_ms - monotonic_ms()) / 1000)

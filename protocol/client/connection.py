@@ -1,0 +1,363 @@
+"""A client's connection to one broker, without a socket: bytes in, answers and bytes out.
+
+``start`` asks for the broker's API versions, then comes SASL if it is wanted; ``is_ready`` turns
+true when requests may be sent. A shell connects, sends what ``take_output`` gives, feeds what it
+receives, and closes when a method raises: after that the connection is of no more use.
+
+Times are milliseconds of any clock that only goes forward; nothing here reads one.
+"""
+
+from collections import deque
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from protocol.client.errors import (
+    AuthenticationError,
+    BadResponseError,
+    BrokerConnectionError,
+    ClientError,
+    RequestTimedOutError,
+    UnsupportedApiError,
+)
+from protocol.client.sasl import SaslMechanism
+from protocol.errors import ErrorCode, ProtocolError, error_name
+from protocol.framing import FrameSplitter
+from protocol.headers import decode_response, encode_request
+from protocol.message import Message
+from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from protocol.primitives import Buffer
+from protocol.registry import API, ApiKey, api_name
+
+if TYPE_CHECKING:
+    from protocol.client.authentication import Authentication
+
+SOFTWARE_NAME = "ottla"
+SOFTWARE_VERSION = "0.1.0"
+
+# Versions from 4 on tell nothing more that we need, and some hosted brokers drop them.
+_API_VERSIONS_VERSION = 3
+
+# Fetch answers are as large as the client asks for (fetch.max.bytes is 50 MiB by default), other
+# answers far smaller. Memory is taken as bytes arrive, not when a size is announced.
+DEFAULT_MAX_RESPONSE_BYTES = 128 * 1024 * 1024
+
+
+class State(Enum):
+    NEW = "new"
+    API_VERSIONS = "asking for API versions"
+    AUTHENTICATING = "authenticating"
+    READY = "ready"
+    CLOSED = "closed"
+
+
+class Pending(NamedTuple):
+    """A request that waits for its answer."""
+
+    correlation_id: int
+    api_key: int
+    version: int
+    deadline_ms: int
+
+
+class Answer(NamedTuple):
+    correlation_id: int
+    message: Message
+
+
+class ClientConnection:
+    """The state machine. ``broker`` is how errors call the other side, "host:port"."""
+
+    def __init__(
+        self,
+        broker: str,
+        *,
+        client_id: str | None,
+        mechanism: SaslMechanism | None = None,
+        max_response_bytes: int = DEFAULT_MAX_RESPONSE_BYTES,
+    ) -> None:
+        self.broker = broker
+        self.client_id = client_id
+        self.state = State.NEW
+        self.versions: dict[int, tuple[int, int]] = {}
+        """What the broker offers: lowest and highest version by API key."""
+        self.session_lifetime_ms = 0
+        """After how long the broker wants us to authenticate again (KIP-368), 0 for never."""
+        self._mechanism = mechanism
+        self._authentication: Authentication | None = None
+        self._splitter = FrameSplitter(max_response_bytes)
+        self._output: list[bytes] = []
+        self._pending: deque[Pending] = deque()
+        self._correlation_id = 0
+        self._setup_deadline_ms = 0
+        self._nothing_received = True
+
+    @property
+    def is_ready(self) -> bool:
+        return self.state is State.READY
+
+    @property
+    def is_closed(self) -> bool:
+        return self.state is State.CLOSED
+
+    @property
+    def in_flight(self) -> int:
+        """Requests whose answers have not come."""
+        return len(self._pending)
+
+    def start(self, deadline_ms: int) -> None:
+        """Begin; call once, when the bytes can flow (after the TLS handshake, if any)."""
+        assert self.state is State.NEW
+        self._setup_deadline_ms = deadline_ms
+        self.state = State.API_VERSIONS
+        self._ask_for_versions(_API_VERSIONS_VERSION)
+
+    def take_output(self) -> bytes:
+        """Everything that is to be sent now; empty when there is nothing."""
+        output = self._output[0] if len(self._output) == 1 else b"".join(self._output)
+        self._output.clear()
+        return output
+
+    # requests ------------------------------------------------------------------------------
+
+    def choose_version(
+        self, api_key: int, min_version: int | None = None, max_version: int | None = None
+    ) -> int:
+        """The highest version that both sides have, within the given limits.
+
+        Raises UnsupportedApiError when there is none.
+        """
+        api = API[api_key]
+        offered = self.versions.get(api_key)
+        if offered is None:
+            raise UnsupportedApiError(
+                f"broker {self.broker} does not offer {api.name}: it may be older than the API, or "
+                "have it on another listener only",
+                broker=self.broker,
+            )
+        low = max(offered[0], api.min_version, -1 if min_version is None else min_version)
+        high = min(offered[1], api.max_version)
+        if max_version is not None:
+            high = min(high, max_version)
+        if low > high:
+            raise UnsupportedApiError(
+                f"broker {self.broker} offers {api.name} versions {offered[0]} to {offered[1]}, "
+                f"none of which can be used here (we have {api.min_version} to {api.max_version}"
+                f"{_limits_in_words(min_version, max_version)})",
+                broker=self.broker,
+            )
+        return high
+
+    def send(
+        self,
+        message: Message,
+        *,
+        deadline_ms: int,
+        version: int | None = None,
+        min_version: int | None = None,
+        max_version: int | None = None,
+    ) -> int | None:
+        """Queue a request; its correlation id, or None if the broker will not answer (acks=0).
+
+        ``version`` is used as it is; otherwise the best one is chosen. Raises UnsupportedApiError,
+        and ProtocolError when the message cannot be put into that version; both leave the
+        connection as it was.
+        """
+        if self.state is not State.READY:
+            raise BrokerConnectionError(
+                f"the connection to broker {self.broker} is {self.state.value}, "
+                f"{message.NAME} was not sent",
+                broker=self.broker,
+            )
+        if version is None:
+            version = self.choose_version(message.API_KEY, min_version, max_version)
+        return self._send(message, version, deadline_ms)
+
+    def _send(self, message: Message, version: int, deadline_ms: int) -> int | None:
+        correlation_id = self._correlation_id
+        self._output.append(encode_request(correlation_id, self.client_id, message, version))
+        self._correlation_id = (correlation_id + 1) & 0x7FFFFFFF
+        if message.API_KEY == ApiKey.PRODUCE and getattr(message, "acks", None) == 0:
+            return None
+        self._pending.append(Pending(correlation_id, message.API_KEY, version, deadline_ms))
+        return correlation_id
+
+    # what comes in -------------------------------------------------------------------------
+
+    def feed(self, data: Buffer) -> list[Answer]:
+        """Take received bytes; the answers that they complete, in order.
+
+        Raises a ClientError when the other side is no Kafka broker we can talk to, or does not let
+        us in.
+        """
+        if self.state is State.CLOSED:
+            return []
+        if self._nothing_received and len(data):
+            self._nothing_received = False
+            self._check_first_bytes(bytes(data[:5]))
+        answers: list[Answer] = []
+        try:
+            self._splitter.feed(data)
+            while (frame := self._splitter.next_frame()) is not None:
+                answer = self._take_frame(frame)
+                if answer is not None:
+                    answers.append(answer)
+        except ProtocolError as error:
+            raise self._fail(
+                BadResponseError(
+                    f"broker {self.broker} sent something that cannot be read: {error}",
+                    broker=self.broker,
+                    sent=True,
+                )
+            ) from error
+        return answers
+
+    def end_of_stream(self) -> ClientError:
+        """The broker has closed the connection: the error that requests in flight end with."""
+        doing = self.state
+        waiting = ", ".join(sorted({api_name(pending.api_key) for pending in self._pending}))
+        if doing is State.API_VERSIONS:
+            reason = (
+                "when it was asked for its API versions: it may be no Kafka broker, be older than "
+                "0.10, or expect TLS or SASL on this port (security.protocol)"
+            )
+        elif doing is State.AUTHENTICATING:
+            reason = (
+                "during SASL authentication: user name and password may be wrong, its log says more"
+            )
+        elif waiting:
+            reason = f"before it answered {waiting}; it may be restarting, its log says more"
+        else:
+            reason = "while nothing was asked of it"
+        return self._fail(
+            BrokerConnectionError(
+                f"broker {self.broker} closed the connection {reason}",
+                broker=self.broker,
+                sent=bool(self._pending) and doing is State.READY,
+            )
+        )
+
+    def next_deadline_ms(self) -> int | None:
+        """When ``check_deadline`` should be called at the latest; None if nothing is awaited."""
+        if self.state is State.READY:
+            return min((pending.deadline_ms for pending in self._pending), default=None)
+        return None if self.state in (State.NEW, State.CLOSED) else self._setup_deadline_ms
+
+    def check_deadline(self, now_ms: int) -> None:
+        """Raise RequestTimedOutError when an answer is overdue; the connection is closed then, as
+        answers come in order and later ones would wait as well."""
+        deadline_ms = self.next_deadline_ms()
+        if deadline_ms is None or now_ms < deadline_ms:
+            return
+        if self.state is State.READY:
+            late = next(pending for pending in self._pending if pending.deadline_ms <= now_ms)
+            what = f"did not answer {api_name(late.api_key)} in time"
+            advice = "it may be overloaded or stuck; raise the timeout or look at its log"
+        else:
+            what = f"did not get through with {self.state.value} in time"
+            advice = "is it a Kafka listener, and does security.protocol fit it?"
+        sent = self.state is State.READY
+        raise self._fail(
+            RequestTimedOutError(
+                f"broker {self.broker} {what}: {advice}", broker=self.broker, sent=sent
+            )
+        )
+
+    def close(self) -> None:
+        """Forget everything; safe to call at any time."""
+        self.state = State.CLOSED
+        self._pending.clear()
+        self._output.clear()
+
+    def _fail(self, error: ClientError) -> ClientError:
+        self.close()
+        return error
+
+    def _check_first_bytes(self, first: bytes) -> None:
+        if first.startswith(b"HTTP"):
+            what = "answers with HTTP: it is a web server, not a Kafka broker"
+        elif first[:2] == b"\x15\x03":
+            what = "answers with TLS: set security.protocol to SSL or SASL_SSL"
+        elif first.startswith(b"SSH-"):
+            what = "is an SSH server, not a Kafka broker"
+        else:
+            return
+        raise self._fail(BadResponseError(f"{self.broker} {what}", broker=self.broker))
+
+    def _take_frame(self, frame: bytearray) -> Answer | None:
+        if not self._pending:
+            raise ProtocolError("an answer came although nothing was asked")
+        pending = self._pending[0]
+        correlation_id, message = decode_response(frame, pending.api_key, pending.version)
+        if correlation_id != pending.correlation_id:
+            raise ProtocolError(
+                f"an answer has the correlation id {correlation_id}, that of "
+                f"{api_name(pending.api_key)} is {pending.correlation_id}"
+            )
+        self._pending.popleft()
+        if self.state is State.READY:
+            return Answer(correlation_id, message)
+        self._continue_setup(pending, message)
+        return None
+
+    # setup ---------------------------------------------------------------------------------
+
+    def _ask_for_versions(self, version: int) -> None:
+        request = ApiVersionsRequest(
+            client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION
+        )
+        self._send(request, version, self._setup_deadline_ms)
+
+    def _continue_setup(self, pending: Pending, message: Message) -> None:
+        if isinstance(message, ApiVersionsResponse):
+            self._on_versions(pending, message)
+            return
+        assert self._authentication is not None
+        try:
+            request = self._authentication.on_answer(message)
+        except AuthenticationError as error:
+            raise self._fail(error) from None
+        if request is not None:
+            self._send_for_authentication(request, None)
+            return
+        self.session_lifetime_ms = self._authentication.session_lifetime_ms
+        self.state = State.READY
+
+    def _on_versions(self, pending: Pending, message: ApiVersionsResponse) -> None:
+        offered = {row.api_key: (row.min_version, row.max_version) for row in message.api_keys}
+        if message.error_code == ErrorCode.UNSUPPORTED_VERSION and pending.version > 0:
+            highest = offered.get(ApiKey.API_VERSIONS, (0, 0))[1]
+            self._ask_for_versions(max(0, min(highest, pending.version - 1)))
+            return
+        if message.error_code != ErrorCode.NONE:
+            raise self._fail(
+                BadResponseError(
+                    f"broker {self.broker} does not tell its API versions: "
+                    f"{error_name(message.error_code)}",
+                    broker=self.broker,
+                )
+            )
+        self.versions = offered
+        if self._mechanism is None:
+            self.state = State.READY
+            return
+        from protocol.client.authentication import Authentication
+
+        self._authentication = Authentication(self.broker, self._mechanism)
+        self.state = State.AUTHENTICATING
+        self._send_for_authentication(self._authentication.first(), 1)
+
+    def _send_for_authentication(self, request: Message, min_version: int | None) -> None:
+        try:
+            version = self.choose_version(request.API_KEY, min_version)
+        except UnsupportedApiError as error:
+            words = f"broker {self.broker} has no SASL on this port: {error}"
+            raise self._fail(AuthenticationError(words, broker=self.broker)) from None
+        self._send(request, version, self._setup_deadline_ms)
+
+
+def _limits_in_words(min_version: int | None, max_version: int | None) -> str:
+    if min_version is None and max_version is None:
+        return ""
+    low = "any" if min_version is None else min_version
+    high = "any" if max_version is None else max_version
+    return f"; asked for: {low} to {high}"

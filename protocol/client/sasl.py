@@ -1,0 +1,155 @@
+"""The client's side of SASL PLAIN (RFC 4616) and SCRAM (RFC 5802), as steps without any I/O.
+
+Send ``first()``, then hand every challenge of the broker to ``step`` and send what it returns,
+until ``done``.
+"""
+
+from collections.abc import Callable
+
+from protocol.client.errors import AuthenticationError
+from protocol.client.security import Security
+
+# RFC 5802 asks for 4096 at least; more than this would let a broker make us compute for minutes.
+_MAX_ITERATIONS = 1_000_000
+_MIN_ITERATIONS = 4096
+
+
+class SaslMechanism:
+    """One exchange; not to be used twice."""
+
+    name = ""
+
+    def __init__(self) -> None:
+        self.done = False
+
+    def first(self) -> bytes:
+        """The first token."""
+        raise NotImplementedError
+
+    def step(self, challenge: bytes) -> bytes | None:
+        """The next token, or None when nothing more is to be sent.
+
+        Raises AuthenticationError when the challenge is not acceptable.
+        """
+        raise NotImplementedError
+
+
+class PlainMechanism(SaslMechanism):
+    """User name and password as they are: only for TLS, or networks one trusts."""
+
+    name = "PLAIN"
+
+    def __init__(self, username: str, password: str) -> None:
+        super().__init__()
+        self._token = f"\x00{username}\x00{password}".encode()
+
+    def first(self) -> bytes:
+        return self._token
+
+    def step(self, challenge: bytes) -> bytes | None:
+        del challenge  # the broker has nothing to say but yes
+        self.done = True
+        return None
+
+
+class ScramMechanism(SaslMechanism):
+    """SCRAM-SHA-256 and SCRAM-SHA-512: neither side sends the password, both prove they know it."""
+
+    def __init__(
+        self, name: str, username: str, password: str, *, nonce: str | None = None
+    ) -> None:
+        super().__init__()
+        if nonce is None:
+            import secrets
+
+            nonce = secrets.token_urlsafe(24)
+        self.name = name
+        self._hash = name.removeprefix("SCRAM-").replace("-", "").lower()
+        self._nonce = nonce
+        self._password = password.encode()
+        escaped = username.replace("=", "=3D").replace(",", "=2C")
+        self._first_bare = f"n={escaped},r={nonce}"
+        self._server_signature: bytes | None = None
+
+    def first(self) -> bytes:
+        return f"n,,{self._first_bare}".encode()
+
+    def step(self, challenge: bytes) -> bytes | None:
+        attributes = self._attributes(challenge)
+        if "e" in attributes:
+            raise AuthenticationError(f"{self.name} failed: the broker says {attributes['e']}")
+        if self._server_signature is None:
+            return self._final(challenge, attributes)
+        import hmac
+
+        if not hmac.compare_digest(self._decoded(attributes, "v"), self._server_signature):
+            raise AuthenticationError(
+                f"{self.name} failed: the broker does not know the password itself"
+            )
+        self.done = True
+        return None
+
+    def _attributes(self, challenge: bytes) -> dict[str, str]:
+        try:
+            pairs = [part.split("=", 1) for part in challenge.decode().split(",")]
+            return {key: value for key, value in pairs}  # noqa: C416 - pairs of exactly two
+        except ValueError:
+            raise AuthenticationError(
+                f"{self.name} failed: the broker sent no valid message"
+            ) from None
+
+    def _decoded(self, attributes: dict[str, str], key: str) -> bytes:
+        import base64
+        import binascii
+
+        try:
+            return base64.b64decode(attributes[key], validate=True)
+        except (KeyError, binascii.Error):
+            raise AuthenticationError(
+                f"{self.name} failed: the broker's message has no valid {key}="
+            ) from None
+
+    def _final(self, challenge: bytes, attributes: dict[str, str]) -> bytes:
+        import base64
+        import hashlib
+
+        nonce = attributes.get("r", "")
+        if not nonce.startswith(self._nonce) or nonce == self._nonce:
+            raise AuthenticationError(f"{self.name} failed: the broker answered another nonce")
+        salt = self._decoded(attributes, "s")
+        iterations = attributes.get("i", "")
+        if not iterations.isascii() or not iterations.isdigit() or len(iterations) > 7:
+            raise AuthenticationError(f"{self.name} failed: the iteration count is no number")
+        rounds = int(iterations)
+        if not _MIN_ITERATIONS <= rounds <= _MAX_ITERATIONS:
+            raise AuthenticationError(
+                f"{self.name} failed: {rounds} iterations are not within "
+                f"{_MIN_ITERATIONS} and {_MAX_ITERATIONS}"
+            )
+        salted = hashlib.pbkdf2_hmac(self._hash, self._password, salt, rounds)
+        without_proof = f"c=biws,r={nonce}"
+        message = b",".join((self._first_bare.encode(), challenge, without_proof.encode()))
+        client_key = self._hmac(salted, b"Client Key")
+        stored_key = hashlib.new(self._hash, client_key).digest()
+        signature = self._hmac(stored_key, message)
+        proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+        self._server_signature = self._hmac(self._hmac(salted, b"Server Key"), message)
+        return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
+
+    def _hmac(self, key: bytes, message: bytes) -> bytes:
+        import hmac
+
+        return hmac.digest(key, message, self._hash)
+
+
+def mechanism_factory(security: Security | None) -> Callable[[], SaslMechanism] | None:
+    """What makes a fresh exchange for each connection, or None without SASL."""
+    if security is None or not security.uses_sasl:
+        return None
+    name, username, password = security.mechanism, security.username, security.password
+    assert name is not None
+    assert username is not None
+    assert password is not None
+    if name == "PLAIN":
+        return lambda: PlainMechanism(username, password)
+    return lambda: ScramMechanism(name, username, password)

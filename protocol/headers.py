@@ -1,0 +1,281 @@
+"""Request and response headers, and whole requests and responses with their headers.
+
+Request header 0 has no client id (ControlledShutdown version 0 only), 1 has one, 2 adds tagged
+fields; the client id keeps its two-byte length in all of them. Response header 1 adds tagged fields
+to 0; ApiVersions answers with header 0 in every version. A frame here is what follows the four
+bytes of its size; `protocol.framing` takes those off.
+"""
+
+from __future__ import annotations
+
+import struct
+from struct import Struct
+from typing import Any, TypeVar
+
+from protocol.codec import decoder, join_parts, raw_encoder
+from protocol.errors import ProtocolError, UnsupportedVersionError
+from protocol.message import Message, Sliceable
+from protocol.primitives import (
+    Buffer,
+    Malformed,
+    bad_length,
+    encode_tagged_fields,
+    read_tagged_fields,
+)
+from protocol.registry import API, Api, ApiKey
+
+_FIXED = Struct(">hhi")
+_FIXED_WITH_CLIENT_ID = Struct(">hhih")
+_SIZE = Struct(">i")
+_SIZE_AND_CORRELATION_ID = Struct(">ii")
+_CORRELATION_ID = Struct(">i")
+
+_REQUEST_HEADER = "request header"
+_RESPONSE_HEADER = "response header"
+
+M = TypeVar("M", bound=Message)
+
+
+class RequestHeader:
+    """What stands before every request. `client_id` is None where the client sent null or, in
+    header 0, could not send one."""
+
+    __slots__ = (
+        "api_key",
+        "api_version",
+        "client_id",
+        "correlation_id",
+        "unknown_tagged_fields",
+    )
+
+    def __init__(
+        self,
+        api_key: int,
+        api_version: int,
+        correlation_id: int,
+        client_id: str | None = None,
+        unknown_tagged_fields: dict[int, bytes] | None = None,
+    ) -> None:
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.unknown_tagged_fields = unknown_tagged_fields
+
+    __hash__ = None  # type: ignore[assignment]  # mutable, compared by value
+
+    def __repr__(self) -> str:
+        return (
+            f"RequestHeader(api_key={self.api_key}, api_version={self.api_version}, "
+            f"correlation_id={self.correlation_id}, client_id={self.client_id!r})"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RequestHeader):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+
+
+def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
+    """(header, position of the request body).
+
+    Raises UnsupportedVersionError for an API key we do not know and ProtocolError for bytes that
+    are no header. The version is not checked against what we have: ApiVersions requests of any
+    version are to be answered.
+    """
+    size = len(frame)
+    if size < _FIXED_WITH_CLIENT_ID.size:
+        return _decode_short_header(frame)
+    key, version, correlation_id, length = _FIXED_WITH_CLIENT_ID.unpack_from(frame, 0)
+    api = API.get(key)
+    if api is None:
+        raise _unknown_key(key, version)
+    header_version = api.request_header_version(version)
+    if header_version == 0:
+        return RequestHeader(key, version, correlation_id), _FIXED.size
+    position = _FIXED_WITH_CLIENT_ID.size
+    client_id = unknown = None
+    try:
+        if length != -1:
+            stop = position + length
+            if length < 0 or stop > size:
+                raise bad_length(length, size - position)
+            client_id = str(frame[position:stop], "utf-8")
+            position = stop
+        if header_version == 2:
+            count = frame[position]
+            position += 1
+            if count:
+                unknown, position = read_tagged_fields(frame, position, count, size)
+    except (Malformed, IndexError, UnicodeDecodeError) as error:
+        raise _bad_request_header(error, api, version) from None
+    return RequestHeader(key, version, correlation_id, client_id, unknown), position
+
+
+def _decode_short_header(frame: Buffer) -> tuple[RequestHeader, int]:
+    """A frame in which no header but the one without a client id has room."""
+    if len(frame) < _FIXED.size:
+        raise ProtocolError(f"{len(frame)} bytes are no request header", api=_REQUEST_HEADER)
+    key, version, correlation_id = _FIXED.unpack_from(frame, 0)
+    api = API.get(key)
+    if api is None:
+        raise _unknown_key(key, version)
+    if api.request_header_version(version) != 0:
+        raise _bad_request_header(IndexError(), api, version)
+    return RequestHeader(key, version, correlation_id), _FIXED.size
+
+
+def _unknown_key(key: int, version: int) -> UnsupportedVersionError:
+    return UnsupportedVersionError(
+        f"no API has the key {key} (version {version} asked)",
+        api=_REQUEST_HEADER,
+        field="request_api_key",
+    )
+
+
+def _bad_request_header(error: Exception, api: Api, version: int) -> ProtocolError:
+    if isinstance(error, IndexError):
+        reason = "ends too early"
+    elif isinstance(error, UnicodeDecodeError):
+        reason = f"the client id is not UTF-8: {error.reason}"
+    else:
+        reason = str(error)
+    return ProtocolError(
+        f"{reason} ({api.name} version {version})",
+        api=_REQUEST_HEADER,
+        version=api.request_header_version(version),
+    )
+
+
+def decode_request_body(header: RequestHeader, frame: Buffer, position: int) -> Message:
+    """The request behind its header; raises UnsupportedVersionError for a version that we do not
+    have and ProtocolError for bytes that are no request.
+
+    Bytes after its end are passed over, as Kafka does: librdkafka writes three too many when it
+    asks for the metadata of all topics in a flexible version.
+    """
+    cls = API[header.api_key].request
+    return decoder(cls, header.api_version)(frame, position)[0]
+
+
+def decode_request(frame: Buffer) -> tuple[RequestHeader, Message]:
+    """Header and body of a request frame."""
+    header, position = decode_request_header(frame)
+    return header, decode_request_body(header, frame, position)
+
+
+def encode_request_header(
+    api_key: int,
+    api_version: int,
+    correlation_id: int,
+    client_id: str | None,
+    unknown_tagged_fields: dict[int, bytes] | None = None,
+) -> bytes:
+    """The header that goes with the version, without a size in front."""
+    header_version = API[api_key].request_header_version(api_version)
+    try:
+        head = _FIXED.pack(api_key, api_version, correlation_id)
+        if header_version == 0:
+            return head
+        if client_id is None:
+            head += b"\xff\xff"
+        else:
+            encoded = client_id.encode()
+            head += len(encoded).to_bytes(2, "big", signed=True) + encoded
+        if header_version == 1:
+            return head
+        return head + encode_tagged_fields({}, unknown_tagged_fields)
+    except (Malformed, ValueError, OverflowError, AttributeError, struct.error) as error:
+        raise ProtocolError(
+            f"cannot be encoded: {error}", api=_REQUEST_HEADER, version=header_version
+        ) from error
+
+
+def encode_request(
+    correlation_id: int, client_id: str | None, message: Message, version: int
+) -> bytes:
+    """A whole request with its size in front, ready to be sent. Records must be bytes-like."""
+    pieces: list[Any] = [
+        b"",
+        encode_request_header(message.API_KEY, version, correlation_id, client_id),
+    ]
+    cuts: list[int] = []
+    raw_encoder(type(message), version)(message, pieces, cuts)
+    if cuts:
+        kind = type(pieces[cuts[0]]).__name__
+        raise ProtocolError(f"records are a {kind}", api=message.NAME, version=version)
+    pieces[0] = _SIZE.pack(sum(map(len, pieces)))
+    return b"".join(pieces)
+
+
+def encode_response_header(api_key: int, version: int, correlation_id: int) -> bytes:
+    """The response header that goes with `version` of the API, without a size in front."""
+    head = _CORRELATION_ID.pack(correlation_id)
+    return head + b"\x00" if API[api_key].response_header_version(version) else head
+
+
+def encode_response(
+    api_key: int, version: int, correlation_id: int, message: Message
+) -> list[bytes | Sliceable]:
+    """A whole response. The first part begins with the size of all parts together; parts that are
+    not bytes are records that were given as something else, such as a part of a file."""
+    pieces: list[Any] = [b""]
+    cuts: list[int] = []
+    raw_encoder(type(message), version)(message, pieces, cuts)
+    tagged = API[api_key].response_header_version(version)
+    size = sum(map(len, pieces)) + (5 if tagged else 4)
+    head = _SIZE_AND_CORRELATION_ID.pack(size, correlation_id)
+    pieces[0] = head + b"\x00" if tagged else head
+    return join_parts(pieces, cuts)
+
+
+def decode_response_header(frame: Buffer, api_key: int, version: int) -> tuple[int, int]:
+    """(correlation id, position of the response body). Tagged fields are skipped."""
+    return _decode_response_header(frame, API[api_key], version)
+
+
+def _decode_response_header(frame: Buffer, api: Api, version: int) -> tuple[int, int]:
+    header_version = api.response_header_version(version)
+    size = len(frame)
+    try:
+        if size < 4:
+            raise IndexError
+        correlation_id: int = _CORRELATION_ID.unpack_from(frame, 0)[0]
+        position = 4
+        if header_version == 1:
+            count = frame[4]
+            position = 5
+            if count:
+                _, position = read_tagged_fields(frame, 5, count, size)
+    except (Malformed, IndexError) as error:
+        reason = "ends too early" if isinstance(error, IndexError) else str(error)
+        raise ProtocolError(
+            f"{reason} ({api.name} version {version})",
+            api=_RESPONSE_HEADER,
+            version=header_version,
+        ) from None
+    return correlation_id, position
+
+
+def decode_response(frame: Buffer, api_key: int, version: int) -> tuple[int, Message]:
+    """(correlation id, response) of the answer to a request of `version`.
+
+    A broker that does not have the version of an ApiVersions request answers in version 0 with the
+    code UNSUPPORTED_VERSION, which is looked for here.
+    """
+    api = API[api_key]
+    correlation_id, position = _decode_response_header(frame, api, version)
+    if api_key == ApiKey.API_VERSIONS and version > 0 and _says_unsupported(frame, position):
+        version = 0
+    message, stop = decoder(api.response, version)(frame, position)
+    if stop != len(frame):
+        raise _trailing_bytes(len(frame) - stop, api.response.NAME, version)
+    return correlation_id, message
+
+
+def _says_unsupported(frame: Buffer, position: int) -> bool:
+    return bytes(frame[position : position + 2]) == b"\x00\x23"
+
+
+def _trailing_bytes(count: int, name: str, version: int) -> ProtocolError:
+    return ProtocolError(f"{count} bytes follow the end of the message", api=name, version=version)

@@ -1,0 +1,285 @@
+"""The four codecs of Kafka, each with a bound on what may come out of it.
+
+``compress`` writes what Kafka's Java clients write (gzip, snappy in xerial framing, lz4 frames of
+independent 64 KiB blocks, zstd); ``decompress`` reads what any client writes, and never allocates
+more than ``max_bytes`` plus a constant for it. The libraries are imported when a codec is first
+used.
+
+lz4 in messages of magic 0 has a header checksum that Kafka's first versions computed wrongly (over
+the frame's magic number too) and that every client since then repeats: ``broken_lz4_checksum``.
+"""
+
+from protocol.records.crc32c import Buffer
+from protocol.records.errors import (
+    CorruptRecordError,
+    DecompressedTooLargeError,
+    UnsupportedCompressionError,
+)
+
+NONE = 0
+GZIP = 1
+SNAPPY = 2
+LZ4 = 3
+ZSTD = 4
+
+CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
+
+# Batches are at most some MB on the wire (message.max.bytes is 1 MB); ratios beyond 100 are rare.
+DEFAULT_MAX_DECOMPRESSED_BYTES = 128 * 1024 * 1024
+
+DEFAULT_GZIP_LEVEL = -1
+DEFAULT_LZ4_LEVEL = 9  # which means the fast compressor to Kafka; others are levels of lz4 HC
+DEFAULT_ZSTD_LEVEL = 3
+
+_PIECE_BYTES = 256 * 1024  # decompressed at a time where the size is not known before
+_ZSTD_FIRST_BYTES = 1024 * 1024
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"  # version 1, compatible with 1
+_XERIAL_BLOCK_BYTES = 32 * 1024
+# Snappy's densest element makes 64 bytes out of 3; anything claiming more than this is a lie.
+_SNAPPY_MAX_RATIO = 22
+
+
+def codec_name(codec: int) -> str:
+    """Kafka's name of a codec id, e.g. for ``compression.type`` and log lines."""
+    return CODEC_NAMES[codec] if 0 <= codec < len(CODEC_NAMES) else f"unknown codec {codec}"
+
+
+def compress(
+    codec: int, data: Buffer, level: int | None = None, *, broken_lz4_checksum: bool = False
+) -> bytes:
+    """``data`` in the framing of ``codec``; ``level`` as Kafka's ``compression.<codec>.level``."""
+    if codec == NONE:
+        return bytes(data)
+    if codec == GZIP:
+        return _compress_gzip(data, level)
+    if codec == SNAPPY:
+        return _compress_snappy(data)
+    if codec == LZ4:
+        return _compress_lz4(data, level, broken_lz4_checksum)
+    if codec == ZSTD:
+        return _compress_zstd(data, level)
+    raise UnsupportedCompressionError(f"compression codec {codec} is not one of {CODEC_NAMES}")
+
+
+def decompress(
+    codec: int,
+    data: Buffer,
+    max_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    *,
+    broken_lz4_checksum: bool = False,
+) -> bytes:
+    """The bytes that were compressed.
+
+    Raises DecompressedTooLargeError when they are more than ``max_bytes``, CorruptRecordError when
+    ``data`` is no valid stream of the codec, UnsupportedCompressionError for an unknown codec. With
+    ``broken_lz4_checksum`` the header checksum of lz4 frames is not looked at.
+    """
+    if codec == NONE:
+        if len(data) > max_bytes:
+            raise _too_large(codec, max_bytes)
+        return bytes(data)
+    if codec == GZIP:
+        return _decompress_gzip(data, max_bytes)
+    if codec == SNAPPY:
+        return _decompress_snappy(data, max_bytes)
+    if codec == LZ4:
+        return _decompress_lz4(data, max_bytes, broken_lz4_checksum)
+    if codec == ZSTD:
+        return _decompress_zstd(data, max_bytes)
+    raise UnsupportedCompressionError(f"compression codec {codec} is not one of {CODEC_NAMES}")
+
+
+def _too_large(codec: int, max_bytes: int) -> DecompressedTooLargeError:
+    return DecompressedTooLargeError(
+        f"{codec_name(codec)} data decompresses to more than {max_bytes} bytes, which is the limit"
+    )
+
+
+def _corrupt(codec: int, reason: object) -> CorruptRecordError:
+    return CorruptRecordError(f"{codec_name(codec)} data cannot be decompressed: {reason}")
+
+
+# gzip ------------------------------------------------------------------------------------------
+
+
+def _compress_gzip(data: Buffer, level: int | None) -> bytes:
+    import zlib
+
+    compressor = zlib.compressobj(DEFAULT_GZIP_LEVEL if level is None else level, wbits=31)
+    return compressor.compress(data) + compressor.flush()
+
+
+def _decompress_gzip(data: Buffer, max_bytes: int) -> bytes:
+    """One or more gzip members behind each other, as Java's GZIPInputStream takes them."""
+    import zlib
+
+    pieces: list[bytes] = []
+    room = max_bytes
+    rest: Buffer = data
+    while True:
+        member = zlib.decompressobj(wbits=31)
+        while not member.eof:
+            try:
+                piece = member.decompress(rest, room + 1)
+            except zlib.error as error:
+                raise _corrupt(GZIP, error) from None
+            room -= len(piece)
+            if room < 0:
+                raise _too_large(GZIP, max_bytes)
+            pieces.append(piece)
+            rest = member.unconsumed_tail
+            if not piece and not rest and not member.eof:
+                raise _corrupt(GZIP, "the stream ends too early")
+        rest = member.unused_data
+        if not rest:
+            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+# snappy ----------------------------------------------------------------------------------------
+
+
+def _compress_snappy(data: Buffer) -> bytes:
+    """Xerial framing: a header, then blocks of at most 32 KiB, each behind its compressed size."""
+    from cramjam import snappy
+
+    view = memoryview(data)
+    parts = [_XERIAL_HEADER]
+    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        block = bytes(snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
+        parts.append(len(block).to_bytes(4, "big"))
+        parts.append(block)
+    return b"".join(parts)
+
+
+def _decompress_snappy(data: Buffer, max_bytes: int) -> bytes:
+    """Xerial framing, also several streams behind each other; without its header, one raw block."""
+    view = memoryview(data)
+    if view[:8] != _XERIAL_MAGIC:
+        return _decompress_snappy_block(view, max_bytes, max_bytes)
+    blocks: list[bytes] = []
+    room = max_bytes
+    position = 0
+    end = len(view)
+    while position < end:
+        if view[position : position + 8] == _XERIAL_MAGIC:
+            position += len(_XERIAL_HEADER)
+            if position > end:
+                raise _corrupt(SNAPPY, "the header is cut short")
+            continue
+        start = position + 4
+        position = start + int.from_bytes(view[position:start], "big")
+        if start > end or position > end:
+            raise _corrupt(SNAPPY, "a block reaches beyond the end")
+        block = _decompress_snappy_block(view[start:position], room, max_bytes)
+        room -= len(block)
+        blocks.append(block)
+    return b"".join(blocks)
+
+
+def _decompress_snappy_block(block: memoryview, room: int, max_bytes: int) -> bytes:
+    from cramjam import DecompressionError, snappy
+
+    try:
+        size: int = snappy.decompress_raw_len(block)
+    except DecompressionError as error:
+        raise _corrupt(SNAPPY, error) from None
+    if size > room:
+        raise _too_large(SNAPPY, max_bytes)
+    if size > len(block) * _SNAPPY_MAX_RATIO:
+        raise _corrupt(SNAPPY, f"a block of {len(block)} bytes says it holds {size}")
+    try:
+        return bytes(snappy.decompress_raw(block))
+    except DecompressionError as error:
+        raise _corrupt(SNAPPY, error) from None
+
+
+# lz4 -------------------------------------------------------------------------------------------
+
+
+def _compress_lz4(data: Buffer, level: int | None, broken_checksum: bool) -> bytes:
+    """A frame of independent 64 KiB blocks without a content size: what Java's reader can take."""
+    from lz4 import frame
+
+    compressed: bytes = frame.compress(
+        data,
+        compression_level=0 if level in (None, DEFAULT_LZ4_LEVEL) else level,
+        block_size=frame.BLOCKSIZE_MAX64KB,
+        block_linked=False,
+        store_size=False,
+    )
+    if not broken_checksum:
+        return compressed
+    from protocol.records.lz4_header import with_broken_checksum
+
+    return with_broken_checksum(compressed)
+
+
+def _decompress_lz4(data: Buffer, max_bytes: int, broken_checksum: bool) -> bytes:
+    from lz4 import frame
+
+    if broken_checksum:
+        from protocol.records.lz4_header import with_right_checksum
+
+        data = with_right_checksum(data)
+    pieces: list[bytes] = []
+    room = max_bytes
+    rest: Buffer | None = data
+    while rest:
+        decompressor = frame.LZ4FrameDecompressor()
+        feed: Buffer = rest
+        while not decompressor.eof:
+            try:
+                # A guess first: asking for the whole bound would make the library allocate it.
+                piece: bytes = decompressor.decompress(feed, min(room + 1, _guess(len(data))))
+            except (RuntimeError, ValueError) as error:
+                raise _corrupt(LZ4, error) from None
+            room -= len(piece)
+            if room < 0:
+                raise _too_large(LZ4, max_bytes)
+            pieces.append(piece)
+            feed = b""
+            if not piece and not decompressor.eof:
+                raise _corrupt(LZ4, "the frame ends too early")
+        rest = decompressor.unused_data
+    if not pieces:
+        raise _corrupt(LZ4, "there is no frame")
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _guess(compressed_bytes: int) -> int:
+    return max(_PIECE_BYTES, 4 * compressed_bytes)
+
+
+# zstd ------------------------------------------------------------------------------------------
+
+
+def _compress_zstd(data: Buffer, level: int | None) -> bytes:
+    from cramjam import zstd
+
+    return bytes(zstd.compress(data, DEFAULT_ZSTD_LEVEL if level is None else level))
+
+
+def _decompress_zstd(data: Buffer, max_bytes: int) -> bytes:
+    """Decompress into a buffer that is known to be large enough from the frame's block headers."""
+    from cramjam import DecompressionError, zstd
+
+    from protocol.records.zstd_frame import largest_content_bytes
+
+    bound = min(largest_content_bytes(data), max_bytes + 1)
+    # Small blocks of a long stream make the bound a loose one: try with less first.
+    room = min(bound, max(_ZSTD_FIRST_BYTES, 8 * len(data)))
+    while True:
+        out = bytearray(room)
+        try:
+            size: int = zstd.decompress_into(data, out)
+        except DecompressionError as error:
+            if "whole buffer" not in str(error):
+                raise _corrupt(ZSTD, error) from None
+            if room >= bound:
+                raise _too_large(ZSTD, max_bytes) from None
+            room = min(bound, 8 * room)
+            continue
+        if size > max_bytes:
+            raise _too_large(ZSTD, max_bytes)
+        return bytes(memoryview(out)[:size])

@@ -1,0 +1,39 @@
+"""CRC-32C (Castagnoli), the checksum of record batches since magic 2.
+
+The hardware-backed C extension of the ``crc32c`` package does the work. Its package ``__init__``
+looks up its own version through ``importlib.metadata``, which costs about 40 ms at start-up; the
+extension is therefore loaded straight from its file, and the package is imported only where that
+fails.
+"""
+
+import sys
+from collections.abc import Callable
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
+
+Buffer = bytes | bytearray | memoryview
+
+Checksum = Callable[[Buffer], int]
+
+
+def _load() -> Checksum:
+    if "crc32c" not in sys.modules:
+        package = PathFinder.find_spec("crc32c")
+        locations = package.submodule_search_locations if package is not None else None
+        extension = PathFinder.find_spec("crc32c._crc32c", locations) if locations else None
+        if extension is not None and extension.loader is not None:
+            try:
+                module = module_from_spec(extension)
+                extension.loader.exec_module(module)
+                checksum: Checksum = module.crc32c
+            except (ImportError, AttributeError):  # another build of the package: the plain way
+                pass
+            else:
+                return checksum
+    from crc32c import crc32c as packaged
+
+    return packaged
+
+
+crc32c: Checksum = _load()
+"""``crc32c(buffer) -> int``: the checksum of any bytes-like object, without copying it."""

@@ -1,0 +1,71 @@
+"""Topics of Kafka-protocol brokers in Spark: `spark.read.format("ottla")`, without a jar.
+
+Spark looks for Python data sources by importing every module whose name begins with `pyspark_` and
+taking its `DefaultSource`. It gives up on all of them when one import fails, so this module imports
+nothing but pyspark; everything else is imported where it is used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+
+class DefaultSource(DataSource):
+    """The data source `ottla`. Its options are those of Spark's Kafka source; see docs/spark.md."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "ottla"
+
+    def schema(self) -> StructType:
+        from pyspark_ottla.options import parse_source_options
+        from pyspark_ottla.schema import row_schema
+
+        return row_schema(parse_source_options(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from pyspark_ottla.options import parse_source_options
+        from pyspark_ottla.reader import create_batch_reader
+
+        return create_batch_reader(parse_source_options(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        from pyspark_ottla.options import parse_source_options
+        from pyspark_ottla.stream_reader import create_stream_reader
+
+        return create_stream_reader(parse_source_options(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from pyspark_ottla.sink_options import parse_sink_options
+        from pyspark_ottla.writer import BatchWriter
+
+        return BatchWriter(parse_sink_options(self.options), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        from pyspark_ottla.sink_options import parse_sink_options
+        from pyspark_ottla.writer import create_stream_writer
+
+        # Complete mode asks for overwriting: every batch holds the whole result, and is appended
+        # as in Spark's own Kafka sink.
+        return create_stream_writer(parse_sink_options(self.options), schema)
+
+
+def register(spark: SparkSession) -> None:
+    """Makes `format("ottla")` known where Spark cannot find it by itself.
+
+    That is the case when another module on the path whose name begins with `pyspark_` fails to
+    import, or when this package was put on the path after the session began to look.
+    """
+    spark.dataSource.register(DefaultSource)

@@ -1,0 +1,157 @@
+"""The file-system seam: every call storage makes to the disk goes through one object.
+
+`RealFileSystem` is the operating system. Tests use a double that keeps files in memory and can lose
+what was not synced, fail the next call, or run out of room (`tests/doubles/memory_file_system.py`).
+Descriptors are real file descriptors in both, so `os.sendfile` and `mmap` work on either.
+
+Short writes are the caller's to handle only through `write_fully`; nobody else calls `pwrite`.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+READ_ONLY = os.O_RDONLY | os.O_CLOEXEC
+READ_WRITE = os.O_RDWR | os.O_CLOEXEC
+CREATE = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+# Fresh: an old file of that name is emptied.
+CREATE_EMPTY = CREATE | os.O_TRUNC
+
+
+class FileSystem(Protocol):
+    """What storage needs of an operating system. All failures are OSError."""
+
+    def open(self, path: str, flags: int) -> int: ...
+    def close(self, descriptor: int) -> None: ...
+    def pread(self, descriptor: int, length: int, position: int) -> bytes: ...
+    def pwrite(self, descriptor: int, buffer: Buffer, position: int) -> int: ...
+    def truncate(self, descriptor: int, size: int) -> None: ...
+    def size(self, descriptor: int) -> int: ...
+    def sync(self, descriptor: int) -> None: ...
+    def map_for_reading(self, descriptor: int, length: int) -> mmap.mmap: ...
+    def sync_directory(self, path: str) -> None: ...
+    def replace(self, source: str, target: str) -> None: ...
+    def remove(self, path: str) -> None: ...
+    def remove_tree(self, path: str) -> None: ...
+    def make_directory(self, path: str) -> None: ...
+    def list_files(self, path: str) -> dict[str, int]: ...
+    def list_directories(self, path: str) -> list[str]: ...
+    def exists(self, path: str) -> bool: ...
+    def modified_ms(self, path: str) -> int: ...
+    def free_bytes(self, path: str) -> int: ...
+    def total_bytes(self, path: str) -> int: ...
+
+
+class RealFileSystem:
+    """The operating system, with as little in between as possible."""
+
+    open = staticmethod(os.open)
+    close = staticmethod(os.close)
+    pread = staticmethod(os.pread)
+    pwrite = staticmethod(os.pwrite)
+    truncate = staticmethod(os.ftruncate)
+    # Data and whatever is needed to read it back, but not the time of the last change.
+    sync = staticmethod(os.fdatasync if hasattr(os, "fdatasync") else os.fsync)
+    replace = staticmethod(os.replace)
+    remove = staticmethod(os.unlink)
+    exists = staticmethod(os.path.exists)
+
+    def size(self, descriptor: int) -> int:
+        return os.fstat(descriptor).st_size
+
+    def map_for_reading(self, descriptor: int, length: int) -> mmap.mmap:
+        """A read-only map of the first `length` bytes, which must be in the file."""
+        return mmap.mmap(descriptor, length, access=mmap.ACCESS_READ)
+
+    def sync_directory(self, path: str) -> None:
+        """Makes creations, renames and removals in the directory durable."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def remove_tree(self, path: str) -> None:
+        """Removes a directory with all it holds; one that is gone already is fine."""
+        import shutil
+
+        try:
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            return
+
+    def make_directory(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def list_files(self, path: str) -> dict[str, int]:
+        """Regular files of a directory and their sizes."""
+        with os.scandir(path) as entries:
+            return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+
+    def list_directories(self, path: str) -> list[str]:
+        with os.scandir(path) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir())
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def free_bytes(self, path: str) -> int:
+        """Bytes an unprivileged process can still write."""
+        usage = os.statvfs(path)
+        return usage.f_bavail * usage.f_frsize
+
+    def total_bytes(self, path: str) -> int:
+        usage = os.statvfs(path)
+        return usage.f_blocks * usage.f_frsize
+
+
+def write_fully(fs: FileSystem, descriptor: int, buffer: Buffer, position: int) -> None:
+    """Writes the whole buffer at `position`, going on after short writes.
+
+    Raises OSError; bytes before the failure may have been written.
+    """
+    written = fs.pwrite(descriptor, buffer, position)
+    size = len(buffer)
+    if written == size:
+        return
+    view = memoryview(buffer)
+    while written < size:
+        more = fs.pwrite(descriptor, view[written:], position + written)
+        if more <= 0:
+            raise OSError(errno.EIO, "a write made no progress")
+        written += more
+
+
+def read_file(fs: FileSystem, path: str, limit: int) -> bytes:
+    """A whole small file. Raises OSError, also when it has more than `limit` bytes."""
+    descriptor = fs.open(path, READ_ONLY)
+    try:
+        size = fs.size(descriptor)
+        if size > limit:
+            raise OSError(errno.EFBIG, f"{size} bytes, at most {limit} are expected", path)
+        return fs.pread(descriptor, size, 0)
+    finally:
+        fs.close(descriptor)
+
+
+def replace_file(fs: FileSystem, path: str, content: bytes, *, sync: bool) -> None:
+    """Puts `content` in place of the file in one step: readers see the old or the new, no mixture.
+
+    With `sync` the new content survives a power failure once this returns. Raises OSError.
+    """
+    temporary = path + ".tmp"
+    descriptor = fs.open(temporary, CREATE_EMPTY)
+    try:
+        write_fully(fs, descriptor, content, 0)
+        if sync:
+            fs.sync(descriptor)
+    finally:
+        fs.close(descriptor)
+    fs.replace(temporary, path)
+    if sync:
+        fs.sync_directory(os.path.dirname(path) or ".")

@@ -1,0 +1,32 @@
+"""One member of a group in a process of its own, to be killed: prints its partitions on change.
+
+python -m tests.compat.clients.member_process BOOTSTRAP GROUP TOPIC
+"""
+
+import sys
+
+from confluent_kafka import Consumer
+
+
+def main(bootstrap: str, group: str, topic: str) -> None:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "session.timeout.ms": 6_000,
+            "heartbeat.interval.ms": 500,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe([topic])
+    shown = None
+    while True:
+        consumer.poll(0.1)
+        partitions = sorted(tp.partition for tp in consumer.assignment())
+        if partitions != shown:
+            shown = partitions
+            print(*partitions, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,32 @@
+"""One Apache Kafka 3.9.1 and one Ottla with the same settings for the whole folder."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.differential.asking import Pair
+from tests.doubles.apache_kafka import start_kafka
+from tests.doubles.broker_process import start_broker
+
+SETTINGS = {
+    "broker_id": 0,
+    "auto_create_topics_enable": "false",
+    "num_partitions": 2,
+    "offsets_topic_num_partitions": 1,
+    "offsets_topic_replication_factor": 1,
+    "transaction_state_log_num_partitions": 1,
+    "transaction_state_log_replication_factor": 1,
+    "transaction_state_log_min_isr": 1,
+    "group_initial_rebalance_delay_ms": 0,
+    "group_min_session_timeout_ms": 1000,
+    "transaction_abort_timed_out_transaction_cleanup_interval_ms": 500,
+}
+
+
+@pytest.fixture(scope="session")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    with (
+        start_kafka(tmp_path_factory.mktemp("kafka"), **SETTINGS) as kafka,
+        start_broker(tmp_path_factory.mktemp("ottla"), **SETTINGS) as ottla,
+    ):
+        yield Pair(kafka.bootstrap, ottla.bootstrap)

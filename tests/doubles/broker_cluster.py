@@ -1,0 +1,58 @@
+"""Several real brokers on one real ZooKeeper, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.doubles.broker_process import BrokerProcess
+from tests.doubles.zookeeper_process import start_zookeeper
+
+# A broker that is killed is noticed when its session ends: short, so that tests need not wait.
+SESSION_TIMEOUT_MS = 3_000
+LAG_TIME_MS = 2_000
+
+
+class BrokerCluster:
+    """The brokers by id."""
+
+    def __init__(self, brokers: dict[int, BrokerProcess]) -> None:
+        self.brokers = brokers
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses of all brokers, for clients."""
+        return ",".join(broker.bootstrap for broker in self.brokers.values())
+
+    def __getitem__(self, broker_id: int) -> BrokerProcess:
+        return self.brokers[broker_id]
+
+
+@contextmanager
+def start_cluster(directory: Path, count: int = 3, **settings: object) -> Iterator[BrokerCluster]:
+    """`count` started brokers with the ids 1, 2, ...; all ended when the block ends."""
+    texts = {name.replace("_", "."): str(value) for name, value in settings.items()}
+    with start_zookeeper(directory / "zookeeper") as zookeeper:
+        common = {
+            "zookeeper.connect": zookeeper.connect,
+            "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+            "replica.lag.time.max.ms": str(LAG_TIME_MS),
+            "group.initial.rebalance.delay.ms": "0",
+            "offsets.topic.num.partitions": "5",
+            **texts,
+        }
+        brokers = {
+            broker_id: BrokerProcess(
+                directory / f"broker-{broker_id}", {"broker.id": str(broker_id), **common}
+            )
+            for broker_id in range(1, count + 1)
+        }
+        try:
+            for broker in brokers.values():
+                broker.start()
+            yield BrokerCluster(brokers)
+        finally:
+            for broker in brokers.values():
+                if broker.is_running:
+                    broker.kill()

@@ -1,0 +1,147 @@
+"""A real broker in a process of its own, on a free port, for tests.
+
+    with start_broker(tmp_path, num_partitions="3") as broker:
+        Producer({"bootstrap.servers": broker.bootstrap})
+
+Settings are Kafka's names with `_` for `.`. The process is always ended, whatever the test does.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+START_SECONDS = 30.0
+STOP_SECONDS = 30.0
+
+
+class BrokerProcess:
+    """One broker process that can be stopped, killed and started again on the same data."""
+
+    def __init__(self, directory: Path, settings: dict[str, str]) -> None:
+        self.data_directory = directory / "data"
+        self.log_file = directory / "broker.log"
+        self._settings = settings
+        self._process: subprocess.Popen[bytes] | None = None
+        #: The port, chosen at the first start and kept after that.
+        self.port = 0
+
+    @property
+    def bootstrap(self) -> str:
+        """host:port for clients."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and not ended since by this object."""
+        return self._process is not None
+
+    @property
+    def pid(self) -> int:
+        """The id of the running process."""
+        assert self._process is not None, "the broker is not running"
+        return self._process.pid
+
+    def start(self) -> None:
+        """Starts the process; returns when it serves clients."""
+        assert self._process is None, "the broker is running"
+        self.log_file.parent.mkdir(parents=True, exist_ok=True)
+        offset = self.log_file.stat().st_size if self.log_file.exists() else 0
+        with self.log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "broker", *self._overrides()],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={name: text for name, text in os.environ.items() if _is_harmless(name)},
+            )
+        self._wait_until_ready(offset)
+
+    def stop(self) -> int:
+        """Stops it as an operator does (SIGTERM); returns the exit code."""
+        return self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kills it (SIGKILL): nothing in it gets to do anything any more."""
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        """Stops it, if it runs, and starts it again on the same port and data."""
+        if self._process is not None:
+            self.stop()
+        self.start()
+
+    def log(self) -> str:
+        """All it has written to its standard output and error so far."""
+        return self.log_file.read_text(errors="replace")
+
+    def _overrides(self) -> list[str]:
+        settings = {
+            "log.dirs": str(self.data_directory),
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            **self._settings,
+        }
+        return [f"--override={name}={text}" for name, text in settings.items()]
+
+    def _wait_until_ready(self, offset: int) -> None:
+        """Reads the banner, which comes when clients are served and names the ports."""
+        process = self._process
+        assert process is not None
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            text = self.log_file.read_bytes()[offset:].decode(errors="replace")
+            head, found, banner = text.partition(" is ready.\n")
+            # The banner is written at once, its last line names the znode tree.
+            if found and "znode tree" in banner:
+                if self.port == 0:
+                    self.port = _port_of(banner)
+                return
+            if process.poll() is not None:
+                self._process = None
+                raise AssertionError(f"the broker ended with {process.returncode}:\n{head}")
+            time.sleep(0.01)
+        self.kill()
+        raise AssertionError(f"the broker was not ready in {START_SECONDS} s:\n{self.log()}")
+
+    def _end(self, number: signal.Signals) -> int:
+        process, self._process = self._process, None
+        assert process is not None, "the broker is not running"
+        process.send_signal(number)
+        try:
+            return process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise AssertionError(f"the broker did not stop:\n{self.log()}") from None
+
+
+def _is_harmless(name: str) -> bool:
+    """The settings of the test are all there are: none leak in from the environment."""
+    return not name.startswith(("KAFKA_", "OTTLA_"))
+
+
+def _port_of(banner: str) -> int:
+    first = next(line for line in banner.splitlines() if "://" in line)
+    return int(first.split()[0].rpartition(":")[2])
+
+
+@contextmanager
+def start_broker(directory: Path, **settings: object) -> Iterator[BrokerProcess]:
+    """A started broker with its data under `directory`; ended when the block ends."""
+    texts = {name.replace("_", "."): str(value) for name, value in settings.items()}
+    broker = BrokerProcess(directory / "broker", texts)
+    try:
+        broker.start()
+        yield broker
+    finally:
+        if broker.is_running:
+            broker.kill()

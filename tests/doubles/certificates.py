@@ -1,0 +1,75 @@
+"""Throw-away certificates for tests of TLS."""
+
+import ssl
+from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Address
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+
+class Certificates:
+    """An authority in a folder, and what it signed: a server on 127.0.0.1 and a client."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._authority_key = ec.generate_private_key(ec.SECP256R1())
+        self._authority = self._sign("test authority", self._authority_key, is_authority=True)
+        self.authority_path = folder / "authority.pem"
+        self.authority_path.write_bytes(self._authority.public_bytes(serialization.Encoding.PEM))
+        self.server_path = self._issue("server")
+        self.client_path = self._issue("client")
+
+    def server_context(self, *, ask_for_certificate: bool = False) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.server_path)
+        if ask_for_certificate:
+            context.load_verify_locations(self.authority_path)
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+    def client_context(self, *, with_certificate: bool = False) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=str(self.authority_path))
+        if with_certificate:
+            context.load_cert_chain(self.client_path)
+        return context
+
+    def _issue(self, name: str) -> Path:
+        """A file with a key and its certificate."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        certificate = self._sign(name, key, is_authority=False)
+        path = self.folder / f"{name}.pem"
+        path.write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+            + certificate.public_bytes(serialization.Encoding.PEM)
+        )
+        return path
+
+    def _sign(
+        self, name: str, key: ec.EllipticCurvePrivateKey, *, is_authority: bool
+    ) -> x509.Certificate:
+        now = datetime.now(UTC)
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        issuer = subject if is_authority else self._authority.subject
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(issuer)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(days=1))
+            .not_valid_after(now + timedelta(days=1))
+            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+            .add_extension(
+                x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))]),
+                critical=False,
+            )
+        )
+        return builder.sign(self._authority_key, hashes.SHA256())

@@ -1,0 +1,95 @@
+"""A coordinator's log in memory, whose commits can be held back, failed or lost in a crash."""
+
+from collections import deque
+from collections.abc import Iterator
+
+from broker.coordination import AppendResult
+from protocol.records.batch import patch_base_offset, read_header
+from protocol.records.reader import read_records
+from protocol.records.record import Record
+from storage.verification import Verification
+
+
+class MemoryLog:
+    """Satisfies `CoordinatorLog`. Appends are committed at once unless `hold` is set.
+
+    `next_error` fails the next append. `held` are appends in the log that are not committed yet:
+    `commit_one` and `commit_all` commit them in order, `lose_held` is what a crash does to them.
+    """
+
+    def __init__(self) -> None:
+        self.batches: dict[int, list[bytes]] = {}
+        self.end_offsets: dict[int, int] = {}
+        self.next_error = 0
+        self.hold = False
+        self.held: deque[tuple[int, int, AppendResult]] = deque()
+        self.appends = 0
+        self.verifies = False
+        self.open_transactions: set[tuple[int, int]] = set()
+
+    def begin_verification(
+        self, partition: int, producer_id: int, producer_epoch: int, now_ms: int
+    ) -> Verification | None:
+        """A guard unless `verifies` is off or the producer's transaction is open already."""
+        if not self.verifies or (partition, producer_id) in self.open_transactions:
+            return None
+        return Verification(producer_id, producer_epoch, -1, now_ms)
+
+    def append(
+        self,
+        partition: int,
+        batch: bytes,
+        on_result: AppendResult,
+        guard: Verification | None = None,
+    ) -> None:
+        self.appends += 1
+        if self.next_error:
+            error, self.next_error = self.next_error, 0
+            on_result(error, -1)
+            return
+        stored = bytearray(batch)
+        header = read_header(stored)
+        if header.is_transactional:
+            self.open_transactions.add((partition, header.producer_id))
+        if header.is_control:
+            self.open_transactions.discard((partition, header.producer_id))
+        base_offset = self.end_offsets.get(partition, 0)
+        patch_base_offset(stored, 0, base_offset, 0)
+        self.end_offsets[partition] = base_offset + header.record_count
+        self.batches.setdefault(partition, []).append(bytes(stored))
+        if self.hold:
+            self.held.append((partition, base_offset, on_result))
+        else:
+            on_result(0, base_offset)
+
+    def read_batches(self, partition: int) -> Iterator[memoryview]:
+        for batch in self.batches.get(partition, ()):
+            yield memoryview(batch)
+
+    def commit_one(self) -> None:
+        _, base_offset, on_result = self.held.popleft()
+        on_result(0, base_offset)
+
+    def commit_all(self) -> None:
+        while self.held:
+            self.commit_one()
+
+    def fail_all(self, error_code: int) -> None:
+        """The held appends are cut off the log and fail."""
+        lost = list(self.held)
+        self.lose_held()
+        for _, _, on_result in lost:
+            on_result(error_code, -1)
+
+    def lose_held(self) -> None:
+        """A crash: what was not committed is gone, and nobody is told."""
+        for partition, base_offset, _ in reversed(self.held):
+            self.batches[partition].pop()
+            self.end_offsets[partition] = base_offset
+        self.held.clear()
+
+    def records(self, partition: int) -> list[Record]:
+        """Everything in the log of a partition, markers apart."""
+        return [
+            record for batch in self.batches.get(partition, ()) for record in read_records(batch)
+        ]

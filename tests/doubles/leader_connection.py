@@ -1,0 +1,109 @@
+"""A follower's connection to a leader in the same process, one request at a time when told to."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+from broker.config import BrokerConfig
+from broker.replication.fetcher import FetcherSettings
+from broker.request_channel import DEFERRED, RequestContext
+from protocol.client.aio_connection import AsyncConnection
+from protocol.codec import decoder, encoder, parts_encoder
+from protocol.message import Message
+from protocol.messages.fetch import FetchRequest
+from protocol.registry import API
+from storage.open_files import FileSlice
+from tests.doubles.controller_cluster import settle
+from tests.doubles.request_context import FakeContext
+from tests.unit.broker.handlers.scene import DataPath
+
+
+class LeaderConnection:
+    """What a fetcher uses of `AsyncConnection`. Requests wait until `Leader.answer`."""
+
+    def __init__(self, leader: Leader) -> None:
+        self.versions = {key: (0, version) for key, version in leader.versions.items()}
+        self.is_usable = True
+        self._leader = leader
+
+    async def request(self, request: Message, timeout_ms: int, *, version: int) -> Message:
+        answered: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._leader.waiting.append((request, version, answered))
+        return await answered
+
+    def close(self) -> None:
+        self.is_usable = False
+
+
+class Leader:
+    """The handlers of a leader behind connections that are answered on command."""
+
+    def __init__(self, path: DataPath) -> None:
+        self.path = path
+        self.versions = {1: 17, 2: 9}
+        self.waiting: list[tuple[Message, int, asyncio.Future[Message]]] = []
+        self.connections: list[LeaderConnection] = []
+        self.refuses: Exception | None = None
+
+    async def connect(self, host: str, port: int) -> LeaderConnection:
+        if self.refuses is not None:
+            raise self.refuses
+        self.connections.append(LeaderConnection(self))
+        return self.connections[-1]
+
+    async def next_request(self) -> tuple[Message, int]:
+        """What the follower asks for now, without answering it."""
+        await settle()
+        request, version, _ = self.waiting[0]
+        return request, version
+
+    async def answer(self, count: int = 1) -> None:
+        """Lets the leader answer so many requests, and the follower take the answers."""
+        for _ in range(count):
+            await settle()
+            request, version, answered = self.waiting.pop(0)
+            answered.set_result(self._handle(request, version))
+            await settle()
+
+    async def fail(self, error: Exception) -> None:
+        """The connection breaks before the answer has come."""
+        await settle()
+        self.waiting.pop(0)[2].set_exception(error)
+        await settle()
+
+    async def reply(self, response: Message) -> None:
+        """Answers one request with `response`, whatever the leader would have said."""
+        await settle()
+        self.waiting.pop(0)[2].set_result(response)
+        await settle()
+
+    def _handle(self, request: Message, version: int) -> Message:
+        cls = type(request)
+        sent = decoder(cls, version)(bytearray(encoder(cls, version)(request)), 0)[0]
+        context = FakeContext(cls.API_KEY, version)
+        handlers = {1: self.path.fetch.handle, 2: self.path.list_offsets.handle}
+        handler = handlers[cls.API_KEY]
+        result = handler(cast(RequestContext, context), sent)  # type: ignore[arg-type]
+        if result is DEFERRED and not context.answers:
+            assert isinstance(request, FetchRequest)
+            self.path.timer.advance(request.max_wait_ms + 1)
+        response = context.answers[0] if result is DEFERRED else result
+        answer = API[cls.API_KEY].response
+        assert isinstance(response, answer)
+        parts = parts_encoder(answer, version)(response)
+        sent = b"".join(
+            bytes(part.read()) if isinstance(part, FileSlice) else bytes(part) for part in parts
+        )
+        return decoder(answer, version)(sent, 0)[0]
+
+
+class LeaderSettings(FetcherSettings):
+    """Settings of fetchers that connect to `leader`."""
+
+    def __init__(self, leader: Leader, broker_id: int) -> None:
+        super().__init__(BrokerConfig({"replica.fetch.backoff.ms": "10"}), broker_id)
+        self._leader = leader
+
+    async def connect(self, host: str, port: int) -> AsyncConnection:
+        return cast(AsyncConnection, await self._leader.connect(host, port))

@@ -1,0 +1,185 @@
+"""A network server with a few handlers in this process, and a client that speaks raw frames."""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from struct import Struct
+from typing import Any
+
+from broker.net.limits import ConnectionLimits, ListenerLimits
+from broker.net.listener import SocketSettings
+from broker.net.server import NetworkServer
+from broker.request_channel import HandlerEntry, RequestChannel, RequestContext
+from broker.tasks import WorkerPool, running_tasks
+from broker.timing.timer import Timer
+from protocol.headers import decode_response, encode_request
+from protocol.message import Message
+from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+
+SIZE = Struct(">i")
+API_VERSIONS, METADATA = 18, 3
+DEADLINE_SECONDS = 20.0
+
+
+def answer_api_versions(context: RequestContext, request: ApiVersionsRequest) -> Message:
+    context.connection.client_software_name = request.client_software_name
+    context.connection.client_software_version = request.client_software_version
+    return ApiVersionsResponse(api_keys=[ApiVersion(API_VERSIONS, 0, 4)])
+
+
+def answer_metadata(_: RequestContext, request: MetadataRequest) -> Message:
+    """Echoes the topics that were asked for."""
+    return MetadataResponse(
+        topics=[MetadataResponseTopic(name=topic.name) for topic in request.topics or ()]
+    )
+
+
+def metadata_request(*names: str) -> MetadataRequest:
+    return MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names])
+
+
+def entry(api_key: int, name: str, handler: Callable[..., Any], **more: Any) -> HandlerEntry:
+    """A line of the handler table with the versions 0 to 4."""
+    return HandlerEntry(api_key, name, 0, 4, handler, **more)
+
+
+class Network:
+    """What `running_network` yields."""
+
+    def __init__(self, entries: list[HandlerEntry], options: dict[str, Any]) -> None:
+        table = {
+            API_VERSIONS: entry(
+                API_VERSIONS, "ApiVersions", answer_api_versions, before_authentication=True
+            ),
+            METADATA: entry(METADATA, "Metadata", answer_metadata),
+        }
+        table.update({line.api_key: line for line in entries})
+        self.errors: list[Exception] = []
+        self.error_answer: Message | None = None
+        channel_options = {
+            name: options.pop(name)
+            for name in ("max_requests", "max_bytes", "handler_tasks")
+            if name in options
+        }
+        self.listener_options = {
+            name: options.pop(name)
+            for name in ("security_protocol", "tls_context", "principal_of_certificate")
+            if name in options
+        }
+        self.listener_limits: ListenerLimits = options.pop("listener_limits", ListenerLimits())
+        self.channel = RequestChannel(table.values(), self._error, **channel_options)
+        self.timer = Timer()
+        self.pool = WorkerPool(threads=2)
+        options.setdefault("limits", ConnectionLimits())
+        options.setdefault("sockets", SocketSettings(backlog=512))
+        self.server = NetworkServer(self.channel, self.timer, self.pool, **options)
+        self.statistics = self.server.statistics
+        self.host = "127.0.0.1"
+        self.port = 0
+        self.clients: list[Client] = []
+
+    def _error(self, _: RequestContext, error: Exception) -> Message | None:
+        self.errors.append(error)
+        return self.error_answer
+
+    def start(self) -> None:
+        self.port = self.server.add_listener(
+            "PLAINTEXT", self.host, 0, limits=self.listener_limits, **self.listener_options
+        )
+        self.channel.start()
+        self.server.start()
+
+    async def close(self) -> None:
+        for client in self.clients:
+            await client.close()
+        self.server.close()
+        await self.channel.close()
+        await self.pool.close()
+        self.timer.close()
+
+    async def connect(self, tls: ssl.SSLContext | None = None) -> "Client":
+        reader, writer = await asyncio.wait_for(
+            asyncio.open_connection(self.host, self.port, ssl=tls), DEADLINE_SECONDS
+        )
+        client = Client(reader, writer)
+        self.clients.append(client)
+        return client
+
+    def raw_socket(self, receive_buffer_bytes: int = 0) -> socket.socket:
+        """A connected non-blocking socket."""
+        sock = socket.socket()
+        if receive_buffer_bytes:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        sock.connect((self.host, self.port))  # the backlog takes it at once
+        sock.setblocking(False)
+        return sock
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until something has come true; fails the test when it never does."""
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while not condition():  # noqa: ASYNC110 (there is nothing that could set an event)
+                await asyncio.sleep(0.001)
+
+
+@asynccontextmanager
+async def running_network(*entries: HandlerEntry, **options: Any) -> AsyncIterator[Network]:
+    """A server on a free port of 127.0.0.1; afterwards nothing of it may be left."""
+    before = len(running_tasks())
+    network = Network(list(entries), options)
+    network.start()
+    try:
+        yield network
+    finally:
+        await network.close()
+    assert network.server.limits.open == 0
+    assert len(running_tasks()) == before
+
+
+class Client:
+    """Sends requests and reads answers as frames; `correlation_id` counts up by itself."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.correlation_id = 0
+
+    def send(self, request: Message, version: int = 0) -> int:
+        self.correlation_id += 1
+        self.writer.write(encode_request(self.correlation_id, "tester", request, version))
+        return self.correlation_id
+
+    async def receive_frame(self) -> bytes:
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            size = SIZE.unpack(await self.reader.readexactly(4))[0]
+            return await self.reader.readexactly(size)
+
+    async def receive(self, api_key: int = METADATA, version: int = 0) -> tuple[int, Message]:
+        return decode_response(memoryview(await self.receive_frame()), api_key, version)
+
+    async def ask(self, request: Message, version: int = 0) -> Message:
+        """One request and its answer."""
+        sent = self.send(request, version)
+        received, answer = await self.receive(request.API_KEY, version)
+        assert received == sent
+        return answer
+
+    async def is_closed(self) -> bool:
+        """Wait for the server to close the connection; anything else it sends is an error."""
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            try:
+                return await self.reader.read(1) == b""
+            except ConnectionResetError:
+                return True
+
+    async def close(self) -> None:
+        self.writer.close()
+        with suppress(OSError):
+            await self.writer.wait_closed()

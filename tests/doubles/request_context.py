@@ -1,0 +1,77 @@
+"""A request's context without a network: notes what was answered."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any, TypeVar, cast
+
+from broker.request_channel import ANONYMOUS, DEFERRED, RequestContext
+from protocol.codec import decoder, encoder
+from protocol.headers import RequestHeader
+from protocol.message import Message
+
+M = TypeVar("M", bound=Message)
+
+
+class FakeContext:
+    """What handlers use of a `RequestContext`."""
+
+    def __init__(self, api_key: int, version: int, client_id: str | None = "client") -> None:
+        self.header = RequestHeader(api_key, version, 1, client_id)
+        self.client_host = "127.0.0.1"
+        self.listener_name = "PLAINTEXT"
+        self.local_address = ("10.0.0.9", 9092)
+        self.principal = ANONYMOUS
+        self.frame_bytes = 100
+        self.throttle_time_ms = 0
+        self.request: Message | None = None
+        self.closed_because: str | None = None
+        self.answers: list[Message | None] = []
+
+    def respond(self, response: Message | None, throttle_time_ms: int = 0) -> None:
+        assert not self.answers, "answered twice"
+        self.answers.append(response)
+        self.throttle_time_ms = throttle_time_ms
+
+    def close(self, reason: str) -> None:
+        assert not self.answers, "answered and closed"
+        self.closed_because = reason
+
+
+class Asked:
+    """A request that was handed to a handler: `answer` is its response, once there is one.
+
+    The response has gone through its version's bytes, so it holds what a client would see.
+    """
+
+    def __init__(
+        self, handler: Any, request: Message, version: int, client_id: str | None = "client"
+    ) -> None:
+        cls = type(request)
+        # Frames are writable: the log stamps its offsets into the records of a produce request.
+        sent = decoder(cls, version)(bytearray(encoder(cls, version)(request)), 0)[0]
+        self._version = version
+        self.context = self._context = FakeContext(request.API_KEY, version, client_id)
+        result = handler(cast(RequestContext, self._context), sent)
+        if isinstance(result, Coroutine):
+            result = _finish(result)
+        if result is not DEFERRED:
+            self._context.respond(result)
+
+    @property
+    def is_pending(self) -> bool:
+        return not self._context.answers
+
+    def answer(self, cls: type[M]) -> M:
+        (response,) = self._context.answers
+        assert isinstance(response, cls)
+        return decoder(cls, self._version)(encoder(cls, self._version)(response), 0)[0]
+
+
+def _finish(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """The result of a coroutine that waits for nothing."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("the handler waits for something")

@@ -1,0 +1,66 @@
+"""The plainest Kafka client there is: one socket, one request, one answer. For tests that must say
+exactly what goes over the wire and look at exactly what comes back."""
+
+import socket
+import struct
+from types import TracebackType
+
+from protocol.headers import decode_response, encode_request
+from protocol.message import Message
+
+DEADLINE_S = 30.0
+
+
+class ConnectionClosed(Exception):
+    """The broker closed the connection instead of answering."""
+
+
+class Wire:
+    """One connection to `bootstrap` ("host:port")."""
+
+    def __init__(self, bootstrap: str, client_id: str | None = "wire") -> None:
+        host, _, port = bootstrap.rpartition(":")
+        self._socket = socket.create_connection((host, int(port)), timeout=DEADLINE_S)
+        self._client_id = client_id
+        self._correlation_id = 0
+
+    def __enter__(self) -> "Wire":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._socket.close()
+
+    def send(self, request: Message, version: int) -> None:
+        self._correlation_id += 1
+        frame = encode_request(self._correlation_id, self._client_id, request, version)
+        self.send_bytes(frame)
+
+    def send_bytes(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def receive_frame(self) -> bytes:
+        """The next answer without its four bytes of size."""
+        (size,) = struct.unpack(">i", self._receive(4))
+        return self._receive(size)
+
+    def ask(self, request: Message, version: int) -> Message:
+        """The decoded answer; raises ConnectionClosed where the broker hangs up instead."""
+        self.send(request, version)
+        frame = self.receive_frame()
+        correlation_id, response = decode_response(frame, request.API_KEY, version)
+        assert correlation_id == self._correlation_id
+        return response
+
+    def _receive(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            more = self._socket.recv(min(size - len(data), 1 << 20))
+            if not more:
+                raise ConnectionClosed(f"{len(data)} of {size} bytes came before the end")
+            data += more
+        return data

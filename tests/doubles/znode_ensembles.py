@@ -1,0 +1,98 @@
+"""Places where znode stores meet: the embedded tree in memory or in a file, a real ZooKeeper.
+
+The contract tests run on all of them; each gives any number of sessions on one fresh tree.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from controller.embedded_store import EmbeddedStore
+from controller.embedded_tree import EmbeddedTree
+from controller.store import ZnodeStore
+from controller.zookeeper_store import ZooKeeperStore
+from tests.doubles.zookeeper_process import ZooKeeperProcess
+
+WAIT_DEADLINE_S = 20.0
+
+
+class Ensemble(Protocol):
+    async def open(self) -> ZnodeStore:
+        """One more session on the tree."""
+
+    async def expire(self, store: ZnodeStore) -> None:
+        """Ends the session as the server does when it heard nothing for too long."""
+
+    async def close(self) -> None: ...
+
+
+class EmbeddedEnsemble:
+    """In memory, or with the first session's file when a path is given."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._tree: EmbeddedTree | None = None
+        self._stores: list[EmbeddedStore] = []
+
+    async def open(self) -> ZnodeStore:
+        if self._tree is None:
+            path = None if self._path is None else str(self._path)
+            store = EmbeddedStore(path)
+            self._tree = store.tree
+        else:
+            store = EmbeddedStore(tree=self._tree)
+        self._stores.append(store)
+        await store.connect()
+        return store
+
+    async def expire(self, store: ZnodeStore) -> None:
+        assert isinstance(store, EmbeddedStore)
+        store.expire_session()
+
+    async def close(self) -> None:
+        for store in reversed(self._stores):
+            await store.close()
+
+
+class ZooKeeperEnsemble:
+    """A directory of its own on a server that is shared by many tests."""
+
+    _count = 0
+
+    def __init__(self, zookeeper: ZooKeeperProcess) -> None:
+        ZooKeeperEnsemble._count += 1
+        self.connect = f"{zookeeper.connect}/test-{time.time_ns()}-{ZooKeeperEnsemble._count}"
+        self._stores: list[ZooKeeperStore] = []
+
+    async def open(self) -> ZnodeStore:
+        store = ZooKeeperStore(self.connect, session_timeout_ms=10_000)
+        self._stores.append(store)
+        await store.connect()
+        return store
+
+    async def expire(self, store: ZnodeStore) -> None:
+        from kazoo.client import KazooClient
+
+        assert isinstance(store, ZooKeeperStore)
+        # Whoever presents the id and password of a session owns it, and may close it.
+        client_id = store.session.kazoo().client_id
+        twin = KazooClient(hosts=self.connect.partition("/")[0], client_id=client_id)
+        await asyncio.to_thread(twin.start)
+        await asyncio.to_thread(twin.stop)
+        await asyncio.to_thread(twin.close)
+
+    async def close(self) -> None:
+        for store in self._stores:
+            await store.close()
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    """Waits for what another thread or process brings about; fails after a long time."""
+    deadline = time.monotonic() + WAIT_DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        await asyncio.sleep(0.002)

@@ -1,0 +1,39 @@
+"""Configuration entities on a znode tree in memory, with a broker's settings on top."""
+
+from __future__ import annotations
+
+from broker.config import BrokerConfig
+from broker.dynamic_config import DynamicConfig
+from broker.metadata_cache import MetadataCache
+from controller.embedded_store import EmbeddedStore
+from controller.registration import create_persistent_paths
+from storage.config import LogConfig
+from tests.doubles.controller_runtime import ManualRuntime
+from tests.doubles.replicas import Replicas
+
+BROKER = 1
+
+
+class Entities:
+    """Broker 1's settings; `start` first. Topic `t` exists."""
+
+    def __init__(self, **given: str) -> None:
+        self.config = BrokerConfig({name.replace("_", "."): text for name, text in given.items()})
+        self.store = EmbeddedStore()
+        self.runtime = ManualRuntime()
+        self.dynamic = DynamicConfig(
+            self.store, self.runtime, self.config, BROKER, LogConfig.from_properties
+        )
+        replicas = Replicas()
+        replicas.publish()
+        self.metadata: MetadataCache = replicas.metadata
+
+    async def start(self) -> Entities:
+        await self.store.connect()
+        await create_persistent_paths(self.store)
+        await self.dynamic.start()
+        return self
+
+    async def stop(self) -> None:
+        self.dynamic.stop()
+        await self.store.close()

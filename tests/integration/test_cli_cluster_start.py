@@ -1,0 +1,89 @@
+"""`ottla cluster start`: a real ZooKeeper and brokers on this machine, and nothing left of them."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.cluster_start import find_java, run_cluster, zookeeper_jars
+from cli.output import Failure
+from tests.doubles.command_line import CommandLine
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def two_free_ports() -> int:
+    """The lower of two neighbours that are free, below the range that outgoing connections use."""
+    while True:
+        port = random.randrange(20_000, 30_000)
+        with socket.socket() as lower, socket.socket() as upper:
+            try:
+                lower.bind(("127.0.0.1", port))
+                upper.bind(("127.0.0.1", port + 1))
+            except OSError:
+                continue
+            return port
+
+
+@pytest.mark.zookeeper
+def test_a_cluster_of_two_from_start_to_interrupt(tmp_path: Path) -> None:
+    try:
+        find_java(), zookeeper_jars()
+    except Failure as failure:
+        pytest.skip(str(failure))
+    port = two_free_ports()
+    options = ["--brokers", "2", "--directory", str(tmp_path / "cluster"), "--port", str(port)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cli.main", "cluster", "start", *options],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        banner = process.stdout.readline()
+        assert banner == f"2 broker(s) are ready: 127.0.0.1:{port},127.0.0.1:{port + 1}\n", (
+            process.communicate(timeout=60)
+        )
+        ottla = CommandLine(f"127.0.0.1:{port}")
+        info = ottla.done("cluster", "info", "--json").value
+        assert [row["broker"] for row in info["brokers"]] == [0, 1]
+        created = ottla.done("topics", "create", "spread")
+        assert created.output == "Topic spread created: 1 partition, 2 replicas each.\n"
+        ottla.done("produce", "spread", "-q", text="to both\n")
+        assert ottla.done("consume", "spread").output == "to both\n"
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "Everything is stopped.\n")
+    for number in (port, port + 1):
+        with socket.socket() as probe:
+            assert probe.connect_ex(("127.0.0.1", number)) != 0
+    assert "stopped cleanly" in (tmp_path / "cluster" / "broker-0.log").read_text()
+
+
+def test_without_java_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", os.devnull)
+    with pytest.raises(Failure, match=r"ZooKeeper needs Java, and there is none.*ottla start\."):
+        find_java()
+
+
+def test_a_port_in_use_is_said_before_anything_starts(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        before = signal.getsignal(signal.SIGTERM)
+        try:
+            with pytest.raises(Failure, match=f"port {port} cannot be used"):
+                run_cluster(1, str(tmp_path), port, [])
+        finally:
+            signal.signal(signal.SIGTERM, before)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,105 @@
+"""`ottla doctor` and `ottla healthcheck`: what a person and a container learn."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from cli.healthcheck import main as healthcheck
+from tests.doubles.broker_process import BrokerProcess, start_broker
+from tests.doubles.command_line import CommandLine
+
+
+def test_a_broker_that_can_be_reached(ottla: CommandLine, shared_broker: BrokerProcess) -> None:
+    found = ottla.done("doctor", "--json").value
+    assert found["ok"]
+    assert [row["what"] for row in found["checks"]] == ["bootstrap", "broker 7"]
+    assert found["checks"][1]["address"] == shared_broker.bootstrap
+    assert "loopback" in found["checks"][1]["advice"]
+
+
+def test_an_advertised_name_that_nobody_knows(tmp_path: Path) -> None:
+    """The most frequent mistake of all: it connects, and then nothing works."""
+    advertised = "PLAINTEXT://no-such-host.invalid:9092"
+    with start_broker(tmp_path, advertised_listeners=advertised) as broker:
+        answer = CommandLine(broker.bootstrap)("doctor")
+    assert answer.code == 1
+    assert "no-such-host.invalid:9092  the name does not resolve here" in answer.output
+    assert "Set advertised.listeners of the broker to a name or address that works from here" in (
+        answer.output
+    )
+    assert answer.errors == "ottla: 1 of 2 checks found a problem.\n"
+
+
+def test_nobody_at_the_bootstrap_address(ottla: CommandLine) -> None:
+    answer = ottla("doctor", "-b", "127.0.0.1:1")
+    assert answer.code == 3
+    assert "nothing listens there (127.0.0.1): is the broker running" in answer.output
+
+
+def test_something_else_listens_there(ottla: CommandLine) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        web = threading.Thread(target=_answer_as_web_server, args=(server,))
+        web.start()
+        answer = ottla("doctor", "-b", f"127.0.0.1:{server.getsockname()[1]}")
+        web.join()
+    assert answer.code == 3
+    assert "it is a web server, not a Kafka broker" in answer.output
+
+
+def _answer_as_web_server(server: socket.socket) -> None:
+    connection, _ = server.accept()
+    with connection:
+        connection.recv(1024)
+        connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+def test_tls_to_a_plain_port(ottla: CommandLine, tmp_path: Path) -> None:
+    properties = tmp_path / "client.properties"
+    properties.write_text("security.protocol=SSL\n")
+    answer = ottla("topics", "list", "--command-config", str(properties))
+    assert answer.code == 3
+    assert "does this port expect security.protocol=PLAINTEXT" in answer.errors
+
+
+def test_a_healthy_broker(shared_broker: BrokerProcess, capsys: pytest.CaptureFixture[str]) -> None:
+    assert healthcheck(["--bootstrap", shared_broker.bootstrap], {}) == 0
+    assert capsys.readouterr().out.startswith(f"healthy: {shared_broker.bootstrap}, 1 broker(s)")
+    assert healthcheck(["--json"], {"OTTLA_BOOTSTRAP": shared_broker.bootstrap}) == 0
+    assert json.loads(capsys.readouterr().out)["controller"] == 7
+
+
+def test_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert healthcheck(["-b", "127.0.0.1:1"], {}) == 3
+    assert capsys.readouterr().err == (
+        "ottla: not healthy: cannot reach 127.0.0.1:1: Connection refused; is the broker running?\n"
+    )
+
+
+def test_the_fast_commands_import_nothing_slow(shared_broker: BrokerProcess) -> None:
+    """Start-up is a feature: containers run it every few seconds."""
+    code = (
+        "import sys; from cli.healthcheck import main; "
+        f"assert main(['-b', '{shared_broker.bootstrap}'], {{}}) == 0; "
+        "print(sorted({'typer', 'rich', 'ssl', 'click', 'asyncio'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "[]", done.stderr
+
+
+def test_help_imports_neither_rich_nor_the_client() -> None:
+    code = (
+        "import sys; from typer.testing import CliRunner; from cli.app import app; "
+        "before = set(sys.modules); "
+        "done = CliRunner().invoke(app, ['topics', '--help']); assert done.exit_code == 0, done; "
+        "print(sorted({'rich.console', 'protocol.client.blocking', 'cli.groups'} "
+        "& (set(sys.modules) - before)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "[]", done.stderr

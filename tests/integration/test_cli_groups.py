@@ -1,0 +1,179 @@
+"""`ottla groups` and `transactions`, beside a real client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka import Consumer, Producer
+
+from tests.doubles.broker_process import BrokerProcess
+from tests.doubles.command_line import CommandLine
+
+POLL_SECONDS = 0.1
+POLLS_MAX = 300
+
+
+@contextmanager
+def reading(bootstrap: str, group: str, topic: str, records: int) -> Iterator[Consumer]:
+    """A member of the group that has read and committed so many records."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "client.id": "reader",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    try:
+        consumer.subscribe([topic])
+        seen = []
+        for _ in range(POLLS_MAX):
+            message = consumer.poll(POLL_SECONDS)
+            if message is not None and message.error() is None:
+                seen.append(message)
+            if len(seen) == records:
+                break
+        assert len(seen) == records
+        consumer.commit(seen[-1], asynchronous=False)
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def fill(ottla: CommandLine, topic: str, records: int = 10) -> None:
+    ottla.done("produce", topic, "-q", text="".join(f"{number}\n" for number in range(records)))
+
+
+def test_lag_and_members_of_a_group_that_reads(
+    ottla: CommandLine, shared_broker: BrokerProcess
+) -> None:
+    fill(ottla, "read")
+    with reading(shared_broker.bootstrap, "readers", "read", 4):
+        found = ottla.done("groups", "describe", "readers", "--json").value
+        assert (found["state"], found["lag"], len(found["members"])) == ("Stable", 6, 1)
+        assert found["members"][0]["partitions"] == [{"topic": "read", "partition": 0}]
+        table = ottla.done("groups", "describe", "readers").lines
+        assert table[-1] == ["read", "0", "4", "10", "6", "reader", "127.0.0.1"]
+        assert "reader" in ottla.done("groups", "describe", "readers", "--members").lines[-1]
+        listed = ottla.done("groups", "list", "--state", "Stable").lines
+        assert ["readers", "Stable", "consumer", "classic", "7"] in listed
+        moved = ottla("groups", "reset-offsets", "readers", "read", "--to-earliest", "--execute")
+        assert moved.code == 1
+        assert moved.errors.startswith("ottla: group readers is Stable: stop its members first;")
+        deleted = ottla("groups", "delete", "readers", "--yes")
+        assert "NON_EMPTY_GROUP: stop its members first" in deleted.errors
+    assert ottla.done("groups", "describe", "readers", "--json").value["state"] == "Empty"
+    assert ottla.done("groups", "delete", "readers", "--yes").output == "Group readers deleted.\n"
+    gone = ottla("groups", "describe", "readers")
+    assert gone.errors == "ottla: group readers is not there; see `ottla groups list`.\n"
+
+
+def test_consume_as_a_group_goes_on_where_it_was(ottla: CommandLine) -> None:
+    fill(ottla, "resumed", 5)
+    assert ottla.done("consume", "resumed", "-g", "g", "-n", "2").output == "0\n1\n"
+    assert ottla.done("consume", "resumed", "-g", "g").output == "2\n3\n4\n"
+    assert ottla.done("consume", "resumed", "-g", "g").output == ""
+
+
+def test_resetting_shows_first_and_does_it_when_told(ottla: CommandLine, tmp_path: Path) -> None:
+    fill(ottla, "moved")
+    ottla.done("consume", "moved", "-g", "mover")
+
+    def reset(*way: str) -> int:
+        rows = ottla.done("groups", "reset-offsets", "mover", "moved", *way, "--json").value
+        after: int = rows["partitions"][0]["after"]
+        return after
+
+    def position() -> int:
+        value = ottla.done("groups", "describe", "mover", "--json").value
+        committed: int = value["partitions"][0]["committed"]
+        return committed
+
+    dry = ottla.done("groups", "reset-offsets", "mover", "moved", "--to-earliest")
+    assert dry.lines[1] == ["moved", "0", "10", "0"]
+    assert dry.errors == "Nothing was changed; --execute does it.\n"
+    assert position() == 10
+    assert reset("--to-offset", "6", "--execute") == 6
+    assert position() == 6
+    assert reset("--shift-by", "-2", "--execute") == 4
+    assert reset("--to-current") == 4
+    assert reset("--to-latest") == 10
+    assert reset("--by-duration", "1h") == 0
+    assert reset("--to-datetime", "2100-01-01") == 10
+    assert reset("--to-offset", "1000") == 10
+    exported = ottla.done(
+        "groups", "reset-offsets", "mover", "moved", "--to-offset", "7", "--export"
+    )
+    assert exported.output == "moved,0,7\n"
+    saved = tmp_path / "offsets.csv"
+    saved.write_text(exported.output)
+    assert reset("--from-file", str(saved), "--execute") == 7
+    assert position() == 7
+    two = ottla("groups", "reset-offsets", "mover", "moved", "--to-earliest", "--to-latest")
+    assert two.code == 2
+
+
+def test_an_open_transaction_is_seen_hidden_and_aborted(
+    ottla: CommandLine, shared_broker: BrokerProcess
+) -> None:
+    fill(ottla, "paid", 2)
+    producer = Producer(
+        {"bootstrap.servers": shared_broker.bootstrap, "transactional.id": "payments"}
+    )
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce("paid", b"pending")
+    producer.flush(30)
+    listed = ottla.done("transactions", "list", "--state", "Ongoing").lines
+    assert listed[1][:2] == ["payments", "Ongoing"]
+    described = ottla.done("transactions", "describe", "payments", "--json").value
+    assert described["partitions"] == ["paid-0"]
+    assert ottla.done("consume", "paid").output == "0\n1\npending\n"
+    assert ottla.done("consume", "paid", "--read-committed").output == "0\n1\n"
+    rows = ottla.done("transactions", "producers", "paid", "--json").value
+    assert rows[0]["transaction_start"] == 2
+    assert ottla.done("transactions", "find-hanging", "--max-minutes", "0").output == (
+        "No transaction hangs.\n"
+    )
+    missing = ottla("transactions", "abort", "paid:0", "--start-offset", "1", "--yes")
+    assert missing.code == 1
+    ottla.done("transactions", "abort", "paid:0", "--start-offset", "2", "--yes")
+    after = ottla.done("transactions", "producers", "paid", "--json").value
+    assert after[0]["transaction_start"] is None
+    fill(ottla, "paid", 1)
+    assert ottla.done("consume", "paid", "--read-committed").output == "0\n1\n0\n"
+
+
+def test_plans_of_reassignment_are_kafkas_files(ottla: CommandLine, tmp_path: Path) -> None:
+    ottla.done("topics", "create", "planned", "-p", "2")
+    plan = tmp_path / "plan.json"
+    ottla.done("partitions", "reassign", "generate", "planned", "--out", str(plan))
+    assert plan.read_text() == (
+        '{"version":1,"partitions":[{"topic":"planned","partition":0,"replicas":[7]},'
+        '{"topic":"planned","partition":1,"replicas":[7]}]}\n'
+    )
+    ottla.done("partitions", "reassign", "execute", str(plan))
+    verified = ottla.done("partitions", "reassign", "verify", str(plan))
+    assert [line[-1] for line in verified.lines[1:]] == ["complete", "complete"]
+    plan.write_text(plan.read_text().replace("[7]", "[8]"))
+    refused = ottla("partitions", "reassign", "execute", str(plan))
+    assert refused.code == 1
+    assert "INVALID_REPLICA_ASSIGNMENT" in refused.errors
+    open_plan = ottla("partitions", "reassign", "verify", str(plan))
+    assert (open_plan.code, "not as planned" in open_plan.output) == (1, True)
+    plan.write_text("{}")
+    assert ottla("partitions", "reassign", "execute", str(plan)).code == 2
+
+
+def test_leaders_that_are_right_need_no_election(ottla: CommandLine) -> None:
+    ottla.done("topics", "create", "led")
+    assert ottla.done("partitions", "elect-leaders", "led").lines[1] == [
+        *("led", "0", "was", "right", "already")
+    ]
+    unknown = ottla("partitions", "elect-leaders", "led:5")
+    assert unknown.code == 1
+    assert ottla.done("partitions", "under-replicated").output == "Every replica is in sync.\n"
+    assert ottla("partitions", "elect-leaders", "--unclean").code == 2

@@ -1,0 +1,153 @@
+"""`ottla topics`, `configs`, `cluster info`, `log-dirs`, `features`: what the user sees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.doubles.command_line import CommandLine
+
+
+def test_a_topic_from_its_creation_to_its_end(ottla: CommandLine) -> None:
+    created = ottla.done("topics", "create", "life", "-p", "3", "-c", "retention.ms=86400000")
+    assert created.output == "Topic life created: 3 partitions, 1 replica each.\n"
+    assert ["life", "3", "1", "0"] in ottla.done("topics", "list").lines
+    described = ottla.done("topics", "describe", "life").lines
+    assert described[0] == ["topic", "life"]
+    assert described[-1] == ["2", "7", "0", "7", "7", "in", "sync"]
+    grown = ottla.done("topics", "alter", "life", "--partitions", "5")
+    assert grown.output == "Topic life has 5 partitions.\n"
+    assert len(ottla.done("topics", "describe", "life", "--json").value[0]["partitions"]) == 5
+    assert ottla.done("topics", "delete", "life", "--yes").output == "Topic life deleted.\n"
+    gone = ottla("topics", "describe", "life")
+    assert (gone.code, gone.output) == (1, "")
+    assert gone.errors.startswith("ottla: topic life: UNKNOWN_TOPIC_OR_PARTITION: see `ottla ")
+
+
+def test_creating_a_topic_twice_says_how_to_mean_it(ottla: CommandLine) -> None:
+    ottla.done("topics", "create", "twice")
+    again = ottla("topics", "create", "twice")
+    assert again.code == 1
+    assert "already exists (TOPIC_ALREADY_EXISTS): add --if-not-exists" in again.errors
+    assert ottla.done("topics", "create", "twice", "--if-not-exists").output == ""
+
+
+def test_validate_only_changes_nothing(ottla: CommandLine) -> None:
+    checked = ottla.done("topics", "create", "imagined", "--validate-only")
+    assert checked.output == "Topic imagined could be created: 1 partition, 1 replica each.\n"
+    assert ottla("topics", "describe", "imagined").code == 1
+
+
+def test_too_many_replicas_are_explained(ottla: CommandLine) -> None:
+    refused = ottla("topics", "create", "wide", "-r", "3")
+    assert refused.code == 1
+    assert "INVALID_REPLICATION_FACTOR" in refused.errors
+    assert "cannot be above the number of brokers" in refused.errors
+
+
+def test_deleting_asks_and_a_no_deletes_nothing(ottla: CommandLine) -> None:
+    ottla.done("topics", "create", "kept")
+    refused = ottla("topics", "delete", "kept", text="n\n")
+    assert refused.code == 1
+    assert refused.errors.endswith("ottla: nothing was deleted.\n")
+    assert ottla("topics", "describe", "kept").code == 0
+
+
+def test_settings_of_a_topic_are_set_and_taken_back(ottla: CommandLine) -> None:
+    ottla.done("topics", "create", "settled")
+    nothing = ottla.done("configs", "describe", "topic", "settled")
+    assert nothing.output == "Nothing differs from the defaults; --all shows those too.\n"
+    ottla.done("configs", "set", "topic", "settled", "retention.ms=1000", "cleanup.policy=compact")
+    ottla.done("configs", "append", "topic", "settled", "cleanup.policy=delete")
+    shown = ottla.done("configs", "describe", "topic", "settled").lines
+    assert shown[1:] == [
+        ["cleanup.policy", "compact,delete", "topic", "list"],
+        ["retention.ms", "1000", "topic", "long"],
+    ]
+    ottla.done("configs", "unset", "topic", "settled", "retention.ms")
+    left = ottla.done("configs", "describe", "topic", "settled", "--json").value
+    assert [row["name"] for row in left] == ["cleanup.policy"]
+    wrong = ottla("configs", "set", "topic", "settled", "retention.ms=soon")
+    assert wrong.code == 1
+    assert "Invalid value soon for configuration retention.ms" in wrong.errors
+
+
+def test_settings_of_all_brokers_and_of_one(ottla: CommandLine) -> None:
+    ottla.done("configs", "set", "cluster", "message.max.bytes=2000000")
+    try:
+        cluster = ottla.done("configs", "describe", "cluster").lines
+        assert cluster[1] == ["message.max.bytes", "2000000", "all", "brokers", "int"]
+        broker = ottla.done("configs", "describe", "broker", "7", "-s", "message.max.bytes")
+        assert broker.lines[1][:4] == ["message.max.bytes", "2000000", "all", "brokers"]
+    finally:
+        ottla.done("configs", "unset", "cluster", "message.max.bytes")
+
+
+def test_wrong_usage_is_2(ottla: CommandLine) -> None:
+    for arguments, sentence in {
+        ("configs", "describe", "topic"): "which topic? Put its name behind it.",
+        ("configs", "describe", "queue", "x"): "'queue' is not one of topic, broker",
+        ("configs", "set", "topic", "x", "novalue"): "'novalue' is not name=value",
+        ("topics", "create", "x", "--replica-assignment", "a"): "write brokers with colons",
+        ("topics", "lst"): "Did you mean 'list'?",
+        ("topix",): "Did you mean 'topics'?",
+        ("consume", "x", "--from-end", "--offset", "1"): "choose one of --from-beginning",
+        ("consume", "x", "--from-time", "yesterday"): "'yesterday' is not a time",
+    }.items():
+        answer = ottla(*arguments)
+        assert answer.code == 2, answer
+        assert sentence in answer.errors
+
+
+def test_nobody_there_is_3() -> None:
+    answer = CommandLine("127.0.0.1:1")("topics", "list")
+    assert (answer.code, answer.output) == (3, "")
+    assert answer.errors.startswith("ottla: cannot reach the cluster: cannot connect to broker ")
+    assert answer.errors.count("\n") == 1
+
+
+def test_the_cluster_its_apis_and_its_disks(ottla: CommandLine) -> None:
+    ottla.done("topics", "create", "counted", "-p", "2")
+    info = ottla.done("cluster", "info", "--json").value
+    assert info["controller"] == 7
+    assert [row["broker"] for row in info["brokers"]] == [7]
+    assert info["without_leader"] == 0
+    apis = ottla.done("features", "--json").value[0]["apis"]
+    assert {"broker": 7, "api": "Produce", "key": 0, "versions": "0-11"} in apis
+    rows = ottla.done("log-dirs", "counted", "--json").value["partitions"]
+    assert [(row["topic"], row["partition"], row["broker"]) for row in rows] == [
+        ("counted", 0, 7),
+        ("counted", 1, 7),
+    ]
+
+
+def test_client_properties_are_checked_before_anything_is_asked(
+    ottla: CommandLine, tmp_path: Path
+) -> None:
+    properties = tmp_path / "client.properties"
+    properties.write_text("security.protocol=TLS\n")
+    answer = ottla("topics", "list", "--command-config", str(properties))
+    assert answer.code == 2
+    assert "security.protocol=TLS is not one of PLAINTEXT, SSL" in answer.errors
+    answer = ottla("topics", "list", "--command-config", str(tmp_path / "none"))
+    assert answer.code == 2
+    assert "No such file" in answer.errors
+
+
+def test_quotas_are_set_shown_and_removed(ottla: CommandLine) -> None:
+    ottla.done("quotas", "alter", "--client", "loader", "--set", "producer_byte_rate=1048576")
+    ottla.done("quotas", "alter", "--user-default", "--set", "consumer_byte_rate=2048")
+    rows = ottla.done("quotas", "describe", "--json").value
+    assert {"user": None, "client": "loader", "ip": None} | {
+        "quota": "producer_byte_rate",
+        "limit": 1048576.0,
+    } in rows
+    assert ["<default>", "-", "-", "consumer_byte_rate", "2,048.0"] in (
+        ottla.done("quotas", "describe").lines
+    )
+    ottla.done("quotas", "alter", "--client", "loader", "--remove", "producer_byte_rate")
+    ottla.done("quotas", "alter", "--user-default", "--remove", "consumer_byte_rate")
+    assert ottla.done("quotas", "describe").output == "No limits are set.\n"
+    wrong = ottla("quotas", "alter", "--client", "loader", "--set", "speed=1")
+    assert wrong.code == 1
+    assert "speed" in wrong.errors
+    assert ottla("quotas", "alter", "--set", "producer_byte_rate=1").code == 2

@@ -1,0 +1,79 @@
+"""The broker in the test's own process."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+
+from broker.config import ConfigError
+from broker.embedded import Broker
+from broker.net.listener import ListenError
+
+SECONDS = 20.0
+
+
+def produce(broker: Broker, *values: bytes) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for value in values:
+        producer.produce("t", value)
+    assert producer.flush(SECONDS) == 0
+
+
+def read(broker: Broker, count: int) -> list[bytes]:
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g"})
+    consumer.assign([TopicPartition("t", 0, OFFSET_BEGINNING)])
+    values = [message.value() for message in consumer.consume(count, SECONDS)]
+    consumer.close()
+    return values
+
+
+def test_a_broker_for_the_length_of_a_block() -> None:
+    with Broker() as broker:
+        produce(broker, b"1", b"2")
+        assert read(broker, 2) == [b"1", b"2"]
+        directory = broker.directory
+        assert directory.exists()
+    assert not directory.exists()
+    assert [each for each in threading.enumerate() if each.name.startswith("ottla")] == []
+
+
+def test_several_brokers_do_not_meet() -> None:
+    with Broker() as one, Broker() as other:
+        produce(one, b"one")
+        produce(other, b"other")
+        assert (read(one, 1), read(other, 1)) == ([b"one"], [b"other"])
+
+
+def test_a_restart_keeps_data_and_port() -> None:
+    with Broker() as broker:
+        produce(broker, b"1")
+        before = broker.bootstrap
+        broker.restart()
+        assert broker.bootstrap == before
+        assert read(broker, 1) == [b"1"]
+
+
+def test_a_directory_of_ones_own_is_kept(tmp_path: Path) -> None:
+    with Broker(tmp_path / "data") as broker:
+        produce(broker, b"1")
+    with Broker(tmp_path / "data") as broker:
+        assert read(broker, 1) == [b"1"]
+
+
+def test_settings_are_checked() -> None:
+    with pytest.raises(ConfigError):
+        Broker(num_partitions="many").start()
+
+
+def test_a_start_that_fails_leaves_nothing_behind() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        broker = Broker(listeners=f"PLAINTEXT://127.0.0.1:{port}")
+        with pytest.raises(ListenError):
+            broker.start()
+    broker.stop()
+    assert [each for each in threading.enumerate() if each.name.startswith("ottla")] == []

@@ -1,0 +1,95 @@
+"""Several log directories: replicas are moved between them while they are written to."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+
+from protocol.client.aio_connection import AsyncConnection
+from protocol.message import Message
+from protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopic,
+)
+from protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from tests.doubles.broker_process import BrokerProcess, start_broker
+
+TOPIC = "moved"
+SECONDS = 30.0
+
+
+def ask(broker: BrokerProcess, request: Message) -> Message:
+    async def send() -> Message:
+        connection = AsyncConnection("127.0.0.1", broker.port)
+        await connection.connect()
+        answer = await connection.request(request)
+        connection.close()
+        return answer
+
+    return asyncio.run(send())
+
+
+def where(broker: BrokerProcess) -> list[tuple[str, bool]]:
+    """(directory, whether it is a copy on its way) of the topic's only partition."""
+    answer = ask(broker, DescribeLogDirsRequest(topics=None))
+    assert isinstance(answer, DescribeLogDirsResponse)
+    return [
+        (result.log_dir, row.is_future_key)
+        for result in answer.results
+        for topic in result.topics
+        for row in topic.partitions
+        if topic.name == TOPIC
+    ]
+
+
+def move(broker: BrokerProcess, directory: str) -> int:
+    topics = [AlterReplicaLogDirTopic(TOPIC, [0])]
+    answer = ask(broker, AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(directory, topics)]))
+    assert isinstance(answer, AlterReplicaLogDirsResponse)
+    return answer.results[0].partitions[0].error_code
+
+
+def produce(broker: BrokerProcess, first: int, count: int) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(first, first + count):
+        producer.produce(TOPIC, b"%d" % number)
+    assert producer.flush(SECONDS) == 0
+
+
+def read(broker: BrokerProcess, count: int) -> list[int]:
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "reads"})
+    consumer.assign([TopicPartition(TOPIC, 0, OFFSET_BEGINNING)])
+    values: list[int] = []
+    while len(values) < count:
+        message = consumer.poll(SECONDS)
+        assert message is not None
+        assert message.error() is None
+        values.append(int(message.value()))
+    consumer.close()
+    return values
+
+
+def test_a_replica_moves_to_another_disk_and_nothing_is_lost(tmp_path: Path) -> None:
+    first, second = str(tmp_path / "first"), str(tmp_path / "second")
+    with start_broker(tmp_path, log_dirs=f"{first},{second}") as broker:
+        produce(broker, 0, 1000)
+        ((source, _),) = where(broker)
+        target = second if source == first else first
+        assert move(broker, "/no/such/directory") == 57
+        assert move(broker, source) == 0, "it is there"
+        assert move(broker, target) == 0
+        produce(broker, 1000, 1000)
+        deadline = time.monotonic() + SECONDS
+        while where(broker) != [(target, False)]:
+            assert time.monotonic() < deadline, where(broker)
+            time.sleep(0.05)
+        produce(broker, 2000, 1000)
+        assert read(broker, 3000) == list(range(3000))
+        broker.restart()
+        assert where(broker) == [(target, False)]
+        assert read(broker, 3000) == list(range(3000))

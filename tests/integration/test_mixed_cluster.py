@@ -1,0 +1,89 @@
+"""One Apache Kafka 3.9.1 broker and two of ours on one ZooKeeper, either side as controller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.doubles.acknowledged_records import AcknowledgedRecords, identical_logs, wait_for
+from tests.doubles.apache_kafka import ApacheKafka, start_kafka, start_zookeeper
+from tests.doubles.broker_process import BrokerProcess
+
+pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka]
+
+KAFKA_ID = 1
+OUR_IDS = (2, 3)
+# A new controller takes dead brokers out of the in-sync replicas before it elects leaders; Kafka's
+# own does the same, and its brokers write this line about it.
+AMONG_ITS_OWN_KIND = "cannot become follower since the new leader -1 is unavailable"
+COMMON = {
+    "zookeeper_session_timeout_ms": 6000,
+    "inter_broker_protocol_version": "3.9",
+    "offsets_topic_num_partitions": 5,
+    "offsets_topic_replication_factor": 3,
+}
+
+
+@contextmanager
+def ours(directory: Path, zookeeper: str) -> Iterator[list[BrokerProcess]]:
+    common = {name.replace("_", "."): str(value) for name, value in COMMON.items()}
+    brokers = [
+        BrokerProcess(
+            directory / f"broker-{broker_id}",
+            {"broker.id": str(broker_id), "zookeeper.connect": zookeeper, **common},
+        )
+        for broker_id in OUR_IDS
+    ]
+    try:
+        for broker in brokers:
+            broker.start()
+        yield brokers
+    finally:
+        for broker in brokers:
+            if broker.is_running:
+                broker.kill()
+
+
+@contextmanager
+def mixed(directory: Path, kafka_first: bool) -> Iterator[tuple[ApacheKafka, list[BrokerProcess]]]:
+    """Who starts first becomes the controller."""
+    with ExitStack() as stack:
+        zookeeper = stack.enter_context(start_zookeeper(directory / "zookeeper"))
+        brokers: list[BrokerProcess] = []
+        if not kafka_first:
+            brokers = stack.enter_context(ours(directory, zookeeper))
+        kafka = stack.enter_context(
+            start_kafka(directory / "kafka", zookeeper=zookeeper, broker_id=KAFKA_ID, **COMMON)
+        )
+        if kafka_first:
+            brokers = stack.enter_context(ours(directory, zookeeper))
+        yield kafka, brokers
+
+
+@pytest.mark.parametrize("kafka_first", [True, False], ids=["kafka leads", "ottla leads"])
+def test_replicas_on_both_sides_hold_the_same(tmp_path: Path, kafka_first: bool) -> None:
+    with mixed(tmp_path, kafka_first) as (kafka, brokers):
+        records = AcknowledgedRecords(
+            ",".join([kafka.bootstrap, *(broker.bootstrap for broker in brokers)])
+        )
+        controller = records.admin.list_topics(timeout=30).controller_id
+        assert (controller == KAFKA_ID) == kafka_first
+        records.create_topic()
+        records.produce(1000)
+
+        brokers[0].kill()
+        records.produce(1000)
+        brokers[0].start()
+        wait_for(records.all_in_sync, "the killed broker is not back in sync")
+
+        records.assert_nothing_lost_or_doubled()
+        directories = [
+            *kafka.log_directories,
+            *(broker.data_directory for broker in brokers),
+        ]
+        wait_for(lambda: identical_logs(directories), "the replicas differ")
+        errors = [line for line in kafka.output().splitlines() if " ERROR " in line]
+        assert [line for line in errors if AMONG_ITS_OWN_KIND not in line] == []

@@ -1,0 +1,112 @@
+"""What the person sees who starts a broker: the banner, and one sentence when it cannot start."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.doubles.broker_process import ROOT, start_broker
+
+SECONDS = 30
+
+
+def run(directory: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A start that is expected to fail."""
+    harmless = {k: v for k, v in os.environ.items() if not k.startswith(("KAFKA_", "OTTLA_"))}
+    return subprocess.run(
+        [sys.executable, "-m", "cli.main", "start", *arguments],
+        cwd=directory,
+        env={**harmless, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+
+
+def overrides(directory: Path, port: int = 0) -> list[str]:
+    return [
+        f"--override=log.dirs={directory / 'data'}",
+        f"--override=listeners=PLAINTEXT://127.0.0.1:{port}",
+    ]
+
+
+def test_the_banner_says_where_and_for_whom(tmp_path: Path) -> None:
+    with start_broker(tmp_path) as broker:
+        log = broker.log()
+    assert f"PLAINTEXT://127.0.0.1:{broker.port}  reachable from this machine only" in log
+    assert str(broker.data_directory) in log
+    assert "this broker is alone" in log
+
+
+def test_a_port_in_use_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = run(tmp_path, *overrides(tmp_path, port))
+    assert result.returncode == 1
+    assert f"127.0.0.1:{port}: another process uses that port" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_directory_in_use_is_named(tmp_path: Path) -> None:
+    with start_broker(tmp_path) as broker:
+        result = run(
+            tmp_path,
+            f"--override=log.dirs={broker.data_directory}",
+            "--override=listeners=PLAINTEXT://127.0.0.1:0",
+        )
+    assert result.returncode == 1
+    assert str(broker.data_directory) in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_an_unknown_setting_names_file_and_line_and_what_it_looks_like(tmp_path: Path) -> None:
+    settings = tmp_path / "server.properties"
+    settings.write_text("# a comment\nnum.partitons=3\n")
+    result = run(tmp_path, str(settings))
+    assert result.returncode == 2
+    assert f"{settings}:2: unknown setting num.partitons" in result.stderr
+    assert "Did you mean num.partitions?" in result.stderr
+
+
+def test_an_ill_typed_variable_is_named(tmp_path: Path) -> None:
+    result = run(tmp_path, *overrides(tmp_path), OTTLA_NUM_PARTITIONS="many")
+    assert result.returncode == 2
+    assert "environment variable OTTLA_NUM_PARTITIONS" in result.stderr
+    assert "num.partitions" in result.stderr
+
+
+def test_another_cluster_is_refused_with_both_ids(tmp_path: Path) -> None:
+    with start_broker(tmp_path) as broker:
+        broker.stop()
+        meta = broker.data_directory / "meta.properties"
+        lines = meta.read_text().splitlines()
+        other = "AAAAAAAAAAAAAAAAAAAAAA"
+        meta.write_text(
+            "\n".join(f"cluster.id={other}" if "cluster.id" in line else line for line in lines)
+        )
+        result = run(
+            tmp_path,
+            f"--override=log.dirs={broker.data_directory}",
+            "--override=listeners=PLAINTEXT://127.0.0.1:0",
+        )
+    assert result.returncode == 1
+    assert other in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_settings_come_from_file_environment_and_override(tmp_path: Path) -> None:
+    """The later source wins: a failing value in an earlier one is never looked at."""
+    settings = tmp_path / "server.properties"
+    settings.write_text("broker.id=5\nnum.partitions=2\nlisteners=PLAINTEXT://127.0.0.1:1\n")
+    result = run(
+        tmp_path,
+        str(settings),
+        "--override=listeners=nonsense",
+        KAFKA_LISTENERS="PLAINTEXT://127.0.0.1:0",
+    )
+    assert result.returncode == 2
+    assert "'nonsense' is not NAME://host:port" in result.stderr

@@ -1,0 +1,74 @@
+"""Running streaming queries to an end and looking at what they wrote."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from tests.spark.support import Sent, rows_by_place
+
+QUERY_SECONDS = 90
+
+
+def stream(spark: SparkSession, bootstrap: str, **options: object) -> DataFrame:
+    """A streaming read; `_` in an option's name stands for `.`."""
+    reader = spark.readStream.format("ottla").option("kafka.bootstrap.servers", bootstrap)
+    for name, value in options.items():
+        reader = reader.option(name.replace("_", "."), str(value))
+    return reader.load()
+
+
+class Job:
+    """A query with its checkpoint and its output, which can be run again and again."""
+
+    def __init__(self, spark: SparkSession, directory: Path) -> None:
+        self._spark = spark
+        self.checkpoint = directory / "checkpoint"
+        self.output = directory / "output"
+
+    def start(self, frame: DataFrame, **trigger: Any) -> StreamingQuery:
+        return (
+            frame.writeStream.format("parquet")
+            .option("path", str(self.output))
+            .option("checkpointLocation", str(self.checkpoint))
+            .trigger(**trigger)
+            .start()
+        )
+
+    def run(self, frame: DataFrame, **trigger: Any) -> list[dict[str, Any]]:
+        """Runs to its end (availableNow unless told otherwise); the progress of each batch."""
+        query = self.start(frame, **(trigger or {"availableNow": True}))
+        return finish(query)
+
+    def rows(self) -> dict[tuple[int, int], Sent]:
+        """Everything written so far, each record once."""
+        return rows_by_place(self._spark.read.parquet(str(self.output)))
+
+    def offset(self, batch: int) -> dict[str, Any]:
+        """The end offset of a batch in Spark's journal."""
+        lines = (self.checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
+        found: dict[str, Any] = json.loads(lines[-1])
+        return found
+
+
+def finish(query: StreamingQuery) -> list[dict[str, Any]]:
+    """Waits for the end of a query; raises what it failed with; its batches that had data."""
+    try:
+        assert query.awaitTermination(QUERY_SECONDS), "the query did not end in time"
+    finally:
+        query.stop()
+    return [json.loads(progress.json) for progress in query.recentProgress if progress.numInputRows]
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Waits for something that another process does; fails when it does not come."""
+    deadline = time.monotonic() + QUERY_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.02)

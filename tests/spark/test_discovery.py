@@ -1,0 +1,125 @@
+"""The wheel finds its way into Spark: by itself, and by `register` where a neighbour is broken."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.doubles.broker_process import BrokerProcess
+from tests.spark.conftest import ROOT, spark_environment
+from tests.spark.support import Sent, create_topic, write
+
+PACKAGES = ("broker", "cli", "controller", "protocol", "pyspark_ottla", "storage")
+
+SCRIPT = """
+import json, sys
+from pathlib import Path
+
+def main(bootstrap, topic, work):
+    sys.path.remove({root!r}) if {root!r} in sys.path else None
+    import pyspark_ottla
+    from pyspark.sql import SparkSession
+    spark = (
+        SparkSession.builder.master("local[1]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "512m")
+        .config("spark.sql.warehouse.dir", work)
+        .config("spark.driver.extraJavaOptions",
+                "-XX:-UsePerfData -XX:TieredStopAtLevel=1 -Djava.io.tmpdir=" + work)
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("OFF")
+
+    def count():
+        reader = spark.read.format("ottla").option("kafka.bootstrap.servers", bootstrap)
+        return reader.option("subscribe", topic).load().count()
+
+    result = {{"file": pyspark_ottla.__file__}}
+    try:
+        result["found"] = count()
+    except Exception as error:
+        result["found"] = str(error)
+    pyspark_ottla.register(spark)
+    result["registered"] = count()
+    print(json.dumps(result))
+    spark.stop()
+
+main(*sys.argv[1:])
+"""
+
+
+@pytest.fixture(scope="module")
+def unpacked_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project's wheel, built from a copy (a build leaves files behind) and unpacked."""
+    directory = tmp_path_factory.mktemp("wheel")
+    source = directory / "source"
+    source.mkdir()
+    for name in PACKAGES:
+        ignored = shutil.ignore_patterns("__pycache__", "*.pyc")
+        shutil.copytree(ROOT / name, source / name, ignore=ignored)
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, source / name)
+    build = (
+        f"from setuptools.build_meta import build_wheel; build_wheel({str(directory / 'dist')!r})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", build], cwd=source, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    [wheel] = (directory / "dist").glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(directory / "unpacked")
+    return directory / "unpacked"
+
+
+def test_the_import_touches_nothing_but_pyspark(unpacked_wheel: Path) -> None:
+    """A failing import of any `pyspark_*` module would hide all data sources from Spark."""
+    code = (
+        "import sys, json, pyspark_ottla; "
+        "print(json.dumps([pyspark_ottla.__file__, *sorted(sys.modules)]))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(unpacked_wheel)}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=unpacked_wheel.parent,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    file, *modules = json.loads(done.stdout)
+    assert file.startswith(str(unpacked_wheel))
+    roots = {name.partition(".")[0] for name in modules}
+    assert roots.isdisjoint({"protocol", "pyarrow", "numpy", "pandas", "crc32c", "cramjam", "lz4"})
+
+
+def test_a_broken_neighbour_is_got_around_by_register(
+    unpacked_wheel: Path, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    neighbours = tmp_path / "neighbours"
+    neighbours.mkdir()
+    (neighbours / "pyspark_broken.py").write_text("raise RuntimeError('broken')\n")
+    create_topic(broker.bootstrap, "found-by-wheel")
+    write(broker.bootstrap, "found-by-wheel", [Sent(b"1"), Sent(b"2")])
+    paths = os.pathsep.join([str(unpacked_wheel), str(neighbours)])
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT.format(root=str(ROOT))]
+        + [broker.bootstrap, "found-by-wheel", str(tmp_path)],
+        cwd=tmp_path,
+        env={**os.environ, **spark_environment(tmp_path), "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    result = json.loads(done.stdout.strip().splitlines()[-1])
+    assert result["file"].startswith(str(unpacked_wheel))
+    assert "DATA_SOURCE_NOT_FOUND" in str(result["found"])
+    assert result["registered"] == 2

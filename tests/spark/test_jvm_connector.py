@@ -1,0 +1,94 @@
+"""Beside Spark's own Kafka connector: equal rows, and a checkpoint carried over and back.
+
+Both read from our broker. Runs where the connector's jars can be had (see `spark_kafka_jars`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.doubles.broker_process import BrokerProcess
+from tests.doubles.spark_kafka_jars import connector_jars
+from tests.spark.streams import Job
+from tests.spark.support import Sent, create_topic, producer, send, write
+
+NewTopicName = Callable[[str], str]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _needs_the_connector() -> None:
+    jars = connector_jars()
+    if isinstance(jars, str):
+        pytest.skip(jars)
+
+
+def batch(spark: SparkSession, kind: str, bootstrap: str, **options: str) -> DataFrame:
+    reader = spark.read.format(kind).option("kafka.bootstrap.servers", bootstrap)
+    return reader.options(**options).load()
+
+
+def test_both_read_equal_rows(
+    spark: SparkSession, broker: BrokerProcess, new_topic: NewTopicName
+) -> None:
+    topic = new_topic("both")
+    create_topic(broker.bootstrap, topic, 2)
+    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+        records = [
+            Sent(
+                None if n % 7 == 0 else b"value %d " % n * (n % 40),
+                None if n % 5 == 0 else b"key %d" % n,
+                n % 2,
+                1_700_000_000_000 + n,
+                [("a", b"%d" % n), ("b", None)] if n % 3 == 0 else None,
+            )
+            for n in range(200)
+        ]
+        write(broker.bootstrap, topic, records, compression_type=codec)
+    client = producer(broker.bootstrap, transactional_id=topic)
+    client.init_transactions(30)
+    for number in range(4):
+        client.begin_transaction()
+        send(client, topic, [Sent(b"in a transaction %d" % number)])
+        if number % 2:
+            client.abort_transaction(30)
+        else:
+            client.commit_transaction(30)
+    for options in (
+        {"subscribe": topic},
+        {"subscribe": topic, "includeHeaders": "true"},
+        {"subscribePattern": f"{topic[:-1]}[0-9]", "kafka.isolation.level": "read_committed"},
+        {"assign": f'{{"{topic}":[1]}}', "startingOffsets": f'{{"{topic}":{{"1":17}}}}'},
+        {"subscribe": topic, "startingTimestamp": "1700000000150"},
+    ):
+        theirs = batch(spark, "kafka", broker.bootstrap, **options)
+        ours = batch(spark, "ottla", broker.bootstrap, **options)
+        assert ours.schema == theirs.schema
+        by_place = ["partition", "offset"]
+        rows = [frame.orderBy(*by_place).collect() for frame in (ours, theirs)]
+        assert rows[0] == rows[1]
+        assert rows[0]
+
+
+def test_a_checkpoint_goes_over_and_back(
+    spark: SparkSession, broker: BrokerProcess, new_topic: NewTopicName, tmp_path: Path
+) -> None:
+    topic = new_topic("moved")
+    create_topic(broker.bootstrap, topic, 2)
+    job = Job(spark, tmp_path)
+    written = {}
+    for turn, kind in enumerate(("kafka", "ottla", "ottla", "kafka", "ottla")):
+        records = [Sent(b"%d" % n, b"%d" % turn, n % 2) for n in range(turn * 10, turn * 10 + 10)]
+        written |= write(broker.bootstrap, topic, records)
+        reader = spark.readStream.format(kind).option("kafka.bootstrap.servers", broker.bootstrap)
+        options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "4"}
+        frame = reader.options(**options).load()
+        batches = job.run(frame)
+        assert sum(found["numInputRows"] for found in batches) == 10, (turn, kind)
+    assert job.rows() == written
+    last = max((job.checkpoint / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
+    assert json.loads(last.read_text().splitlines()[-1]) == {topic: {"0": 25, "1": 25}}

@@ -1,0 +1,84 @@
+"""Reading and writing with SASL, with credentials as users write them; wrong ones fail at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+from pyspark.sql import SparkSession
+
+from tests.doubles.apache_kafka import start_kafka
+from tests.spark.support import Sent, create_topic, load, write
+
+pytestmark = pytest.mark.kafka
+
+TOPIC = "guarded"
+PASSWORD = "hunter2;=x"
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a listener that asks for SASL, of a broker with one topic of two records."""
+    settings = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,CLIENTS://127.0.0.1:0",
+        "listener_security_protocol_map": "PLAINTEXT:PLAINTEXT,CLIENTS:SASL_PLAINTEXT",
+        "inter_broker_listener_name": "PLAINTEXT",
+        "sasl_enabled_mechanisms": "PLAIN,SCRAM-SHA-512",
+        "listener_name_clients_plain_sasl_jaas_config": f'{PLAIN} user_anna="{PASSWORD}";',
+        "listener_name_clients_scram-sha-512_sasl_jaas_config": f"{SCRAM};",
+    }
+    with start_kafka(tmp_path_factory.mktemp("guarded"), **settings) as kafka:
+        ports = re.findall(r"Awaiting socket connections on 127\.0\.0\.1:(\d+)", kafka.output())
+        plaintext, clients = (f"127.0.0.1:{port}" for port in ports)
+        credentials = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        change = UserScramCredentialUpsertion("anna", credentials, PASSWORD.encode())
+        admin = AdminClient({"bootstrap.servers": plaintext})
+        for future in admin.alter_user_scram_credentials([change]).values():
+            future.result()
+        create_topic(plaintext, TOPIC)
+        write(plaintext, TOPIC, [Sent(b"1"), Sent(b"2")])
+        yield clients
+
+
+def credentials(mechanism: str, password: str = PASSWORD) -> list[dict[str, str]]:
+    """The same credentials in Java's way and in librdkafka's."""
+    module = PLAIN if mechanism == "PLAIN" else SCRAM
+    base = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": mechanism}
+    jaas = f'{module} username="anna" password="{password}";'
+    separate = {"kafka.sasl.username": "anna", "kafka.sasl.password": password}
+    return [base | {"kafka.sasl.jaas.config": jaas}, base | separate]
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+def test_sasl(spark: SparkSession, guarded: str, mechanism: str) -> None:
+    for options in credentials(mechanism):
+        frame = load(spark, guarded, subscribe=TOPIC, **options)
+        before = frame.count()
+        assert before >= 2
+        writer = frame.limit(1).select("value").write.format("ottla").mode("append")
+        writer.options(**options, topic=TOPIC).option("kafka.bootstrap.servers", guarded).save()
+        assert load(spark, guarded, subscribe=TOPIC, **options).count() == before + 1
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+def test_a_wrong_password(spark: SparkSession, guarded: str, mechanism: str) -> None:
+    for options in credentials(mechanism, "wrong-secret"):
+        with pytest.raises(Exception, match="AUTHENTICATION_FAILED") as raised:
+            load(spark, guarded, subscribe=TOPIC, **options).count()
+        assert "wrong-secret" not in str(raised.value)
+
+
+def test_no_credentials_at_all(spark: SparkSession, guarded: str) -> None:
+    options = {"subscribe": TOPIC, "kafka.default.api.timeout.ms": "2000"}
+    with pytest.raises(Exception, match=r"BROKER_UNAVAILABLE|BROKER_INCOMPATIBLE") as raised:
+        load(spark, guarded, **options).count()
+    assert guarded in str(raised.value)

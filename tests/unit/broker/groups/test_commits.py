@@ -1,0 +1,212 @@
+"""Committing and fetching offsets."""
+
+import pytest
+
+from broker.groups.commits import java_length
+from broker.groups.group import GroupState
+from protocol.errors import ErrorCode
+from tests.unit.broker.groups.helpers import GROUP, T0, T1, Setup
+
+
+def test_a_simple_consumer_needs_no_group() -> None:
+    setup = Setup()
+    assert setup.commit({T0: 42}, metadata="note").value == {T0: ErrorCode.NONE}
+    fetched = setup.fetch(T0, T1)
+    assert (fetched[T0].value.offset, fetched[T0].value.metadata) == (42, "note")
+    assert (fetched[T1].error_code, fetched[T1].value.offset) == (ErrorCode.NONE, -1)
+    assert list(setup.fetch()) == [T0]
+
+
+def test_the_empty_group_id_may_commit() -> None:
+    setup = Setup()
+    setup.commit({T0: 1}, group_id="")
+    assert setup.offset(group_id="") == 1
+
+
+def test_what_nobody_committed_is_no_error() -> None:
+    setup = Setup()
+    assert setup.fetch(T0, group_id="unknown")[T0].value.offset == -1
+    assert setup.fetch(group_id="unknown") == {}
+
+
+def test_a_commit_is_answered_and_seen_when_its_record_is_committed() -> None:
+    setup = Setup()
+    setup.log.hold = True
+    answer = setup.commit({T0: 42})
+    assert answer.is_pending
+    assert setup.offset() == -1
+    assert setup.fetch(T0, require_stable=True)[T0].error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
+    setup.log.commit_all()
+    assert answer.value == {T0: ErrorCode.NONE}
+    assert setup.fetch(T0, require_stable=True)[T0].value.offset == 42
+
+
+@pytest.mark.parametrize(
+    ("error", "answered"),
+    [
+        (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.REQUEST_TIMED_OUT),
+        (ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
+        (ErrorCode.NETWORK_EXCEPTION, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+    ],
+)
+def test_a_failed_append_changes_nothing(error: int, answered: int) -> None:
+    setup = Setup()
+    setup.commit({T0: 1})
+    setup.log.next_error = error
+    assert setup.commit({T0: 2}).value == {T0: answered}
+    assert setup.fetch(T0, require_stable=True)[T0].value.offset == 1
+
+
+def test_commits_that_overtake_each_other_end_with_the_last() -> None:
+    setup = Setup()
+    setup.log.hold = True
+    answers = [setup.commit({T0: offset}) for offset in (1, 2, 3)]
+    setup.log.commit_one()
+    assert setup.offset() == 1
+    setup.log.commit_all()
+    assert setup.offset() == 3
+    assert all(answer.value == {T0: ErrorCode.NONE} for answer in answers)
+
+
+def test_metadata_has_a_limit_in_java_characters() -> None:
+    setup = Setup()
+    assert setup.commit({T0: 1}, metadata="m" * 4_096).value == {T0: ErrorCode.NONE}
+    too_large = {T0: ErrorCode.OFFSET_METADATA_TOO_LARGE}
+    assert setup.commit({T0: 2}, metadata="m" * 4_097).value == too_large
+    assert setup.commit({T0: 2}, metadata="\U0001f600" * 2_049).value == too_large
+    assert setup.offset() == 1
+    assert setup.log.appends == 1
+
+
+def test_java_length() -> None:
+    assert [java_length(text) for text in ("", "abc", "\u00e9", "\U0001f600")] == [0, 3, 1, 2]
+
+
+# Who may commit.
+
+
+def test_members_commit_with_their_generation() -> None:
+    setup = Setup()
+    (member,) = setup.stable_group()
+    assert setup.commit({T0: 1}, member, 1).value == {T0: ErrorCode.NONE}
+    assert setup.commit({T0: 2}, member, 0).value == {T0: ErrorCode.ILLEGAL_GENERATION}
+    assert setup.commit({T0: 2}, member, 2).value == {T0: ErrorCode.ILLEGAL_GENERATION}
+    assert setup.commit({T0: 2}, "nobody", 1).value == {T0: ErrorCode.UNKNOWN_MEMBER_ID}
+    assert setup.commit({T0: 2}).value == {T0: ErrorCode.UNKNOWN_MEMBER_ID}
+    assert setup.commit({T0: 2}, member).value == {T0: ErrorCode.ILLEGAL_GENERATION}
+    assert setup.offset() == 1
+
+
+def test_a_group_that_is_not_there_has_no_generation() -> None:
+    setup = Setup()
+    assert setup.commit({T0: 1}, "m", 3).value == {T0: ErrorCode.ILLEGAL_GENERATION}
+    assert setup.coordinator.partitions.find(GROUP) is None
+
+
+def test_an_empty_group_takes_commits_without_a_generation_only() -> None:
+    setup = Setup()
+    (member,) = setup.stable_group()
+    setup.leave((member, None))
+    assert setup.commit({T0: 1}).value == {T0: ErrorCode.NONE}
+    assert setup.commit({T0: 2}, "tool", -1).value == {T0: ErrorCode.NONE}
+    assert setup.commit({T0: 3}, member, 2).value == {T0: ErrorCode.UNKNOWN_MEMBER_ID}
+
+
+def test_while_the_group_prepares_members_may_commit_and_later_not() -> None:
+    setup = Setup()
+    leader, follower = setup.stable_group(2)
+    generation = setup.group().generation_id
+    setup.join(leader)
+    assert setup.commit({T0: 1}, follower, generation).value == {T0: ErrorCode.NONE}
+    setup.join(follower)
+    answer = setup.commit({T0: 2}, follower, generation + 1)
+    assert answer.value == {T0: ErrorCode.REBALANCE_IN_PROGRESS}
+
+
+# Transactions.
+
+
+def test_offsets_of_a_transaction_wait_for_its_end() -> None:
+    setup = Setup()
+    setup.commit({T0: 1})
+    assert setup.commit({T0: 10, T1: 11}, producer_id=7).value == {T0: 0, T1: 0}
+    assert setup.offset() == 1
+    assert setup.fetch(T0, require_stable=True)[T0].error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
+    setup.coordinator.on_transaction_completed(7, 0, committed=True)
+    assert (setup.offset(), setup.offset(T1)) == (10, 11)
+
+
+def test_an_aborted_transaction_leaves_no_trace() -> None:
+    setup = Setup()
+    setup.commit({T0: 10}, producer_id=7)
+    setup.coordinator.on_transaction_completed(7, 0, committed=False)
+    assert setup.fetch(T0, require_stable=True)[T0].value.offset == -1
+
+
+def test_a_failed_transactional_append_is_forgotten() -> None:
+    setup = Setup()
+    setup.log.next_error = ErrorCode.INVALID_TXN_STATE
+    assert setup.commit({T0: 10}, producer_id=7).value == {T0: ErrorCode.INVALID_TXN_STATE}
+    assert setup.fetch(T0, require_stable=True)[T0].error_code == ErrorCode.NONE
+    setup.coordinator.on_transaction_completed(7, 0, committed=True)
+    assert setup.offset() == -1
+
+
+def test_old_producers_do_not_say_for_whom_they_commit() -> None:
+    setup = Setup()
+    (member,) = setup.stable_group()
+    assert setup.commit({T0: 1}, producer_id=7).value == {T0: ErrorCode.NONE}
+    assert setup.commit({T0: 1}, member, 2, producer_id=7).value == {
+        T0: ErrorCode.ILLEGAL_GENERATION
+    }
+    assert setup.commit({T0: 1}, "x", producer_id=7).value == {T0: ErrorCode.UNKNOWN_MEMBER_ID}
+
+
+def test_a_transactional_commit_needs_a_group_id() -> None:
+    answer = Setup().commit({T0: 1}, group_id="", producer_id=7)
+    assert answer.value == {T0: ErrorCode.INVALID_GROUP_ID}
+
+
+def test_a_marker_for_a_partition_that_is_elsewhere_is_ignored() -> None:
+    Setup().coordinator.on_transaction_completed(7, 3, committed=True)
+
+
+# Changing coordinators.
+
+
+def test_a_commit_that_ends_after_the_resignation_is_not_ours_to_confirm() -> None:
+    setup = Setup()
+    setup.log.hold = True
+    answer = setup.commit({T0: 42})
+    setup.coordinator.on_resigned(0, 1)
+    setup.log.commit_all()
+    assert answer.value == {T0: ErrorCode.NOT_COORDINATOR}
+    setup.elect(2)
+    assert setup.offset() == 42
+
+
+def test_a_commit_to_a_group_that_is_being_deleted_is_refused() -> None:
+    setup = Setup()
+    setup.commit({T0: 1})
+    setup.log.hold = True
+    results: list[dict[str, int]] = []
+    setup.coordinator.admin.delete_groups([GROUP], results.append)
+    assert setup.group().state is GroupState.DEAD
+    assert setup.commit({T0: 2}).value == {T0: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    assert setup.offset() == -1
+    setup.log.commit_all()
+    assert results == [{GROUP: ErrorCode.NONE}]
+
+
+def test_the_partition_is_verified_once_per_transaction() -> None:
+    setup = Setup()
+    setup.log.verifies = True
+    commits = setup.coordinator.commits
+    assert commits.begin_verification(GROUP, 7, 0) is not None
+    setup.commit({T0: 1}, producer_id=7)
+    assert commits.begin_verification(GROUP, 7, 0) is None
+    setup.coordinator.on_resigned(0, 1)
+    assert commits.begin_verification(GROUP, 8, 0) is None

@@ -1,0 +1,67 @@
+"""The data-path handlers of a broker on logs in memory."""
+
+from __future__ import annotations
+
+from broker.fetch_sessions import FetchSessions
+from broker.handlers.down_conversion import DownConversion
+from broker.handlers.endpoints import Endpoints
+from broker.handlers.fetch import FetchHandler
+from broker.handlers.leader_hints import LeaderHints
+from broker.handlers.list_offsets import ListOffsetsHandler
+from broker.handlers.produce import ProduceHandler
+from broker.handlers.transactional_produce import TransactionalProduce
+from broker.quotas import ClientQuotas
+from broker.tasks import WorkerPool
+from broker.transactions.state import Producer
+from broker.transactions.verification import OnVerified
+from protocol.topics import TopicPartition
+from tests.doubles.replicas import BROKER, Replicas
+
+
+class Verifier:
+    """Says yes, unless a partition is among `errors`."""
+
+    def __init__(self) -> None:
+        self.errors: dict[TopicPartition, int] = {}
+        self.asked: list[frozenset[TopicPartition]] = []
+
+    def verify(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: frozenset[TopicPartition],
+        on_verified: OnVerified,
+        *,
+        knows_abortable: bool,
+    ) -> None:
+        self.asked.append(partitions)
+        on_verified(self.errors)
+
+
+class DataPath(Replicas):
+    """Replicas with the handlers in front of them."""
+
+    def __init__(self, **settings: object) -> None:
+        super().__init__(**settings)
+        self.endpoints = Endpoints(BROKER, self.metadata, frozenset())
+        self.hints = LeaderHints(self.metadata, self.endpoints)
+        self.verifier = Verifier()
+        self.quotas = ClientQuotas()
+        self.workers = WorkerPool()
+        self.produce = ProduceHandler(
+            self.manager,
+            self.hints,
+            TransactionalProduce(self.manager, self.verifier, self.clock.now_ms),  # type: ignore[arg-type]  # a double
+            self.quotas.produce,
+        )
+        self.sessions = FetchSessions(10, self.clock.now_ms)
+        self.fetch = FetchHandler(
+            self.manager,
+            self.metadata,
+            self.sessions,
+            self.hints,
+            DownConversion(self.workers, lambda _: self.config),
+            1 << 20,
+            self.quotas.fetch,
+        )
+        self.list_offsets = ListOffsetsHandler(self.manager)

@@ -1,0 +1,18 @@
+import asyncio
+from collections.abc import Callable, Iterator
+
+import pytest
+import uvloop
+
+
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Every test runs on both loops: uvloop serves, asyncio's is what people debug with."""
+    return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+
+
+@pytest.fixture(autouse=True)
+def no_callback_fails(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """An exception in a callback of the loop is only logged; here it fails the test."""
+    yield
+    logged = caplog.get_records("call")
+    assert not [record.getMessage() for record in logged if record.name == "asyncio"]

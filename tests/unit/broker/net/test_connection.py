@@ -1,0 +1,406 @@
+import asyncio
+import socket
+from struct import pack
+from typing import Any
+
+import pytest
+
+from broker.net.connection import READ_BYTES, Connection
+from broker.request_channel import DEFERRED, RequestContext
+from protocol.headers import encode_request
+from protocol.message import Message
+from protocol.messages.api_versions import ApiVersionsRequest
+from protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
+from protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from tests.doubles.network import (
+    METADATA,
+    SIZE,
+    Network,
+    entry,
+    metadata_request,
+    running_network,
+)
+
+PRODUCE = 0
+RESET = pack("ii", 1, 0)  # for SO_LINGER: closing sends a reset
+
+
+def topics(answer: Message) -> list[str | None]:
+    assert isinstance(answer, MetadataResponse)
+    return [topic.name for topic in answer.topics]
+
+
+class Gate:
+    """A handler that keeps requests until the test answers them."""
+
+    def __init__(self) -> None:
+        self.waiting: list[RequestContext] = []
+
+    def handle(self, context: RequestContext, _: Message) -> object:
+        self.waiting.append(context)
+        return DEFERRED
+
+    def open(self) -> None:
+        """Answer the oldest, as the echo does."""
+        context = self.waiting.pop(0)
+        request = context.request
+        assert isinstance(request, MetadataRequest)
+        answers = [MetadataResponseTopic(name=topic.name) for topic in request.topics or ()]
+        context.respond(MetadataResponse(topics=answers))
+
+
+def only_connection(network: Network) -> Connection:
+    (connection,) = network.server.connections
+    return connection
+
+
+async def test_answers_come_back_for_every_version() -> None:
+    async with running_network() as network:
+        client = await network.connect()
+        for version in range(5):
+            answer = await client.ask(metadata_request("a", "b"), version)
+            assert topics(answer) == ["a", "b"]
+        await client.close()
+    assert network.statistics.bytes_in > 0
+    assert network.statistics.bytes_out > 0
+
+
+async def test_requests_sent_together_are_answered_in_order() -> None:
+    async with running_network() as network:
+        client = await network.connect()
+        for number in range(300):
+            client.send(metadata_request(f"t{number}"))
+        for number in range(300):
+            correlation_id, answer = await client.receive()
+            assert (correlation_id, topics(answer)) == (number + 1, [f"t{number}"])
+        await client.close()
+
+
+async def test_answers_of_many_busy_clients_stay_in_order() -> None:
+    """With others waiting, answers are held back and leave together."""
+
+    async def pipeline(network: Network, name: str) -> None:
+        client = await network.connect()
+        for number in range(60):
+            client.send(metadata_request(f"{name}{number}"))
+        for number in range(60):
+            correlation_id, answer = await client.receive()
+            assert (correlation_id, topics(answer)) == (number + 1, [f"{name}{number}"])
+        await client.close()
+
+    async with running_network() as network:
+        await asyncio.gather(*(pipeline(network, name) for name in "abcdef"))
+
+
+async def test_one_request_at_a_time_even_when_it_waits() -> None:
+    gate = Gate()
+    async with running_network(entry(METADATA, "Metadata", gate.handle)) as network:
+        client = await network.connect()
+        for name in "abc":
+            client.send(metadata_request(name))
+        for name in "abc":
+            await network.until(lambda: bool(gate.waiting))
+            await asyncio.sleep(0.005)
+            assert len(gate.waiting) == 1
+            gate.open()
+            assert topics((await client.receive())[1]) == [name]
+        await client.close()
+
+
+async def test_a_client_with_a_request_in_flight_is_not_read() -> None:
+    gate = Gate()
+    async with running_network(entry(METADATA, "Metadata", gate.handle)) as network:
+        client = await network.connect()
+        client.send(metadata_request("a"))
+        await network.until(lambda: bool(gate.waiting))
+        before = network.statistics.bytes_in
+        client.writer.write(b"\x00" * 200_000)
+        await asyncio.sleep(0.02)
+        assert network.statistics.bytes_in == before
+        await client.close()
+
+
+async def test_no_more_than_one_read_is_kept_beyond_a_request() -> None:
+    gate = Gate()
+    async with running_network(entry(METADATA, "Metadata", gate.handle)) as network:
+        sock = network.raw_socket()
+        frame = encode_request(1, "tester", metadata_request("a"), 0)
+        sock.setblocking(True)
+        sock.sendall(frame * (200_000 // len(frame)))
+        await network.until(lambda: bool(gate.waiting))
+        await asyncio.sleep(0.02)
+        assert network.statistics.bytes_in <= READ_BYTES
+        sock.close()
+
+
+async def test_a_request_may_come_byte_by_byte() -> None:
+    async with running_network() as network:
+        client = await network.connect()
+        for byte in encode_request(7, "tester", metadata_request("slow"), 1):
+            client.writer.write(bytes([byte]))
+            await client.writer.drain()
+            await asyncio.sleep(0)
+        correlation_id, answer = await client.receive(METADATA, 1)
+        assert (correlation_id, topics(answer)) == (7, ["slow"])
+        await client.close()
+
+
+@pytest.mark.parametrize("cut", [1, 3, 4, 5, 11, 30])
+async def test_frames_may_be_cut_anywhere(cut: int) -> None:
+    async with running_network() as network:
+        client = await network.connect()
+        frames = encode_request(1, "t", metadata_request("one"), 0)
+        frames += encode_request(2, "t", metadata_request("two"), 0)
+        for start in range(0, len(frames), cut):
+            client.writer.write(frames[start : start + cut])
+            await client.writer.drain()
+            await asyncio.sleep(0.0005)
+        assert topics((await client.receive())[1]) == ["one"]
+        assert topics((await client.receive())[1]) == ["two"]
+        await client.close()
+
+
+def produce_request(records: bytes) -> ProduceRequest:
+    data = PartitionProduceData(index=0, records=records)
+    return ProduceRequest(acks=1, topic_data=[TopicProduceData(name="t", partition_data=[data])])
+
+
+@pytest.mark.parametrize("size", [100, 70_000, 3_000_000])
+async def test_records_arrive_in_a_buffer_that_the_broker_may_write(size: int) -> None:
+    seen: list[bytes] = []
+
+    def handle(_: RequestContext, request: ProduceRequest) -> ProduceResponse:
+        records = request.topic_data[0].partition_data[0].records
+        assert isinstance(records, memoryview)
+        records[:4] = b"\xff\xff\xff\xff"
+        seen.append(bytes(records))
+        return ProduceResponse()
+
+    async with running_network(entry(PRODUCE, "Produce", handle)) as network:
+        client = await network.connect()
+        payload = bytes(range(256)) * (size // 256 + 1)
+        for _ in range(2):
+            client.send(produce_request(payload[:size]), 3)
+        for _ in range(2):
+            await client.receive(PRODUCE, 3)
+        await client.close()
+        assert seen == [b"\xff\xff\xff\xff" + payload[4:size]] * 2
+        await network.until(lambda: network.channel.in_progress_bytes == 0)
+
+
+async def test_memory_grows_with_what_has_come_not_with_what_was_promised() -> None:
+    async with running_network() as network:
+        client = await network.connect()
+        client.writer.write(SIZE.pack(100_000_000) + b"\x00" * 10)
+        await network.until(lambda: network.channel.in_progress_bytes == 100_000_000)
+        frame = only_connection(network)._frame
+        assert frame is not None
+        assert len(frame) == 10
+        client.writer.write(b"\x00" * 1_000_000)
+        await network.until(lambda: network.statistics.bytes_in == 1_000_014)
+        assert len(frame) <= 4_000_040
+        await client.close()
+        await network.until(lambda: network.channel.in_progress_bytes == 0)
+
+
+async def test_a_request_without_an_answer_lets_the_next_one_in() -> None:
+    async with running_network(entry(PRODUCE, "Produce", lambda *_: None)) as network:
+        client = await network.connect()
+        client.send(produce_request(b"x"), 3)
+        client.send(metadata_request("next"))
+        assert topics((await client.receive())[1]) == ["next"]
+        await client.close()
+
+
+async def test_coroutines_answer_too_and_hold_up_nobody() -> None:
+    go_on = asyncio.Event()
+
+    async def handle(_: RequestContext, __: Message) -> ProduceResponse:
+        await go_on.wait()
+        return ProduceResponse(throttle_time_ms=5)
+
+    async with running_network(entry(PRODUCE, "Produce", handle)) as network:
+        slow, quick = await network.connect(), await network.connect()
+        slow.send(produce_request(b"x"), 3)
+        assert topics(await quick.ask(metadata_request("quick"))) == ["quick"]
+        go_on.set()
+        _, answer = await slow.receive(PRODUCE, 3)
+        assert answer == ProduceResponse(throttle_time_ms=5)
+        await slow.close()
+        await quick.close()
+
+
+async def test_a_client_that_only_closes_its_sending_side_gets_its_answer() -> None:
+    gate = Gate()
+    async with running_network(entry(METADATA, "Metadata", gate.handle)) as network:
+        client = await network.connect()
+        client.send(metadata_request("last"))
+        await network.until(lambda: bool(gate.waiting))
+        client.writer.write_eof()
+        await asyncio.sleep(0.005)
+        gate.open()
+        assert topics((await client.receive())[1]) == ["last"]
+        assert await client.is_closed()
+        await client.close()
+
+
+async def test_an_answer_to_a_client_that_is_gone_goes_nowhere() -> None:
+    gate = Gate()
+    async with running_network(entry(METADATA, "Metadata", gate.handle)) as network:
+        sock = network.raw_socket()
+        sock.send(encode_request(1, "t", metadata_request("a"), 0))
+        await network.until(lambda: bool(gate.waiting))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        sock.close()
+        gate.open()
+        await network.until(lambda: not network.server.connections)
+        assert network.channel.in_progress_bytes == 0
+
+
+@pytest.mark.parametrize("kind", ["half a request", "half a big request", "acks=0"])
+async def test_a_reset_right_behind_bytes_is_noticed(kind: str) -> None:
+    """uvloop tells of both at once, and then watches the socket no more."""
+    if kind == "acks=0":
+        sent = encode_request(1, "t", produce_request(b"x"), 3)
+    else:
+        sent = SIZE.pack(100 if kind == "half a request" else 500_000) + b"\x00\x03"
+    async with running_network(entry(PRODUCE, "Produce", lambda *_: None)) as network:
+        sock = network.raw_socket()
+        await network.until(lambda: len(network.server.connections) == 1)
+        sock.send(sent)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        sock.close()  # the server sees nothing of this before we wait
+        await network.until(lambda: not network.server.connections)
+        assert network.channel.in_progress_bytes == 0
+
+
+async def test_closing_the_server_with_a_request_in_flight_gives_its_memory_back() -> None:
+    gate = Gate()
+    async with running_network(entry(METADATA, "Metadata", gate.handle)) as network:
+        client = await network.connect()
+        client.send(metadata_request("a"))
+        await network.until(lambda: bool(gate.waiting))
+        network.server.close()
+        assert gate.waiting[0].client_gone
+        assert network.channel.in_progress_bytes > 0
+        gate.open()
+        assert network.channel.in_progress_bytes == 0
+        await client.close()
+
+
+async def test_a_handler_may_close_the_connection() -> None:
+    def handle(context: RequestContext, _: Message) -> object:
+        context.close("as acks=0 with an error")
+        return DEFERRED
+
+    async with running_network(entry(PRODUCE, "Produce", handle)) as network:
+        client = await network.connect()
+        client.send(produce_request(b"x"), 3)
+        assert await client.is_closed()
+        assert network.channel.in_progress_bytes == 0
+        await client.close()
+
+
+async def test_a_throttled_client_is_answered_at_once_and_then_not_read() -> None:
+    def handle(context: RequestContext, _: Message) -> Message:
+        context.throttle_time_ms = 40
+        return MetadataResponse()
+
+    async with running_network(entry(METADATA, "Metadata", handle)) as network:
+        client = await network.connect()
+        loop = asyncio.get_running_loop()
+        started_at = loop.time()
+        for _ in range(3):
+            client.send(metadata_request(), 3)
+        for _ in range(3):
+            _, answer = await client.receive(METADATA, 3)
+            assert isinstance(answer, MetadataResponse)
+            assert answer.throttle_time_ms == 40
+        assert loop.time() - started_at >= 0.08
+        await client.close()
+
+
+async def test_closing_a_throttled_connection_leaves_no_timer() -> None:
+    def handle(context: RequestContext, _: Message) -> object:
+        context.respond(MetadataResponse(), throttle_time_ms=60_000)
+        return DEFERRED
+
+    metadata = entry(METADATA, "Metadata", handle)
+    async with running_network(metadata, max_idle_ms=0) as network:
+        client = await network.connect()
+        await client.ask(metadata_request(), 3)
+        only_connection(network).close("the test says so")
+        assert network.timer._wheel.next_expiration_ms() is None
+        await client.close()
+
+
+async def test_the_client_and_our_address_are_known_to_handlers() -> None:
+    seen: list[RequestContext] = []
+
+    def handle(context: RequestContext, _: Message) -> Message:
+        seen.append(context)
+        return MetadataResponse()
+
+    async with running_network(entry(METADATA, "Metadata", handle)) as network:
+        client = await network.connect()
+        await client.ask(ApiVersionsRequest("my-client", "1.2.3"), 3)
+        await client.ask(metadata_request())
+        address: Any = client.writer.get_extra_info("sockname")
+        await client.close()
+    (context,) = seen
+    assert context.listener_name == "PLAINTEXT"
+    assert (context.client_host, context.client_port) == tuple(address)
+    assert context.local_address == ("127.0.0.1", network.port)
+    assert str(context.principal) == "User:ANONYMOUS"
+    assert context.connection.client_software_name == "my-client"
+    assert context.connection.client_software_version == "1.2.3"
+
+
+async def test_frames_may_be_tokens_instead_of_requests() -> None:
+    """SaslHandshake version 0 is followed by tokens without any header."""
+    tokens: list[bytes] = []
+
+    def handshake(context: RequestContext, _: Message) -> Message:
+        connection = context.connection
+        assert isinstance(connection, Connection)
+
+        def take(token: bytes) -> None:
+            tokens.append(token)
+            if token == b"last":
+                connection.token_handler = None
+            connection.send_token(b"answer to " + token)
+
+        connection.token_handler = take
+        return MetadataResponse()
+
+    async with running_network(entry(METADATA, "Metadata", handshake)) as network:
+        client = await network.connect()
+        client.send(metadata_request())
+        for token in (b"first", b"", b"last"):
+            client.writer.write(SIZE.pack(len(token)) + token)
+        client.send(ApiVersionsRequest())
+        await client.receive()
+        for token in (b"first", b"", b"last"):
+            assert await client.receive_frame() == b"answer to " + token
+        assert (await client.receive(18))[0] == 2
+        assert tokens == [b"first", b"", b"last"]
+        await network.until(lambda: network.channel.in_progress_bytes == 0)
+
+
+async def test_closing_may_wait_and_meanwhile_nothing_is_read() -> None:
+    def refuse(context: RequestContext, _: Message) -> object:
+        assert isinstance(context.connection, Connection)
+        context.connection.close_after(20, "wrong password")
+        return MetadataResponse()
+
+    async with running_network(entry(METADATA, "Metadata", refuse)) as network:
+        client = await network.connect()
+        client.send(metadata_request())
+        client.send(metadata_request())
+        assert (await client.receive())[0] == 1
+        assert await client.is_closed()

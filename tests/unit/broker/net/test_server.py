@@ -1,0 +1,120 @@
+import asyncio
+
+import pytest
+
+from broker.net.limits import ConnectionLimits, ListenerLimits
+from broker.net.listener import ListenError
+from broker.request_channel import DEFERRED, RequestContext
+from protocol.message import Message
+from protocol.messages.metadata import MetadataResponse
+from tests.doubles.network import METADATA, entry, metadata_request, running_network
+
+
+async def test_several_listeners_serve_side_by_side() -> None:
+    async with running_network() as network:
+        ports = {network.port}
+        for name in ("EXTERNAL", "INTERNAL"):
+            port = network.server.add_listener(name, "127.0.0.1", 0)
+            ports.add(port)
+        network.server.start()
+        assert len(ports) == 3
+        for port in ports:
+            network.port = port
+            client = await network.connect()
+            assert await client.ask(metadata_request()) == MetadataResponse()
+        names = sorted(connection.listener_name for connection in network.server.connections)
+        assert names == ["EXTERNAL", "INTERNAL", "PLAINTEXT"]
+
+
+async def test_tls_without_keys_is_refused() -> None:
+    async with running_network() as network:
+        with pytest.raises(ListenError, match="protocol SASL_SSL but no keys"):
+            network.server.add_listener("SECURE", "127.0.0.1", 0, security_protocol="SASL_SSL")
+
+
+async def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
+    waiting: list[RequestContext] = []
+
+    def wait(context: RequestContext, _: Message) -> object:
+        waiting.append(context)
+        return DEFERRED
+
+    async with running_network(entry(METADATA, "Metadata", wait), max_idle_ms=60) as network:
+        busy = await network.connect()
+        busy.send(metadata_request())
+        idle = await network.connect()
+        assert await idle.is_closed()
+        assert network.statistics.idle_closed == 1
+        waiting[0].respond(MetadataResponse())
+        assert (await busy.receive())[1] == MetadataResponse()
+        assert await busy.is_closed()
+
+
+async def test_a_client_that_does_not_take_its_answer_is_idle() -> None:
+    def answer(_: RequestContext, __: Message) -> Message:
+        return MetadataResponse(cluster_id="x" * 30_000)
+
+    async with running_network(entry(METADATA, "Metadata", answer), max_idle_ms=60) as network:
+        sock = network.raw_socket(receive_buffer_bytes=2_000)
+        with sock:
+            client = await network.connect()
+            client.writer.transport.pause_reading()
+            for _ in range(2_000):
+                client.send(metadata_request(), 2)
+            await network.until(lambda: network.statistics.idle_closed == 2)
+
+
+async def test_drain_waits_for_requests_in_flight() -> None:
+    waiting: list[RequestContext] = []
+
+    def wait(context: RequestContext, _: Message) -> object:
+        waiting.append(context)
+        return DEFERRED
+
+    async with running_network(entry(METADATA, "Metadata", wait)) as network:
+        client = await network.connect()
+        client.send(metadata_request())
+        await network.until(lambda: bool(waiting))
+        network.server.stop_accepting()
+        assert await network.server.drain(timeout_ms=20) == 1
+        draining = asyncio.ensure_future(network.server.drain(timeout_ms=20_000))  # noqa: TID251
+        await asyncio.sleep(0.02)
+        assert not draining.done()
+        waiting[0].respond(MetadataResponse())
+        assert await draining == 0
+        assert (await client.receive())[1] == MetadataResponse()
+
+
+async def test_nobody_comes_in_after_stop_accepting() -> None:
+    async with running_network() as network:
+        client = await network.connect()
+        assert await client.ask(metadata_request()) == MetadataResponse()
+        network.server.stop_accepting()
+        with pytest.raises(ConnectionRefusedError):
+            await network.connect()
+        assert await client.ask(metadata_request()) == MetadataResponse()
+
+
+async def test_brokers_do_not_wait_for_clients() -> None:
+    """Above max.connections a broker comes in, and the client silent longest must go."""
+    limits = ConnectionLimits(max_connections=2)
+    async with running_network(limits=limits) as network:
+        silent, active = await network.connect(), await network.connect()
+        for client in (silent, active):
+            await client.ask(metadata_request())
+        client_port = network.port
+        network.port = network.server.add_listener(
+            "INTERNAL", "127.0.0.1", 0, limits=ListenerLimits(protected=True)
+        )
+        network.server.start()
+        broker = await network.connect()
+        assert await broker.ask(metadata_request()) == MetadataResponse()
+        assert await silent.is_closed()
+        assert await active.ask(metadata_request()) == MetadataResponse()
+        network.port = client_port
+        waiting = await network.connect()
+        waiting.send(metadata_request())
+        await asyncio.sleep(0.02)
+        assert limits.open == 2
+        await active.close()
+        assert (await waiting.receive())[1] == MetadataResponse()

@@ -1,0 +1,228 @@
+import asyncio
+import os
+import random
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from struct import pack
+from typing import Any
+
+import pytest
+
+from broker.net import connection as connection_module
+from broker.net import tls as tls_module
+from broker.request_channel import Principal, RequestContext
+from protocol.headers import encode_request
+from protocol.message import Message
+from protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from protocol.messages.metadata import MetadataResponse
+from tests.doubles.certificates import Certificates
+from tests.doubles.network import METADATA, Client, entry, metadata_request, running_network
+
+FETCH = 1
+CONTENT = random.Random(3).randbytes(4_000_000)
+
+
+class Slice:
+    """A part of a file, as the log hands it out."""
+
+    def __init__(self, fd: int, position: int, length: int) -> None:
+        self.fd, self.position, self.length = fd, position, length
+
+    def __len__(self) -> int:
+        return self.length
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+def tls_options(certificates: Certificates) -> dict[str, Any]:
+    return {"security_protocol": "SSL", "tls_context": certificates.server_context()}
+
+
+@pytest.fixture
+def fd(tmp_path: Path) -> Iterator[int]:
+    path = tmp_path / "segment.log"
+    path.write_bytes(CONTENT)
+    descriptor = os.open(path, os.O_RDONLY)
+    yield descriptor
+    os.close(descriptor)
+
+
+async def test_requests_and_answers(
+    certificates: Certificates, tls_options: dict[str, Any]
+) -> None:
+    async with running_network(**tls_options) as network:
+        client = await network.connect(certificates.client_context())
+        for _ in range(3):
+            assert await client.ask(metadata_request()) == MetadataResponse()
+        for _ in range(500):
+            client.send(metadata_request("x" * 200))
+        for number in range(500):
+            assert (await client.receive())[0] == 3 + number + 1
+
+
+async def test_requests_longer_than_a_record(
+    certificates: Certificates, tls_options: dict[str, Any]
+) -> None:
+    """What OpenSSL has decrypted and not handed out yet is invisible to the loop."""
+    async with running_network(**tls_options) as network:
+        client = await network.connect(certificates.client_context())
+        for size in (15_000, 16_384, 20_000, 32_000):
+            names = ["x" * size] * 40
+            client.send(metadata_request(*names))
+            client.send(metadata_request())
+        for _ in range(8):
+            await client.receive()
+
+
+@pytest.mark.parametrize("size", [10, 1_000, 20_000])
+async def test_requests_that_share_a_record(
+    certificates: Certificates, tls_options: dict[str, Any], size: int
+) -> None:
+    """A long request is read up to its end exactly; the next one is then in OpenSSL's hands."""
+    long = encode_request(1, "t", metadata_request(*["x" * 30_000] * 7, "y" * size), 0)
+    short = encode_request(2, "t", metadata_request(), 0)
+    async with running_network(**tls_options) as network:
+        client = await network.connect(certificates.client_context())
+        for _ in range(3):
+            client.writer.write(long + short)
+            assert (await client.receive())[0] == 1
+            assert (await client.receive())[0] == 2
+
+
+async def test_a_record_that_does_not_fit_into_the_buffer_of_a_request(
+    certificates: Certificates, tls_options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rest is decrypted, and no further byte will come that could tell of it."""
+    monkeypatch.setattr(connection_module, "FEW_BYTES", 0)
+    # The first record brings 16,380 bytes of the request; its buffer grows by 65,536 bytes, then
+    # fourfold to 327,664. The last record goes beyond that by ten bytes.
+    names = ["x" * 30_000] * 10
+    empty = encode_request(1, "t", metadata_request(*names, ""), 0)
+    padding = "y" * (4 + 327_664 + 10 - len(empty))
+    request = encode_request(1, "t", metadata_request(*names, padding), 0)
+    async with running_network(**tls_options) as network:
+        client = await network.connect(certificates.client_context())
+        client.writer.write(request)
+        assert (await client.receive())[0] == 1
+
+
+async def test_parts_of_files_are_copied(
+    certificates: Certificates, tls_options: dict[str, Any], fd: int
+) -> None:
+    def handle(_: RequestContext, request: FetchRequest) -> FetchResponse:
+        length = request.max_bytes
+        rows = [
+            PartitionData(partition_index=n, records=Slice(fd, n * length, length))
+            for n in range(3)
+        ]
+        return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=rows)])
+
+    async def fetch(client: Client, length: int) -> None:
+        answer = await client.ask(FetchRequest(max_bytes=length), 4)
+        assert isinstance(answer, FetchResponse)
+        for number, row in enumerate(answer.responses[0].partitions):
+            assert row.records is not None
+            assert bytes(row.records) == CONTENT[number * length : (number + 1) * length]
+
+    async with running_network(entry(FETCH, "Fetch", handle), **tls_options) as network:
+        context = certificates.client_context()
+        clients = [await network.connect(context) for _ in range(3)]
+        for length in (1, 16_000, 1_300_000):
+            await asyncio.gather(*(fetch(client, length) for client in clients))
+        assert network.statistics.sendfile_bytes == 0
+
+
+async def test_a_client_is_known_by_its_certificate(certificates: Certificates) -> None:
+    seen: list[Principal] = []
+
+    def handle(context: RequestContext, _: Message) -> Message:
+        seen.append(context.principal)
+        return MetadataResponse()
+
+    def principal(certificate: dict[str, Any]) -> Principal:
+        return Principal("User", dict(field[0] for field in certificate["subject"])["commonName"])
+
+    async with running_network(
+        entry(METADATA, "Metadata", handle),
+        security_protocol="SSL",
+        tls_context=certificates.server_context(ask_for_certificate=True),
+        principal_of_certificate=principal,
+    ) as network:
+        client = await network.connect(certificates.client_context(with_certificate=True))
+        await client.ask(metadata_request())
+    assert seen == [Principal("User", "client")]
+
+
+async def test_a_client_without_the_certificate_asked_for_is_refused_in_words(
+    certificates: Certificates, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = certificates.server_context(ask_for_certificate=True)
+    async with running_network(security_protocol="SSL", tls_context=server) as network:
+        client = await network.connect(certificates.client_context())
+        with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
+            await client.ask(metadata_request())
+        assert "has no certificate, which this listener asks for" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("first_bytes", "words"),
+    [
+        (b"\x00\x00\x00\x14" + b"\x00" * 20, "does not speak TLS; set the client's"),
+        (b"GET / HTTP/1.1\r\n\r\n", "sent HTTP to a TLS listener"),
+    ],
+)
+async def test_clients_that_do_not_speak_tls_are_told_in_words(
+    first_bytes: bytes,
+    words: str,
+    tls_options: dict[str, Any],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with running_network(**tls_options) as network:
+        client = await network.connect()
+        client.writer.write(first_bytes)
+        await network.until(lambda: network.statistics.connections_closed == 1)
+        assert words in caplog.text
+        assert network.statistics.wrong_protocol == 1
+
+
+async def test_a_handshake_has_a_deadline(
+    tls_options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls_module, "HANDSHAKE_TIMEOUT_MS", 20)
+    async with running_network(**tls_options) as network:
+        client = await network.connect()
+        client.writer.write(bytes.fromhex("16030100c801"))  # the beginning of a hello
+        assert await client.is_closed()
+
+
+async def test_a_client_that_closes_in_the_middle_of_a_handshake_does_no_harm(
+    tls_options: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_network(**tls_options) as network:
+        client = await network.connect()
+        client.writer.write(bytes.fromhex("16030100c801"))
+        await client.close()
+        await network.until(lambda: network.statistics.connections_closed == 1)
+
+
+async def test_a_reset_in_the_middle_of_a_handshake_is_noticed(
+    tls_options: dict[str, Any],
+) -> None:
+    async with running_network(**tls_options) as network:
+        sock = network.raw_socket()
+        await network.until(lambda: len(network.server.connections) == 1)
+        sock.send(bytes.fromhex("16030100c801"))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, pack("ii", 1, 0))
+        sock.close()
+        await network.until(lambda: not network.server.connections)

@@ -1,0 +1,37 @@
+from broker.purgatory.operation import DelayedOperation
+
+
+class Recorded(DelayedOperation):
+    """Completes when it is told to, and notes what happens."""
+
+    def __init__(self) -> None:
+        super().__init__(delay_ms=1000)
+        self.events: list[str] = []
+
+    def try_complete(self) -> bool:
+        return False
+
+    def on_complete(self) -> None:
+        assert self.is_completed
+        # Whatever completion sets off cannot complete it again.
+        assert not self.force_complete()
+        self.events.append("complete")
+
+    def on_expiration(self) -> None:
+        self.events.append("expired")
+
+
+def test_it_completes_once() -> None:
+    operation = Recorded()
+    assert not operation.is_completed
+    assert operation.force_complete()
+    assert not operation.force_complete()
+    operation.run_out_of_time()
+    assert operation.events == ["complete"]
+
+
+def test_running_out_of_time_completes_and_then_says_so() -> None:
+    operation = Recorded()
+    operation.run_out_of_time()
+    assert not operation.force_complete()
+    assert operation.events == ["complete", "expired"]

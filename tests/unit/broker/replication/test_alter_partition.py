@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from broker.replication.alter_partition import AlterPartitionManager
+from broker.replication.isr import IsrDecision, IsrProposal
+from broker.replication.partition import Partition
+from protocol.errors import ErrorCode
+from protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    AlterPartitionResponsePartitionData,
+    AlterPartitionResponseTopicData,
+)
+from tests.doubles.replicas import TOPIC_ID, Replicas
+
+
+class Controller:
+    """Grants everything, or what `answers` say first."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[AlterPartitionRequest, int]] = []
+        self.answers: list[AlterPartitionResponse | Exception] = []
+        self.decided: dict[int, IsrDecision] = {}
+        self.was_asked = asyncio.Event()
+        self._decision = asyncio.Event()
+        self.manager = AlterPartitionManager(self.send)
+
+    async def send(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
+        self.asked.append((request, version))
+        self.was_asked.set()
+        await asyncio.sleep(0)
+        if self.answers:
+            answer = self.answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+        response = AlterPartitionResponse()
+        for topic in request.topics:
+            rows = [
+                AlterPartitionResponsePartitionData(
+                    row.partition_index,
+                    leader_epoch=row.leader_epoch,
+                    isr=[each.broker_id for each in row.new_isr_with_epochs] or row.new_isr,
+                    partition_epoch=row.partition_epoch + 1,
+                )
+                for row in topic.partitions
+            ]
+            response.topics.append(
+                AlterPartitionResponseTopicData(topic.topic_name, topic.topic_id, rows)
+            )
+        return response
+
+    def submit(self, partition: Partition, *new_isr: int) -> None:
+        def decide(decision: IsrDecision) -> None:
+            self.decided[partition.index] = decision
+            self._decision.set()
+
+        self.manager.submit(IsrProposal(partition, list(new_isr), 3, 8), decide)
+
+    async def settle(self, decisions: int = 1) -> None:
+        async with asyncio.timeout(5):
+            while len(self.decided) < decisions:
+                await self._decision.wait()
+                self._decision.clear()
+
+
+def run(body: Callable[[Controller, Replicas], Awaitable[None]]) -> None:
+    asyncio.run(body(Controller(), Replicas()))  # type: ignore[arg-type]  # a coroutine
+
+
+def test_a_proposal_is_granted() -> None:
+    async def body(controller: Controller, replicas: Replicas) -> None:
+        controller.submit(replicas.lead(replicas=[1, 2]), 1, 2)
+        await controller.settle()
+        assert controller.decided == {0: IsrDecision(0, [1, 2], 3, 9)}
+        ((request, version),) = controller.asked
+        assert version == 3
+        (topic,) = request.topics
+        assert topic.topic_id == TOPIC_ID
+        assert [each.broker_id for each in topic.partitions[0].new_isr_with_epochs] == [1, 2]
+
+    run(body)
+
+
+def test_topics_without_ids_go_by_name() -> None:
+    async def body(controller: Controller, replicas: Replicas) -> None:
+        partition = replicas.lead(replicas=[1, 2])
+        partition.topic_id = bytes(16)
+        controller.submit(partition, 1)
+        await controller.settle()
+        ((request, version),) = controller.asked
+        assert (version, request.topics[0].topic_name) == (1, "t")
+        assert request.topics[0].partitions[0].new_isr == [1]
+        assert controller.decided[0].isr == [1]
+
+    run(body)
+
+
+def test_what_comes_together_goes_together() -> None:
+    async def body(controller: Controller, replicas: Replicas) -> None:
+        partitions = [replicas.lead(index, replicas=[1, 2]) for index in range(3)]
+        for partition in partitions:
+            controller.submit(partition, 1)
+        await controller.settle(3)
+        ((request, _),) = controller.asked
+        assert [row.partition_index for row in request.topics[0].partitions] == [0, 1, 2]
+
+    run(body)
+
+
+def test_it_asks_until_there_is_an_answer() -> None:
+    async def body(controller: Controller, replicas: Replicas) -> None:
+        controller.answers = [
+            ConnectionError("no controller"),
+            AlterPartitionResponse(error_code=ErrorCode.NOT_CONTROLLER),
+        ]
+        controller.submit(replicas.lead(replicas=[1, 2]), 1)
+        await controller.settle()
+        assert len(controller.asked) == 3
+        assert controller.decided[0].error_code == 0
+
+    run(body)
+
+
+def test_a_newer_proposal_replaces_one_that_was_not_answered() -> None:
+    async def body(controller: Controller, replicas: Replicas) -> None:
+        controller.answers = [ConnectionError("no controller")]
+        partition = replicas.lead(replicas=[1, 2, 3])
+        controller.submit(partition, 1)
+        await controller.was_asked.wait()
+        controller.submit(partition, 1, 3)
+        await controller.settle()
+        assert controller.decided[0].isr == [1, 3]
+
+    run(body)
+
+
+def test_what_is_left_out_of_the_answer_was_not_done() -> None:
+    async def body(controller: Controller, replicas: Replicas) -> None:
+        controller.answers = [AlterPartitionResponse()]
+        controller.submit(replicas.lead(replicas=[1, 2]), 1)
+        await controller.settle()
+        assert controller.decided[0].error_code == ErrorCode.OPERATION_NOT_ATTEMPTED
+
+    run(body)

@@ -1,0 +1,375 @@
+"""A follower and its leader, each on logs in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+import pytest
+
+from broker.replication.fetcher import Fetcher
+from broker.replication.partition import Partition
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from storage.log import Log
+from tests.doubles.leader_connection import Leader, LeaderSettings
+from tests.doubles.replicas import TOPIC, TOPIC_ID, Replicas
+from tests.unit.broker.handlers.scene import DataPath
+
+LEADER, FOLLOWER = 1, 2
+BOTH = (LEADER, FOLLOWER)
+
+
+class Pair:
+    """Partition 0 of a topic: broker 1 leads it, broker 2 copies it."""
+
+    def __init__(self, **settings: object) -> None:
+        self.leading = DataPath(**settings)
+        self.following = Replicas(broker_id=FOLLOWER, **settings)
+        self.truncated: list[Log] = []
+        self.following.manager.on_truncated = self.truncated.append
+        self.leader = Leader(self.leading)
+        self.settings = LeaderSettings(self.leader, FOLLOWER)
+        self.fetcher = Fetcher(
+            ("host", 9091), self.settings, self.following.manager, self.following.clock.now_ms
+        )
+
+    def begin(self, epoch: int = 0, index: int = 0) -> Partition:
+        """Both get the order; copying begins."""
+        self.leading.lead(index, epoch=epoch, replicas=BOTH, isr=[LEADER])
+        followed = self.following.follow(LEADER, index, epoch=epoch, isr=[LEADER])
+        self.fetcher.add(followed)
+        return followed
+
+    async def asked(self) -> tuple[FetchRequest, int]:
+        request, version = await self.leader.next_request()
+        return cast(FetchRequest, request), version
+
+    async def position(self, index: int = 0) -> tuple[int, int, int]:
+        """(offset, epoch of the last record, log start) of the next request."""
+        request, _ = await self.asked()
+        (found,) = [
+            each for topic in request.topics for each in topic.partitions if each.partition == index
+        ]
+        return found.fetch_offset, found.last_fetched_epoch, found.log_start_offset
+
+    async def answer_with(self, **fields: object) -> None:
+        """The leader answers something about partition 0."""
+        data = PartitionData(0, records=b"")
+        for name, value in fields.items():
+            setattr(data, name, value)
+        topic = FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[data])
+        await self.leader.reply(FetchResponse(session_id=1, responses=[topic]))
+
+    def assert_equal(self, index: int = 0) -> None:
+        assert content(self.following.log(index)) == content(self.leading.log(index))
+
+
+def content(log: Log) -> bytes:
+    if log.log_end_offset == log.log_start_offset:
+        return b""
+    read = log.read(log.log_start_offset, 1 << 20, up_to=log.log_end_offset)
+    assert read.slice is not None
+    return bytes(read.slice.read())
+
+
+def run(body: Callable[[Pair], Awaitable[None]], **settings: object) -> None:
+    async def whole() -> None:
+        pair = Pair(**settings)
+        try:
+            await body(pair)
+        finally:
+            pair.fetcher.stop()
+
+    asyncio.run(whole())
+
+
+def test_records_and_the_high_watermark_are_copied() -> None:
+    async def body(pair: Pair) -> None:
+        followed = pair.begin()
+        pair.leading.append(3)
+        pair.leading.append(2)
+        await pair.leader.answer()
+        log = pair.following.log()
+        assert (log.log_end_offset, log.high_watermark) == (5, 5)
+        pair.assert_equal()
+        # The second fetch tells the leader that we have it, and us what everybody has.
+        await pair.leader.answer()
+        assert pair.leading.partition().followers[FOLLOWER].log_end_offset == 5
+        assert followed.log is log
+
+    run(body)
+
+
+def test_what_a_request_says() -> None:
+    async def body(pair: Pair) -> None:
+        pair.settings.broker_epoch = 77
+        pair.begin(epoch=3)
+        pair.leading.append(2)
+        request, version = await pair.asked()
+        assert version == 17
+        assert (request.replica_state.replica_id, request.replica_state.replica_epoch) == (2, 77)
+        (topic,) = request.topics
+        assert topic.topic_id == TOPIC_ID
+        (row,) = topic.partitions
+        assert (row.fetch_offset, row.current_leader_epoch, row.last_fetched_epoch) == (0, 3, -1)
+        await pair.leader.answer()
+        assert await pair.position() == (2, 3, 0)
+
+    run(body)
+
+
+def test_an_old_leader_is_asked_by_name() -> None:
+    async def body(pair: Pair) -> None:
+        pair.leader.versions = {1: 11, 2: 5}
+        pair.begin()
+        pair.leading.append(2)
+        request, version = await pair.asked()
+        assert (version, request.replica_id, request.topics[0].topic) == (11, FOLLOWER, TOPIC)
+        await pair.leader.answer()
+        pair.assert_equal()
+
+    run(body)
+
+
+def test_only_changes_are_said_in_a_session() -> None:
+    async def body(pair: Pair) -> None:
+        pair.begin(index=0)
+        pair.begin(index=1)
+        pair.leading.append(1, index=0)
+        await pair.leader.answer()
+        request, _ = await pair.asked()
+        # The first request took both; only the one that moved is named again.
+        assert request.session_epoch == 1
+        assert [row.partition for topic in request.topics for row in topic.partitions] == [0]
+        pair.fetcher.remove(pair.following.partition(1).key)
+        await pair.leader.answer()
+        request, _ = await pair.asked()
+        assert [topic.partitions for topic in request.forgotten_topics_data] == [[1]]
+
+    run(body)
+
+
+def test_a_forgotten_session_is_opened_again() -> None:
+    async def body(pair: Pair) -> None:
+        pair.begin()
+        await pair.leader.answer()
+        lost = FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        await pair.leader.reply(lost)
+        request, _ = await pair.asked()
+        assert (request.session_id, request.session_epoch, len(request.topics)) == (0, 0, 1)
+        assert len(pair.leader.connections) == 1
+
+    run(body)
+
+
+def test_other_refusals_of_a_whole_request_are_waited_out() -> None:
+    async def body(pair: Pair) -> None:
+        pair.begin()
+        await pair.leader.reply(FetchResponse(error_code=ErrorCode.INCONSISTENT_TOPIC_ID))
+        assert pair.leader.waiting == []
+        await asyncio.sleep(0.02)
+        pair.leading.append(1)
+        await pair.leader.answer()
+        pair.assert_equal()
+        assert len(pair.leader.connections) == 2
+
+    run(body)
+
+
+def test_a_broken_connection_is_opened_again() -> None:
+    async def body(pair: Pair) -> None:
+        pair.begin()
+        await pair.leader.fail(ConnectionResetError())
+        pair.leader.refuses = ConnectionRefusedError()
+        await asyncio.sleep(0.02)
+        pair.leader.refuses = None
+        await asyncio.sleep(0.02)
+        pair.leading.append(1)
+        await pair.leader.answer()
+        pair.assert_equal()
+
+    run(body)
+
+
+def test_the_leaders_log_start_is_followed() -> None:
+    async def body(pair: Pair) -> None:
+        pair.begin()
+        pair.leading.append(5)
+        await pair.leader.answer(2)
+        pair.leading.log().delete_records_before(3)
+        await pair.leader.answer()
+        assert pair.following.log().log_start_offset == 3
+        assert await pair.position() == (5, 0, 3)
+
+    run(body)
+
+
+def diverged(pair: Pair) -> None:
+    """The follower has led in epoch 1 what nobody else got; broker 1 leads since epoch 2."""
+    pair.leading.lead(epoch=0, replicas=BOTH, isr=[LEADER])
+    pair.leading.append(3)
+    pair.leading.order(LEADER, epoch=2, replicas=BOTH, isr=[LEADER])
+    pair.leading.append(1)
+    following = pair.following
+    following.lead(epoch=0, replicas=BOTH, isr=[FOLLOWER])
+    following.append(3)
+    following.order(FOLLOWER, epoch=1, replicas=BOTH, isr=BOTH)
+    following.append(4)
+    followed = following.follow(LEADER, epoch=2, replicas=BOTH, isr=[LEADER])
+    pair.fetcher.add(followed)
+
+
+def test_what_the_leader_does_not_have_is_cut_off() -> None:
+    async def body(pair: Pair) -> None:
+        diverged(pair)
+        assert await pair.position() == (7, 1, 0)
+        await pair.leader.answer()
+        log = pair.following.log()
+        assert log.log_end_offset == 3
+        assert pair.truncated == [log]
+        assert await pair.position() == (3, 0, 0)
+        await pair.leader.answer()
+        pair.assert_equal()
+        assert log.leader_epochs.latest_epoch == 2
+
+    run(body)
+
+
+def test_a_log_from_before_epochs_is_cut_to_its_high_watermark() -> None:
+    async def body(pair: Pair) -> None:
+        pair.leading.lead(replicas=BOTH)
+        followed = pair.following.follow(LEADER, replicas=BOTH)
+        pair.fetcher.add(followed)
+        pair.leading.append(1)
+        await pair.leader.answer(2)
+        pair.leading.append(1)
+        await pair.leader.answer()
+        log = pair.following.log()
+        assert (log.log_end_offset, log.high_watermark) == (2, 1)
+        pair.fetcher.remove(followed.key)
+        log.leader_epochs.clear()
+        pair.fetcher.add(followed)
+        assert log.log_end_offset == 1
+
+    run(body)
+
+
+def test_an_end_beyond_the_leaders_is_cut_back() -> None:
+    """An unclean election: the leader never had our last records."""
+
+    async def body(pair: Pair) -> None:
+        pair.leading.lead(epoch=5, replicas=BOTH, isr=[LEADER])
+        pair.leading.append(2)
+        pair.following.lead(epoch=5, replicas=BOTH, isr=[FOLLOWER])
+        pair.following.append(2)
+        pair.following.append(2)
+        pair.leading.order(LEADER, epoch=6, replicas=BOTH, isr=[LEADER])
+        followed = pair.following.follow(LEADER, epoch=6, replicas=BOTH, isr=[LEADER])
+        pair.fetcher.add(followed)
+        await pair.answer_with(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
+        await pair.leader.answer()  # ListOffsets: where it ends
+        assert pair.following.log().log_end_offset == 2
+
+    run(body)
+
+
+def test_a_follower_that_was_away_too_long_starts_anew() -> None:
+    async def body(pair: Pair) -> None:
+        pair.begin()
+        pair.leading.append(3)
+        await pair.leader.answer(2)
+        pair.leading.append(4)
+        pair.leading.partition().followers[FOLLOWER].log_end_offset = 7
+        pair.leading.log().update_high_watermark(7)
+        pair.leading.log().delete_records_before(6)
+        await pair.answer_with(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
+        await pair.leader.answer(2)  # ListOffsets: the end, the start
+        log = pair.following.log()
+        assert (log.log_start_offset, log.log_end_offset) == (6, 6)
+        assert pair.truncated == [log]
+
+    run(body)
+
+
+def test_a_fenced_follower_waits_for_its_next_order() -> None:
+    async def body(pair: Pair) -> None:
+        pair.begin()
+        await pair.answer_with(error_code=ErrorCode.FENCED_LEADER_EPOCH)
+        assert pair.fetcher.is_idle
+        assert pair.leader.waiting == []
+
+    run(body)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    ],
+)
+def test_a_partition_with_an_error_rests_while_the_others_go_on(code: int) -> None:
+    async def body(pair: Pair) -> None:
+        pair.begin(index=0)
+        pair.begin(index=1)
+        pair.leading.append(1, index=1)
+        await pair.answer_with(error_code=code)
+        request, _ = await pair.asked()
+        assert [topic.partitions for topic in request.forgotten_topics_data] == [[0]]
+        await asyncio.sleep(0.02)
+        await pair.leader.answer(2)
+        pair.assert_equal(1)
+        pair.leading.append(1, index=0)
+        await pair.leader.answer(2)
+        pair.assert_equal(0)
+
+    run(body)
+
+
+def test_a_corrupt_batch_does_not_stop_the_others() -> None:
+    async def body(pair: Pair) -> None:
+        pair.begin(index=0)
+        pair.begin(index=1)
+        pair.leading.append(1, index=0)
+        pair.leading.append(1, index=1)
+        records = bytearray(content(pair.leading.log()))
+        records[-1] ^= 1
+        await pair.answer_with(records=bytes(records), high_watermark=1)
+        assert pair.following.log(0).log_end_offset == 0
+        await asyncio.sleep(0.02)
+        await pair.leader.answer(2)
+        pair.assert_equal(0)
+        pair.assert_equal(1)
+
+    run(body)
+
+
+def test_an_answer_to_an_old_order_is_thrown_away() -> None:
+    async def body(pair: Pair) -> None:
+        pair.begin()
+        pair.leading.append(2)
+        await pair.asked()
+        pair.following.order(LEADER, epoch=1, replicas=BOTH)
+        await pair.leader.answer()
+        assert pair.following.log().log_end_offset == 0
+
+    run(body)
+
+
+def test_nothing_is_asked_for_when_there_is_nothing_to_copy() -> None:
+    async def body(pair: Pair) -> None:
+        await asyncio.sleep(0.02)
+        assert pair.leader.connections == []
+        pair.begin()
+        pair.fetcher.remove(pair.following.partition().key)
+        assert pair.fetcher.is_idle
+
+    run(body)

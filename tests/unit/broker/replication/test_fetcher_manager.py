@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from broker.config import BrokerConfig
+from broker.replication.fetcher import FetcherSettings
+from broker.replication.fetcher_manager import FetcherManager
+from broker.replication.partition import Partition
+from protocol.client.aio_connection import AsyncConnection
+from protocol.messages.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataRequest,
+)
+from tests.doubles.replicas import Replicas
+
+FOLLOWER = 1
+
+
+class Unreachable(FetcherSettings):
+    """Notes where a connection was wanted; there is nobody."""
+
+    def __init__(self) -> None:
+        super().__init__(BrokerConfig({"replica.fetch.backoff.ms": "5"}), FOLLOWER)
+        self.tried: set[tuple[str, int]] = set()
+
+    async def connect(self, host: str, port: int) -> AsyncConnection:
+        self.tried.add((host, port))
+        raise ConnectionRefusedError
+
+
+class Scene:
+    def __init__(self, fetchers: int = 1) -> None:
+        self.replicas = Replicas()
+        self.settings = Unreachable()
+        self.manager = FetcherManager(
+            self.settings,
+            self.replicas.manager,
+            self.replicas.metadata,
+            "PLAINTEXT",
+            self.replicas.clock.now_ms,
+            fetchers,
+        )
+
+    def partition(self, index: int, leader: int) -> Partition:
+        return self.replicas.follow(leader, index)
+
+    async def tried(self) -> set[tuple[str, int]]:
+        """The addresses that are tried from now on."""
+        self.settings.tried.clear()
+        await asyncio.sleep(0.02)
+        return set(self.settings.tried)
+
+    def live(self, ports: dict[int, int]) -> None:
+        """These brokers live, at these ports."""
+        brokers = [
+            UpdateMetadataBroker(
+                id=broker_id, endpoints=[UpdateMetadataEndpoint(port, "host", "PLAINTEXT")]
+            )
+            for broker_id, port in ports.items()
+        ]
+        self.replicas.metadata.update(
+            UpdateMetadataRequest(controller_id=1, controller_epoch=1, live_brokers=brokers)
+        )
+        self.manager.metadata_changed()
+
+
+def run(body: Callable[[Scene], Awaitable[None]], fetchers: int = 1) -> None:
+    async def whole() -> None:
+        scene = Scene(fetchers)
+        try:
+            await body(scene)
+        finally:
+            scene.manager.close()
+            assert await scene.tried() == set(), "who is closed asks nobody"
+
+    asyncio.run(whole())
+
+
+def test_each_leader_has_its_fetcher() -> None:
+    async def body(scene: Scene) -> None:
+        scene.manager.follow([scene.partition(0, 2), scene.partition(1, 3), scene.partition(2, 2)])
+        assert await scene.tried() == {("host", 9092), ("host", 9093)}
+
+    run(body)
+
+
+def test_a_partition_moves_with_its_leader() -> None:
+    async def body(scene: Scene) -> None:
+        scene.manager.follow([scene.partition(0, 2)])
+        scene.manager.follow([scene.replicas.follow(3, 0, epoch=1)])
+        assert await scene.tried() == {("host", 9093)}
+
+    run(body)
+
+
+def test_what_is_stopped_is_asked_for_no_more() -> None:
+    async def body(scene: Scene) -> None:
+        partition = scene.partition(0, 2)
+        scene.manager.follow([partition])
+        scene.manager.stop([partition])
+        assert await scene.tried() == set()
+
+    run(body)
+
+
+def test_a_leader_that_is_not_known_yet_is_waited_for() -> None:
+    async def body(scene: Scene) -> None:
+        partition = scene.partition(0, 2)
+        scene.live({1: 9091})
+        scene.manager.follow([partition])
+        assert await scene.tried() == set()
+        scene.live({1: 9091, 2: 9192})
+        assert await scene.tried() == {("host", 9192)}
+
+    run(body)
+
+
+def test_a_leader_that_moved_is_found_again() -> None:
+    async def body(scene: Scene) -> None:
+        scene.manager.follow([scene.partition(0, 2)])
+        scene.live({1: 9091, 2: 9999})
+        assert await scene.tried() == {("host", 9999)}
+
+    run(body)
+
+
+def test_a_leader_that_went_is_tried_until_another_is_named() -> None:
+    async def body(scene: Scene) -> None:
+        scene.manager.follow([scene.partition(0, 2)])
+        scene.live({1: 9091})
+        assert await scene.tried() == {("host", 9092)}
+
+    run(body)
+
+
+def test_several_fetchers_share_the_partitions_of_a_leader() -> None:
+    async def body(scene: Scene) -> None:
+        scene.manager.follow([scene.partition(index, 2) for index in range(20)])
+        numbers = {key[1] for key in scene.manager._fetchers}
+        assert numbers == {0, 1}
+
+    run(body, fetchers=2)

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.replication.isr import IsrDecision, IsrManager, IsrProposal
+from protocol.errors import ErrorCode
+from tests.doubles.replicas import Replicas
+
+
+class Controller:
+    """Keeps proposals until the test answers them."""
+
+    def __init__(self) -> None:
+        self.proposals: list[tuple[IsrProposal, Callable[[IsrDecision], None]]] = []
+
+    def submit(self, proposal: IsrProposal, on_decision: Callable[[IsrDecision], None]) -> None:
+        self.proposals.append((proposal, on_decision))
+
+    def agree(self) -> None:
+        proposal, decided = self.proposals.pop(0)
+        decided(
+            IsrDecision(0, proposal.new_isr, proposal.leader_epoch, proposal.partition_epoch + 1)
+        )
+
+    def refuse(self, code: int) -> None:
+        _, decided = self.proposals.pop(0)
+        decided(IsrDecision(code, [], -1, -1))
+
+
+class Scene:
+    def __init__(self, isr: list[int]) -> None:
+        self.replicas = Replicas()
+        self.controller = Controller()
+        self.woken: list[str] = []
+        self.manager = IsrManager(
+            self.controller, lambda partition: self.woken.append(partition.topic)
+        )
+        self.partition = self.replicas.lead(replicas=[1, 2, 3], isr=isr, epoch=4)
+
+    def fetch(self, broker_id: int, offset: int) -> None:
+        follower = self.partition.followers[broker_id]
+        end = self.replicas.log().log_end_offset
+        follower.record_fetch(offset, 0, end, self.partition.context.now_ms())
+        self.manager.maybe_expand(self.partition, follower)
+
+
+def test_a_follower_at_the_high_watermark_joins() -> None:
+    scene = Scene(isr=[1])
+    scene.replicas.append(2)
+    scene.fetch(2, 1)
+    assert scene.controller.proposals == []
+    scene.fetch(2, 2)
+    proposal, _ = scene.controller.proposals[0]
+    assert proposal.new_isr == [1, 2]
+    assert scene.partition.isr == {1}
+    assert scene.partition.maximal_isr == {1, 2}, "it counts from the moment it is proposed"
+    scene.controller.agree()
+    assert scene.partition.isr == {1, 2}
+    assert scene.partition.partition_epoch == 1
+
+
+def test_one_proposal_at_a_time() -> None:
+    scene = Scene(isr=[1])
+    scene.fetch(2, 0)
+    scene.fetch(3, 0)
+    assert len(scene.controller.proposals) == 1
+    scene.controller.agree()
+    scene.fetch(3, 0)
+    assert scene.controller.proposals[0][0].new_isr == [1, 2, 3]
+
+
+def test_a_dead_broker_does_not_join() -> None:
+    scene = Scene(isr=[1])
+    scene.replicas.live.discard(2)
+    scene.fetch(2, 0)
+    assert scene.controller.proposals == []
+
+
+def test_a_follower_must_have_reached_the_leaders_epoch() -> None:
+    """It could be elected before it has what was committed in earlier epochs."""
+    scene = Scene(isr=[1])
+    scene.replicas.append(2)
+    scene.partition.leader_epoch_start_offset = 2
+    scene.replicas.log().high_watermark = 1
+    scene.fetch(2, 1)
+    assert scene.controller.proposals == []
+    scene.fetch(2, 2)
+    assert len(scene.controller.proposals) == 1
+
+
+def test_who_lags_too_long_leaves_and_counts_until_the_controller_agrees() -> None:
+    scene = Scene(isr=[1, 2, 3])
+    scene.replicas.append(2)
+    scene.fetch(2, 2)
+    scene.replicas.clock.advance(10_001)
+    scene.fetch(2, 2)
+    scene.manager.maybe_shrink([scene.partition])
+    assert scene.controller.proposals[0][0].new_isr == [1, 2]
+    assert scene.partition.maximal_isr == {1, 2, 3}
+    assert scene.replicas.log().high_watermark == 0
+    scene.controller.agree()
+    assert scene.replicas.log().high_watermark == 2
+    assert scene.woken == ["t"]
+
+
+def test_who_has_everything_never_lags() -> None:
+    scene = Scene(isr=[1, 2, 3])
+    scene.fetch(2, 0)
+    scene.fetch(3, 0)
+    scene.replicas.clock.advance(60_000)
+    scene.manager.maybe_shrink([scene.partition])
+    assert scene.controller.proposals == []
+
+
+def test_a_refusal_means_what_was_committed_holds() -> None:
+    scene = Scene(isr=[1])
+    scene.fetch(2, 0)
+    scene.controller.refuse(ErrorCode.INELIGIBLE_REPLICA)
+    assert scene.partition.isr == scene.partition.maximal_isr == {1}
+    assert scene.partition.pending_isr is None
+
+
+def test_after_an_old_epoch_the_controllers_order_is_waited_for() -> None:
+    scene = Scene(isr=[1])
+    scene.fetch(2, 0)
+    scene.controller.refuse(ErrorCode.FENCED_LEADER_EPOCH)
+    assert scene.controller.proposals == []
+    assert scene.partition.maximal_isr == {1, 2}, "it may have been applied: the stricter one holds"
+    scene.replicas.order(1, epoch=5, replicas=[1, 2, 3], isr=[1, 3], partition_epoch=7)
+    assert scene.partition.maximal_isr == {1, 3}
+
+
+def test_an_unforeseen_error_is_asked_again() -> None:
+    scene = Scene(isr=[1])
+    scene.fetch(2, 0)
+    scene.controller.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
+    scene.controller.agree()
+    assert scene.partition.isr == {1, 2}
+
+
+def test_an_answer_to_an_earlier_leadership_is_ignored() -> None:
+    scene = Scene(isr=[1])
+    scene.fetch(2, 0)
+    scene.replicas.order(1, epoch=5, replicas=[1, 2, 3], isr=[1], partition_epoch=3)
+    scene.controller.agree()
+    assert scene.partition.isr == {1}
+    assert scene.partition.partition_epoch == 3

@@ -1,0 +1,163 @@
+"""Moving replicas between log directories: what is refused, and what a copy must not miss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from broker.replication.log_dir_mover import LogDirMover
+from broker.replication.replica_manager import ReplicaManager
+from broker.tasks import WorkerPool
+from protocol.errors import ErrorCode, KafkaError
+from protocol.topics import TopicPartition
+from storage.log import Log
+from tests.doubles.memory_file_system import MemoryFileSystem
+from tests.doubles.storage_logs import NOW_MS, append, batch_of, fetched, manager_on
+
+KEY = TopicPartition("t", 0)
+
+
+class Workers:
+    """Does everything at once; `before` is what happens while a worker reads."""
+
+    def __init__(self) -> None:
+        self.before: Callable[[], object] = lambda: None
+
+    async def run(self, work: Callable[[], bytes]) -> bytes:
+        self.before()
+        return work()
+
+
+class Hosted:
+    """The partitions of this broker; `elsewhere` are those that others have."""
+
+    def __init__(self, partition: SimpleNamespace) -> None:
+        self.partitions = {KEY: partition}
+        self.elsewhere: set[TopicPartition] = set()
+        self.woken: list[object] = []
+
+    def partition(self, topic: str, index: int) -> SimpleNamespace:
+        key = TopicPartition(topic, index)
+        found = self.partitions.get(key)
+        if found is None:
+            known = key in self.elsewhere
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
+        if found.offline:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+        return found
+
+    def wake(self, partition: object) -> None:
+        self.woken.append(partition)
+
+
+class Scene:
+    """A log in /a that can be moved to /b or /c."""
+
+    def __init__(self) -> None:
+        self.logs = manager_on(MemoryFileSystem(), ("/a", "/b", "/c"))
+        self.log: Log = self.logs.get_or_create(*KEY, now_ms=NOW_MS)
+        self.partition = SimpleNamespace(log=self.log, offline=False)
+        self.hosted = Hosted(self.partition)
+        self.workers = Workers()
+        self.mover = LogDirMover(
+            self.logs,
+            cast(ReplicaManager, self.hosted),
+            cast(WorkerPool, self.workers),
+            lambda: NOW_MS,
+        )
+
+    async def move(self, directory: str = "/b") -> Log:
+        """The log where it is after the move has come to its end."""
+        self.mover.move(KEY, directory)
+        task = self.mover._task
+        assert task is not None
+        await task
+        moved: Log | None = self.logs.get(*KEY)
+        assert moved is not None
+        served: object = self.hosted.partitions[KEY].log
+        assert served is moved
+        return moved
+
+    def refusal(self, directory: str = "/b", key: TopicPartition = KEY) -> int:
+        with pytest.raises(KafkaError) as raised:
+            self.mover.move(key, directory)
+        return raised.value.code
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+async def test_the_copy_takes_the_place_of_the_log(scene: Scene) -> None:
+    for _ in range(3):
+        append(scene.log, 10)
+    moved = await scene.move()
+    assert moved.path == "/b/t-0"
+    assert [record.offset for record in fetched(moved)] == list(range(30))
+    assert scene.hosted.woken == [scene.partition]
+
+
+async def test_a_log_that_starts_inside_of_a_batch_moves(scene: Scene) -> None:
+    append(scene.log, 10)
+    append(scene.log, 10)
+    scene.log.delete_records_before(4)
+    moved = await scene.move()
+    assert (moved.log_start_offset, moved.log_end_offset) == (4, 20)
+
+
+async def test_what_is_deleted_and_written_meanwhile_counts(scene: Scene) -> None:
+    append(scene.log, 10)
+    append(scene.log, 10)
+    deleted = [False]
+
+    def meanwhile() -> None:
+        if not deleted[0]:
+            deleted[0] = True
+            append(scene.log, 5)
+            scene.log.delete_records_before(13)
+
+    scene.workers.before = meanwhile
+    moved = await scene.move()
+    assert (moved.log_start_offset, moved.log_end_offset) == (13, 25)
+    assert moved.high_watermark == 25
+
+
+async def test_uncommitted_records_move_too(scene: Scene) -> None:
+    append(scene.log, 10)
+    scene.log.append(batch_of(5), leader_epoch=0, now_ms=NOW_MS)
+    moved = await scene.move()
+    assert (moved.high_watermark, moved.log_end_offset) == (10, 15)
+
+
+def test_refusals(scene: Scene) -> None:
+    assert scene.refusal("/nowhere") == ErrorCode.LOG_DIR_NOT_FOUND
+    assert scene.refusal(key=TopicPartition("v", 0)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    long = TopicPartition("l" * 214, 0)
+    assert scene.refusal("/nowhere", long) == ErrorCode.INVALID_TOPIC_EXCEPTION
+    longest = TopicPartition("l" * 213, 0)
+    assert scene.refusal(key=longest) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_replica_that_comes_later_is_made_where_it_was_asked_for(scene: Scene) -> None:
+    scene.hosted.elsewhere.add(TopicPartition("u", 0))
+    assert scene.refusal("/c", TopicPartition("u", 0)) == ErrorCode.REPLICA_NOT_AVAILABLE
+    assert scene.logs.get_or_create("u", 0, now_ms=NOW_MS).log_directory.path == "/c"
+
+
+def test_a_replica_on_a_failed_disk_stays(scene: Scene) -> None:
+    scene.partition.offline = True
+    assert scene.refusal() == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_no_move_begins_while_a_disk_is_away(scene: Scene) -> None:
+    scene.logs.directories.find("/c").fail(OSError(5, "gone"))
+    assert scene.refusal("/c") == ErrorCode.KAFKA_STORAGE_ERROR
+    assert scene.refusal("/b") == ErrorCode.KAFKA_STORAGE_ERROR
+    assert scene.logs.get_future(*KEY) is None
+    scene.mover.move(KEY, "/a")  # it is there

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from broker.replication.replica import NEVER, FollowerReplica
+
+
+def test_reaching_the_end_proves_it_for_now() -> None:
+    replica = FollowerReplica(2)
+    replica.record_fetch(10, 0, 10, now_ms=100)
+    assert replica.last_caught_up_ms == 100
+    assert replica.log_end_offset == 10
+
+
+def test_reaching_the_end_of_last_time_proves_it_for_then() -> None:
+    """A leader that is written to all the time: the follower is always a little behind."""
+    replica = FollowerReplica(2)
+    replica.record_fetch(5, 0, 10, now_ms=100)
+    assert replica.last_caught_up_ms == NEVER
+    replica.record_fetch(10, 0, 20, now_ms=200)
+    assert replica.last_caught_up_ms == 100
+    replica.record_fetch(15, 0, 30, now_ms=300)
+    assert replica.last_caught_up_ms == 100, "it did not get as far as the end of last time"
+
+
+def test_caught_up_is_having_all_or_having_had_it_lately() -> None:
+    replica = FollowerReplica(2)
+    replica.record_fetch(10, 0, 10, now_ms=100)
+    assert replica.is_caught_up(10, now_ms=10_000, lag_time_max_ms=10)
+    assert replica.is_caught_up(11, now_ms=110, lag_time_max_ms=10)
+    assert not replica.is_caught_up(11, now_ms=111, lag_time_max_ms=10)
+
+
+def test_a_new_epoch_gives_those_in_sync_time_to_prove_it() -> None:
+    replica = FollowerReplica(2)
+    replica.record_fetch(10, 3, 10, now_ms=100)
+    replica.reset(500, 20, new_leader=False, in_sync=True)
+    assert (replica.log_end_offset, replica.last_caught_up_ms) == (10, 500)
+    replica.reset(600, 20, new_leader=True, in_sync=False)
+    assert (replica.log_end_offset, replica.last_caught_up_ms) == (-1, NEVER)

@@ -1,0 +1,289 @@
+from __future__ import annotations
+
+import pytest
+
+from broker.fetch_sessions import FetchItem, FetchResult
+from broker.replication.delayed_fetch import FetchParams
+from broker.replication.partition import READ_COMMITTED, READ_LOG_END
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchPartition, PartitionData
+from tests.doubles.replicas import TOPIC, TOPIC_ID, Replicas
+from tests.doubles.storage_logs import batch_of
+
+
+class Fetched:
+    """One fetch and its answer."""
+
+    def __init__(self, replicas: Replicas, *positions: FetchPartition, **fields: int) -> None:
+        params = FetchParams()
+        params.max_bytes = 1 << 20
+        params.min_bytes = 1
+        params.max_wait_ms = 1_000
+        for name, value in fields.items():
+            setattr(params, name, value)
+        self.answers: list[list[FetchResult]] = []
+        items: list[FetchItem] = [(TOPIC, TOPIC_ID, position) for position in positions]
+        replicas.manager.fetch_messages(params, items, self.answers.append)
+
+    @property
+    def is_answered(self) -> bool:
+        assert len(self.answers) <= 1
+        return bool(self.answers)
+
+    def data(self, number: int = 0) -> PartitionData:
+        return self.answers[0][number][2]
+
+    def size(self, number: int = 0) -> int:
+        records = self.data(number).records
+        assert records is not None
+        return len(records)
+
+
+def at(offset: int, index: int = 0, max_bytes: int = 1 << 20, **fields: int) -> FetchPartition:
+    return FetchPartition(
+        partition=index, fetch_offset=offset, partition_max_bytes=max_bytes, **fields
+    )
+
+
+BATCH = len(batch_of(1))
+
+
+# -- appending ----------------------------------------------------------------------------------
+
+
+def test_an_append_is_answered_with_its_offset() -> None:
+    replicas = Replicas()
+    replicas.lead()
+    assert replicas.append(2).offset == 0
+    appended = replicas.append(1, acks=-1)
+    assert appended.offset == 2
+    assert appended.response.log_append_time_ms == -1
+    assert appended.response.log_start_offset == 0
+
+
+@pytest.mark.parametrize(
+    ("known", "code"),
+    [(False, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (True, ErrorCode.NOT_LEADER_OR_FOLLOWER)],
+)
+def test_where_this_broker_holds_nothing(known: bool, code: int) -> None:
+    replicas = Replicas()
+    if known:
+        replicas.publish(leader=2)
+    assert replicas.append().code == code
+
+
+def test_a_follower_takes_no_appends() -> None:
+    replicas = Replicas()
+    replicas.follow(2)
+    assert replicas.append().code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+@pytest.mark.parametrize(
+    ("spoil", "code"),
+    [
+        (lambda batch: batch.__setitem__(-1, batch[-1] ^ 1), ErrorCode.CORRUPT_MESSAGE),
+        (lambda batch: batch.__setitem__(16, 1), ErrorCode.CORRUPT_MESSAGE),
+    ],
+)
+def test_damaged_records_are_refused_with_words(spoil: object, code: int) -> None:
+    replicas = Replicas()
+    replicas.lead()
+    batch = batch_of(2)
+    spoil(batch)  # type: ignore[operator]  # one of the lambdas above
+    appended = replicas.append_raw(batch)
+    assert appended.code == code
+    assert appended.response.error_message
+    assert replicas.log().log_end_offset == 0
+
+
+def test_a_record_without_a_key_in_a_compacted_topic_is_named() -> None:
+    replicas = Replicas(cleanup_policy=("compact",))
+    replicas.lead()
+    appended = replicas.append([(0, b"k", b"v", []), (0, None, b"v", [])])
+    assert appended.code == ErrorCode.INVALID_RECORD
+    assert [row.batch_index for row in appended.response.record_errors] == [1]
+
+
+def test_a_batch_above_the_limit_is_too_large() -> None:
+    replicas = Replicas(max_message_bytes=100)
+    replicas.lead()
+    assert replicas.append(10).code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_one_bad_partition_does_not_harm_the_others() -> None:
+    replicas = Replicas()
+    replicas.lead(0)
+    good, bad = replicas.append(index=0), replicas.append(index=1)
+    assert (good.code, bad.code) == (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def test_acks_all_waits_until_it_is_committed() -> None:
+    replicas = Replicas()
+    replicas.lead(replicas=[1, 2])
+    leader_only, everybody = replicas.append(acks=1), replicas.append(acks=-1)
+    assert leader_only.is_answered
+    assert not everybody.is_answered
+    Fetched(replicas, at(1), replica_id=2, isolation=READ_LOG_END, max_wait_ms=0)
+    assert not everybody.is_answered
+    Fetched(replicas, at(2), replica_id=2, isolation=READ_LOG_END, max_wait_ms=0)
+    assert everybody.offset == 1
+
+
+def test_acks_all_times_out_and_the_record_stays() -> None:
+    replicas = Replicas()
+    replicas.lead(replicas=[1, 2])
+    appended = replicas.append(acks=-1, timeout_ms=500)
+    replicas.timer.clock.advance(499)
+    replicas.timer.advance(0)
+    assert not appended.is_answered
+    replicas.timer.advance(1)
+    assert appended.code == ErrorCode.REQUEST_TIMED_OUT
+    assert replicas.log().log_end_offset == 1
+
+
+def test_acks_all_needs_enough_replicas() -> None:
+    replicas = Replicas(min_insync_replicas=2)
+    replicas.lead(replicas=[1, 2], isr=[1])
+    assert replicas.append(acks=-1).code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert replicas.append(acks=1).code == 0
+
+
+def test_a_new_leader_ends_the_wait() -> None:
+    replicas = Replicas()
+    replicas.lead(replicas=[1, 2])
+    appended = replicas.append(acks=-1)
+    replicas.order(2, epoch=1, replicas=[1, 2])
+    assert appended.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+# -- reading ------------------------------------------------------------------------------------
+
+
+def test_a_fetch_gets_what_is_there() -> None:
+    replicas = Replicas()
+    replicas.lead()
+    replicas.append(1)
+    fetched = Fetched(replicas, at(0))
+    assert fetched.size() == BATCH
+    assert fetched.data().high_watermark == 1
+    assert fetched.data().log_start_offset == 0
+
+
+def test_a_fetch_at_the_end_waits_for_an_append() -> None:
+    replicas = Replicas()
+    replicas.lead()
+    fetched = Fetched(replicas, at(0))
+    assert not fetched.is_answered
+    replicas.append(1)
+    assert fetched.size() == BATCH
+
+
+def test_a_fetch_waits_no_longer_than_it_says_and_gets_no_null() -> None:
+    replicas = Replicas()
+    replicas.lead()
+    fetched = Fetched(replicas, at(0), max_wait_ms=100)
+    replicas.timer.advance(101)
+    assert fetched.data().records == b""
+    assert fetched.data().error_code == 0
+
+
+def test_a_fetch_waits_for_min_bytes_over_all_partitions() -> None:
+    replicas = Replicas()
+    replicas.lead(0)
+    replicas.lead(1)
+    fetched = Fetched(replicas, at(0, 0), at(0, 1), min_bytes=2 * BATCH)
+    replicas.append(index=0)
+    assert not fetched.is_answered
+    replicas.append(index=1)
+    assert (fetched.size(0), fetched.size(1)) == (BATCH, BATCH)
+
+
+def test_the_first_batch_comes_whole_and_the_rest_within_the_limits() -> None:
+    replicas = Replicas()
+    replicas.lead(0)
+    replicas.lead(1)
+    for index in (0, 0, 1):
+        replicas.append(index=index)
+    fetched = Fetched(replicas, at(0, 0, max_bytes=1), at(0, 1), max_bytes=2)
+    assert (fetched.size(0), fetched.size(1)) == (BATCH, 0)
+    fetched = Fetched(replicas, at(0, 0), at(0, 1), max_bytes=2 * BATCH)
+    assert (fetched.size(0), fetched.size(1)) == (2 * BATCH, 0)
+
+
+def test_old_versions_get_no_more_than_they_ask_for() -> None:
+    replicas = Replicas()
+    replicas.lead()
+    replicas.append()
+    assert Fetched(replicas, at(0, max_bytes=1), hard_limit=1, max_wait_ms=0).size() == 0
+
+
+def test_an_offset_outside_is_said_at_once() -> None:
+    replicas = Replicas()
+    replicas.lead()
+    fetched = Fetched(replicas, at(5))
+    assert fetched.data().error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert fetched.data().records == b""
+
+
+def test_consumers_see_what_is_committed_and_followers_everything() -> None:
+    replicas = Replicas()
+    replicas.lead(replicas=[1, 2])
+    replicas.append()
+    assert Fetched(replicas, at(0), max_wait_ms=0).size() == 0
+    follower = Fetched(replicas, at(0), replica_id=2, isolation=READ_LOG_END)
+    assert follower.size() == BATCH
+
+
+def test_read_committed_stops_at_an_open_transaction() -> None:
+    replicas = Replicas()
+    replicas.lead()
+    replicas.append()
+    replicas.append(producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    assert Fetched(replicas, at(0), max_wait_ms=0).size() > BATCH
+    committed = Fetched(replicas, at(0), max_wait_ms=0, isolation=READ_COMMITTED)
+    assert committed.size() == BATCH
+    assert committed.data().aborted_transactions == []
+    assert committed.data().last_stable_offset == 1
+
+
+def test_a_stranger_is_no_follower() -> None:
+    replicas = Replicas()
+    replicas.lead(replicas=[1, 2])
+    fetched = Fetched(replicas, at(0), replica_id=9, isolation=READ_LOG_END)
+    assert fetched.data().error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_follower_whose_epoch_ends_elsewhere_is_told_where() -> None:
+    replicas = Replicas()
+    replicas.lead(epoch=0, replicas=[1, 2])
+    replicas.append(2)
+    replicas.order(1, epoch=3, replicas=[1, 2])
+    replicas.append(1)
+    fetched = Fetched(
+        replicas,
+        at(5, last_fetched_epoch=0, current_leader_epoch=3),
+        replica_id=2,
+        isolation=READ_LOG_END,
+    )
+    diverging = fetched.data().diverging_epoch
+    assert diverging is not None
+    assert (diverging.epoch, diverging.end_offset) == (0, 2)
+    assert fetched.size() == 0
+
+
+@pytest.mark.parametrize("what", ["deleted", "new leader", "truncated"])
+def test_a_waiting_fetch_ends_when_its_partition_is_not_what_it_was(what: str) -> None:
+    replicas = Replicas()
+    partition = replicas.lead(replicas=[1, 2], isr=[1])
+    replicas.append(2)
+    fetched = Fetched(replicas, at(2, current_leader_epoch=0))
+    assert not fetched.is_answered
+    if what == "deleted":
+        del replicas.manager.partitions[partition.key]
+        replicas.manager.wake(partition)
+    elif what == "new leader":
+        replicas.order(2, epoch=1, replicas=[1, 2])
+    else:
+        replicas.log().truncate_to(1)
+        replicas.manager.wake(partition)
+    assert fetched.data().error_code != 0

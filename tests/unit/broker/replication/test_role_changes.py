@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import pytest
+
+from broker.replication.partition import Partition
+from protocol.errors import ErrorCode
+from protocol.messages.stop_replica import (
+    StopReplicaPartitionState,
+    StopReplicaPartitionV0,
+    StopReplicaRequest,
+    StopReplicaTopicState,
+    StopReplicaTopicV1,
+)
+from protocol.topics import TopicPartition
+from protocol.uuids import ZERO_UUID
+from tests.doubles.replicas import TOPIC, Replicas, codes
+
+
+class Listener:
+    """Notes what it is told."""
+
+    def __init__(self, replicas: Replicas) -> None:
+        self.leads: list[TopicPartition] = []
+        self.follows: list[TopicPartition] = []
+        self.deleted: list[TopicPartition] = []
+        replicas.roles.on_leadership = self._changed
+        replicas.roles.on_deleted = self.deleted.extend
+
+    def _changed(self, leaders: list[Partition], followers: list[Partition]) -> None:
+        self.leads.extend(partition.key for partition in leaders)
+        self.follows.extend(partition.key for partition in followers)
+
+
+class Fetchers:
+    def __init__(self, replicas: Replicas) -> None:
+        self.following: dict[TopicPartition, int] = {}
+        replicas.roles.fetchers = self
+
+    def follow(self, partitions: list[Partition]) -> None:  # type: ignore[override]  # any iterable
+        self.following.update({each.key: each.leader_id for each in partitions})
+
+    def stop(self, partitions: list[Partition]) -> None:  # type: ignore[override]  # any iterable
+        for each in partitions:
+            self.following.pop(each.key, None)
+
+
+KEY = TopicPartition(TOPIC, 0)
+
+
+def stop(replicas: Replicas, *, epoch: int = -1, delete: bool = True) -> int:
+    state = StopReplicaPartitionState(0, epoch, delete)
+    request = StopReplicaRequest(
+        controller_epoch=1, topic_states=[StopReplicaTopicState(TOPIC, [state])]
+    )
+    response = replicas.roles.stop_replicas(request)
+    assert response.error_code == 0
+    return response.partition_errors[0].error_code
+
+
+def test_leading_then_following_then_leading() -> None:
+    replicas = Replicas()
+    listener, fetchers = Listener(replicas), Fetchers(replicas)
+    replicas.order(1, epoch=0, replicas=[1, 2])
+    assert replicas.partition().is_leader
+    replicas.order(2, epoch=1, replicas=[1, 2])
+    assert not replicas.partition().is_leader
+    assert fetchers.following == {KEY: 2}
+    replicas.order(1, epoch=2, replicas=[1, 2])
+    assert fetchers.following == {}
+    assert (listener.leads, listener.follows) == ([KEY, KEY], [KEY])
+
+
+def test_an_order_that_is_not_newer_changes_nothing() -> None:
+    replicas = Replicas()
+    replicas.lead(epoch=5)
+    for epoch in (4, 5):
+        answer = replicas.order(2, epoch=epoch, replicas=[1, 2])
+        assert codes(answer) == [ErrorCode.STALE_CONTROLLER_EPOCH]
+    assert replicas.partition().is_leader
+
+
+def test_a_deposed_controller_changes_nothing() -> None:
+    replicas = Replicas()
+    replicas.lead(controller_epoch=5)
+    answer = replicas.order(2, epoch=9, replicas=[1, 2], controller_epoch=4)
+    assert answer.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+    assert replicas.partition().is_leader
+
+
+def test_who_is_no_replica_says_so_and_keeps_nothing() -> None:
+    replicas = Replicas()
+    answer = replicas.order(2, replicas=[2, 3])
+    assert codes(answer) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert replicas.manager.partitions == {}
+
+
+def test_another_topic_id_is_another_topic() -> None:
+    replicas = Replicas()
+    replicas.lead()
+    answer = replicas.order(1, epoch=1, topic_id=b"x" * 16)
+    assert codes(answer) == [ErrorCode.INCONSISTENT_TOPIC_ID]
+
+
+def test_an_id_may_come_later_without_a_new_epoch() -> None:
+    replicas = Replicas()
+    replicas.lead(topic_id=ZERO_UUID)
+    assert replicas.log().topic_id is None
+    assert codes(replicas.order(1, topic_id=b"n" * 16)) == [0]
+    assert replicas.log().topic_id == replicas.partition().topic_id == b"n" * 16
+
+
+def test_old_controllers_get_rows_with_names() -> None:
+    replicas = Replicas()
+    answer = replicas.order(1, version=4)
+    assert [row.topic_name for row in answer.partition_errors] == [TOPIC]
+    assert answer.topics == []
+
+
+def test_an_offline_partition_answers_with_the_disk() -> None:
+    replicas = Replicas()
+    replicas.lead().offline = True
+    assert codes(replicas.order(1, epoch=1)) == [ErrorCode.KAFKA_STORAGE_ERROR]
+
+
+def test_a_failed_disk_is_answered_and_the_partition_goes_offline() -> None:
+    replicas = Replicas()
+    replicas.logs.directories.all[0].fail(OSError(5, "Input/output error"))
+    assert codes(replicas.order(1)) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert replicas.partition().offline
+
+
+def test_deleting_renames_the_log_and_tells_everybody() -> None:
+    replicas = Replicas()
+    listener = Listener(replicas)
+    replicas.lead()
+    assert stop(replicas, epoch=-2) == 0
+    assert replicas.manager.partitions == {}
+    assert replicas.logs.get(TOPIC, 0) is None
+    assert listener.deleted == [KEY]
+
+
+def test_stopping_without_deleting_keeps_the_data() -> None:
+    replicas = Replicas()
+    replicas.follow(2)
+    assert stop(replicas, epoch=0, delete=False) == 0
+    assert replicas.logs.get(TOPIC, 0) is not None
+
+
+def test_an_old_stop_is_fenced() -> None:
+    replicas = Replicas()
+    replicas.lead(epoch=5)
+    assert stop(replicas, epoch=4) == ErrorCode.FENCED_LEADER_EPOCH
+    assert stop(replicas, epoch=5) == 0
+
+
+def test_what_is_not_here_is_stopped_already() -> None:
+    assert stop(Replicas()) == 0
+
+
+def test_a_deposed_controller_stops_nothing() -> None:
+    replicas = Replicas()
+    replicas.lead(controller_epoch=5)
+    answer = replicas.roles.stop_replicas(StopReplicaRequest(controller_epoch=4))
+    assert answer.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_the_layouts_of_old_controllers(version: int) -> None:
+    replicas = Replicas()
+    replicas.lead()
+    request = StopReplicaRequest(controller_epoch=1, delete_partitions=True)
+    if version == 0:
+        request.ungrouped_partitions = [StopReplicaPartitionV0(TOPIC, 0)]
+    else:
+        request.topics = [StopReplicaTopicV1(TOPIC, [0])]
+    answer = replicas.roles.stop_replicas(request)
+    assert [row.error_code for row in answer.partition_errors] == [0]
+    assert replicas.logs.get(TOPIC, 0) is None

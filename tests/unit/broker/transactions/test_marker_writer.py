@@ -1,0 +1,164 @@
+"""Writing markers here, and reaching other brokers."""
+
+from collections.abc import Callable
+
+import pytest
+
+from broker.coordination import GROUP_METADATA_TOPIC
+from broker.metadata_cache import (
+    BrokerMetadata,
+    MetadataSnapshot,
+    PartitionMetadata,
+    TopicMetadata,
+)
+from broker.tasks import running_tasks
+from broker.transactions.marker_writer import BrokerMarkerTransport, MarkerWriter
+from broker.transactions.markers import NO_LEADER
+from protocol.errors import ErrorCode
+from protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from protocol.records.batch import read_header
+from protocol.records.control import read_end_transaction_marker
+from protocol.records.reader import read_batch
+from protocol.topics import TopicPartition
+from tests.unit.broker.transactions.helpers import T0, T1
+
+OFFSETS = TopicPartition(GROUP_METADATA_TOPIC, 3)
+
+
+class Partitions:
+    """What the writer is given: appends are noted, and answered when told."""
+
+    def __init__(self) -> None:
+        self.appended: dict[TopicPartition, bytes] = {}
+        self.pending: list[tuple[TopicPartition, Callable[[int], None]]] = []
+        self.completed: list[tuple[int, int, bool]] = []
+        self.writer = MarkerWriter(
+            self.append, lambda *arguments: self.completed.append(arguments), lambda: 1_234
+        )
+
+    def append(
+        self, partition: TopicPartition, batch: bytes, on_result: Callable[[int], None]
+    ) -> None:
+        self.appended[partition] = batch
+        self.pending.append((partition, on_result))
+
+    def answer(self, errors: dict[TopicPartition, int] | None = None) -> None:
+        for partition, on_result in self.pending:
+            on_result((errors or {}).get(partition, 0))
+        self.pending.clear()
+
+
+def request(*partitions: TopicPartition, committed: bool = True) -> WriteTxnMarkersRequest:
+    topics: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        topics.setdefault(topic, []).append(index)
+    found = [WritableTxnMarkerTopic(name, indexes) for name, indexes in topics.items()]
+    return WriteTxnMarkersRequest([WritableTxnMarker(7, 2, committed, found, 9)])
+
+
+def errors_of(response: WriteTxnMarkersResponse) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic.name, row.partition_index): row.error_code
+        for marker in response.markers
+        for topic in marker.topics
+        for row in topic.partitions
+    }
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_marker_is_a_control_batch(committed: bool) -> None:
+    partitions = Partitions()
+    partitions.writer.write(request(T0, committed=committed), lambda _: None)
+    batch = partitions.appended[T0]
+    header = read_header(batch)
+    assert (header.producer_id, header.producer_epoch) == (7, 2)
+    assert header.is_control
+    assert header.is_transactional
+    assert header.max_timestamp == 1_234
+    (record,) = read_batch(batch)
+    marker = read_end_transaction_marker(record)
+    assert (marker.type, marker.coordinator_epoch) == (int(committed), 9)
+
+
+def test_the_answer_comes_with_the_last_marker() -> None:
+    partitions = Partitions()
+    answers: list[WriteTxnMarkersResponse] = []
+    partitions.writer.write(request(T0, T1), answers.append)
+    _, first = partitions.pending.pop(0)
+    first(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert not answers
+    partitions.answer()
+    assert errors_of(answers[0]) == {T0: ErrorCode.NOT_LEADER_OR_FOLLOWER, T1: ErrorCode.NONE}
+
+
+def test_no_markers_are_an_empty_answer() -> None:
+    answers: list[WriteTxnMarkersResponse] = []
+    Partitions().writer.write(WriteTxnMarkersRequest([]), answers.append)
+    assert answers == [WriteTxnMarkersResponse([])]
+
+
+def test_the_group_coordinator_hears_of_markers_that_are_committed() -> None:
+    partitions = Partitions()
+    partitions.writer.write(request(T0, OFFSETS), lambda _: None)
+    assert not partitions.completed
+    partitions.answer()
+    assert partitions.completed == [(7, 3, True)]
+    partitions.writer.write(request(OFFSETS, committed=False), lambda _: None)
+    partitions.answer({OFFSETS: ErrorCode.NOT_LEADER_OR_FOLLOWER})
+    assert len(partitions.completed) == 1
+
+
+# The transport.
+
+
+class Metadata:
+    def __init__(self, leaders: dict[TopicPartition, int]) -> None:
+        topics: dict[str, TopicMetadata] = {}
+        for (topic, index), leader in leaders.items():
+            known = topics.setdefault(topic, TopicMetadata(topic, bytes(16), {}))
+            known.partitions[index] = PartitionMetadata(index, leader, 0, [], [], [], 0, 0)
+        brokers = {number: BrokerMetadata(number, {}, None) for number in (1, 2)}
+        self.snapshot = MetadataSnapshot(brokers, topics, {}, (1, 1))
+
+
+async def unreachable(broker_id: int, _: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+    raise OSError(f"broker {broker_id} is down")
+
+
+def test_leaders_are_those_of_the_metadata_and_alive() -> None:
+    metadata = Metadata({T0: 2, T1: 3})
+    transport = BrokerMarkerTransport(1, metadata, Partitions().writer, unreachable)
+    assert transport.leader_of(T0) == 2
+    assert transport.leader_of(T1) == NO_LEADER
+    assert transport.leader_of(OFFSETS) is None
+
+
+def test_this_broker_is_asked_by_a_call() -> None:
+    partitions = Partitions()
+    transport = BrokerMarkerTransport(1, Metadata({}), partitions.writer, unreachable)
+    answers: list[WriteTxnMarkersResponse | None] = []
+    transport.send(1, request(T0), answers.append)
+    partitions.answer()
+    assert answers[0] is not None
+    assert errors_of(answers[0]) == {T0: 0}
+
+
+async def test_other_brokers_are_asked_over_the_network() -> None:
+    answer = WriteTxnMarkersResponse([])
+
+    async def reachable(broker_id: int, _: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        assert broker_id == 2
+        return answer
+
+    answers: list[WriteTxnMarkersResponse | None] = []
+    for send in (reachable, unreachable):
+        transport = BrokerMarkerTransport(1, Metadata({}), Partitions().writer, send)
+        transport.send(2, request(T0), answers.append)
+        for task in running_tasks():
+            await task
+    assert answers == [answer, None]

@@ -1,0 +1,133 @@
+"""Markers find their way, whatever happens to leaders and brokers."""
+
+import pytest
+
+from broker.transactions.markers import RETRY_DELAY_MS
+from broker.transactions.state import TransactionState
+from protocol.errors import ErrorCode
+from tests.unit.broker.transactions.helpers import ID, NO_LEADER, T0, T1, U0, Setup
+
+S = TransactionState
+
+
+def test_one_request_for_each_broker() -> None:
+    setup = Setup()
+    setup.leaders.leaders = {T0: 1, T1: 2, U0: 1}
+    setup.end(setup.ongoing(T0, T1, U0))
+    assert sorted(broker for broker, _ in setup.leaders.requests) == [1, 2]
+    assert len(setup.leaders.written) == 3
+
+
+def test_what_comes_while_a_request_is_under_way_shares_the_next() -> None:
+    setup = Setup()
+    setup.leaders.hold = True
+    for number in range(4):
+        name = f"txn-{number}"
+        setup.end(setup.ongoing(T0, transactional_id=name), transactional_id=name)
+    assert len(setup.leaders.requests) == 1
+    setup.leaders.release()
+    assert [len(request.markers) for _, request in setup.leaders.requests] == [1, 3]
+    assert len(setup.leaders.written) == 4
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    ],
+)
+def test_what_failed_is_tried_again_after_a_moment(error: int) -> None:
+    setup = Setup()
+    setup.leaders.errors[T0] = [error, error]
+    setup.end(setup.ongoing(T0, T1))
+    assert [where for where, *_ in setup.leaders.written] == [T1]
+    assert setup.state() is S.PREPARE_COMMIT
+    setup.timer.advance(RETRY_DELAY_MS)
+    assert setup.state() is S.PREPARE_COMMIT
+    setup.timer.advance(RETRY_DELAY_MS)
+    assert setup.state() is S.COMPLETE_COMMIT
+    assert sorted(where for where, *_ in setup.leaders.written) == [T0, T1]
+
+
+def test_a_new_leader_is_looked_up_for_every_try() -> None:
+    setup = Setup()
+    setup.leaders.errors[T0] = [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    setup.end(setup.ongoing(T0))
+    setup.leaders.leaders[T0] = 2
+    setup.timer.advance(RETRY_DELAY_MS)
+    assert [broker for broker, _ in setup.leaders.requests] == [1, 2]
+
+
+def test_a_broker_that_is_gone_and_a_partition_without_a_leader_are_waited_for() -> None:
+    setup = Setup()
+    setup.leaders.leaders = {T0: 1, T1: NO_LEADER}
+    setup.leaders.unreachable.add(1)
+    setup.end(setup.ongoing(T0, T1))
+    setup.timer.advance(10 * RETRY_DELAY_MS)
+    assert setup.state() is S.PREPARE_COMMIT
+    assert not setup.leaders.written
+    setup.leaders.unreachable.clear()
+    setup.leaders.leaders[T1] = 2
+    setup.timer.advance(RETRY_DELAY_MS)
+    assert setup.state() is S.COMPLETE_COMMIT
+
+
+def test_a_deleted_partition_needs_no_marker() -> None:
+    setup = Setup()
+    setup.leaders.leaders = {T0: None, T1: 1}
+    setup.end(setup.ongoing(T0, T1))
+    assert setup.state() is S.COMPLETE_COMMIT
+    assert [where for where, *_ in setup.leaders.written] == [T1]
+
+
+def test_a_transaction_whose_partitions_are_all_deleted_is_done() -> None:
+    setup = Setup()
+    setup.leaders.leaders = {T0: NO_LEADER, T1: None}
+    setup.end(setup.ongoing(T0, T1))
+    assert setup.state() is S.PREPARE_COMMIT
+    setup.leaders.leaders[T0] = None
+    setup.timer.advance(RETRY_DELAY_MS)
+    assert setup.state() is S.COMPLETE_COMMIT
+    assert not setup.leaders.requests
+
+
+@pytest.mark.parametrize(
+    "error", [ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION]
+)
+def test_where_no_marker_fits_none_is_needed(error: int) -> None:
+    setup = Setup()
+    setup.leaders.errors[T0] = [error]
+    setup.end(setup.ongoing(T0, T1))
+    assert setup.state() is S.COMPLETE_COMMIT
+
+
+@pytest.mark.parametrize(
+    "error", [ErrorCode.TRANSACTION_COORDINATOR_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH]
+)
+def test_a_fenced_coordinator_stops(error: int) -> None:
+    setup = Setup()
+    setup.leaders.errors[T0] = [error]
+    setup.end(setup.ongoing(T0, T1))
+    setup.timer.advance(10 * RETRY_DELAY_MS)
+    assert setup.state() is S.PREPARE_COMMIT
+    assert setup.coordinator.markers.endings == 0
+    assert len(setup.leaders.requests) == 1
+
+
+def test_answers_to_a_cancelled_request_are_nothing() -> None:
+    setup = Setup()
+    setup.leaders.hold = True
+    producer = setup.ongoing(T0)
+    setup.end(producer)
+    setup.coordinator.on_resigned(0, 1)
+    setup.elect(2)
+    assert setup.transaction(ID).state is S.PREPARE_COMMIT
+    setup.leaders.release()
+    assert setup.state() is S.COMPLETE_COMMIT
+    assert [request.markers[0].coordinator_epoch for _, request in setup.leaders.requests] == [0, 2]

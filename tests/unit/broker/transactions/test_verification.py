@@ -1,0 +1,120 @@
+"""Asking the coordinator, here or elsewhere, before a transaction begins in a partition."""
+
+import pytest
+
+from broker.coordination import TRANSACTION_STATE_TOPIC
+from broker.tasks import running_tasks
+from broker.transactions.state import Producer
+from broker.transactions.verification import SendToBroker, TransactionVerifier
+from protocol.errors import ErrorCode
+from protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+)
+from protocol.topics import TopicPartition
+from tests.unit.broker.transactions.helpers import ID, T0, T1, Setup
+from tests.unit.broker.transactions.test_marker_writer import Metadata
+
+Errors = dict[TopicPartition, int]
+STATE = TopicPartition(TRANSACTION_STATE_TOPIC, 0)
+
+
+class Remote:
+    """Another broker with the coordinator on it."""
+
+    def __init__(self, code: int = 0, errors: Errors | None = None) -> None:
+        self.code = code
+        self.errors = errors or {}
+        self.requests: list[AddPartitionsToTxnRequest] = []
+
+    async def send(
+        self, broker_id: int, request: AddPartitionsToTxnRequest
+    ) -> AddPartitionsToTxnResponse:
+        assert broker_id == 2
+        self.requests.append(request)
+        if self.code == ErrorCode.NETWORK_EXCEPTION:
+            raise OSError("connection refused")
+        rows = [
+            AddPartitionsToTxnTopicResult(topic, [AddPartitionsToTxnPartitionResult(index, error)])
+            for (topic, index), error in self.errors.items()
+        ]
+        return AddPartitionsToTxnResponse(
+            error_code=self.code, results_by_transaction=[AddPartitionsToTxnResult(ID, rows)]
+        )
+
+
+def verifier(
+    setup: Setup, leader: int | None, send: SendToBroker, *, enabled: bool = True
+) -> TransactionVerifier:
+    metadata = Metadata({} if leader is None else {STATE: leader})
+    return TransactionVerifier(1, metadata, setup.coordinator, send, enabled=enabled)
+
+
+async def ask(
+    asked: TransactionVerifier,
+    producer: Producer,
+    *partitions: TopicPartition,
+    knows_abortable: bool = True,
+) -> Errors:
+    answers: list[Errors] = []
+    asked.verify(
+        ID, producer, frozenset(partitions), answers.append, knows_abortable=knows_abortable
+    )
+    for task in running_tasks():
+        await task
+    (answer,) = answers
+    return answer
+
+
+async def test_a_coordinator_in_this_process_is_asked_by_a_call() -> None:
+    setup = Setup()
+    producer = setup.ongoing(T0)
+    local = verifier(setup, 1, Remote().send)
+    assert await ask(local, producer, T0) == {}
+    assert await ask(local, producer, T0, T1) == {T1: ErrorCode.TRANSACTION_ABORTABLE}
+    old = await ask(local, producer, T1, knows_abortable=False)
+    assert old == {T1: ErrorCode.INVALID_TXN_STATE}
+    fenced = Producer(producer.producer_id, producer.epoch - 1)
+    assert await ask(local, fenced, T0) == {T0: ErrorCode.INVALID_PRODUCER_EPOCH}
+
+
+async def test_switched_off_it_asks_nobody() -> None:
+    setup = Setup()
+    assert await ask(verifier(setup, 1, Remote().send, enabled=False), Producer(1, 1), T0) == {}
+
+
+@pytest.mark.parametrize("leader", [None, 3])
+async def test_without_a_coordinator_the_producer_tries_again(leader: int | None) -> None:
+    answer = await ask(verifier(Setup(), leader, Remote().send), Producer(1, 1), T0)
+    assert answer == {T0: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+
+
+async def test_a_coordinator_elsewhere_is_asked_over_the_network() -> None:
+    remote = Remote(errors={T0: ErrorCode.NONE, T1: ErrorCode.PRODUCER_FENCED})
+    answer = await ask(verifier(Setup(), 2, remote.send), Producer(7, 3), T0, T1)
+    assert answer == {T1: ErrorCode.INVALID_PRODUCER_EPOCH}
+    (transaction,) = remote.requests[0].transactions
+    assert transaction.verify_only
+    assert (transaction.producer_id, transaction.producer_epoch) == (7, 3)
+    assert {(t.name, i) for t in transaction.topics for i in t.partitions} == {T0, T1}
+
+
+@pytest.mark.parametrize(
+    ("code", "answered"),
+    [
+        (ErrorCode.NETWORK_EXCEPTION, ErrorCode.NETWORK_EXCEPTION),
+        (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.INVALID_TXN_STATE),
+    ],
+)
+async def test_a_broker_that_does_not_answer_verifies_nothing(code: int, answered: int) -> None:
+    answer = await ask(verifier(Setup(), 2, Remote(code).send), Producer(7, 3), T0)
+    assert answer == {T0: answered}
+
+
+async def test_a_partition_missing_from_the_answer_is_not_verified() -> None:
+    remote = Remote(errors={T0: ErrorCode.NONE})
+    answer = await ask(verifier(Setup(), 2, remote.send), Producer(7, 3), T0, T1)
+    assert answer == {T1: ErrorCode.NETWORK_EXCEPTION}

@@ -1,0 +1,53 @@
+"""The options of `ottla healthcheck`, and where it looks without them."""
+
+from __future__ import annotations
+
+import pytest
+
+from cli.healthcheck import Unhealthy, default_address, judge, main, parse
+from protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
+
+
+@pytest.mark.parametrize(
+    ("environment", "address"),
+    [
+        ({}, "127.0.0.1:9092"),
+        ({"OTTLA_BOOTSTRAP": "b:1"}, "b:1"),
+        ({"KAFKA_LISTENERS": "PLAINTEXT://0.0.0.0:9999"}, "127.0.0.1:9999"),
+        ({"KAFKA_LISTENERS": "SSL://:9093,INTERNAL://broker:9094"}, "broker:9094"),
+        ({"KAFKA_LISTENERS": "SASL_SSL://:9093"}, "127.0.0.1:9092"),
+        ({"OTTLA_LISTENERS": "PLAINTEXT://[::]:9095"}, "127.0.0.1:9095"),
+    ],
+)
+def test_default_address(environment: dict[str, str], address: str) -> None:
+    assert default_address(environment) == address
+
+
+def test_parse() -> None:
+    assert parse(["-b", "x:1", "--timeout=2", "--json"]) == {
+        "bootstrap": "x:1",
+        "timeout": "2",
+        "json": "yes",
+    }
+    for wrong in (["--bootstrap"], ["extra"], ["--timeout", "0"], ["--timeout", "x"], ["--no"]):
+        with pytest.raises(ValueError, match=r"healthcheck has no|--"):
+            parse(wrong)
+
+
+def test_wrong_usage_is_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--no"], {}) == 2
+    assert capsys.readouterr().err == (
+        "ottla: healthcheck has no option --no; see `ottla healthcheck --help`.\n"
+    )
+    assert main(["-b", "nonsense"], {}) == 2
+
+
+def test_judge() -> None:
+    broker = MetadataResponseBroker(node_id=1, host="h", port=1)
+    healthy = judge("a", MetadataResponse(brokers=[broker], controller_id=1, cluster_id="c"))
+    assert healthy["healthy"] is True
+    with pytest.raises(Unhealthy, match="knows no broker yet") as starting:
+        judge("a", MetadataResponse(controller_id=-1))
+    assert starting.value.code == 1
+    with pytest.raises(Unhealthy, match="has no controller"):
+        judge("a", MetadataResponse(brokers=[broker], controller_id=-1))

@@ -1,0 +1,110 @@
+"""Values of the command line, as people write them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cli.client_properties import read_client_properties
+from cli.group_members import assigned_partitions
+from cli.offsets import parse_duration, parse_time
+from cli.output import Failure, bytes_text, cell_text, print_rows
+from cli.produce import read_lines
+from cli.reassignment_file import plan_text, read_plan
+from cli.topics import parse_assignment
+from cli.values import parse_settings
+from protocol.topics import TopicPartition
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        *(("250ms", 250), ("90s", 90_000), ("15m", 900_000), ("2h", 7_200_000)),
+        *(("7d", 604_800_000), ("PT1H30M", 5_400_000), ("P1DT0.5S", 86_400_500)),
+    ],
+)
+def test_durations(text: str, milliseconds: int) -> None:
+    assert parse_duration(text) == milliseconds
+
+
+@pytest.mark.parametrize("text", ["", "h", "P", "PT", "2 weeks", "-1h"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(Failure, match="is not a length of time"):
+        parse_duration(text)
+
+
+def test_times() -> None:
+    assert parse_time("1700000000000") == 1_700_000_000_000
+    assert parse_time("2023-11-14T22:13:20Z") == 1_700_000_000_000
+    assert parse_time("2023-11-15T00:13:20+02:00") == 1_700_000_000_000
+    with pytest.raises(Failure, match="is not a time") as failure:
+        parse_time("noon")
+    assert failure.value.code == 2
+
+
+def test_settings_keep_what_follows_the_first_equals_sign() -> None:
+    assert parse_settings(["a=b=c", "d="]) == {"a": "b=c", "d": ""}
+    with pytest.raises(Failure, match="is not name=value"):
+        parse_settings(["=x"])
+
+
+def test_assignments() -> None:
+    assert parse_assignment("") == []
+    assert parse_assignment("0:1,1:2") == [[0, 1], [1, 2]]
+    with pytest.raises(Failure, match="brokers with colons"):
+        parse_assignment("0;1")
+
+
+def test_plans_are_read_and_written(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    plan = {TopicPartition("t", 1): [2, 3], TopicPartition("t", 0): [1, 2]}
+    path.write_text(plan_text(plan))
+    assert read_plan(str(path)) == plan
+    for text in ("{}", "[]", '{"partitions": [{"topic": "t"}]}', '{"partitions": []}', "{"):
+        path.write_text(text)
+        with pytest.raises(Failure, match=r"plan\.json") as failure:
+            read_plan(str(path))
+        assert failure.value.code == 2
+
+
+def test_client_properties(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text("# comment\n\n! also\nsecurity.protocol = SSL\nkey=a=b\n")
+    assert read_client_properties(str(path)) == {"security.protocol": "SSL", "key": "a=b"}
+    path.write_text("fine=1\nnonsense\n")
+    with pytest.raises(Failure, match=r"client\.properties:2: 'nonsense' is not name=value"):
+        read_client_properties(str(path))
+
+
+def test_lines_are_those_of_each_read(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    path.write_bytes(b"a\r\nb\n\nlast")
+    with path.open("rb") as source:
+        assert list(read_lines(source)) == [[b"a", b"b", b""], [b"last"]]
+
+
+def test_an_assignment_that_is_not_a_consumers() -> None:
+    assert assigned_partitions(b"") == []
+    assert assigned_partitions(b"\xff\xff") == []
+    assert assigned_partitions(b"\x00\x00\x00\x00\x00\xff") == []
+    body = b"\x00\x00\x00\x00\x00\x01\x00\x01t\x00\x00\x00\x01\x00\x00\x00\x02\xff\xff\xff\xff"
+    assert assigned_partitions(body) == [TopicPartition("t", 2)]
+    # A version of the future is read as the highest known one.
+    assert assigned_partitions(b"\x00\x63" + body[2:]) == [TopicPartition("t", 2)]
+
+
+def test_cells_and_sizes() -> None:
+    assert [cell_text(value) for value in (None, "", True, [1, 2], [], 0, 1234.5)] == [
+        *("-", "-", "yes", "1,2", "-", "0", "1,234.5")
+    ]
+    assert [bytes_text(count) for count in (0, 1023, 1536, 5 << 30)] == [
+        *("0 B", "1023 B", "1.5 KiB", "5.0 GiB")
+    ]
+
+
+def test_tables_on_a_pipe_are_plain(capsys: pytest.CaptureFixture[str]) -> None:
+    print_rows([{"name": "a", "size": 5}, {"name": "bc", "size": 10}], ["name", "size"])
+    assert capsys.readouterr().out == "NAME  SIZE\na        5\nbc      10\n"
+    print_rows([], ["name"], empty="None.")
+    assert capsys.readouterr().out == "None.\n"

@@ -1,0 +1,86 @@
+"""``/controller`` and ``/controller_epoch``, on every store."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller import znodes
+from controller.election import (
+    NO_CONTROLLER,
+    current_controller,
+    elect,
+    read_epoch,
+    remove_own,
+    resign,
+)
+from controller.errors import ControllerMoved
+from tests.doubles.znode_ensembles import EmbeddedEnsemble, Ensemble
+
+
+async def test_first_election(ensemble: Ensemble) -> None:
+    store = await ensemble.open()
+    assert await current_controller(store) == NO_CONTROLLER
+    elected = await elect(store, 7, 123)
+    assert elected.epoch == 1
+    assert await current_controller(store) == 7
+    assert await read_epoch(store) == (1, elected.epoch_version)
+    _, stat = await store.get(znodes.CONTROLLER)
+    assert stat.ephemeral_owner == store.session_id
+
+
+async def test_only_one_is_elected_and_each_raises_the_epoch(ensemble: Ensemble) -> None:
+    first, second = await ensemble.open(), await ensemble.open()
+    one = await elect(first, 1, 0)
+    with pytest.raises(ControllerMoved):
+        await elect(second, 2, 0)
+    assert await read_epoch(second) == (1, one.epoch_version)  # the loser changed nothing
+    await first.close()
+    two = await elect(second, 2, 0)
+    assert two.epoch == 2
+    assert two.epoch_version > one.epoch_version
+
+
+async def test_resignation(ensemble: Ensemble) -> None:
+    first, second = await ensemble.open(), await ensemble.open()
+    elected = await elect(first, 1, 0)
+    await resign(first, elected.epoch_version)
+    assert await current_controller(second) == NO_CONTROLLER
+    await elect(second, 2, 0)
+    await resign(first, elected.epoch_version)  # it is another's by now
+    assert await current_controller(first) == 2
+
+
+async def test_lost_answer_of_our_own_election(ensemble: Ensemble) -> None:
+    store = await ensemble.open()
+    before = await elect(store, 1, 0)
+    assert await elect(store, 1, 0) == before
+
+
+async def test_node_that_an_earlier_session_left(ensemble: Ensemble) -> None:
+    earlier, now = await ensemble.open(), await ensemble.open()
+    await elect(earlier, 1, 0)
+    with pytest.raises(ControllerMoved):
+        await elect(now, 1, 0)
+    await remove_own(now, 1)
+    assert (await elect(now, 1, 0)).epoch == 2
+    await remove_own(earlier, 9)  # not its name
+    assert await current_controller(earlier) == 1
+    await now.close()
+    await remove_own(earlier, 1)  # nothing there
+
+
+async def test_epoch_that_moves_between_look_and_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    ensemble = EmbeddedEnsemble()
+    first, second = await ensemble.open(), await ensemble.open()
+    await read_epoch(first)
+    original = first.multi
+
+    async def late(ops: object) -> object:
+        two = await elect(second, 2, 0)
+        await resign(second, two.epoch_version)
+        return await original(ops)  # type: ignore[arg-type] # passed through
+
+    monkeypatch.setattr(first, "multi", late)
+    with pytest.raises(ControllerMoved):
+        await elect(first, 1, 0)
+    assert await current_controller(first) == NO_CONTROLLER

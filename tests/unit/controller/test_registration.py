@@ -1,0 +1,147 @@
+"""Cluster id, broker ids, and the ephemeral node of a broker, on every store."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller import znodes
+from controller.model import BrokerInfo, Endpoint
+from controller.registration import (
+    BrokerIdTaken,
+    BrokerRegistration,
+    InconsistentClusterId,
+    check_cluster_id,
+    create_persistent_paths,
+    generate_broker_id,
+    get_or_create_cluster_id,
+)
+from controller.store import ConnectionLost, ZnodeStore
+from tests.doubles.znode_ensembles import EmbeddedEnsemble, Ensemble
+
+
+def info(port: int = 9092) -> BrokerInfo:
+    return BrokerInfo(1, (Endpoint("PLAINTEXT", "PLAINTEXT", "host", port),))
+
+
+def registration(
+    store: ZnodeStore, broker: BrokerInfo | None = None, instance: str | None = None
+) -> BrokerRegistration:
+    return BrokerRegistration(store, broker or info(), lambda: 5, instance=instance)
+
+
+async def test_persistent_paths(ensemble: Ensemble) -> None:
+    store = await ensemble.open()
+    await create_persistent_paths(store)
+    await create_persistent_paths(store)
+    found = await store.get_many(list(znodes.PERSISTENT_PATHS))
+    assert None not in found
+
+
+async def test_cluster_id_is_made_once(ensemble: Ensemble) -> None:
+    first, second = await ensemble.open(), await ensemble.open()
+    cluster_id = await get_or_create_cluster_id(first)
+    assert len(cluster_id) == 22
+    assert await get_or_create_cluster_id(second) == cluster_id
+
+
+def test_another_cluster_is_named_with_the_fix() -> None:
+    check_cluster_id("A", None, "/data", "zk:2181")
+    check_cluster_id("A", "A", "/data", "zk:2181")
+    with pytest.raises(InconsistentClusterId) as wrong:
+        check_cluster_id("A-cluster", "B-cluster", "/data", "zk:2181")
+    for word in ("A-cluster", "B-cluster", "/data", "zk:2181", "zookeeper.connect", "log.dirs"):
+        assert word in str(wrong.value)
+
+
+async def test_generated_ids_are_never_used_twice(ensemble: Ensemble) -> None:
+    first, second = await ensemble.open(), await ensemble.open()
+    assert await generate_broker_id(first) == 1001
+    assert await generate_broker_id(second) == 1002
+    assert await generate_broker_id(first, 5000) == 5003
+
+
+async def test_broker_epoch_is_the_creation_of_its_node(ensemble: Ensemble) -> None:
+    store, other = await ensemble.open(), await ensemble.open()
+    told: list[int] = []
+    broker = BrokerRegistration(store, info(), lambda: 5, on_registered=told.append)
+    epoch = await broker.register()
+    data, stat = await other.get(znodes.broker_path(1))
+    assert stat.czxid == epoch == broker.broker_epoch
+    assert told == [epoch]
+    assert stat.ephemeral_owner == store.session_id
+    assert znodes.decode_broker(1, data, epoch) == info()._replace(epoch=epoch)
+    await store.close()
+    assert await other.exists(znodes.broker_path(1)) is None
+    assert await registration(other).register() > epoch
+
+
+async def test_node_of_an_earlier_session_is_taken_over(ensemble: Ensemble) -> None:
+    earlier, now = await ensemble.open(), await ensemble.open()
+    first = await registration(earlier).register()
+    second = await registration(now).register()
+    assert second > first
+    stat = await now.exists(znodes.broker_path(1))
+    assert stat is not None
+    assert stat.ephemeral_owner == now.session_id
+
+
+async def test_node_of_our_own_session_is_ours(ensemble: Ensemble) -> None:
+    """The answer to the first attempt was lost."""
+    store = await ensemble.open()
+    first = await registration(store).register()
+    assert await registration(store).register() == first
+
+
+async def test_another_broker_with_our_id_is_named(ensemble: Ensemble) -> None:
+    other, store = await ensemble.open(), await ensemble.open()
+    await registration(other, info(1234)).register()
+    with pytest.raises(BrokerIdTaken) as taken:
+        await registration(store).register()
+    for word in ("Broker id 1", "PLAINTEXT://host:1234", "broker.id"):
+        assert word in str(taken.value)
+    assert await other.exists(znodes.broker_path(1)) is not None
+
+
+async def test_data_directory_tells_us_from_others() -> None:
+    ensemble = EmbeddedEnsemble()
+    earlier, now = await ensemble.open(), await ensemble.open()
+    await registration(earlier, info(1234), "ours").register()
+    await registration(now, info(), "ours").register()  # another port, but the same data
+    with pytest.raises(BrokerIdTaken):  # the same listeners, but other data
+        await registration(earlier, info(), "theirs").register()
+
+
+async def test_update_keeps_the_epoch(ensemble: Ensemble) -> None:
+    store = await ensemble.open()
+    broker = registration(store)
+    epoch = await broker.register()
+    await broker.update(info(1234))
+    data, stat = await store.get(znodes.broker_path(1))
+    assert stat.czxid == epoch
+    assert znodes.decode_broker(1, data, -1).endpoints[0].port == 1234
+
+
+async def test_node_that_goes_while_we_look_at_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    ensemble = EmbeddedEnsemble()
+    earlier, now = await ensemble.open(), await ensemble.open()
+    await registration(earlier).register()
+    original = now.get
+
+    async def gone(path: str) -> object:
+        await earlier.close()
+        return await original(path)
+
+    monkeypatch.setattr(now, "get", gone)
+    await registration(now).register()
+    assert await now.exists(znodes.broker_path(1)) is not None
+
+
+async def test_store_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = await EmbeddedEnsemble().open()
+
+    async def lost(*_: object, **__: object) -> object:
+        raise ConnectionLost("/x")
+
+    monkeypatch.setattr(store, "create", lost)
+    with pytest.raises(ConnectionLost):
+        await registration(store).register()

@@ -1,0 +1,250 @@
+"""The blocking client against a scripted broker behind real sockets."""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from protocol.client.blocking import BlockingClient
+from protocol.client.blocking_connection import BlockingConnection, monotonic_ms
+from protocol.client.cluster import Address, Leader
+from protocol.client.errors import (
+    BadResponseError,
+    BrokerConnectionError,
+    NoBrokersAvailableError,
+    RequestTimedOutError,
+    UnsupportedApiError,
+)
+from protocol.client.operations import Versions
+from protocol.client.security import Security
+from protocol.errors import KafkaError
+from protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
+from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from protocol.messages.produce import ProduceRequest, ProduceResponse
+from protocol.messages.sasl_authenticate import SaslAuthenticateResponse
+from protocol.messages.sasl_handshake import SaslHandshakeResponse
+from protocol.registry import ApiKey
+from protocol.topics import TopicPartition
+from tests.doubles.scripted_broker import (
+    CLOSE,
+    SILENCE,
+    ScriptedBroker,
+    ScriptedServer,
+    describes_itself,
+)
+
+TOPICS = {"t": {0: 0, 1: -1}}
+
+
+@pytest.fixture
+def broker() -> ScriptedBroker:
+    scripted = ScriptedBroker()
+    scripted.answers[ApiKey.LIST_GROUPS] = ListGroupsResponse()
+    return scripted
+
+
+@pytest.fixture
+def server(broker: ScriptedBroker) -> Iterator[ScriptedServer]:
+    with ScriptedServer(broker) as running:
+        broker.answers[ApiKey.METADATA] = describes_itself(lambda: running, TOPICS)
+        yield running
+
+
+@pytest.fixture
+def client(server: ScriptedServer) -> Iterator[BlockingClient]:
+    with BlockingClient(server.bootstrap, client_id="test", request_timeout_ms=5000) as made:
+        yield made
+
+
+def test_requests_go_where_they_belong(
+    client: BlockingClient, server: ScriptedServer, broker: ScriptedBroker
+) -> None:
+    broker.answers[ApiKey.CREATE_TOPICS] = CreateTopicsResponse()
+    broker.answers[ApiKey.PRODUCE] = ProduceResponse()
+    broker.answers[ApiKey.FIND_COORDINATOR] = FindCoordinatorResponse(
+        coordinators=[Coordinator("g", 0, "127.0.0.1", server.port)]
+    )
+    assert client.metadata(["t"]).cluster_id == "scripted"
+    assert client.leader(TopicPartition("t", 0)) == Leader(0, 4)
+    assert client.send(0, ListGroupsRequest()) == ListGroupsResponse()
+    assert client.send(None, ListGroupsRequest()) == ListGroupsResponse()
+    assert client.call(ListGroupsRequest()) == ListGroupsResponse()
+    assert client.call_controller(CreateTopicsRequest()) == CreateTopicsResponse()
+    produce = ProduceRequest(acks=1, timeout_ms=100)
+    assert client.call_leader(TopicPartition("t", 0), produce) == ProduceResponse()
+    assert client.call_coordinator("g", ListGroupsRequest()) == ListGroupsResponse()
+    assert server.connections == 1
+    assert {header.client_id for header, _ in broker.seen} == {"test"}
+    assert broker.names().count("MetadataRequest") == 1
+
+
+def test_versions(client: BlockingClient, broker: ScriptedBroker) -> None:
+    broker.versions[ApiKey.LIST_GROUPS] = (1, 3)
+    assert client.api_versions()[ApiKey.LIST_GROUPS] == (1, 3)
+    assert client.api_versions(0)[ApiKey.LIST_GROUPS] == (1, 3)
+    client.send(None, ListGroupsRequest(), versions=Versions(high=2))
+    assert broker.seen[-1][0].api_version == 2
+    with pytest.raises(UnsupportedApiError):
+        client.send(None, ListGroupsRequest(), versions=Versions(4))
+    assert client.send(None, ListGroupsRequest()) == ListGroupsResponse()
+
+
+def test_produce_without_acks_does_not_wait(
+    client: BlockingClient, server: ScriptedServer, broker: ScriptedBroker
+) -> None:
+    broker.answers[ApiKey.PRODUCE] = SILENCE
+    produce = ProduceRequest(acks=0, timeout_ms=100)
+    assert client.send(None, produce) == ProduceResponse()
+    assert client.send(None, ListGroupsRequest()) == ListGroupsResponse()
+    assert server.connections == 1
+
+
+def test_large_answers_come_whole(client: BlockingClient, broker: ScriptedBroker) -> None:
+    records = bytes(range(256)) * 20_000
+    broker.answers[ApiKey.FETCH] = FetchResponse(
+        responses=[FetchableTopicResponse(partitions=[PartitionData(records=records)])]
+    )
+    answer = client.send(None, FetchRequest())
+    assert isinstance(answer, FetchResponse)
+    found = answer.responses[0].partitions[0].records
+    assert isinstance(found, memoryview)
+    assert found == records
+
+
+def test_silence_ends_at_the_deadline(
+    client: BlockingClient, server: ScriptedServer, broker: ScriptedBroker
+) -> None:
+    broker.answers[ApiKey.LIST_GROUPS] = SILENCE
+    with pytest.raises(RequestTimedOutError, match="did not answer ListGroups") as caught:
+        client.send(None, ListGroupsRequest(), timeout_ms=50)
+    assert caught.value.broker == server.bootstrap
+    broker.answers[ApiKey.LIST_GROUPS] = ListGroupsResponse()
+    assert client.send(None, ListGroupsRequest()) == ListGroupsResponse()
+    assert server.connections == 2
+
+
+def test_connection_that_was_closed_while_idle_is_replaced(
+    client: BlockingClient, server: ScriptedServer, broker: ScriptedBroker
+) -> None:
+    client.send(None, ListGroupsRequest())
+    server.close_connections()
+    (connection,) = client._connections.values()
+    deadline = monotonic_ms() + 5000
+    while connection.is_usable():
+        assert monotonic_ms() < deadline, "the end of the stream never came"
+    client.send(None, ListGroupsRequest())
+    assert server.connections == 2
+
+
+def test_connection_closed_instead_of_an_answer(
+    client: BlockingClient, broker: ScriptedBroker
+) -> None:
+    broker.answers[ApiKey.LIST_GROUPS] = [CLOSE, ListGroupsResponse()]
+    with pytest.raises(BrokerConnectionError, match="before it answered ListGroups"):
+        client.send(None, ListGroupsRequest())
+    broker.answers[ApiKey.LIST_GROUPS] = [CLOSE, ListGroupsResponse()]
+    assert client.call(ListGroupsRequest()) == ListGroupsResponse()
+
+
+def test_no_leader(client: BlockingClient) -> None:
+    with pytest.raises(KafkaError, match="LEADER_NOT_AVAILABLE: no leader of t-1"):
+        client.leader(TopicPartition("t", 1), timeout_ms=50)
+
+
+def test_forgotten_leaders_are_asked_for_again(
+    client: BlockingClient, broker: ScriptedBroker
+) -> None:
+    client.leader(TopicPartition("t", 0))
+    client.forget_leader(TopicPartition("t", 0))
+    client.leader(TopicPartition("t", 0))
+    assert broker.names() == ["MetadataRequest"] * 2
+
+
+def test_next_bootstrap_address_is_tried(server: ScriptedServer) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    with BlockingClient(f"127.0.0.1:{port},{server.bootstrap}") as client:
+        assert client.metadata().cluster_id == "scripted"
+
+
+def test_nobody_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    with (
+        BlockingClient(f"127.0.0.1:{port}") as client,
+        pytest.raises(BrokerConnectionError, match=f"cannot connect to broker 127.0.0.1:{port}"),
+    ):
+        client.metadata()
+    with (
+        BlockingClient(f"127.0.0.1:{port},127.0.0.1:{port},localhost:{port}") as client,
+        pytest.raises(NoBrokersAvailableError),
+    ):
+        client.metadata()
+
+
+def test_broker_that_takes_the_connection_and_says_nothing() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as deaf,
+        BlockingClient(f"127.0.0.1:{deaf.getsockname()[1]}") as client,
+        pytest.raises(RequestTimedOutError, match="asking for API versions"),
+    ):
+        client.metadata(timeout_ms=50)
+
+
+def test_what_is_no_broker(broker: ScriptedBroker, server: ScriptedServer) -> None:
+    broker.answers[ApiKey.API_VERSIONS] = b"HTTP/1.1 400 Bad Request\r\n\r\n"
+    with BlockingClient(server.bootstrap) as client, pytest.raises(BadResponseError, match="HTTP"):
+        client.metadata()
+
+
+def test_connections_are_bounded(broker: ScriptedBroker) -> None:
+    with (
+        ScriptedServer(broker) as one,
+        ScriptedServer(broker) as two,
+        BlockingClient(one.bootstrap, max_connections=1) as client,
+    ):
+        for server in (one, two, one):
+            address = Address("127.0.0.1", server.port)
+            client._connection(address, monotonic_ms() + 5000)
+            assert list(client._connections) == [address]
+        assert (one.connections, two.connections) == (2, 1)
+
+
+def test_session_that_is_about_to_end_is_replaced(
+    broker: ScriptedBroker, server: ScriptedServer
+) -> None:
+    broker.answers[ApiKey.SASL_HANDSHAKE] = SaslHandshakeResponse()
+    broker.answers[ApiKey.SASL_AUTHENTICATE] = [
+        SaslAuthenticateResponse(session_lifetime_ms=1),
+        SaslAuthenticateResponse(session_lifetime_ms=3_600_000),
+    ]
+    security = Security("SASL_PLAINTEXT", mechanism="PLAIN", username="u", password="p")
+    with BlockingClient(server.bootstrap, security=security) as client:
+        for _ in range(3):
+            client.send(None, ListGroupsRequest())
+    assert server.connections == 2
+
+
+def test_a_closed_client_opens_again(client: BlockingClient, server: ScriptedServer) -> None:
+    client.send(None, ListGroupsRequest())
+    client.close()
+    client.send(None, ListGroupsRequest())
+    assert server.connections == 2
+
+
+def test_connection_on_its_own(server: ScriptedServer, broker: ScriptedBroker) -> None:
+    connection = BlockingConnection(Address("127.0.0.1", server.port), client_id=None)
+    assert not connection.is_usable()
+    connection.connect(monotonic_ms() + 5000)
+    answer = connection.request(ListGroupsRequest(), monotonic_ms() + 5000, version=1)
+    assert answer == ListGroupsResponse()
+    assert broker.seen[-1][0].api_version == 1
+    connection.close()
+    assert not connection.is_usable()

@@ -1,0 +1,105 @@
+"""SASL exchanges, with the example of RFC 7677."""
+
+import base64
+import hashlib
+import hmac
+
+import pytest
+
+from protocol.client.errors import AuthenticationError
+from protocol.client.sasl import PlainMechanism, ScramMechanism, mechanism_factory
+from protocol.client.security import Security
+
+NONCE = "rOprNGfwEbeRWgbNEkqO"
+CHALLENGE = (
+    b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+)
+FINAL = (
+    b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,"
+    b"p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+)
+SIGNATURE = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+
+
+def example() -> ScramMechanism:
+    return ScramMechanism("SCRAM-SHA-256", "user", "pencil", nonce=NONCE)
+
+
+def test_the_example_of_the_rfc() -> None:
+    exchange = example()
+    assert exchange.first() == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
+    assert exchange.step(CHALLENGE) == FINAL
+    assert not exchange.done
+    assert exchange.step(SIGNATURE) is None
+    assert exchange.done
+
+
+def test_sha_512_against_a_server_of_our_own() -> None:
+    exchange = ScramMechanism("SCRAM-SHA-512", "a=b,c", "p\u00e4ss")
+    first = exchange.first().decode()
+    assert first.startswith("n,,n=a=3Db=2Cc,r=")
+    bare = first[3:]
+    nonce = bare.partition(",r=")[2] + "server"
+    challenge = f"r={nonce},s={base64.b64encode(b'salt').decode()},i=4096"
+    final = exchange.step(challenge.encode())
+    assert final is not None
+    without_proof, _, proof = final.decode().rpartition(",p=")
+    message = f"{bare},{challenge},{without_proof}".encode()
+    salted = hashlib.pbkdf2_hmac("sha512", "p\u00e4ss".encode(), b"salt", 4096)
+    key = hmac.digest(salted, b"Client Key", "sha512")
+    signature = hmac.digest(hashlib.sha512(key).digest(), message, "sha512")
+    sent = base64.b64decode(proof)
+    assert bytes(a ^ b for a, b in zip(sent, signature, strict=True)) == key
+    server = hmac.digest(hmac.digest(salted, b"Server Key", "sha512"), message, "sha512")
+    assert exchange.step(b"v=" + base64.b64encode(server)) is None
+    assert exchange.done
+
+
+def test_nonces_differ() -> None:
+    assert len({ScramMechanism("SCRAM-SHA-256", "u", "p").first() for _ in range(5)}) == 5
+
+
+@pytest.mark.parametrize(
+    ("challenge", "words"),
+    [
+        (b"e=unknown-user", "unknown-user"),
+        (b"r=other,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096", "another nonce"),
+        (b"r=rOprNGfwEbeRWgbNEkqO,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096", "another nonce"),
+        (b"r=rOprNGfwEbeRWgbNEkqOx,s=***,i=4096", "no valid s="),
+        (b"r=rOprNGfwEbeRWgbNEkqOx,i=4096", "no valid s="),
+        (b"r=rOprNGfwEbeRWgbNEkqOx,s=W22ZaJ0SNY7soEsUEjb6gQ==", "no number"),
+        (b"r=rOprNGfwEbeRWgbNEkqOx,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=x", "no number"),
+        (b"r=rOprNGfwEbeRWgbNEkqOx,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4095", "not within"),
+        (b"r=rOprNGfwEbeRWgbNEkqOx,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=9999999", "not within"),
+        (b"r=rOprNGfwEbeRWgbNEkqOx,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=99999999999", "no number"),
+        (b"garbage", "no valid message"),
+        (b"\xff\xfe=1", "no valid message"),
+        (b"", "no valid message"),
+    ],
+)
+def test_challenges_that_are_refused(challenge: bytes, words: str) -> None:
+    with pytest.raises(AuthenticationError, match=words):
+        example().step(challenge)
+
+
+@pytest.mark.parametrize("final", [b"v=" + base64.b64encode(bytes(32)), b"v=!!", b"x=1"])
+def test_broker_that_does_not_know_the_password(final: bytes) -> None:
+    exchange = example()
+    exchange.step(CHALLENGE)
+    with pytest.raises(AuthenticationError):
+        exchange.step(final)
+    assert not exchange.done
+
+
+def test_factory() -> None:
+    assert mechanism_factory(None) is None
+    assert mechanism_factory(Security()) is None
+    plain = mechanism_factory(Security("SASL_SSL", mechanism="PLAIN", username="u", password="p"))
+    assert plain is not None
+    assert isinstance(plain(), PlainMechanism)
+    assert plain() is not plain()
+    scram = mechanism_factory(
+        Security("SASL_PLAINTEXT", mechanism="SCRAM-SHA-512", username="u", password="p")
+    )
+    assert scram is not None
+    assert scram().name == "SCRAM-SHA-512"
