@@ -228,7 +228,8 @@ class EmbeddedTree:
             node.version += 1
             node.mzxid = zxid
             node.mtime_ms = self.now_ms()
-            self.dirty[op.path] = None
+            if not node.ephemeral_owner:
+                self.dirty[op.path] = None
             events.append((CHANGED, op.path))
             return node.stat()
         if isinstance(op, DeleteOp):

@@ -1,0 +1,14 @@
+"""What holds for every test: property tests look at the same examples in every run.
+
+A run that finds something new is worth having, but not in the middle of somebody's unrelated
+change: `OTTLA_EXPLORE=1` looks at new random examples (and more of them), prints what reproduces a
+failure, and is what to run after a change of what a property describes.
+"""
+
+import os
+
+from hypothesis import settings
+
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile("explore", max_examples=1000, deadline=None, print_blob=True)
+settings.load_profile("explore" if os.environ.get("OTTLA_EXPLORE") else "repeatable")
