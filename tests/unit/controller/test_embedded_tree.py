@@ -43,9 +43,7 @@ operations: st.SearchStrategy[Op] = st.one_of(
 
 
 @settings(deadline=None)
-@example(
-    [[CreateOp("/a", b"x"), CreateOp("/b", b"x", ephemeral=True), SetOp("/b", b"y", -1)]]
-)
+@example([[CreateOp("/a", b"x"), CreateOp("/b", b"x", ephemeral=True), SetOp("/b", b"y", -1)]])
 @given(st.lists(st.lists(operations, min_size=1, max_size=5), max_size=12))
 def test_multi_that_fails_leaves_everything_as_it_was(batches: list[list[Op]]) -> None:
     tree = EmbeddedTree(lambda: 1)
