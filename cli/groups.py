@@ -1,4 +1,4 @@
-"""`ottla groups`: list, describe, delete, offsets."""
+"""`ottla groups`: list, describe, events, delete, offsets."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from cli.app import family
+from cli.group_events import group_events
 from cli.group_members import Member, described, members_of
 from cli.group_positions import all_committed
 from cli.group_reset import reset_offsets
@@ -30,6 +31,7 @@ EXAMPLES = """\
   ottla groups list
   ottla groups describe billing
   ottla groups describe billing --members
+  ottla groups events billing                                       who came and went, and why
   ottla groups reset-offsets billing orders --to-earliest           what would happen
   ottla groups reset-offsets billing orders --to-earliest --execute
   ottla groups delete-offsets billing orders
@@ -38,6 +40,7 @@ EXAMPLES = """\
 
 app = family("Consumer groups: lag, members, offsets.", EXAMPLES)
 app.command("reset-offsets")(reset_offsets)
+app.command("events")(group_events)
 
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
 

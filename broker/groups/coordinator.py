@@ -7,7 +7,7 @@ from broker.coordination import CoordinatorLog, Defer
 from broker.groups.admin import GroupAdmin
 from broker.groups.appender import GroupAppender
 from broker.groups.commits import GroupCommits
-from broker.groups.events import GroupEvents
+from broker.groups.events import GroupEvents, events_text
 from broker.groups.membership import GroupMembership
 from broker.groups.partition import GroupPartition
 from broker.groups.partitions import GroupPartitions
@@ -16,7 +16,7 @@ from broker.groups.settings import GroupSettings
 from broker.groups.static_members import StaticMembers
 from broker.timing.timer import DelayQueue
 from broker.timing.wheel import TimerTask
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("ottla.groups")
 
@@ -72,6 +72,13 @@ class GroupCoordinator:
     def rebalances_completed(self) -> int:
         """How many rebalances ended with an assignment since the start."""
         return self._rebalancer.rebalances_completed
+
+    def history(self, group_id: str) -> str:
+        """What happened to a group, as `events_text` gives it; KafkaError when it is not ours."""
+        error = self.partitions.check(group_id, allow_empty=True)
+        if error:
+            raise KafkaError(error)
+        return events_text(self.events.of(group_id))
 
     def partition_for(self, group_id: str) -> int:
         """The partition of `__consumer_offsets` that a group lives in."""

@@ -1,13 +1,17 @@
 """What happened to each group, in words, kept in memory for the operator.
 
-`ottla groups events GROUP` reads it: who joined, who left, who was fenced, and why.
+`ottla groups events GROUP` reads it: who joined, who left, who was fenced, and why. It gets there
+as a value of DescribeConfigs (see `broker.handlers.config_describe`): the history is that of the
+group's coordinator since it became so.
 """
 
+import json
 from collections import OrderedDict, deque
 from typing import NamedTuple
 
 MAX_EVENTS_PER_GROUP = 100  # some rebalances of a group of ten members
 MAX_GROUPS = 1_000  # with the above about 20 MB at worst; the group quiet for longest goes first
+MAX_TEXT_BYTES = 32_000  # the older versions of DescribeConfigs have two bytes for a length
 
 
 class GroupEvent(NamedTuple):
@@ -40,6 +44,25 @@ class GroupEvents:
             self._groups.move_to_end(group_id)
         events.append(event)
 
+    def add_to_known(self, group_id: str, event: GroupEvent) -> None:
+        """As `add`, for what outsiders do: made-up groups must not push out real ones."""
+        events = self._groups.get(group_id)
+        if events is not None:
+            events.append(event)
+
     def of(self, group_id: str) -> list[GroupEvent]:
         """The history of one group, oldest first."""
         return list(self._groups.get(group_id, ()))
+
+
+def events_text(events: list[GroupEvent]) -> str:
+    """As many of these events as fit, the newest, as a JSON list of objects in ASCII."""
+    lines: list[str] = []
+    size = 2
+    for event in reversed(events):
+        line = json.dumps(event._asdict())
+        size += len(line) + 2
+        if size > MAX_TEXT_BYTES:
+            break
+        lines.append(line)
+    return f"[{', '.join(reversed(lines))}]"

@@ -14,6 +14,7 @@ from broker.handlers.find_coordinator import FindCoordinatorHandler
 from broker.handlers.group_admin import GroupAdminHandlers
 from broker.handlers.group_membership import GroupMembershipHandlers
 from broker.handlers.group_offsets import GroupOffsetHandlers
+from broker.handlers.group_refusals import GroupRefusals
 from broker.handlers.leader_hints import LeaderHints
 from broker.handlers.list_offsets import ListOffsetsHandler
 from broker.handlers.log_dirs_admin import LogDirsAdminHandler
@@ -38,6 +39,7 @@ def build_handlers(parts: BrokerParts) -> Handlers:
     config, metadata, replicas = parts.config, parts.metadata, parts.replica_manager
     groups, transactions = parts.coordinators.groups, parts.coordinators.transactions
     hints = LeaderHints(metadata, parts.endpoints)
+    refusals = GroupRefusals(groups.events, parts.clock.now_ms)
     found = Handlers()
     verifier = parts.coordinators.verifier
     found.produce = ProduceHandler(
@@ -64,17 +66,18 @@ def build_handlers(parts: BrokerParts) -> Handlers:
         config.auto_create_topics_enable,
     )
     found.replica_control = parts.replica_control
-    found.group_membership = GroupMembershipHandlers(groups.membership)
+    found.group_membership = GroupMembershipHandlers(groups.membership, refusals)
     found.group_admin = GroupAdminHandlers(groups.admin, metadata)
     found.group_offsets = GroupOffsetHandlers(
         groups.commits,
         metadata,
         ZnodeConsumerOffsets(parts.store),
         parts.clock.now_ms,
+        refusals,
         config.offset_metadata_max_bytes,
     )
     found.transactional_offsets = TransactionalOffsetHandlers(
-        groups.commits, verifier, metadata, groups.partition_for, parts.clock.now_ms
+        groups.commits, verifier, metadata, groups.partition_for, parts.clock.now_ms, refusals
     )
     found.find_coordinator = FindCoordinatorHandler(
         metadata,
@@ -90,7 +93,9 @@ def build_handlers(parts: BrokerParts) -> Handlers:
         metadata,
         groups.partition_for,
     )
-    found.config_describe = ConfigDescriber(parts.broker_id, config, parts.dynamic_config, metadata)
+    found.config_describe = ConfigDescriber(
+        parts.broker_id, config, parts.dynamic_config, metadata, groups.history
+    )
     found.config_alter = ConfigAlterer(parts.broker_id, config, parts.dynamic_config, metadata)
     found.topic_admin = TopicAdminHandlers(
         parts.controller, config, metadata, found.config_describe, parts.quotas.mutation

@@ -4,6 +4,9 @@ Topics show all their settings; a broker shows all of its own when it is asked b
 the cluster-wide dynamic ones when it is asked by the empty name; loggers show their levels. Version
 1 brought sources and synonyms, 3 types and documentation. Secrets have no value. Mirrors Kafka's
 `ConfigHelper`.
+
+One thing is ours: a group asked for nothing but the key `ottla.group.events` shows its history, as
+`ottla groups events` reads it. Whoever does not ask for it by name gets what Kafka answers.
 """
 
 from __future__ import annotations
@@ -44,6 +47,8 @@ TOPIC = 2
 BROKER = 4
 BROKER_LOGGER = 8
 CLIENT_METRICS = 16
+GROUP = 32
+GROUP_EVENTS = "ottla.group.events"
 FROM_TOPIC = 1
 FROM_BROKER = 2
 FROM_CLUSTER = 3
@@ -93,11 +98,14 @@ class ConfigDescriber:
         config: BrokerConfig,
         dynamic_config: DynamicConfig,
         metadata: MetadataCache,
+        group_events: Callable[[str], str] | None = None,
     ) -> None:
+        """`group_events`: the history of a group; KafkaError when it is coordinated elsewhere."""
         self._broker_id = broker_id
         self._config = config
         self._dynamic_config = dynamic_config
         self._metadata = metadata
+        self._group_events = group_events
 
     def handle(
         self, context: RequestContext, request: DescribeConfigsRequest
@@ -113,7 +121,10 @@ class ConfigDescriber:
             resource_type=resource.resource_type, resource_name=resource.resource_name
         )
         try:
-            rows = self._rows(resource.resource_type, resource.resource_name)
+            if resource.resource_type == GROUP and resource.configuration_keys == [GROUP_EVENTS]:
+                rows = self._events_of(resource.resource_name)
+            else:
+                rows = self._rows(resource.resource_type, resource.resource_name)
         except Exception as error:
             result.error_code = error_code(error)
             result.error_message = error_message(error)
@@ -144,6 +155,19 @@ class ConfigDescriber:
             check_broker_id(name, self._broker_id, "")
             return logger_rows()
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
+
+    def _events_of(self, group_id: str) -> list[DescribeConfigsResourceResult]:
+        if self._group_events is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {GROUP}")
+        return [
+            DescribeConfigsResourceResult(
+                GROUP_EVENTS,
+                self._group_events(group_id),
+                read_only=True,
+                config_source=FROM_DEFAULT,
+                config_type=_TYPES["string"],
+            )
+        ]
 
     # -- topics ---------------------------------------------------------------------------------
 

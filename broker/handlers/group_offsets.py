@@ -15,6 +15,7 @@ from broker.groups.commits import (
     java_length,
 )
 from broker.groups.offsets import NO_TIMESTAMP, CommittedOffset
+from broker.handlers.group_refusals import GroupRefusals
 from broker.handlers.topic_rows import TopicRows, Topics, split_known
 from broker.request_channel import DEFERRED, Deferred, RequestContext
 from protocol.errors import ErrorCode
@@ -56,9 +57,11 @@ class GroupOffsetHandlers:
         topics: Topics,
         znode_offsets: ZnodeOffsets,
         now_ms: Callable[[], int],
+        refusals: GroupRefusals,
         max_metadata: int = 4_096,
     ) -> None:
         self._commits = commits
+        self._refusals = refusals
         self._topics = topics
         self._znode_offsets = znode_offsets
         self._now_ms = now_ms
@@ -93,6 +96,11 @@ class GroupOffsetHandlers:
         def reply(results: dict[TopicPartition, int]) -> None:
             for partition, error in results.items():
                 rows.add(partition, error)
+                if error:
+                    self._refusals.tell(
+                        *(context, "OffsetCommit", request.group_id, request.member_id),
+                        *(request.generation_id_or_member_epoch, error),
+                    )
             context.respond(_commit_response(rows))
 
         self._commits.commit(

@@ -6,6 +6,7 @@ from broker.coordination import GROUP_METADATA_TOPIC
 from broker.groups.appender import offset_error
 from broker.groups.commits import Committer, GroupCommits
 from broker.groups.offsets import CommittedOffset
+from broker.handlers.group_refusals import GroupRefusals
 from broker.handlers.topic_rows import TopicRows, Topics, split_known
 from broker.request_channel import DEFERRED, Deferred, RequestContext
 from broker.transactions.state import Producer
@@ -33,8 +34,10 @@ class TransactionalOffsetHandlers:
         topics: Topics,
         group_partition_for: Callable[[str], int],
         now_ms: Callable[[], int],
+        refusals: GroupRefusals,
     ) -> None:
         self._commits = commits
+        self._refusals = refusals
         self._verifier = verifier
         self._topics = topics
         self._group_partition_for = group_partition_for
@@ -72,6 +75,10 @@ class TransactionalOffsetHandlers:
 
         def reply(results: dict[TopicPartition, int]) -> None:
             for partition, error in results.items():
+                self._refusals.tell(
+                    *(context, "TxnOffsetCommit", request.group_id, request.member_id),
+                    *(request.generation_id, error),
+                )
                 is_loading = error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
                 if is_loading and version < LOADING_KNOWN_SINCE:
                     rows.add(partition, ErrorCode.COORDINATOR_NOT_AVAILABLE)

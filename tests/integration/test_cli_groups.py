@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from confluent_kafka import Consumer, Producer
 
+from protocol.client.blocking import BlockingClient
+from protocol.client.operations import CoordinatorOf
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from tests.doubles.broker_process import BrokerProcess
 from tests.doubles.command_line import CommandLine
 
 POLL_SECONDS = 0.1
-POLLS_MAX = 300
+DEADLINE_S = 60.0
 
 
 @contextmanager
@@ -30,12 +38,11 @@ def reading(bootstrap: str, group: str, topic: str, records: int) -> Iterator[Co
     try:
         consumer.subscribe([topic])
         seen = []
-        for _ in range(POLLS_MAX):
+        deadline = time.monotonic() + DEADLINE_S
+        while len(seen) < records and time.monotonic() < deadline:
             message = consumer.poll(POLL_SECONDS)
             if message is not None and message.error() is None:
                 seen.append(message)
-            if len(seen) == records:
-                break
         assert len(seen) == records
         consumer.commit(seen[-1], asynchronous=False)
         yield consumer
@@ -69,6 +76,36 @@ def test_lag_and_members_of_a_group_that_reads(
     assert ottla.done("groups", "delete", "readers", "--yes").output == "Group readers deleted.\n"
     gone = ottla("groups", "describe", "readers")
     assert gone.errors == "ottla: group readers is not there; see `ottla groups list`.\n"
+
+
+def test_events_say_who_came_and_went_and_why(
+    ottla: CommandLine, shared_broker: BrokerProcess
+) -> None:
+    fill(ottla, "told")
+    assert ottla.done("groups", "events", "tellers").output == (
+        "Nothing is remembered about group tellers.\n"
+    )
+    with reading(shared_broker.bootstrap, "tellers", "told", 4):
+        pass
+    stale = OffsetCommitRequest(
+        group_id="tellers",
+        generation_id_or_member_epoch=1,
+        member_id="zombie",
+        topics=[OffsetCommitRequestTopic("told", [OffsetCommitRequestPartition(0, 1)])],
+    )
+    with BlockingClient(shared_broker.bootstrap, client_id="late") as client:
+        client.call_coordinator("tellers", stale)
+    events = ottla.done("groups", "events", "tellers", "--json").value
+    kinds = [event["kind"] for event in events]
+    assert kinds == ["joined", "rebalancing", "stable", "left", "rebalancing", "empty", "refused"]
+    assert events[0]["client_id"] == "reader"
+    assert events[0]["member_id"] == events[3]["member_id"]
+    assert "1 members have their assignment" in events[2]["reason"]
+    assert (events[-1]["member_id"], events[-1]["client_id"]) == ("zombie", "late")
+    assert "OffsetCommit refused with UNKNOWN_MEMBER_ID: the group has no" in events[-1]["reason"]
+    table = ottla.done("groups", "events", "tellers").output.splitlines()
+    assert table[0].split() == ["TIME", "EVENT", "GENERATION", "MEMBER", "CLIENT", "HOST", "WHY"]
+    assert len(table) == 1 + len(events)
 
 
 def test_consume_as_a_group_goes_on_where_it_was(ottla: CommandLine) -> None:

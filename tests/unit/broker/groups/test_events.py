@@ -1,6 +1,18 @@
 """The history of groups."""
 
-from broker.groups.events import MAX_EVENTS_PER_GROUP, MAX_GROUPS, GroupEvent, GroupEvents
+import json
+
+import pytest
+
+from broker.groups.events import (
+    MAX_EVENTS_PER_GROUP,
+    MAX_GROUPS,
+    MAX_TEXT_BYTES,
+    GroupEvent,
+    GroupEvents,
+    events_text,
+)
+from protocol.errors import KafkaError
 from tests.unit.broker.groups.helpers import GROUP, Setup
 
 
@@ -44,3 +56,23 @@ def test_who_joined_left_and_was_fenced_and_why() -> None:
     assert all(
         found.client_host in ("", "/127.0.0.1") for found in setup.coordinator.events.of(GROUP)
     )
+
+
+def test_the_text_keeps_the_newest_that_fit() -> None:
+    events = [event(number)._replace(reason="é" * 200) for number in range(100)]
+    text = events_text(events)
+    assert len(text.encode()) <= MAX_TEXT_BYTES
+    shown = [GroupEvent(**found) for found in json.loads(text)]
+    assert shown == events[-len(shown) :]
+    assert 10 < len(shown) < 100
+    assert events_text([]) == "[]"
+
+
+def test_the_coordinator_tells_the_history_of_its_own_groups() -> None:
+    setup = Setup()
+    (member,) = setup.stable_group(1)
+    found = json.loads(setup.coordinator.history(GROUP))
+    assert (found[0]["kind"], found[0]["member_id"]) == ("joined", member)
+    setup.coordinator.on_resigned(0)
+    with pytest.raises(KafkaError, match="NOT_COORDINATOR"):
+        setup.coordinator.history(GROUP)

@@ -3,6 +3,7 @@
 import pytest
 
 from broker.handlers.group_membership import GroupMembershipHandlers
+from broker.handlers.group_refusals import GroupRefusals
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from protocol.messages.join_group import (
@@ -18,6 +19,10 @@ from protocol.messages.sync_group import (
 )
 from tests.doubles.request_context import Asked
 from tests.unit.broker.groups.helpers import Setup
+
+
+def refusals(setup: Setup) -> GroupRefusals:
+    return GroupRefusals(setup.coordinator.events, setup.timer.clock.now_ms)
 
 
 def request(member_id: str = "", group_id: str = "g") -> JoinGroupRequest:
@@ -36,7 +41,9 @@ class Group:
 
     def __init__(self, version: int) -> None:
         self.setup = Setup()
-        self.handlers = GroupMembershipHandlers(self.setup.coordinator.membership)
+        self.handlers = GroupMembershipHandlers(
+            self.setup.coordinator.membership, refusals(self.setup)
+        )
         joined = self.join(version)
         if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             joined = self.join(version, joined.member_id)
@@ -68,7 +75,8 @@ def test_without_a_protocol_the_name_is_empty_or_null(version: int) -> None:
 
 
 def test_a_client_without_a_name() -> None:
-    handlers = GroupMembershipHandlers(Setup().coordinator.membership)
+    setup = Setup()
+    handlers = GroupMembershipHandlers(setup.coordinator.membership, refusals(setup))
     answer = Asked(handlers.join_group, request(), 0, client_id=None).answer(JoinGroupResponse)
     assert answer.member_id.startswith("-")
 

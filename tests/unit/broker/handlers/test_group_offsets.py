@@ -3,6 +3,7 @@
 import pytest
 
 from broker.handlers.group_offsets import GroupOffsetHandlers
+from broker.handlers.group_refusals import GroupRefusals
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -47,6 +48,7 @@ class Broker:
             Metadata(t=2),
             self.znodes,
             self.setup.timer.clock.now_ms,
+            GroupRefusals(self.setup.coordinator.events, self.setup.timer.clock.now_ms),
         )
 
     def commit(

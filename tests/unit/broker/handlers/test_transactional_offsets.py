@@ -3,6 +3,7 @@
 import pytest
 
 from broker.coordination import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from broker.handlers.group_refusals import GroupRefusals
 from broker.handlers.transactional_offsets import TransactionalOffsetHandlers
 from broker.transactions.state import Producer
 from broker.transactions.verification import TransactionVerifier
@@ -46,6 +47,7 @@ class Broker:
             metadata,
             self.groups.coordinator.partition_for,
             self.groups.timer.clock.now_ms,
+            GroupRefusals(self.groups.coordinator.events, self.groups.timer.clock.now_ms),
         )
         self.producer = self.transactions.ongoing(OFFSETS)
 
