@@ -5,13 +5,16 @@ import re
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from protocol.topics import TopicPartition as Partition
 from tests.doubles.apache_kafka import java_command, run_tool
 from tests.doubles.broker_process import start_broker
+from tests.doubles.hanging_transaction import produce_late
 
 pytestmark = pytest.mark.kafka
 
@@ -22,6 +25,7 @@ FORMATTERS = "org.apache.kafka.tools.consumer"
 DEADLINE_S = 60.0
 
 Tool = Callable[..., str]
+Record = dict[str, dict[str, dict[str, Any]]]  # key and value, each with its version and data
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +36,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         broker_id="0",
         offsets_topic_num_partitions="1",
         transaction_state_log_num_partitions="1",
+        transaction_partition_verification_enable="false",  # so that a transaction can hang
     ) as process:
         yield process.bootstrap
 
@@ -130,13 +135,43 @@ def test_transactions(broker: str, topic: str, tool: Tool) -> None:
     assert found[1][5] == "None"
 
 
-def read_internal(tool: Tool, topic: str, formatter: str) -> list[dict[str, object]]:
-    """The records of an internal topic as Kafka's formatter prints them, one JSON after another."""
-    output = tool(
-        CONSOLE, "--topic", topic, "--from-beginning", "--timeout-ms", "4000",
-        "--formatter", f"{FORMATTERS}.{formatter}",
-    )  # fmt: skip
-    text = output[: re.search(r"\[\d{4}-|Processed a total", output).start()]  # type: ignore[union-attr]
+def test_a_hanging_transaction(broker: str, topic: str, tool: Tool) -> None:
+    producer_id, error = produce_late(broker, Partition(topic, 2), b"late")
+    assert error == 0
+    found = rows(tool(TRANSACTIONS, "find-hanging", "--broker-id", "0", "--topic", topic))
+    assert [row[:3] for row in found[1:]] == [[topic, "2", str(producer_id)]]
+    partition = ("--topic", topic, "--partition", "2")
+    tool(TRANSACTIONS, "abort", *partition, "--start-offset", found[1][5])
+    found = rows(tool(TRANSACTIONS, "find-hanging", "--broker-id", "0", "--topic", topic))
+    assert len(found) == 1  # the head
+
+
+# The console consumer ends when nothing came for so long; on a busy machine that can be before it
+# has read anything, so it is asked again with more patience.
+PATIENCE_MS = (4_000, 30_000, 90_000)
+
+
+def read_internal(
+    tool: Tool, topic: str, formatter: str, pick: Callable[[list[Record]], object], wanted: object
+) -> None:
+    """What `pick` makes of the records of an internal topic, as Kafka's formatter prints them, is
+    what is wanted."""
+    found = None
+    for patience_ms in PATIENCE_MS:
+        output = tool(
+            CONSOLE, "--topic", topic, "--from-beginning", "--timeout-ms", str(patience_ms),
+            "--formatter", f"{FORMATTERS}.{formatter}",
+        )  # fmt: skip
+        found = pick(parse(output))
+        if found == wanted:
+            return
+    assert found == wanted
+
+
+def parse(output: str) -> list[Record]:
+    """One JSON object after another, and then what the tool has to say for itself."""
+    end = re.search(r"\[\d{4}-|Processed a total", output)
+    text = output[: end.start()] if end else output
     decoder, position, found = json.JSONDecoder(), 0, []
     while position < len(text.rstrip()):
         value, position = decoder.raw_decode(text, position)
@@ -154,23 +189,24 @@ def test_our_internal_topics_are_read_by_kafkas_formatters(
     producer.begin_transaction()
     producer.produce(topic, b"x", partition=0)
     producer.commit_transaction(DEADLINE_S)
-    offsets = read_internal(tool, "__consumer_offsets", "OffsetsMessageFormatter")
-    latest = {
-        json.dumps(record["key"]["data"]): record["value"]["data"]["offset"]  # type: ignore[index]
-        for record in offsets
-        if record["key"]["data"]["group"] == group  # type: ignore[index]
-    }
-    assert sorted(latest.values()) == [10, 10, 10]
-    groups = read_internal(tool, "__consumer_offsets", "GroupMetadataMessageFormatter")
-    generations = [
-        record["value"]["data"]["generation"]  # type: ignore[index]
-        for record in groups
-        if record["key"]["data"]["group"] == group  # type: ignore[index]
-    ]
-    assert generations == [1, 2]
-    states = read_internal(tool, "__transaction_state", "TransactionLogMessageFormatter")
-    assert [
-        record["value"]["data"]["transactionStatus"]  # type: ignore[index]
-        for record in states
-        if record["key"]["data"]["transactionalId"] == f"t-{topic}"  # type: ignore[index]
-    ] == [0, 1, 2, 4]
+
+    def pairs(records: list[Record], name: str, owner: str) -> list[tuple[Any, Any]]:
+        """Key and value of the records that belong to the group or transactional id."""
+        found = [(record["key"]["data"], record["value"]["data"]) for record in records]
+        return [(key, value) for key, value in found if key[name] == owner]
+
+    def offsets(records: list[Record]) -> object:
+        return {key["partition"]: value["offset"] for key, value in pairs(records, "group", group)}
+
+    def generations(records: list[Record]) -> object:
+        return [value["generation"] for _, value in pairs(records, "group", group)]
+
+    def states(records: list[Record]) -> object:
+        found = pairs(records, "transactionalId", f"t-{topic}")
+        return [value["transactionStatus"] for _, value in found]
+
+    latest = dict.fromkeys(range(3), 10)
+    read_internal(tool, "__consumer_offsets", "OffsetsMessageFormatter", offsets, latest)
+    read_internal(tool, "__consumer_offsets", "GroupMetadataMessageFormatter", generations, [1, 2])
+    story = [0, 1, 2, 4]  # Empty, Ongoing, PrepareCommit, CompleteCommit
+    read_internal(tool, "__transaction_state", "TransactionLogMessageFormatter", states, story)

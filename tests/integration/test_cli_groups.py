@@ -10,7 +10,6 @@ from pathlib import Path
 from confluent_kafka import Consumer, Producer
 
 from protocol.client.blocking import BlockingClient
-from protocol.client.operations import CoordinatorOf
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
