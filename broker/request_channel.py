@@ -188,7 +188,7 @@ class RequestChannel:
         for _ in range(MAX_TURN_REQUESTS):
             context = queue.popleft()
             context.dequeued_at = now
-            self._handle(context)
+            self.handle(context)
             while self._waiting_for_place and not self.is_full:
                 self._waiting_for_place.popleft().room_available()
             now = monotonic()
@@ -204,7 +204,8 @@ class RequestChannel:
             for flush in flushes:
                 flush()
 
-    def _handle(self, context: RequestContext) -> None:
+    def handle(self, context: RequestContext) -> None:
+        """Serve one request now, as the handler tasks do with what they take from the queue."""
         route = context.route
         try:
             result = route.handler(context, context.request)

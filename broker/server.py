@@ -113,17 +113,24 @@ class BrokerServer:
         parts.logs.load(parts.clock.now_ms(), config_of=parts.dynamic_config.log_config)
         self._logs_loaded = True
 
-    async def stop(self) -> None:
+    async def stop(self, *, crash: bool = False) -> None:
         """Stops everything that was started. The data is closed cleanly, so that the next start
-        has nothing to recover; the registration in the znode tree ends with the session."""
+        has nothing to recover; the registration in the znode tree ends with the session.
+
+        `crash` leaves the data as a kill of the process would: nobody is waited for, nothing is
+        written, and the next start recovers.
+        """
         parts = self._parts
         if self._started and parts is not None:
             self._started = False
-            if not self.config.embedded and self.config.controlled_shutdown_enable:
-                await hand_over(self.config, parts.channel)
-            parts.network.stop_accepting()
-            parts.coordinators.shutdown()
-            await parts.network.drain(_DRAIN_MS)
+            if crash:
+                parts.network.close()
+            else:
+                if not self.config.embedded and self.config.controlled_shutdown_enable:
+                    await hand_over(self.config, parts.channel)
+                parts.network.stop_accepting()
+                parts.coordinators.shutdown()
+                await parts.network.drain(_DRAIN_MS)
             await parts.background.stop()
             parts.fetchers.close()
             parts.mover.stop()
@@ -138,12 +145,14 @@ class BrokerServer:
             await parts.request_channel.close()
             parts.timer.close()
             await parts.workers.close()
-        await self._close_data()
+        await self._close_data(crash)
 
-    async def _close_data(self) -> None:
+    async def _close_data(self, crash: bool) -> None:
         logs, self._logs = self._logs, None
         if logs is not None:
-            if self._logs_loaded:
+            if self._logs_loaded and crash:
+                logs.abandon()
+            elif self._logs_loaded:
                 parts = self.parts
                 epoch = parts.registration.broker_epoch
                 await asyncio.to_thread(logs.shutdown, parts.clock.now_ms(), epoch)

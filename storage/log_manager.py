@@ -169,6 +169,13 @@ class LogManager:
         self.directories.mark_clean(broker_epoch)
         self.directories.unlock()
 
+    def abandon(self) -> None:
+        """Gives up all descriptors and writes nothing: what a crash of the process leaves. The
+        next start has to recover, and finds every append that the system was handed."""
+        for log in (*self._logs.values(), *self._future.values()):
+            log.release()
+        self.directories.unlock()
+
     # --- identity ----------------------------------------------------------------------------
 
     def read_meta_properties(self) -> MetaProperties:

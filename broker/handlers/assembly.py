@@ -85,6 +85,7 @@ def build_handlers(parts: BrokerParts) -> Handlers:
         transactions.partitions.partition_for,
         parts.creation.ensure,
         parts.endpoints.node,
+        waits_for_creation=config.embedded,
     )
     found.transactions = TransactionHandlers(
         transactions,

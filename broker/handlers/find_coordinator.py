@@ -3,6 +3,9 @@
 Versions 0-6. Version 1 brought key types, version 4 several keys in one request. The coordinator
 of a key is the leader of its partition of an internal topic, which is created on first demand;
 until it has a leader the answer is COORDINATOR_NOT_AVAILABLE, and the client asks again.
+
+A deviation from Kafka: a broker that is alone answers when the topic is there, some milliseconds
+later, and not with that error: clients wait 100 to 500 ms before they ask again.
 """
 
 import logging
@@ -58,8 +61,12 @@ class FindCoordinatorHandler:
         transaction_partition_for: Callable[[str], int],
         ensure_internal_topic: EnsureTopic,
         find_node: FindNode,
+        *,
+        waits_for_creation: bool = False,
     ) -> None:
-        """`find_node` gives the address under which the client reaches a live broker."""
+        """`find_node` gives the address under which the client reaches a live broker.
+        `waits_for_creation`: the first answer comes when there is a coordinator."""
+        self._waits_for_creation = waits_for_creation
         self._metadata = metadata
         self._find_node = find_node
         self._topics = {
@@ -70,6 +77,21 @@ class FindCoordinatorHandler:
         self._being_created: set[str] = set()
 
     def find_coordinator(
+        self, context: RequestContext, request: FindCoordinatorRequest
+    ) -> FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]:
+        if self._waits_for_creation and request.key_type in self._topics:
+            topic, _ = self._topics[request.key_type]
+            if topic not in self._metadata.snapshot.topics:
+                return self._answer_when_created(topic, context, request)
+        return self._answer(context, request)
+
+    async def _answer_when_created(
+        self, topic: str, context: RequestContext, request: FindCoordinatorRequest
+    ) -> FindCoordinatorResponse:
+        await self._await_creation(topic)
+        return self._answer(context, request)
+
+    def _answer(
         self, context: RequestContext, request: FindCoordinatorRequest
     ) -> FindCoordinatorResponse:
         version = context.header.api_version

@@ -22,6 +22,8 @@ logger = logging.getLogger("ottla.net")
 # Answers held back for the rest of a turn, to leave in one packet; see `send_response`.
 MAX_HELD_BYTES = 65536
 
+_FETCH = 1
+
 
 class SendingSide(ABC):
     """Owns the socket and what is to be sent on it. Loop thread only."""
@@ -74,6 +76,18 @@ class SendingSide(ABC):
     def in_flight(self) -> bool:
         """A request is being worked on, or an answer is not out yet."""
         return self._context is not None or self._held is not None
+
+    @property
+    def waits_for_records(self) -> bool:
+        """All it has in flight is a fetch that waits until there is something to answer."""
+        context = self._context
+        return (
+            context is not None
+            and self._held is None
+            and not context._answered
+            and context.local_done_at > 0
+            and context.route.entry.api_key == _FETCH
+        )
 
     def send_response(self, context: "RequestContext", parts: list[Any]) -> None:
         """Send the answer to the request in flight; no parts: there is none (acks=0).

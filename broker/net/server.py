@@ -129,9 +129,15 @@ class NetworkServer:
             listener.close()
 
     async def drain(self, timeout_ms: int) -> int:
-        """Wait until no request is in flight, at most so long. Returns how many still are."""
+        """Wait until no request is in flight, at most so long. Returns how many still are.
+
+        A fetch that waits for records is not waited for: there would be another one after it, and
+        its client loses nothing."""
         deadline = monotonic() + timeout_ms / 1000
-        while busy := sum(connection.in_flight for connection in self.connections):
+        while busy := sum(
+            connection.in_flight and not connection.waits_for_records
+            for connection in self.connections
+        ):
             if monotonic() >= deadline:
                 return busy
             await asyncio.sleep(DRAIN_POLL_SECONDS)

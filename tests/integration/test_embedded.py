@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from broker.config import ConfigError
 from broker.embedded import Broker
 from broker.net.listener import ListenError
+from tests.doubles.broker_process import ROOT
 
 SECONDS = 20.0
 
@@ -77,3 +80,19 @@ def test_a_start_that_fails_leaves_nothing_behind() -> None:
             broker.start()
     broker.stop()
     assert [each for each in threading.enumerate() if each.name.startswith("ottla")] == []
+
+
+def test_a_broker_that_is_forgotten_does_not_hold_up_the_end_of_the_process() -> None:
+    code = """
+from broker.embedded import Broker
+broker = Broker()
+broker.start()
+print(broker.directory, flush=True)
+raise SystemExit(3)
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert result.returncode == 3
+    assert result.stderr == ""
+    assert not Path(result.stdout.strip()).exists()

@@ -1,0 +1,98 @@
+"""The pytest plugin in a run of pytest of its own, as another project has it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+from tests.doubles.broker_process import ROOT
+
+SECONDS = 120
+
+EXAMPLE = """
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+
+seen = []
+
+
+def write(broker, topic):
+    client = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    outcome = []
+    client.produce(topic, b"v", on_delivery=lambda error, _: outcome.append(error))
+    assert client.flush(60) == 0
+    return outcome[0]
+
+
+def test_a_topic_of_its_own(kafka_broker, kafka_topic):
+    assert write(kafka_broker, kafka_topic) is None
+    assert kafka_broker.end_offset(kafka_topic) == 1
+    seen.append((kafka_broker, kafka_topic))
+
+
+@pytest.mark.kafka_topic(partitions=3, retention_ms=1000)
+@pytest.mark.parametrize("what", ["a b/c"])
+def test_the_same_broker_another_topic(kafka_broker, kafka_topic, what):
+    broker, topic = seen[0]
+    assert broker is kafka_broker and topic != kafka_topic
+    admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap, "log_level": 0})
+    assert len(admin.list_topics(kafka_topic, 60).topics[kafka_topic].partitions) == 3
+    assert kafka_broker.server.config.num_partitions == 7
+
+
+def test_leaves_a_fault_behind(kafka_broker, kafka_topic):
+    kafka_broker.faults.error("Produce", "INVALID_RECORD")
+    assert write(kafka_broker, kafka_topic) is not None
+
+
+def test_does_not_meet_it(kafka_broker, kafka_topic):
+    assert write(kafka_broker, kafka_topic) is None
+
+
+def test_brokers_of_its_own(kafka_broker, kafka_broker_factory):
+    one, other = kafka_broker_factory(num_partitions=2), kafka_broker_factory()
+    assert len({kafka_broker.bootstrap, one.bootstrap, other.bootstrap}) == 3
+    one.crash()
+"""
+
+
+def run(directory: Path, ini: str = "") -> subprocess.CompletedProcess[str]:
+    (directory / "test_example.py").write_text(EXAMPLE)
+    (directory / "pytest.ini").write_text("[pytest]\n" + ini)
+    # Loaded by name, and nothing else: whether the environment is up to date does not matter.
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "broker.pytest_plugin", "test_example.py"],
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+
+
+def test_the_fixtures_work_for_others(tmp_path: Path) -> None:
+    result = run(tmp_path, "kafka_broker_settings =\n    num.partitions=7\n")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "5 passed" in result.stdout
+
+
+def test_an_unknown_scope_is_named(tmp_path: Path) -> None:
+    result = run(tmp_path, "kafka_broker_scope = weekly\n")
+    assert result.returncode != 0
+    assert "kafka_broker_scope = weekly: use one of function, class" in result.stdout + (
+        result.stderr
+    )
+
+
+def test_an_installation_has_it() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["entry-points"]["pytest11"] == {"ottla": "broker.pytest_plugin"}
+
+
+def test_it_imports_no_broker_before_it_is_asked() -> None:
+    code = "import sys, broker.pytest_plugin; sys.exit('broker.server' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
