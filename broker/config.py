@@ -26,6 +26,7 @@ from broker.config_definitions import (
     topic_settings,
 )
 from broker.config_errors import ConfigError
+from broker.config_groups import check_groups
 from broker.config_listeners import (
     Endpoint,
     check_advertised,
@@ -68,6 +69,12 @@ class BrokerConfig:
     default_replication_factor: int
     delete_topic_enable: bool
     fetch_max_bytes: int
+    group_consumer_assignors: list[str]
+    group_consumer_heartbeat_interval_ms: int
+    group_consumer_max_size: int
+    group_consumer_migration_policy: str
+    group_consumer_session_timeout_ms: int
+    group_coordinator_rebalance_protocols: list[str]
     group_initial_rebalance_delay_ms: int
     group_max_session_timeout_ms: int
     group_max_size: int
@@ -381,6 +388,7 @@ class BrokerConfig:
             raise ConfigError("queued.max.request.bytes is below socket.request.max.bytes.")
         if self.effective_log_retention_ms() == 0:
             raise ConfigError("log.retention.ms must be -1 (for ever) or at least 1.")
+        check_groups(self)
 
 
 def _first_given(config: BrokerConfig, *names: str) -> int:

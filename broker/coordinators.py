@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from broker.config_groups import assignor_names, rebalance_protocols
 from broker.coordination import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.settings import GroupSettings
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from broker.clock import Clock
     from broker.config import BrokerConfig
     from broker.controller_channel import ControllerChannel
+    from broker.groups.topic_catalog import TopicCatalog
     from broker.metadata_cache import MetadataCache
     from broker.peers import Peers
     from broker.replication.partition import Partition
@@ -61,6 +63,7 @@ class Coordinators:
             timer,
             clock,
             defer,
+            _catalog(config, metadata),
         )
         self.marker_writer = MarkerWriter(
             self._append_marker,
@@ -147,7 +150,24 @@ def group_settings(config: BrokerConfig) -> GroupSettings:
         offsets_topic_num_partitions=config.offsets_topic_num_partitions,
         offsets_retention_ms=config.offsets_retention_minutes * 60_000,
         offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
+        group_consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+        group_consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,
+        group_consumer_max_size=config.group_consumer_max_size,
+        group_consumer_assignors=assignor_names(config.group_consumer_assignors),
+        group_consumer_migration_policy=config.group_consumer_migration_policy.lower(),
+        group_coordinator_rebalance_protocols=rebalance_protocols(
+            config.group_coordinator_rebalance_protocols
+        ),
     )
+
+
+def _catalog(config: BrokerConfig, metadata: MetadataCache) -> TopicCatalog | None:
+    """The topics for groups of the newer protocol; None where they are not served."""
+    if "consumer" not in rebalance_protocols(config.group_coordinator_rebalance_protocols):
+        return None
+    from broker.groups.cluster_topics import ClusterTopics  # most brokers need none
+
+    return ClusterTopics(lambda: metadata.snapshot)
 
 
 def transaction_settings(config: BrokerConfig) -> TransactionSettings:

@@ -139,6 +139,7 @@ class ErrorCode:
     INVALID_VOTER_KEY = 125
     DUPLICATE_VOTER = 126
     VOTER_NOT_FOUND = 127
+    INVALID_REGULAR_EXPRESSION = 128
 
 
 #: The codes after which a client may send the same request again: what is wrong is expected to

@@ -1,8 +1,11 @@
 """Looking at groups and deleting them: describe, list, delete, expire, lag."""
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
 from broker.clock import Clock
 from broker.groups.appender import GroupAppender, offset_error
@@ -16,9 +19,11 @@ from protocol.errors import ErrorCode
 from protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from protocol.topics import TopicPartition
 
-logger = logging.getLogger("ottla.groups")
+if TYPE_CHECKING:
+    from broker.groups.consumer_admin import ConsumerAdmin
+    from broker.groups.partition import AnyGroup
 
-CLASSIC = "classic"
+logger = logging.getLogger("ottla.groups")
 
 
 class GroupAdmin:
@@ -33,6 +38,8 @@ class GroupAdmin:
         clock: Clock,
     ) -> None:
         self._retention_ms = settings.offsets_retention_ms
+        # Set when groups of the newer protocol are served, too.
+        self.newer: ConsumerAdmin | None = None
         self._partitions = partitions
         self._rebalancer = rebalancer
         self._appender = appender
@@ -69,7 +76,7 @@ class GroupAdmin:
 
     def list_groups(
         self, states: Iterable[str] = (), types: Iterable[str] = ()
-    ) -> tuple[int, list[Group]]:
+    ) -> tuple[int, list[AnyGroup]]:
         """The groups here whose state and type are among those given (empty: all).
 
         With COORDINATOR_LOAD_IN_PROGRESS the list is what is known so far.
@@ -82,17 +89,15 @@ class GroupAdmin:
             group
             for group in self.all_groups()
             if (not wanted_states or group.state.value.lower() in wanted_states)
-            and (not wanted_types or CLASSIC in wanted_types)
+            and (not wanted_types or group.kind in wanted_types)
         ]
         is_loading = self._partitions.is_loading
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else ErrorCode.NONE, groups
 
-    def all_groups(self) -> Iterator[Group]:
+    def all_groups(self) -> Iterator[AnyGroup]:
         """Every group coordinated here, in no order."""
         for partition in self._partitions.active:
-            for group in partition.groups.values():
-                if group.kind == "classic":
-                    yield group
+            yield from partition.groups.values()
 
     # Deleting.
 
@@ -101,14 +106,14 @@ class GroupAdmin:
     ) -> None:
         """Delete groups without members; `reply` gets an error code for each."""
         results: dict[str, int] = {}
-        eligible = []
+        eligible: list[AnyGroup] = []
         for group_id in group_ids:
             error = self._partitions.check(group_id, allow_empty=True)
             group = None if error else self._partitions.find(group_id)
             if not error:
-                if group is None or group.state is GroupState.DEAD:
+                if group is None or group.is_dead:
                     error = ErrorCode.GROUP_ID_NOT_FOUND
-                elif group.state is GroupState.EMPTY:
+                elif group.is_empty:
                     eligible.append(group)
                 else:
                     error = ErrorCode.NON_EMPTY_GROUP
@@ -127,8 +132,12 @@ class GroupAdmin:
         for group in eligible:
             self._delete(group, "deleted on request", partial(deleted, group.group_id))
 
-    def _delete(self, group: Group, reason: str, on_result: Callable[[int], None]) -> None:
+    def _delete(self, group: AnyGroup, reason: str, on_result: Callable[[int], None]) -> None:
         """Bury the group, write its tombstones, and forget it when they are committed."""
+        if group.kind == "consumer":
+            assert self.newer is not None, "without it there are no such groups"
+            self.newer.delete(group.group_id, reason, on_result)
+            return
         home = self._partitions.home_of(group.group_id)
         assert home is not None, "checked by the caller, with no wait in between"
         self._rebalancer.bury(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -164,17 +173,17 @@ class GroupAdmin:
         """Delete single offsets; `reply` gets the group's error, or one for each partition."""
         error = self._partitions.check(group_id)
         group = None if error else self._partitions.find(group_id)
-        if not error and (group is None or group.state is GroupState.DEAD):
+        if not error and (group is None or group.is_dead):
             error = ErrorCode.GROUP_ID_NOT_FOUND
-        if not error and group is not None and group.state is not GroupState.EMPTY:
+        if not error and group is not None and not group.is_empty:
             error = ErrorCode.NONE if group.is_consumer_group else ErrorCode.NON_EMPTY_GROUP
-        if error or group is None or group.kind != "classic":
+        if error or group is None:
             reply(error, {})
             return
         results: dict[TopicPartition, int] = {}
         doomed = []
         for partition in partitions:
-            if group.state is not GroupState.EMPTY and group.is_subscribed_to(partition.topic):
+            if not group.is_empty and group.is_subscribed_to(partition.topic):
                 results[partition] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
             else:
                 results[partition] = ErrorCode.NONE
@@ -189,7 +198,7 @@ class GroupAdmin:
 
     def _remove_offsets(
         self,
-        group: Group,
+        group: AnyGroup,
         partitions: list[TopicPartition],
         reason: str,
         on_result: Callable[[int], None],
@@ -207,7 +216,7 @@ class GroupAdmin:
                 home.replay_offset(group.group_id, partition, None, base_offset)
             if known:
                 self._rebalancer.note(group, "offsets removed", reason=f"{len(known)}: {reason}")
-            if _is_abandoned(group):
+            if group.kind == "classic" and _is_abandoned(group):
                 self._delete(group, reason, on_result)
             else:
                 on_result(ErrorCode.NONE)
@@ -231,14 +240,21 @@ class GroupAdmin:
         """Remove offsets older than the retention, and groups that have nothing left."""
         for partition in self._partitions.active:
             for group in list(partition.groups.values()):
-                if group.kind == "classic":
+                if not group.is_dead:
                     self._expire_group(partition, group, now_ms)
 
-    def _expire_group(self, partition: GroupPartition, group: Group, now_ms: int) -> None:
-        if group.state is GroupState.DEAD:
-            return
-        expired = _expired(group, now_ms, self._retention_ms)
-        if expired or _is_abandoned(group):
+    def _expire_group(self, partition: GroupPartition, group: AnyGroup, now_ms: int) -> None:
+        if group.kind == "consumer":
+            assert self.newer is not None, "without it there are no such groups"
+            expired = self.newer.expired_offsets(group, now_ms)
+            if not expired and group.is_empty and not group.offsets:
+                self.newer.delete(group.group_id, "it has neither members nor offsets", _ignore)
+                return
+            is_abandoned = False
+        else:
+            expired = _expired(group, now_ms, self._retention_ms)
+            is_abandoned = _is_abandoned(group)
+        if expired or is_abandoned:
             logger.info(
                 "group %s: %d offsets expired in __consumer_offsets-%d",
                 group.group_id,

@@ -4,11 +4,13 @@ A commit is a record first. It is answered, and visible to OffsetFetch, when the
 the high watermark of its partition.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from broker.groups.appender import GroupAppender, offset_error
-from broker.groups.group import Group, GroupState
+from broker.groups.group import GroupState
 from broker.groups.offsets import CommittedOffset
 from broker.groups.partition import GroupPartition
 from broker.groups.partitions import GroupPartitions
@@ -19,20 +21,27 @@ from protocol.errors import ErrorCode
 from protocol.topics import TopicPartition
 from storage.verification import Verification
 
+if TYPE_CHECKING:
+    from broker.groups.partition import AnyGroup
+
 Offsets = Mapping[TopicPartition, CommittedOffset]
 CommitReply = Callable[[dict[TopicPartition, int]], None]
 """Gets the error code of every partition of the request."""
 
 MISSING = CommittedOffset(-1, -1, "", -1)
 
+_BOTH_KINDS_VERSION = 9  # of OffsetCommit
+
 
 class Committer(NamedTuple):
-    """Who commits: a member with its generation, or (-1 and no member id) a simple consumer."""
+    """Who commits: a member with its generation (or epoch), or (-1 and no member id) a simple
+    consumer."""
 
     group_id: str
     member_id: str = ""
     instance_id: str | None = None
     generation_id: int = -1
+    version: int = 8  # of OffsetCommit
 
 
 class _InTransaction(NamedTuple):
@@ -70,20 +79,26 @@ class GroupCommits:
         group = self._partitions.find(committer.group_id)
         if group is None:
             if committer.generation_id >= 0:
-                reply(dict.fromkeys(offsets, ErrorCode.ILLEGAL_GENERATION))
+                reply(dict.fromkeys(offsets, self._unknown_group(committer)))
                 return
             group = self._partitions.find_or_create(committer.group_id)
-        assert group.kind == "classic"
         error = _check_committer(group, committer, is_transactional=False)
         if not error and group.state is GroupState.COMPLETING_REBALANCE:
             error = ErrorCode.REBALANCE_IN_PROGRESS
         if error:
             reply(dict.fromkeys(offsets, error))
             return
-        member = group.members.get(committer.member_id)
-        if member is not None:
-            self._rebalancer.restart_session(group, member)
+        if group.kind == "classic":
+            member = group.members.get(committer.member_id)
+            if member is not None:
+                self._rebalancer.restart_session(group, member)
         self._store(group, offsets, reply, None)
+
+    def _unknown_group(self, committer: Committer) -> int:
+        """Where there are two kinds of groups, an error that both kinds of members know."""
+        if committer.version >= _BOTH_KINDS_VERSION and self._partitions.has_consumer_groups:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        return ErrorCode.ILLEGAL_GENERATION
 
     def commit_transactional(
         self,
@@ -100,7 +115,6 @@ class GroupCommits:
             reply(dict.fromkeys(offsets, error))
             return
         group = self._partitions.find_or_create(committer.group_id)
-        assert group.kind == "classic"
         error = _check_committer(group, committer, is_transactional=True)
         if error:
             reply(dict.fromkeys(offsets, error))
@@ -125,7 +139,7 @@ class GroupCommits:
 
     def _store(
         self,
-        group: Group,
+        group: AnyGroup,
         offsets: Offsets,
         reply: CommitReply,
         within: _InTransaction | None,
@@ -171,20 +185,27 @@ class GroupCommits:
         partitions: Iterable[TopicPartition] | None,
         *,
         require_stable: bool = False,
+        member_id: str | None = None,
+        member_epoch: int = -1,
     ) -> tuple[int, dict[TopicPartition, FetchedOffset]]:
         """The group's error code and what it committed; all it has when `partitions` is None.
 
         What was never committed is no error: its offset is -1. When stable offsets are asked
-        for, a partition with a newer commit under way answers UNSTABLE_OFFSET_COMMIT.
+        for, a partition with a newer commit under way answers UNSTABLE_OFFSET_COMMIT. A member
+        of a consumer group that says who it is has to be up to date.
         """
         error = self._partitions.check(group_id, allow_empty=True)
         if error:
             return error, {}
         group = self._partitions.find(group_id)
-        if group is None or group.state is GroupState.DEAD:
+        if group is None or group.is_deleted:
             return ErrorCode.NONE, {
                 partition: FetchedOffset(ErrorCode.NONE, MISSING) for partition in partitions or ()
             }
+        if group.kind == "consumer":
+            error = group.reader_error(member_id, member_epoch)
+            if error:
+                return error, {}
         committed = group.offsets.committed
         found = {}
         for partition in list(committed) if partitions is None else partitions:
@@ -203,7 +224,7 @@ def _replay(
     producer_id: int | None,
 ) -> None:
     group = home.groups.get(group_id)
-    if group is not None and group.state is GroupState.DEAD:
+    if group is not None and group.is_deleted:
         return  # deleted while the commit was under way: its tombstones come next
     for partition, value in offsets:
         home.replay_offset(
@@ -211,7 +232,13 @@ def _replay(
         )
 
 
-def _check_committer(group: Group, committer: Committer, *, is_transactional: bool) -> int:
+def _check_committer(group: AnyGroup, committer: Committer, *, is_transactional: bool) -> int:
+    if group.kind == "consumer":
+        return group.committer_error(
+            committer.member_id,
+            committer.generation_id,
+            version=None if is_transactional else committer.version,
+        )
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     generation_id = committer.generation_id

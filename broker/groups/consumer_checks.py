@@ -14,6 +14,9 @@ from broker.groups.consumer_member import (
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
+# From this version of the heartbeat on members choose their ids, and may subscribe by pattern.
+FIRST_HEARTBEAT_WITH_PATTERNS = 1
+
 
 class Refused(Exception):
     """The request cannot be granted: the error code, and why in words."""
@@ -23,7 +26,9 @@ class Refused(Exception):
         self.error_code = error_code
 
 
-def check_request(request: ConsumerGroupHeartbeatRequest, assignors: Sequence[str]) -> None:
+def check_request(
+    request: ConsumerGroupHeartbeatRequest, version: int, assignors: Sequence[str]
+) -> None:
     """What can be wrong with a heartbeat by itself."""
     for name, value in (
         ("group id", request.group_id),
@@ -33,12 +38,14 @@ def check_request(request: ConsumerGroupHeartbeatRequest, assignors: Sequence[st
         if value is not None and not value.strip():
             raise Refused(ErrorCode.INVALID_REQUEST, f"the {name} is empty")
     epoch = request.member_epoch
+    if version >= FIRST_HEARTBEAT_WITH_PATTERNS and not request.member_id.strip():
+        raise Refused(ErrorCode.INVALID_REQUEST, "the member id is empty")
     if epoch == NEVER_JOINED:
         if request.rebalance_timeout_ms == -1:
             raise Refused(ErrorCode.INVALID_REQUEST, "who joins has to say its rebalance timeout")
         if request.topic_partitions is None or request.topic_partitions:
             raise Refused(ErrorCode.INVALID_REQUEST, "who joins must not have partitions")
-        if not request.subscribed_topic_names:
+        if not _names_topics(request, version):
             raise Refused(ErrorCode.INVALID_REQUEST, "who joins has to name its topics")
     elif epoch < AWAY:
         raise Refused(ErrorCode.INVALID_REQUEST, f"there is no member epoch {epoch}")
@@ -51,6 +58,13 @@ def check_request(request: ConsumerGroupHeartbeatRequest, assignors: Sequence[st
             ErrorCode.UNSUPPORTED_ASSIGNOR,
             f"there is no assignor {request.server_assignor!r} here, but {', '.join(assignors)}",
         )
+
+
+def _names_topics(request: ConsumerGroupHeartbeatRequest, version: int) -> bool:
+    if version < FIRST_HEARTBEAT_WITH_PATTERNS:
+        return bool(request.subscribed_topic_names)
+    # Who subscribes to nothing is a member all the same, when it says so.
+    return request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
 
 
 def check_epoch(member: ConsumerMember, epoch: int, owned: Assignment | None) -> None:

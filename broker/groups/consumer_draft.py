@@ -90,7 +90,12 @@ class GroupDraft:
         return True
 
     def _subscribed_names(self) -> set[str]:
-        return {name for member in self.group.members.values() for name in member.topics}
+        return {name for member in self.group.members.values() for name in self._topics_of(member)}
+
+    def _topics_of(self, member: ConsumerMember) -> frozenset[str]:
+        if member.topic_regex is None:
+            return member.topics
+        return member.topics | self._catalog.matching(member.topic_regex)
 
     def bump_epoch(self) -> None:
         self.put(GroupEpoch(self.group.group_id, self.group.epoch + 1))
@@ -102,7 +107,7 @@ class GroupDraft:
             group.preferred_assignor() or default_assignor,
             group.members.values(),
             group.topics,
-            {member.member_id: member.topics for member in group.members.values()},
+            {member.member_id: self._topics_of(member) for member in group.members.values()},
             group.targets,
         )
         for member_id, target in targets.items():

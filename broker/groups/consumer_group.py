@@ -31,8 +31,11 @@ from broker.groups.consumer_records import (
 from broker.groups.offsets import GroupOffsets
 from broker.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from broker.groups.topic_catalog import TopicDescription
+from protocol.errors import ErrorCode
 
 NO_ASSIGNMENT_EPOCH = 0
+# The first version of OffsetCommit whose errors members of the newer protocol understand.
+FIRST_COMMIT_WITH_EPOCHS = 9
 
 
 class ConsumerGroupState(Enum):
@@ -69,6 +72,11 @@ class ConsumerGroup:
         # Which picture of the cluster the topics were compared with last; not in any record.
         self.seen_catalog: object = None
         self.is_dead = False
+
+    @property
+    def is_deleted(self) -> bool:
+        """Its deletion is one change like others; until it is committed nothing is lost."""
+        return False
 
     def copy(self) -> "ConsumerGroup":
         """Another group with the same members and targets, for a draft; without the offsets."""
@@ -141,6 +149,32 @@ class ConsumerGroup:
             if member.assignor is not None:
                 votes[member.assignor] = votes.get(member.assignor, 0) + 1
         return max(votes, key=votes.__getitem__) if votes else None
+
+    # Offsets.
+
+    def committer_error(self, member_id: str, epoch: int, *, version: int | None) -> int:
+        """The error code when this member may not commit offsets, else 0.
+
+        `version` is that of OffsetCommit, None for a commit in a transaction.
+        """
+        if epoch < 0 and not self.members:
+            return ErrorCode.NONE  # a simple consumer, or an administrator
+        member = self.members.get(member_id)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if version is not None and member.classic is None and version < FIRST_COMMIT_WITH_EPOCHS:
+            return ErrorCode.UNSUPPORTED_VERSION
+        error = _epoch_error(member, epoch)
+        if error == ErrorCode.STALE_MEMBER_EPOCH and version is None:
+            return ErrorCode.ILLEGAL_GENERATION
+        return error
+
+    def reader_error(self, member_id: str | None, epoch: int) -> int:
+        """The error code when this member may not read the group's offsets, else 0."""
+        if member_id is None and epoch < 0:
+            return ErrorCode.NONE  # who does not say who it is
+        member = self.members.get(member_id or "")
+        return ErrorCode.UNKNOWN_MEMBER_ID if member is None else _epoch_error(member, epoch)
 
     # Members that speak the classic protocol.
 
@@ -233,3 +267,11 @@ class ConsumerGroup:
                 for index in indexes:
                     if self.owners.get((topic_id, index)) == member.member_id:
                         del self.owners[topic_id, index]
+
+
+def _epoch_error(member: ConsumerMember, epoch: int) -> int:
+    if epoch == member.epoch:
+        return ErrorCode.NONE
+    if member.classic is not None:
+        return ErrorCode.ILLEGAL_GENERATION
+    return ErrorCode.STALE_MEMBER_EPOCH

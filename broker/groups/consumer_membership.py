@@ -33,6 +33,7 @@ from broker.groups.partitions import GroupPartitions
 from broker.groups.reconciliation import FencedMember, reconcile
 from broker.groups.settings import GroupSettings
 from broker.groups.topic_catalog import TopicCatalog
+from broker.groups.topic_patterns import check_pattern
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_heartbeat import (
     Assignment as AssignmentMessage,
@@ -70,6 +71,7 @@ class ConsumerMembership:
     def heartbeat(
         self,
         request: ConsumerGroupHeartbeatRequest,
+        version: int,
         client_id: str,
         client_host: str,
         reply: HeartbeatReply,
@@ -80,7 +82,7 @@ class ConsumerMembership:
             reply(ConsumerGroupHeartbeatResponse(error_code=error_code, error_message=reason))
 
         def handle() -> Change | None:
-            check_request(request, self._settings.group_consumer_assignors)
+            check_request(request, version, self._settings.group_consumer_assignors)
             if request.member_epoch in (LEAVING, AWAY):
                 return self._leave(request, reply)
             return self._beat(request, client_id, client_host, reply)
@@ -159,6 +161,8 @@ class ConsumerMembership:
             return GroupDraft(group, self._catalog)
         if not is_join:
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {group_id}")
+        if group is not None and group.is_dead:
+            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {group_id} is being deleted")
         if group is None:
             return GroupDraft(ConsumerGroup(group_id), self._catalog)
         draft = self._migration.upgrade(group)
@@ -321,6 +325,11 @@ def _wish(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest) -> Con
         changes["assignor"] = request.server_assignor
     if request.subscribed_topic_names is not None:
         changes["topics"] = frozenset(request.subscribed_topic_names)
+    if request.subscribed_topic_regex is not None:
+        pattern = request.subscribed_topic_regex or None
+        if pattern is not None and pattern != member.topic_regex:
+            check_pattern(pattern)
+        changes["topic_regex"] = pattern
     return member._replace(**changes)  # type: ignore[arg-type]  # the values fit their names
 
 

@@ -165,6 +165,24 @@ class ConsumerSessions:
             if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
                 self._start_revocation(group.group_id, member)
 
+    def adopt(self, group_id: str) -> None:
+        """A change came through late: watch the members that nobody watches yet."""
+        group = self._partitions.find(group_id)
+        if group is None:
+            return
+        if group.kind == "classic":
+            self._migration.resume(group)
+            return
+        for member in group.members.values():
+            if not self._timers.is_running(TimerKind.SESSION, group_id, member.member_id):
+                self.start(group_id, member)
+            if (
+                member.state is MemberState.UNREVOKED_PARTITIONS
+                and member.classic is None
+                and not self._timers.is_running(TimerKind.REVOCATION, group_id, member.member_id)
+            ):
+                self._start_revocation(group_id, member)
+
     def unloaded(self, group: ConsumerGroup) -> None:
         """Another broker coordinates the group from now on."""
         group.is_dead = True

@@ -1,6 +1,9 @@
 """The group coordinator: puts its parts together and follows the leadership of partitions."""
 
+from __future__ import annotations
+
 import logging
+from typing import TYPE_CHECKING
 
 from broker.clock import Clock
 from broker.coordination import CoordinatorLog, Defer
@@ -8,6 +11,7 @@ from broker.groups.admin import GroupAdmin
 from broker.groups.appender import GroupAppender
 from broker.groups.commits import GroupCommits
 from broker.groups.events import GroupEvents, events_text
+from broker.groups.group import GroupState
 from broker.groups.membership import GroupMembership
 from broker.groups.partition import GroupPartition
 from broker.groups.partitions import GroupPartitions
@@ -17,6 +21,10 @@ from broker.groups.static_members import StaticMembers
 from broker.timing.timer import DelayQueue
 from broker.timing.wheel import TimerTask
 from protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from broker.groups.consumer_groups import ConsumerGroups
+    from broker.groups.topic_catalog import TopicCatalog
 
 logger = logging.getLogger("ottla.groups")
 
@@ -35,10 +43,15 @@ class GroupCoordinator:
         timer: DelayQueue,
         clock: Clock,
         defer: Defer,
+        catalog: TopicCatalog | None = None,
     ) -> None:
+        """`catalog` has the topics; without it groups of the newer protocol are not served."""
         self.settings = settings
         self.events = GroupEvents()
-        self.partitions = GroupPartitions(settings, log, clock, defer)
+        has_consumer_groups = catalog is not None and settings.has_consumer_groups
+        self.partitions = GroupPartitions(
+            settings, log, clock, defer, has_consumer_groups=has_consumer_groups
+        )
         self._timer = timer
         self._clock = clock
         self._expiry_timer: TimerTask | None = None
@@ -53,8 +66,30 @@ class GroupCoordinator:
         )
         self.commits = GroupCommits(settings, self.partitions, rebalancer, appender)
         self.admin = GroupAdmin(settings, self.partitions, rebalancer, appender, clock)
+        self.consumers: ConsumerGroups | None = None
+        if has_consumer_groups and catalog is not None:
+            self.consumers = self._serve_consumer_groups(appender, catalog)
         self.partitions.on_loaded = self._loaded
         self.partitions.on_unloaded = self._unloaded
+
+    def _serve_consumer_groups(
+        self, appender: GroupAppender, catalog: TopicCatalog
+    ) -> ConsumerGroups:
+        from broker.groups.consumer_groups import ConsumerGroups  # most brokers need none
+
+        consumers = ConsumerGroups(
+            self.settings,
+            self.partitions,
+            appender,
+            self._rebalancer,
+            self._timer,
+            catalog,
+            self.events,
+            self._clock,
+        )
+        self.membership.newer = consumers.classic_members
+        self.admin.newer = consumers.admin
+        return consumers
 
     def startup(self, partition_count: int | None = None) -> None:
         """Begin to expire offsets; `partition_count` is that of an existing offsets topic."""
@@ -71,7 +106,14 @@ class GroupCoordinator:
     @property
     def rebalances_completed(self) -> int:
         """How many rebalances ended with an assignment since the start."""
-        return self._rebalancer.rebalances_completed
+        newer = 0 if self.consumers is None else self.consumers.sessions.rebalances
+        return self._rebalancer.rebalances_completed + newer
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """Every state that a group here can be in."""
+        newer = () if self.consumers is None else self.consumers.states
+        return tuple(dict.fromkeys((*(state.value for state in GroupState), *newer)))
 
     def history(self, group_id: str) -> str:
         """What happened to a group, as `events_text` gives it; KafkaError when it is not ours."""
@@ -117,8 +159,12 @@ class GroupCoordinator:
         for group in list(partition.groups.values()):
             if group.kind == "classic":
                 self._rebalancer.loaded(group)
+            elif self.consumers is not None:
+                self.consumers.loaded(group)
 
     def _unloaded(self, partition: GroupPartition) -> None:
         for group in partition.groups.values():
             if group.kind == "classic":
                 self._rebalancer.bury(group, ErrorCode.NOT_COORDINATOR)
+            elif self.consumers is not None:
+                self.consumers.unloaded(group)

@@ -75,6 +75,8 @@ class Group:
         self.new_member_added = False
         self.subscribed_topics: frozenset[str] | None = None
         self.offsets = GroupOffsets()
+        # A group of the newer protocol is about to take its place, offsets and all.
+        self.is_upgrading = False
         self.awaiting_join = 0
         self._protocol_counts: dict[str, int] = {}
 
@@ -87,6 +89,11 @@ class Group:
     @property
     def is_dead(self) -> bool:
         return self.state is GroupState.DEAD
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether its tombstones are on their way: what is committed now is lost with it."""
+        return self.state is GroupState.DEAD and not self.is_upgrading
 
     @property
     def is_consumer_group(self) -> bool:

@@ -25,13 +25,18 @@ logger = logging.getLogger("ottla.groups")
 # Requests that wait for one group; each is of a connection of its own, and a group has members.
 MAX_WAITING = 10_000
 
+# The records were appended, but not replicated in time.
+_IN_LOG_ERRORS = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+_AFTER_ALL = 2**63 - 1  # as log offset: behind every record that is known
+
 
 class Change(NamedTuple):
     """Records of one group, written as one batch, and who waits for them."""
 
     records: Sequence[tuple[bytes, bytes | None]]
     on_result: Callable[[int], None]
-    """Gets an error code fit for members; memory has changed when it is 0."""
+    """Gets an error code fit for members; memory has changed when it is 0, and also when the
+    records are in the log but were not replicated in time."""
 
 
 Step = Callable[[int], Change | None]
@@ -48,6 +53,9 @@ class GroupWriter:
         self._partitions = partitions
         self._appender = appender
         self._clock = clock
+        # Told of a group after a change that is in the log, but late: its members were answered
+        # with an error, and are in memory all the same.
+        self.on_uncertain: Callable[[str], None] = lambda group_id: None
         # By group id; a group is in here while one of its changes is under way.
         self._waiting: dict[str, deque[Step]] = {}
 
@@ -84,11 +92,16 @@ class GroupWriter:
         def on_append(error_code: int, base_offset: int) -> None:
             nonlocal is_done
             is_done = True
-            if not error_code:
+            # What is in the log is what the next coordinator reads, however late it is committed.
+            is_late = error_code in _IN_LOG_ERRORS
+            if is_late or not error_code:
+                at = _AFTER_ALL if is_late else base_offset
                 for key, value in change.records:
-                    replay_record(home, key, value, base_offset, None, self._clock)
+                    replay_record(home, key, value, at, None, self._clock)
             try:
                 change.on_result(_error(error_code))
+                if is_late:
+                    self.on_uncertain(group_id)
             finally:
                 if not is_inside:
                     self._run(group_id, waiting)

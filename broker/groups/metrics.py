@@ -5,7 +5,6 @@ from collections.abc import Callable
 from time import monotonic
 
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.group import GroupState
 from broker.groups.lag import EndOffset, LagReader, Lags
 from broker.metrics import MetricsRegistry, Reading
 
@@ -30,8 +29,8 @@ def add_groups(
         return last[1]
 
     def states() -> Reading:
-        found = Counter(group.state for group in coordinator.admin.all_groups())
-        return {(state.value,): found[state] for state in GroupState}
+        found = Counter(group.state.value for group in coordinator.admin.all_groups())
+        return {(state,): found[state] for state in coordinator.states}
 
     registry.gauge("ottla_groups", "Groups coordinated here by state.", states, "state")
     registry.gauge(

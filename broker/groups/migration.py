@@ -134,6 +134,7 @@ class Migration:
 
     def freeze(self, group: Group) -> None:
         """The change is on its way: nothing else may happen to the classic group."""
+        group.is_upgrading = True
         self._rebalancer.bury(group, ErrorCode.REBALANCE_IN_PROGRESS)
 
     def restore(self, group: Group) -> None:
@@ -213,6 +214,12 @@ class Migration:
             target = self.by_name(group.target_of(joined.member_id))
             joined.assignment = encode_assignment(NamedAssignment(target), version)
         return classic
+
+    def resume(self, group: Group) -> None:
+        """A classic group whose record came through late: its members are watched again."""
+        if not group.is_empty and not group.is_dead:
+            self._rebalancer.loaded(group)
+            self._rebalancer.prepare_if_possible(group, "the group became a classic one")
 
     def _downgraded(self, group_id: str) -> None:
         group = self._partitions.find(group_id)

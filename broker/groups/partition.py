@@ -95,7 +95,7 @@ class GroupPartition:
         """The end of a producer's transaction."""
         for group_id in self.open_transactions.pop(producer_id, ()):
             group = self.groups.get(group_id)
-            if group is not None and not group.is_dead:
+            if group is not None and not group.is_deleted:
                 group.offsets.replay_marker(producer_id, committed)
 
     def replay_group(self, group_id: str, loaded: Group | None) -> None:

@@ -27,6 +27,7 @@ class GroupPartitions(CoordinatedPartitions[GroupPartition]):
         *,
         has_consumer_groups: bool = False,
     ) -> None:
+        self.has_consumer_groups = has_consumer_groups
         super().__init__(
             GROUP_METADATA_TOPIC,
             settings.offsets_topic_num_partitions,

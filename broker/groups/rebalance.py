@@ -10,9 +10,12 @@ timer, and one session timer per member. A session timer does not run out while 
 in a join or sync request: its client cannot heartbeat then.
 """
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from broker.coordination import WallClock
 from broker.groups.events import GroupEvent, GroupEvents
@@ -22,6 +25,9 @@ from broker.groups.settings import GroupSettings
 from broker.timing.timer import DelayQueue
 from broker.timing.wheel import TimerTask
 from protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from broker.groups.partition import AnyGroup
 
 logger = logging.getLogger("ottla.groups")
 
@@ -319,7 +325,9 @@ class Rebalancer:
         if task is not None:
             task.cancel()
 
-    def note(self, group: Group, kind: str, member: Member | None = None, reason: str = "") -> None:
+    def note(
+        self, group: AnyGroup, kind: str, member: Member | None = None, reason: str = ""
+    ) -> None:
         """Remember what happened for `ottla groups events`."""
         self._events.add(
             group.group_id,

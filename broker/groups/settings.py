@@ -10,6 +10,7 @@ class GroupSettings:
         "group_consumer_max_size",
         "group_consumer_migration_policy",
         "group_consumer_session_timeout_ms",
+        "group_coordinator_rebalance_protocols",
         "group_initial_rebalance_delay_ms",
         "group_max_session_timeout_ms",
         "group_max_size",
@@ -36,8 +37,10 @@ class GroupSettings:
         group_consumer_max_size: int = 2**31 - 1,
         group_consumer_assignors: tuple[str, ...] = ("uniform", "range"),
         group_consumer_migration_policy: str = "disabled",
+        group_coordinator_rebalance_protocols: frozenset[str] = frozenset(("classic",)),
     ) -> None:
         """`group_consumer_assignors` has names, the preferred one first."""
+        self.group_coordinator_rebalance_protocols = group_coordinator_rebalance_protocols
         self.group_consumer_heartbeat_interval_ms = group_consumer_heartbeat_interval_ms
         self.group_consumer_session_timeout_ms = group_consumer_session_timeout_ms
         self.group_consumer_max_size = group_consumer_max_size
@@ -51,3 +54,8 @@ class GroupSettings:
         self.offsets_topic_num_partitions = offsets_topic_num_partitions
         self.offsets_retention_ms = offsets_retention_ms
         self.offsets_retention_check_interval_ms = offsets_retention_check_interval_ms
+
+    @property
+    def has_consumer_groups(self) -> bool:
+        """Whether groups of the newer protocol (KIP-848) are served."""
+        return "consumer" in self.group_coordinator_rebalance_protocols

@@ -1,6 +1,5 @@
 """What groups that the broker assigns for have to know of the topics."""
 
-from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 
@@ -28,6 +27,6 @@ class TopicCatalog(Protocol):
 
     def name_of(self, topic_id: bytes) -> str | None: ...
 
-    def names(self) -> Iterable[str]:
-        """All topics, for subscriptions by pattern."""
+    def matching(self, pattern: str) -> frozenset[str]:
+        """The topics whose whole name a pattern matches; none for a pattern that is none."""
         ...

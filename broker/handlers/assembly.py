@@ -68,6 +68,10 @@ def build_handlers(parts: BrokerParts) -> Handlers:
     found.replica_control = parts.replica_control
     found.group_membership = GroupMembershipHandlers(groups.membership, refusals)
     found.group_admin = GroupAdminHandlers(groups.admin, metadata)
+    if groups.consumers is not None:
+        from broker.handlers.consumer_groups import ConsumerGroupHandlers
+
+        found.consumer_groups = ConsumerGroupHandlers(groups.consumers)
     found.group_offsets = GroupOffsetHandlers(
         groups.commits,
         metadata,

@@ -143,6 +143,12 @@ def _describe_groups(request: Any, answer: Any, code: int, message: str | None) 
         answer.groups.append(module.DescribedGroup(error_code=code, group_id=group_id))
 
 
+def _consumer_group_describe(request: Any, answer: Any, code: int, message: str | None) -> None:
+    module = _import("consumer_group_describe")
+    for group_id in request.group_ids:
+        answer.groups.append(module.DescribedGroup(code, message, group_id))
+
+
 def _delete_groups(request: Any, answer: Any, code: int, message: str | None) -> None:
     module = _import("delete_groups")
     for group_id in request.groups_names:
@@ -274,4 +280,5 @@ BUILDERS: dict[int, Builder] = {
     49: _alter_client_quotas,
     61: _describe_producers,
     65: _describe_transactions,
+    69: _consumer_group_describe,
 }

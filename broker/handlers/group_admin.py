@@ -1,6 +1,6 @@
 """DescribeGroups (15), ListGroups (16), DeleteGroups (42) and OffsetDelete (47)."""
 
-from broker.groups.admin import CLASSIC, GroupAdmin
+from broker.groups.admin import GroupAdmin
 from broker.handlers.topic_rows import TopicRows, Topics, split_known
 from broker.request_channel import DEFERRED, Deferred, RequestContext
 from protocol.messages.delete_groups import (
@@ -50,7 +50,7 @@ class GroupAdminHandlers:
                     group_id=group.group_id,
                     protocol_type=group.protocol_type or "",
                     group_state=group.state.value,
-                    group_type=CLASSIC,
+                    group_type=group.kind,
                 )
                 for group in groups
             ],

@@ -109,6 +109,7 @@ class GroupOffsetHandlers:
                 request.member_id,
                 request.group_instance_id,
                 request.generation_id_or_member_epoch,
+                context.header.api_version,
             ),
             known,
             reply,
@@ -164,7 +165,11 @@ class GroupOffsetHandlers:
         self, asked: OffsetFetchRequestGroup, require_stable: bool
     ) -> OffsetFetchResponseGroup:
         error, found = self._commits.fetch(
-            asked.group_id, _partitions_of(asked.topics), require_stable=require_stable
+            asked.group_id,
+            _partitions_of(asked.topics),
+            require_stable=require_stable,
+            member_id=asked.member_id,
+            member_epoch=asked.member_epoch,
         )
         rows: TopicRows[FetchedOffset] = TopicRows()
         for partition, fetched in found.items():

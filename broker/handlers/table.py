@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from broker.handlers.cluster import ClusterHandlers
     from broker.handlers.config_admin import ConfigAlterer
     from broker.handlers.config_describe import ConfigDescriber
+    from broker.handlers.consumer_groups import ConsumerGroupHandlers
     from broker.handlers.controller_api import ControllerHandlers
     from broker.handlers.fetch import FetchHandler
     from broker.handlers.find_coordinator import FindCoordinatorHandler
@@ -46,6 +47,7 @@ class Handlers:
     find_coordinator: FindCoordinatorHandler
     group_membership: GroupMembershipHandlers
     group_admin: GroupAdminHandlers
+    consumer_groups: ConsumerGroupHandlers | None = None  # where that protocol is enabled
     topic_admin: TopicAdminHandlers
     records_admin: RecordsAdminHandlers
     transactions: TransactionHandlers
@@ -59,11 +61,13 @@ class Handlers:
 
 
 def build_table(handlers: Handlers) -> list[HandlerEntry]:
-    """One line an API; the versions are all that Kafka 3.9 has."""
+    """One line an API; the versions are all that Kafka 3.9 has, and of consumer groups Kafka 4's
+    too."""
     groups, membership = handlers.group_admin, handlers.group_membership
     offsets, transactions = handlers.group_offsets, handlers.transactions
     topics, records = handlers.topic_admin, handlers.records_admin
     replicas, controller = handlers.replica_control, handlers.controller
+    consumer_groups = handlers.consumer_groups
     entries = [
         _entry(ApiKey.PRODUCE, handlers.produce.handle),
         _entry(ApiKey.FETCH, handlers.fetch.handle),
@@ -113,6 +117,11 @@ def build_table(handlers: Handlers) -> list[HandlerEntry]:
         _entry(ApiKey.LIST_TRANSACTIONS, transactions.list_transactions),
         _entry(ApiKey.ALLOCATE_PRODUCER_IDS, controller.allocate_producer_ids),
     ]
+    if consumer_groups is not None:
+        entries += [
+            _entry(ApiKey.CONSUMER_GROUP_HEARTBEAT, consumer_groups.heartbeat),
+            _entry(ApiKey.CONSUMER_GROUP_DESCRIBE, consumer_groups.describe),
+        ]
     api = API[ApiKey.API_VERSIONS]
     line = HandlerEntry(
         api.key, api.name, api.min_version, api.max_version, _not_yet, before_authentication=True

@@ -16,7 +16,7 @@ class ConsumerGroupDescribeRequest(Message):
     NAME = "ConsumerGroupDescribeRequest"
     API_KEY = 69
     MIN_VERSION = 0
-    MAX_VERSION = 0
+    MAX_VERSION = 1
     FIRST_FLEXIBLE_VERSION = 0
     FIELDS = (
         "group_ids [string] 0+",
@@ -96,6 +96,7 @@ class Member(Struct):
         "subscribed_topic_regex",
         "assignment",
         "target_assignment",
+        "member_type",
         "unknown_tagged_fields",
     )
     FIELDS = (
@@ -109,6 +110,7 @@ class Member(Struct):
         "subscribed_topic_regex string 0+ null 0+ default null",
         "assignment Assignment 0+",
         "target_assignment Assignment 0+",
+        "member_type int8 1+ default -1 ignorable",
     )
 
     def __init__(
@@ -123,6 +125,7 @@ class Member(Struct):
         subscribed_topic_regex: str | None = None,
         assignment: Assignment = EMPTY,
         target_assignment: Assignment = EMPTY,
+        member_type: int = -1,
         unknown_tagged_fields: dict[int, bytes] | None = None,
     ) -> None:
         self.member_id = member_id
@@ -137,6 +140,7 @@ class Member(Struct):
         self.subscribed_topic_regex = subscribed_topic_regex
         self.assignment = Assignment() if assignment is EMPTY else assignment
         self.target_assignment = Assignment() if target_assignment is EMPTY else target_assignment
+        self.member_type = member_type
         self.unknown_tagged_fields = unknown_tagged_fields
 
 
@@ -193,7 +197,7 @@ class ConsumerGroupDescribeResponse(Message):
     NAME = "ConsumerGroupDescribeResponse"
     API_KEY = 69
     MIN_VERSION = 0
-    MAX_VERSION = 0
+    MAX_VERSION = 1
     FIRST_FLEXIBLE_VERSION = 0
     FIELDS = (
         "throttle_time_ms int32 0+",

@@ -38,6 +38,7 @@ class ConsumerGroupHeartbeatRequest(Message):
         "rack_id",
         "rebalance_timeout_ms",
         "subscribed_topic_names",
+        "subscribed_topic_regex",
         "server_assignor",
         "topic_partitions",
         "unknown_tagged_fields",
@@ -45,7 +46,7 @@ class ConsumerGroupHeartbeatRequest(Message):
     NAME = "ConsumerGroupHeartbeatRequest"
     API_KEY = 68
     MIN_VERSION = 0
-    MAX_VERSION = 0
+    MAX_VERSION = 1
     FIRST_FLEXIBLE_VERSION = 0
     FIELDS = (
         "group_id string 0+",
@@ -55,6 +56,7 @@ class ConsumerGroupHeartbeatRequest(Message):
         "rack_id string 0+ null 0+ default null",
         "rebalance_timeout_ms int32 0+ default -1",
         "subscribed_topic_names [string] 0+ null 0+ default null",
+        "subscribed_topic_regex string 1+ null 1+ default null",
         "server_assignor string 0+ null 0+ default null",
         "topic_partitions [ConsumerGroupHeartbeatRequestTopicPartitions] 0+ null 0+ default null",
     )
@@ -68,6 +70,7 @@ class ConsumerGroupHeartbeatRequest(Message):
         rack_id: str | None = None,
         rebalance_timeout_ms: int = -1,
         subscribed_topic_names: list[str] | None = None,
+        subscribed_topic_regex: str | None = None,
         server_assignor: str | None = None,
         topic_partitions: list[ConsumerGroupHeartbeatRequestTopicPartitions] | None = None,
         unknown_tagged_fields: dict[int, bytes] | None = None,
@@ -79,6 +82,7 @@ class ConsumerGroupHeartbeatRequest(Message):
         self.rack_id = rack_id
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.subscribed_topic_names = subscribed_topic_names
+        self.subscribed_topic_regex = subscribed_topic_regex
         self.server_assignor = server_assignor
         self.topic_partitions = topic_partitions
         self.unknown_tagged_fields = unknown_tagged_fields
@@ -138,7 +142,7 @@ class ConsumerGroupHeartbeatResponse(Message):
     NAME = "ConsumerGroupHeartbeatResponse"
     API_KEY = 68
     MIN_VERSION = 0
-    MAX_VERSION = 0
+    MAX_VERSION = 1
     FIRST_FLEXIBLE_VERSION = 0
     FIELDS = (
         "throttle_time_ms int32 0+",

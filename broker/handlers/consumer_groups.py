@@ -1,0 +1,43 @@
+"""ConsumerGroupHeartbeat (68) and ConsumerGroupDescribe (69) of the newer group protocol (KIP-848).
+
+Versions: 0 as Kafka 3.9 has it, and 1 of Kafka 4, with subscriptions by pattern and the kind of
+each member. Listed where `group.coordinator.rebalance.protocols` has `consumer` in it.
+"""
+
+from broker.groups.consumer_groups import ConsumerGroups
+from broker.handlers.group_admin import ALL_GROUP_OPERATIONS
+from broker.request_channel import DEFERRED, Deferred, RequestContext
+from protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+
+
+class ConsumerGroupHandlers:
+    """Hands the requests to the coordinator."""
+
+    def __init__(self, groups: ConsumerGroups) -> None:
+        self._groups = groups
+
+    def heartbeat(
+        self, context: RequestContext, request: ConsumerGroupHeartbeatRequest
+    ) -> Deferred:
+        self._groups.membership.heartbeat(
+            request,
+            context.header.api_version,
+            context.header.client_id or "",
+            f"/{context.client_host}",  # as Java prints an address
+            context.respond,
+        )
+        return DEFERRED
+
+    def describe(
+        self, context: RequestContext, request: ConsumerGroupDescribeRequest
+    ) -> ConsumerGroupDescribeResponse:
+        groups = [self._groups.admin.describe(group_id) for group_id in request.group_ids]
+        if request.include_authorized_operations:
+            for group in groups:
+                if not group.error_code:
+                    group.authorized_operations = ALL_GROUP_OPERATIONS
+        return ConsumerGroupDescribeResponse(groups=groups)
