@@ -14,13 +14,20 @@ from tests.golden.records import regenerate as records
 
 HERE = Path(__file__).resolve().parent
 LIBRARY = HERE.parents[1] / ".cache" / "golden" / "lib"
+LATER_LIBRARY = HERE.parents[1] / ".cache" / "golden" / "lib-4"
+# What we have a version of that Kafka 3.9 has not.
+LATER = [
+    f"ConsumerGroup{what}{side}"
+    for what in ("Heartbeat", "Describe")
+    for side in ("Request", "Response")
+]
 
 
-def fetch_jars() -> None:
+def fetch_jars(library: Path, version: str) -> None:
     """Lets Maven copy kafka-clients and its friends, once."""
-    if any(LIBRARY.glob("kafka-transaction-coordinator-*.jar")):
+    if any(library.glob("kafka-transaction-coordinator-*.jar")):
         return
-    print("golden: fetching kafka-clients 3.9.1 with Maven", file=sys.stderr)
+    print(f"golden: fetching kafka-clients {version} with Maven", file=sys.stderr)
     subprocess.run(
         [
             "mvn",
@@ -29,19 +36,27 @@ def fetch_jars() -> None:
             "--file",
             str(HERE / "pom.xml"),
             "dependency:copy-dependencies",
-            f"-DoutputDirectory={LIBRARY}",
+            f"-DoutputDirectory={library}",
+            f"-Dkafka.version={version}",
         ],
         check=True,
     )
 
 
-def main() -> None:
-    fetch_jars()
-    names = [message.name for messages in load_definitions().values() for message in messages]
-    target = HERE / "messages.jsonl.gz"
+def write(library: Path, file_name: str, names: list[str]) -> None:
+    """The vectors of these messages by the classes in `library`."""
+    target = HERE / file_name
     program = str(HERE / "GenerateGolden.java")
-    subprocess.run(["java", "-cp", f"{LIBRARY}/*", program, str(target), *names], check=True)
+    subprocess.run(["java", "-cp", f"{library}/*", program, str(target), *names], check=True)
     print(f"golden: {target.name} has {target.stat().st_size} bytes", file=sys.stderr)
+
+
+def main() -> None:
+    fetch_jars(LIBRARY, "3.9.1")
+    fetch_jars(LATER_LIBRARY, "4.1.1")
+    names = [message.name for messages in load_definitions().values() for message in messages]
+    write(LIBRARY, "messages.jsonl.gz", [name for name in names if name not in LATER])
+    write(LATER_LIBRARY, "messages_4.jsonl.gz", LATER)
     records.main(LIBRARY)
     assignors.main(LIBRARY)
 

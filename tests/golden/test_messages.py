@@ -16,7 +16,8 @@ from protocol.schema import Field, MessageSchema
 from protocol.uuids import uuid_from_string
 from tests.doubles.reference_codec import ReferenceCodec, Values, to_message, to_values
 
-FILE = Path(__file__).with_name("messages.jsonl.gz")
+HERE = Path(__file__).parent
+FILES = (HERE / "messages.jsonl.gz", HERE / "messages_4.jsonl.gz")
 SCHEMAS = {
     message.name: (path.replace("/", "."), message)
     for path, messages in load_definitions().items()
@@ -26,10 +27,11 @@ SCHEMAS = {
 
 def read_vectors() -> dict[str, list[dict[str, Any]]]:
     vectors: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    with gzip.open(FILE, "rt", encoding="utf-8") as lines:
-        for line in lines:
-            vector = json.loads(line)
-            vectors[vector["name"]].append(vector)
+    for file in FILES:
+        with gzip.open(file, "rt", encoding="utf-8") as lines:
+            for line in lines:
+                vector = json.loads(line)
+                vectors[vector["name"]].append(vector)
     return vectors
 
 

@@ -25,7 +25,11 @@ def tracked_files() -> list[str]:
         folders[:] = [
             name for name in folders if name not in NOT_OURS and not name.endswith(".egg-info")
         ]
-        found.extend((Path(folder) / name).relative_to(ROOT).as_posix() for name in names)
+        found.extend(
+            (Path(folder) / name).relative_to(ROOT).as_posix()
+            for name in names
+            if name not in NOT_OURS  # `.git` is a file in a worktree
+        )
     return sorted(found)
 
 
