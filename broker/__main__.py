@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from broker.config import BrokerConfig, ConfigError
+from broker.logs import configure_logging
 from broker.server import BrokerServer
 
 logger = logging.getLogger("ottla.broker")
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(f"ottla: {error}", file=sys.stderr)
         return 2
-    _configure_logging(config)
+    configure_logging(config)
     for warning in config.warnings:
         logger.warning("%s", warning)
     _allow_many_files()
@@ -76,17 +77,6 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
         else:
             raise ConfigError(f"one settings file is enough, {argument} is a second one.")
     return path, overrides
-
-
-def _configure_logging(config: BrokerConfig) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        logging.Formatter("%(asctime)s %(levelname)-7s %(name)s  %(message)s", "%H:%M:%S")
-    )
-    root = logging.getLogger()
-    root.addHandler(handler)
-    root.setLevel(config.ottla_log_level)
-    logging.getLogger("kazoo").setLevel(logging.WARNING)
 
 
 def _allow_many_files() -> None:
@@ -126,6 +116,8 @@ async def _serve(config: BrokerConfig) -> int:
         loop.add_signal_handler(number, stop, number.name)
     server = BrokerServer(config)
     server.on_all_disks_failed = lambda: stop("the failure of all log directories")
+    from broker.banner import announce
+
     try:
         await server.start()
     except Exception as error:
@@ -134,7 +126,7 @@ async def _serve(config: BrokerConfig) -> int:
         else:
             print(f"ottla: {error}", file=sys.stderr)
         return 1
-    print_banner(server)
+    announce(server)
     await stopping.wait()
     logger.info("stopping because of %s", reason[0])
     await server.stop()
@@ -142,23 +134,6 @@ async def _serve(config: BrokerConfig) -> int:
         return 1
     logger.info("stopped cleanly; the next start has nothing to recover")
     return 0
-
-
-def print_banner(server: BrokerServer) -> None:
-    """Where the broker listens and who can reach it, on standard output."""
-    from broker.identity import reach
-
-    config = server.config
-    lines = [
-        f"Ottla broker {server.parts.broker_id} of cluster {server.parts.cluster_id} is ready."
-    ]
-    for endpoint in config.listener_endpoints():
-        bound = endpoint._replace(port=server.ports[endpoint.listener_name])
-        lines.append(f"  {bound}  reachable {reach(bound)}")
-    tree = config.zookeeper_connect or "in the data directory (this broker is alone)"
-    lines.append(f"  data in {', '.join(os.path.abspath(d) for d in config.log_directories())}")
-    lines.append(f"  znode tree {tree}")
-    print("\n".join(lines), flush=True)
 
 
 if __name__ == "__main__":

@@ -118,6 +118,7 @@ class BrokerConfig:
     offsets_topic_num_partitions: int
     offsets_topic_replication_factor: int
     offsets_topic_segment_bytes: int
+    ottla_log_format: str
     ottla_log_level: str
     ottla_metrics_address: str | None
     ottla_worker_threads: int

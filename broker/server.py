@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from broker.controlled_shutdown import hand_over
 from broker.coordination import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
-from broker.identity import broker_info, establish, open_store
+from broker.identity import StartError, broker_info, establish, open_store
 from broker.monitoring import serve_metrics
 from broker.parts import BrokerParts
 from controller import znodes
@@ -74,6 +75,7 @@ class BrokerServer:
             transaction_verification=config.transaction_partition_verification_enable,
         )
         logs.lock()
+        _check_directories(logs)
         store = self._store = open_store(config)
         await store.connect()
         identity = await establish(config, store, logs)
@@ -162,6 +164,17 @@ class BrokerServer:
         store, self._store = self._store, None
         if store is not None:
             await store.close()
+
+
+def _check_directories(logs: LogManager) -> None:
+    """Without any directory there is nothing to start; without some of them there is."""
+    if logs.directories.online():
+        return
+    reasons = [f"{each.path} ({each.refusal_reason})" for each in logs.directories.all]
+    raise StartError(
+        f"no directory of log.dirs can be written: {', '.join(reasons)}. The broker runs as user "
+        f"{os.geteuid()}: give it the right to write there, or name another directory."
+    )
 
 
 async def _join_cluster(parts: BrokerParts) -> None:

@@ -43,6 +43,11 @@ class LogDirectory:
     def is_full(self) -> bool:
         return isinstance(self.refusal, DiskFull)
 
+    @property
+    def refusal_reason(self) -> str:
+        """Why no records are taken, "" when they are."""
+        return getattr(self.refusal, "reason", "")
+
     def check_online(self) -> None:
         """Raises LogDirectoryOffline after a disk error."""
         if self.is_offline:

@@ -9,6 +9,7 @@ Settings are Kafka's names with `_` for `.`. The process is always ended, whatev
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -84,6 +85,13 @@ class BrokerProcess:
         """All it has written to its standard output and error so far."""
         return self.log_file.read_text(errors="replace")
 
+    def wait_for_log(self, text: str, seconds: float = 60.0) -> None:
+        """Waits until the broker has written `text`."""
+        deadline = time.monotonic() + seconds
+        while text not in self.log():
+            assert time.monotonic() < deadline, f"{text!r} is not in its log:\n{self.log()}"
+            time.sleep(0.02)
+
     def _overrides(self) -> list[str]:
         settings = {
             "log.dirs": str(self.data_directory),
@@ -99,7 +107,7 @@ class BrokerProcess:
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             text = self.log_file.read_bytes()[offset:].decode(errors="replace")
-            head, found, banner = text.partition(" is ready.\n")
+            head, found, banner = text.partition(" is ready")
             # The banner is written at once, its last line names the znode tree.
             if found and "znode tree" in banner:
                 if self.port == 0:
@@ -130,8 +138,9 @@ def _is_harmless(name: str) -> bool:
 
 
 def _port_of(banner: str) -> int:
-    first = next(line for line in banner.splitlines() if "://" in line)
-    return int(first.split()[0].rpartition(":")[2])
+    found = re.search(r"://\S*:(\d+)", banner)
+    assert found is not None, banner
+    return int(found[1])
 
 
 @contextmanager

@@ -1,9 +1,8 @@
-"""What the person sees who starts a broker: the banner, and one sentence when it cannot start."""
+"""What the person sees who starts a broker; test_mistakes.py has what goes wrong most often."""
 
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -42,60 +41,11 @@ def test_the_banner_says_where_and_for_whom(tmp_path: Path) -> None:
     assert "this broker is alone" in log
 
 
-def test_a_port_in_use_is_named(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        result = run(tmp_path, *overrides(tmp_path, port))
-    assert result.returncode == 1
-    assert f"127.0.0.1:{port}: another process uses that port" in result.stderr
-    assert "Traceback" not in result.stderr
-
-
-def test_a_directory_in_use_is_named(tmp_path: Path) -> None:
-    with start_broker(tmp_path) as broker:
-        result = run(
-            tmp_path,
-            f"--override=log.dirs={broker.data_directory}",
-            "--override=listeners=PLAINTEXT://127.0.0.1:0",
-        )
-    assert result.returncode == 1
-    assert str(broker.data_directory) in result.stderr
-    assert "Traceback" not in result.stderr
-
-
-def test_an_unknown_setting_names_file_and_line_and_what_it_looks_like(tmp_path: Path) -> None:
-    settings = tmp_path / "server.properties"
-    settings.write_text("# a comment\nnum.partitons=3\n")
-    result = run(tmp_path, str(settings))
-    assert result.returncode == 2
-    assert f"{settings}:2: unknown setting num.partitons" in result.stderr
-    assert "Did you mean num.partitions?" in result.stderr
-
-
 def test_an_ill_typed_variable_is_named(tmp_path: Path) -> None:
     result = run(tmp_path, *overrides(tmp_path), OTTLA_NUM_PARTITIONS="many")
     assert result.returncode == 2
     assert "environment variable OTTLA_NUM_PARTITIONS" in result.stderr
     assert "num.partitions" in result.stderr
-
-
-def test_another_cluster_is_refused_with_both_ids(tmp_path: Path) -> None:
-    with start_broker(tmp_path) as broker:
-        broker.stop()
-        meta = broker.data_directory / "meta.properties"
-        lines = meta.read_text().splitlines()
-        other = "AAAAAAAAAAAAAAAAAAAAAA"
-        meta.write_text(
-            "\n".join(f"cluster.id={other}" if "cluster.id" in line else line for line in lines)
-        )
-        result = run(
-            tmp_path,
-            f"--override=log.dirs={broker.data_directory}",
-            "--override=listeners=PLAINTEXT://127.0.0.1:0",
-        )
-    assert result.returncode == 1
-    assert other in result.stderr
-    assert "Traceback" not in result.stderr
 
 
 def test_settings_come_from_file_environment_and_override(tmp_path: Path) -> None:

@@ -1,0 +1,231 @@
+"""The ten mistakes that people make most often, and what they are told about each."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.embedded import Broker
+from protocol.client.blocking import BlockingClient
+from protocol.errors import ErrorCode
+from protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from protocol.records.builder import build_batch
+from storage.fs import RealFileSystem
+from tests.doubles.broker_process import ROOT, BrokerProcess, start_broker
+from tests.doubles.command_line import CommandLine
+
+SECONDS = 60
+ANY_PORT = "--override=listeners=PLAINTEXT://127.0.0.1:0"
+
+_PR_CAPBSET_DROP = 24
+_CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH = 1, 2
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with start_broker(tmp_path_factory.mktemp("mistakes")) as started:
+        yield started
+
+
+def told(directory: Path, *arguments: str, **options: Any) -> tuple[int, str]:
+    """Exit code and words of a start that is expected to fail."""
+    harmless = {k: v for k, v in os.environ.items() if not k.startswith(("KAFKA_", "OTTLA_"))}
+    result = subprocess.run(
+        [sys.executable, "-m", "cli.main", "start", *arguments],
+        cwd=directory,
+        env={**harmless, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+        **options,
+    )
+    assert "Traceback" not in result.stderr
+    return result.returncode, result.stderr
+
+
+def data(directory: Path) -> str:
+    return f"--override=log.dirs={directory / 'data'}"
+
+
+def test_1_an_advertised_listener_that_nobody_can_use(tmp_path: Path) -> None:
+    code, words = told(
+        tmp_path,
+        data(tmp_path),
+        "--override=listeners=PLAINTEXT://0.0.0.0:0",
+        "--override=advertised.listeners=PLAINTEXT://0.0.0.0:9092",
+    )
+    assert code == 2
+    assert "advertised.listeners cannot use 0.0.0.0, which no client can connect to" in words
+    assert "write the host name or address that clients use for this machine" in words
+
+
+def test_1_an_advertised_name_that_is_not_known_here(tmp_path: Path) -> None:
+    advertised = "PLAINTEXT://no-such-host.invalid:9092"
+    with start_broker(tmp_path, advertised_listeners=advertised) as broker:
+        assert "; clients are sent to no-such-host.invalid:9092" in broker.log()
+        broker.wait_for_log("a name that is not known on this machine")
+        assert "connect once and then get nowhere: advertise a name" in broker.log()
+
+
+def test_2_tls_on_a_plain_port(broker: BrokerProcess) -> None:
+    with socket.create_connection(("127.0.0.1", broker.port), timeout=SECONDS) as sock:
+        sock.sendall(bytes.fromhex("160301020001000001fc0303") + bytes(32))
+        assert sock.recv(1) == b""
+    broker.wait_for_log("127.0.0.1 sent TLS: listener PLAINTEXT is not encrypted")
+    assert "set the client's security.protocol to PLAINTEXT" in broker.log()
+
+
+def test_3_the_data_of_another_cluster(tmp_path: Path) -> None:
+    other = "AAAAAAAAAAAAAAAAAAAAAA"
+    with start_broker(tmp_path) as broker:
+        broker.stop()
+        meta = broker.data_directory / "meta.properties"
+        lines = meta.read_text().splitlines()
+        (own,) = (line.partition("=")[2] for line in lines if "cluster.id" in line)
+        meta.write_text("\n".join(line.replace(own, other) for line in lines))
+        code, words = told(tmp_path, f"--override=log.dirs={broker.data_directory}", ANY_PORT)
+    assert code == 1
+    assert f"belongs to the cluster {other}" in words
+    assert f"is the cluster {own}" in words
+    assert "Point zookeeper.connect" in words
+
+
+def test_4_more_replicas_than_brokers(broker: BrokerProcess) -> None:
+    answer = CommandLine(broker.bootstrap)("topics", "create", "orders", "-r", "3")
+    assert answer.code == 1
+    assert "Replication factor: 3 larger than available brokers: 1" in answer.errors
+    assert "it cannot be above the number of brokers" in answer.errors
+
+
+def test_5_a_port_in_use(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, words = told(
+            tmp_path, data(tmp_path), f"--override=listeners=PLAINTEXT://127.0.0.1:{port}"
+        )
+    assert code == 1
+    assert f"127.0.0.1:{port}: another process uses that port" in words
+
+
+def test_6_a_directory_of_another_broker(tmp_path: Path, broker: BrokerProcess) -> None:
+    code, words = told(tmp_path, f"--override=log.dirs={broker.data_directory}", ANY_PORT)
+    assert code == 1
+    assert f"another broker process uses log directory {broker.data_directory}" in words
+    assert "stop that one, or give this broker a log.dirs of its own" in words
+
+
+def test_7_no_right_to_write(tmp_path: Path) -> None:
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o500)
+    code, words = told(
+        tmp_path,
+        f"--override=log.dirs={locked / 'data'}",
+        ANY_PORT,
+        preexec_fn=_without_the_rights_of_root if os.geteuid() == 0 else None,
+    )
+    assert code == 1
+    assert f"no directory of log.dirs can be written: {locked / 'data'}" in words
+    assert "Permission denied" in words
+    assert f"The broker runs as user {os.geteuid()}: give it the right to write there" in words
+
+
+def _without_the_rights_of_root() -> None:
+    """In the child, before it becomes the broker: root may write anywhere, this one may not."""
+    library = ctypes.CDLL(None, use_errno=True)
+    for capability in (_CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH):
+        assert library.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) == 0
+
+
+def test_8_a_full_disk(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """The client is told, the operator too, and room that is made is enough: no restart."""
+    caplog.set_level("INFO", "ottla.storage")
+    full = False
+
+    def pwrite(descriptor: int, buffer: bytes, position: int) -> int:
+        if full and os.readlink(f"/proc/self/fd/{descriptor}").endswith(".log"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return os.pwrite(descriptor, buffer, position)
+
+    monkeypatch.setattr(RealFileSystem, "pwrite", staticmethod(pwrite))
+    with Broker() as broker, BlockingClient(broker.bootstrap) as client:
+        broker.create_topic("t")
+        assert _produce(client) == (ErrorCode.NONE, None)
+        full = True
+        code, message = _produce(client)
+        assert code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert message is not None
+        assert "takes no more records" in message
+        assert "No space left on device" in message
+        assert "free some room, no restart is needed" in caplog.text
+        full = False
+        broker.server.parts.logs.check_room()  # as it does itself, every now and then
+        assert _produce(client) == (ErrorCode.NONE, None)
+    assert "takes records again" in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+def _produce(client: BlockingClient) -> tuple[int, str | None]:
+    records = PartitionProduceData(0, build_batch([(1, None, b"v", [])]))
+    request = ProduceRequest(
+        acks=-1, timeout_ms=1000, topic_data=[TopicProduceData("t", [records])]
+    )
+    answer = client.call_once(request)
+    assert isinstance(answer, ProduceResponse)
+    row = answer.responses[0].partition_responses[0]
+    return row.error_code, row.error_message
+
+
+def test_9_zookeeper_is_away(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        port = gone.getsockname()[1]
+    code, words = told(
+        tmp_path,
+        data(tmp_path),
+        ANY_PORT,
+        f"--override=zookeeper.connect=127.0.0.1:{port}",
+        "--override=zookeeper.connection.timeout.ms=1500",
+    )
+    assert code == 1
+    assert f"no connection to ZooKeeper at 127.0.0.1:{port} within 1500 ms" in words
+    assert "is it running, and is zookeeper.connect right?" in words
+    assert words.count("Connection refused") <= 1
+
+
+def test_10_an_unknown_setting(tmp_path: Path) -> None:
+    settings = tmp_path / "server.properties"
+    settings.write_text("# a comment\nnum.partitons=3\n")
+    code, words = told(tmp_path, str(settings))
+    assert code == 2
+    assert f"{settings}:2: unknown setting num.partitons" in words
+    assert "Did you mean num.partitions?" in words
+
+
+def test_every_line_is_json_when_asked_for(tmp_path: Path) -> None:
+    with start_broker(tmp_path, ottla_log_format="json") as broker:
+        with socket.create_connection(("127.0.0.1", broker.port), timeout=SECONDS) as sock:
+            sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            while sock.recv(4096):
+                pass
+        broker.wait_for_log("not HTTP")
+        broker.stop()
+        lines = [json.loads(line) for line in broker.log().splitlines()]
+    assert all({"time", "level", "logger", "event"} <= set(line) for line in lines)
+    events = [line["event"] for line in lines]
+    assert any("is ready: PLAINTEXT://" in event for event in events)
+    assert any("stopping because of SIGTERM" in event for event in events)
