@@ -126,7 +126,7 @@ async def _serve(config: BrokerConfig) -> int:
         else:
             print(f"ottla: {error}", file=sys.stderr)
         return 1
-    announce(server)
+    announce(config, server.parts.broker_id, server.parts.cluster_id, server.ports)
     await stopping.wait()
     logger.info("stopping because of %s", reason[0])
     await server.stop()

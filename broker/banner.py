@@ -12,8 +12,7 @@ from broker.logs import TEXT
 from broker.tasks import spawn
 
 if TYPE_CHECKING:
-    from broker.config import Endpoint
-    from broker.server import BrokerServer
+    from broker.config import BrokerConfig, Endpoint
 
 logger = logging.getLogger("ottla.broker")
 
@@ -21,11 +20,12 @@ logger = logging.getLogger("ottla.broker")
 _RESOLVE_SECONDS = 30.0
 
 
-def announce(server: BrokerServer) -> None:
-    """The banner on standard output; with JSON logs as one event. Then names are looked at."""
-    config = server.config
-    title = f"Ottla broker {server.parts.broker_id} of cluster {server.parts.cluster_id} is ready"
-    lines = _listener_lines(server)
+def announce(config: BrokerConfig, broker_id: int, cluster_id: str, ports: dict[str, int]) -> None:
+    """The banner on standard output; with JSON logs as one event. Then names are looked at.
+
+    `ports` has what was bound, by listener."""
+    title = f"Ottla broker {broker_id} of cluster {cluster_id} is ready"
+    lines = _listener_lines(config, ports)
     tree = config.zookeeper_connect or "in the data directory (this broker is alone)"
     directories = ", ".join(os.path.abspath(path) for path in config.log_directories())
     if config.ottla_log_format == TEXT:
@@ -38,11 +38,11 @@ def announce(server: BrokerServer) -> None:
         spawn(_check_names(names), name="advertised-names")
 
 
-def _listener_lines(server: BrokerServer) -> list[str]:
-    advertised = {each.listener_name: each for each in server.config.advertised_endpoints()}
+def _listener_lines(config: BrokerConfig, ports: dict[str, int]) -> list[str]:
+    advertised = {each.listener_name: each for each in config.advertised_endpoints()}
     lines = []
-    for endpoint in server.config.listener_endpoints():
-        bound = endpoint._replace(port=server.ports[endpoint.listener_name])
+    for endpoint in config.listener_endpoints():
+        bound = endpoint._replace(port=ports[endpoint.listener_name])
         told = advertised.get(endpoint.listener_name)
         line = f"{bound}  reachable {reach(bound)}"
         if told is not None and told.host and (told.host, told.port) != endpoint[2:]:
