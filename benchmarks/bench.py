@@ -2,22 +2,30 @@
 
 Every round starts both brokers afresh, drives one and then the other (the order alternates), and
 the table gives the median over the rounds and the ratio to Kafka. Only ratios of one run count:
-the machine may be shared and noisy. `--quick` is one short round; `--only WORD` picks the lines
-whose name contains the word. Without Java or Maven the stored figures of Kafka are not used:
-Ottla's own are printed alone, and that is said.
+the machine may be shared and noisy. Without Java or Maven, Ottla alone is driven and compared with
+Kafka's stored figures of another run, which is said.
+
+    make bench                            three rounds, at most about 20 minutes
+    make bench ARGUMENTS="--quick"        one short round
+    make bench ARGUMENTS="--rounds 7 --scale 3 --minutes 200"
+    make bench ARGUMENTS="--only latency"
+
+The table is also written as Markdown, with every round's figures as JSON beside it.
 """
 
 import argparse
 import shutil
-import statistics
 import tempfile
+import time
+import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks import clients, coordinators, machine, targets
-from benchmarks.report import Figure, print_table
+from benchmarks import clients, coordinators, machine, targets, throughput
+from benchmarks.report import Report
 from tests.doubles import apache_kafka
 
 CACHE = Path(__file__).resolve().parents[1] / ".cache" / "bench"
@@ -25,119 +33,62 @@ Measurements = dict[str, float]
 
 
 class Work(NamedTuple):
-    """One measurement on a running broker; gives figures by name."""
+    """Measurements on a running broker; gives figures by name."""
 
     name: str
     run: Callable[[targets.Target, float], Measurements]
+    needs_java: bool = False
 
 
-def with_processor_time(
-    target: targets.Target, megabytes: float, run: Callable[[], float], label: str
-) -> Measurements:
-    before = target.processor_seconds()
-    value = run()
-    used = target.processor_seconds() - before
-    return {label: value, f"{label}: broker CPU s per GB": used / (megabytes / 1000)}
+def _java(name: str, size: int, partitions: int, acks: str, codec: str) -> Work:
+    options = {"size": size, "partitions": partitions, "acks": acks, "codec": codec}
+    return Work(name, partial(throughput.java_produce, **options), needs_java=True)
 
 
-def java_produce(
-    target: targets.Target, scale: float, size: int, partitions: int, acks: str, codec: str
-) -> Measurements:
-    label = f"Java produce {size} B, {partitions} part., acks={acks}, {codec}: records/s"
-    topic = f"perf-{size}-{partitions}-{acks}-{codec}"
-    clients.create_topic(target.bootstrap, topic, partitions)
-    count = int(scale * min(500_000, 500_000_000 // size))
-
-    def run() -> float:
-        output = targets.run_java_tool(
-            "org.apache.kafka.tools.ProducerPerformance",
-            *("--topic", topic, "--num-records", str(count), "--record-size", str(size)),
-            *("--throughput", "-1", "--producer-props"),
-            f"bootstrap.servers={target.bootstrap}",
-            f"acks={acks}",
-            f"compression.type={codec}",
-        )
-        return float(output.strip().splitlines()[-1].split(",")[1].split()[0])
-
-    return with_processor_time(target, count * size / 1e6, run, label)
-
-
-def java_consume(target: targets.Target, scale: float) -> Measurements:
-    topic = "perf-1000-1-1-none"
-    count = int(scale * 500_000)
-
-    def run() -> float:
-        output = targets.run_java_tool(
-            "org.apache.kafka.tools.ConsumerPerformance",
-            *("--topic", topic, "--messages", str(count)),
-            *("--bootstrap-server", target.bootstrap),
-        )
-        return float(output.strip().splitlines()[-1].split(",")[8])
-
-    return with_processor_time(target, count / 1000, run, "Java consume 1000 B: MB/s")
-
-
-def librdkafka_produce(target: targets.Target, scale: float) -> Measurements:
-    clients.create_topic(target.bootstrap, "rd", 6)
-    count = int(scale * 1_000_000)
-    return with_processor_time(
-        target,
-        count / 10_000,
-        lambda: clients.produce_records_per_s(target.bootstrap, "rd", count, 100, {"acks": "all"}),
-        "librdkafka produce 100 B, 6 part., acks=all: records/s",
-    )
-
-
-def librdkafka_consume(target: targets.Target, scale: float) -> Measurements:
-    topic = "perf-1000-1-1-none"
-    count = int(scale * 500_000)
-    return with_processor_time(
-        target,
-        count / 1000,
-        lambda: clients.consume_megabytes_per_s(target.bootstrap, topic, 1, count),
-        "librdkafka consume 1000 B: MB/s",
-    )
-
-
-def tiny(target: targets.Target, scale: float) -> Measurements:
-    clients.create_topic(target.bootstrap, "tiny", 1)
-    count = int(scale * 60_000)
-    return {"tiny requests/s": clients.tiny_requests_per_s(target.bootstrap, "tiny", count)}
-
-
-def latency(target: targets.Target, scale: float) -> Measurements:
-    found: Measurements = {}
-    for rate in (100, 1000, 10_000):
-        topic = f"latency-{rate}"
-        clients.create_topic(target.bootstrap, topic, 1)
-        measured = clients.latencies_ms(target.bootstrap, topic, rate, max(2.0, 10 * scale))
-        for percentile, value in measured.items():
-            found[f"latency at {rate}/s, {percentile}: ms"] = value
-    return found
+def _librdkafka(name: str, size: int, partitions: int, acks: str, with_tls: bool = False) -> Work:
+    options = {"size": size, "partitions": partitions, "acks": acks, "with_tls": with_tls}
+    return Work(name, partial(throughput.librdkafka_produce, **options))
 
 
 WORKS = [
-    Work("produce 1000", lambda target, scale: java_produce(target, scale, 1000, 1, "1", "none")),
-    Work("produce 100", lambda target, scale: java_produce(target, scale, 100, 6, "all", "none")),
+    _java("java produce", 1000, 1, "1", "none"),
+    _java("java produce small", 100, 6, "all", "none"),
+    _java("java produce large", 10_000, 1, "1", "none"),
+    _java("java produce six", 1000, 6, "all", "none"),
+    _java("java produce lz4", 1000, 1, "1", "lz4"),
+    _java("java produce many", 1000, 100, "1", "none"),
+    Work("java consume", throughput.java_consume, needs_java=True),
+    _librdkafka("librdkafka produce small", 100, 6, "all"),
+    _librdkafka("librdkafka produce", 1000, 1, "1"),
+    Work("librdkafka consume", partial(throughput.librdkafka_consume, topic="rd-1000-1-1")),
+    _librdkafka("TLS produce", 1000, 1, "1", with_tls=True),
     Work(
-        "produce 10000", lambda target, scale: java_produce(target, scale, 10_000, 1, "1", "none")
+        "TLS consume",
+        partial(throughput.librdkafka_consume, topic="rd-1000-1-1", with_tls=True),
     ),
-    Work("produce lz4", lambda target, scale: java_produce(target, scale, 1000, 1, "1", "lz4")),
-    Work("produce many", lambda target, scale: java_produce(target, scale, 1000, 100, "1", "none")),
-    Work("consume java", java_consume),
-    Work("produce librdkafka", librdkafka_produce),
-    Work("consume librdkafka", librdkafka_consume),
-    Work("tiny", tiny),
-    Work("latency", latency),
+    *(
+        Work(f"connections {number}", partial(work, connections=number))
+        for work in (throughput.wire_produce, throughput.wire_consume)
+        for number in (1, 10, 100)
+    ),
+    Work("tiny", throughput.tiny),
+    Work("latency", throughput.latencies),
     Work("heartbeats", coordinators.heartbeats),
     Work("rebalance", coordinators.rebalance),
     Work("commits", coordinators.commits),
-    Work("loading", coordinators.loading),
     Work("transactions", coordinators.transactional_produce),
+    Work("idle", throughput.idle),
+    # Starts the broker a second time.
+    Work("loading", coordinators.loading),
 ]
 
 
-def measure(target: targets.Target, works: list[Work], scale: float) -> Measurements:
+def measure(
+    target: targets.Target, works: list[Work], scale: float, deadline: float
+) -> Measurements:
+    """All figures of one broker in one round. A measurement that fails is told and left out, and
+    so is what would begin after the deadline."""
+    target.with_tls()
     target.launch()
     try:
         found = {
@@ -145,18 +96,32 @@ def measure(target: targets.Target, works: list[Work], scale: float) -> Measurem
                 target.bootstrap, target.started_at
             ),
         }
+        time.sleep(1)  # what start-up leaves to be done
         found["resident after start: MB"] = target.resident_megabytes()
         for work in works:
-            print(f"  {target.name}: {work.name}", flush=True)
-            found.update(work.run(target, scale))
-        found["resident after load: MB"] = target.resident_megabytes()
+            if work.name == "idle":
+                found["resident after load: MB"] = target.resident_megabytes()
+            begun = time.perf_counter()
+            if begun > deadline:
+                print(f"  {target.name}: {work.name} left out, the time is over", flush=True)
+                continue
+            try:
+                found.update(work.run(target, scale))
+            except Exception:
+                print(f"  {target.name}: {work.name} FAILED\n{traceback.format_exc()}", flush=True)
+            else:
+                taken = time.perf_counter() - begun
+                print(f"  {target.name}: {work.name}, {taken:.0f} s", flush=True)
         return found
     finally:
         target.stop()
 
 
-def run_rounds(works: list[Work], rounds: int, scale: float, with_kafka: bool) -> list[Figure]:
-    collected: dict[str, dict[str, list[float]]] = {}
+def run_rounds(
+    works: list[Work], arguments: argparse.Namespace, with_kafka: bool, report: Report
+) -> None:
+    rounds: int = arguments.rounds
+    deadline = time.perf_counter() + arguments.minutes * 60
     CACHE.mkdir(parents=True, exist_ok=True)
     for number in range(rounds):
         folder = Path(tempfile.mkdtemp(dir=CACHE))
@@ -170,38 +135,42 @@ def run_rounds(works: list[Work], rounds: int, scale: float, with_kafka: bool) -
                 if number % 2:
                     contestants.reverse()
                 for target in contestants:
-                    for name, value in measure(target, works, scale).items():
-                        collected.setdefault(name, {}).setdefault(target.name, []).append(value)
+                    report.add(target.name, measure(target, works, arguments.scale, deadline))
+                    shutil.rmtree(target.directory / "data", ignore_errors=True)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-    return [
-        Figure(
-            name,
-            statistics.median(values["ottla"]),
-            statistics.median(values["kafka"]) if "kafka" in values else None,
-        )
-        for name, values in collected.items()
-    ]
+        report.write()  # after each round: a run that is cut off has said something
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one short round")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--scale", type=float, default=1.0, help="length of each measurement")
+    parser.add_argument(
+        "--minutes", type=float, default=20.0, help="begin no further measurement after that"
+    )
     parser.add_argument("--only", default="", help="only lines whose name contains this")
     parser.add_argument("--without-kafka", action="store_true")
+    parser.add_argument("--output", type=Path, default=CACHE / "results.md")
+    parser.add_argument(
+        "--store-baseline", action="store_true", help="keep Kafka's medians for machines without it"
+    )
     arguments = parser.parse_args()
     works = [work for work in WORKS if arguments.only in work.name]
-    with_kafka = not arguments.without_kafka and bool(shutil.which("java"))
-    with_kafka = with_kafka and bool(apache_kafka.LIBRARY.exists() or shutil.which("mvn"))
-    if not with_kafka:
-        works = [work for work in works if not work.run.__name__.startswith(("java", "<lambda>"))]
-        print(
-            "Apache Kafka is not measured: that needs Java and Maven (or --without-kafka was set)"
-        )
-    print(machine.describe())
-    rounds, scale = (1, 0.2) if arguments.quick else (arguments.rounds, 1.0)
-    print_table(run_rounds(works, rounds, scale, with_kafka))
+    has_java = bool(shutil.which("java"))
+    has_java = has_java and bool(apache_kafka.LIBRARY.exists() or shutil.which("mvn"))
+    with_kafka = has_java and not arguments.without_kafka
+    if not has_java:
+        works = [work for work in works if not work.needs_java]
+    if arguments.quick:
+        arguments.rounds, arguments.scale = 1, 0.2
+    report = Report(arguments.output, machine.describe(), arguments.scale, with_kafka)
+    print(report.headline)
+    run_rounds(works, arguments, with_kafka, report)
+    report.print()
+    if arguments.store_baseline and with_kafka:
+        report.store_baseline()
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 as its name says. The client runs in this process, the broker in another."""
 
 import socket
-import statistics
 import time
 
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -71,7 +70,9 @@ def tiny_requests_per_s(bootstrap: str, topic: str, count: int) -> float:
     return produce_records_per_s(bootstrap, topic, count, 10, options)
 
 
-def consume_megabytes_per_s(bootstrap: str, topic: str, partitions: int, count: int) -> float:
+def consume_megabytes_per_s(
+    bootstrap: str, topic: str, partitions: int, count: int, options: dict[str, str]
+) -> float:
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -79,6 +80,7 @@ def consume_megabytes_per_s(bootstrap: str, topic: str, partitions: int, count: 
             "enable.auto.commit": False,
             "fetch.message.max.bytes": 4_000_000,
             "queued.min.messages": 200_000,
+            **options,
         }
     )
     consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
@@ -92,43 +94,3 @@ def consume_megabytes_per_s(bootstrap: str, topic: str, partitions: int, count: 
     consumer.close()
     assert seen >= count, f"{seen} of {count} records"
     return received / elapsed / 1e6
-
-
-def latencies_ms(bootstrap: str, topic: str, rate: int, seconds: float) -> dict[str, float]:
-    """Produce to consume, one record at a time at a fixed rate, percentiles in milliseconds."""
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "1"})
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "latency",
-            "enable.auto.commit": False,
-            "fetch.wait.max.ms": 500,
-        }
-    )
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    producer.produce(topic, b"0")
-    producer.flush(DEADLINE_S)
-    consumer.poll(5)
-    total = int(rate * seconds)
-    taken: list[float] = []
-    begun = time.perf_counter()
-    sent = 0
-    while len(taken) < total and time.perf_counter() - begun < seconds + 10:
-        now = time.perf_counter()
-        while sent < total and begun + sent / rate <= now:
-            producer.produce(topic, repr(time.perf_counter()).encode())
-            sent += 1
-        producer.poll(0)
-        message = consumer.poll(0 if sent * 1.0 > len(taken) and rate > 2000 else 0.0005)
-        while message is not None:
-            if message.error() is None:
-                taken.append((time.perf_counter() - float(message.value() or b"0")) * 1000)
-            message = consumer.poll(0)
-    consumer.close()
-    taken.sort()
-    assert len(taken) >= total * 0.99, f"{len(taken)} of {total} records came back"
-    return {
-        "p50": statistics.median(taken),
-        "p99": taken[int(len(taken) * 0.99)],
-        "p99.9": taken[min(int(len(taken) * 0.999), len(taken) - 1)],
-    }

@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 
 from tests.doubles import apache_kafka
+from tests.doubles.certificates import Certificates
 
 START_DEADLINE_S = 60.0
 KAFKA_JVM_OPTIONS = ("-Xmx1G", "-Xms1G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
@@ -30,10 +31,25 @@ class Target(ABC):
         self.settings = settings
         self.port = apache_kafka.free_port()
         self.bootstrap = f"127.0.0.1:{self.port}"
+        self.tls_port = apache_kafka.free_port()
+        self._certificates: Certificates | None = None
         self.started_at = 0.0
         self.process: psutil.Process | None = None
         self._popen: subprocess.Popen[bytes] | None = None
         directory.mkdir(parents=True, exist_ok=True)
+
+    def with_tls(self) -> None:
+        """A second listener with TLS; call it before `launch`."""
+        self._certificates = Certificates(self.directory)
+
+    def tls_options(self) -> dict[str, str]:
+        """What librdkafka needs to come in by TLS."""
+        assert self._certificates is not None
+        return {
+            "bootstrap.servers": f"127.0.0.1:{self.tls_port}",
+            "security.protocol": "SSL",
+            "ssl.ca.location": str(self._certificates.authority_path),
+        }
 
     @abstractmethod
     def command(self) -> list[str]: ...
@@ -47,7 +63,17 @@ class Target(ABC):
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
+            **self._tls_properties(),
             **self.settings,
+        }
+
+    def _tls_properties(self) -> dict[str, str]:
+        if self._certificates is None:
+            return {}
+        return {
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},SSL://127.0.0.1:{self.tls_port}",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self._certificates.server_path),
         }
 
     def write_properties(self) -> Path:
