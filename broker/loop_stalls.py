@@ -6,15 +6,21 @@ shorter one if a beat was due in its first part. Handlers are timed one by one b
 request channel, so for them every stall is found and named.
 
 A watchdog thread looks at what the loop's thread is doing when a beat is overdue: that is the
-stall's name in the metrics and in the log. It wakes 20 times a second and does nothing else.
+stall's name in the metrics, and the stack in the log. It wakes 20 times a second and does nothing
+else (a tenth of a percent of one core).
+
+A process that got no processor for a while looks the same as one that computed or waited for a
+disk; so the log says how much of the time the loop's thread was computing.
 """
 
 import asyncio
 import logging
 import sys
 import threading
-from time import monotonic
+from collections.abc import Callable
+from time import monotonic, thread_time
 from types import FrameType
+from typing import NamedTuple
 
 from broker.metrics import STALL_SECONDS, StallStatistics
 
@@ -27,12 +33,39 @@ QUIET_SECONDS = 10.0
 
 UNKNOWN = "unknown"
 
+OUR_PACKAGES = ("broker", "storage", "protocol", "controller")
+
+# Where the loop itself is started: a stack that ends there was in no callback.
+BASES = ("broker.__main__", "broker.embedded")
+
+# Places that may hold up the loop, with the reason; they are counted, and told on INFO.
+STATED_PLACES = {
+    "protocol.codec": "a version of a message is used for the first time",
+    "broker.server": "the broker starts or stops",
+}
+
+DEEPEST_STACK = 12
+
+
+class Sight(NamedTuple):
+    """What the loop's thread was seen doing."""
+
+    name: str
+    stack: str
+
 
 class StallMonitor:
     """Watches the loop that `start` is called on."""
 
-    def __init__(self, statistics: StallStatistics, *, watchdog: bool = True) -> None:
+    def __init__(
+        self,
+        statistics: StallStatistics,
+        *,
+        watchdog: bool = True,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
         self.statistics = statistics
+        self._clock = clock
         self._watchdog = watchdog
         self._loop: asyncio.AbstractEventLoop | None = None
         self._handle: asyncio.TimerHandle | None = None
@@ -41,7 +74,8 @@ class StallMonitor:
         self._stopped = threading.Event()
         self._due_at = 0.0  # when the next beat is due
         self._seen_total = 0
-        self._seen_running: str | None = None  # written by the watchdog, taken by the beat
+        self._computed_at_beat = 0.0  # processor seconds of the loop's thread
+        self._seen: Sight | None = None  # written by the watchdog, taken by the beat
         self._logged_at = -QUIET_SECONDS
 
     def start(self) -> None:
@@ -67,39 +101,64 @@ class StallMonitor:
     def _schedule(self) -> None:
         assert self._loop is not None
         self._seen_total = self.statistics.total
-        self._due_at = monotonic() + BEAT_SECONDS
+        self._computed_at_beat = thread_time()
+        self._due_at = self._clock() + BEAT_SECONDS
         self._handle = self._loop.call_later(BEAT_SECONDS, self._beat)
 
     def _beat(self) -> None:
-        late = monotonic() - self._due_at
-        running, self._seen_running = self._seen_running, None
-        # A stall that the request channel has counted is not counted again.
-        if late > STALL_SECONDS and self.statistics.total == self._seen_total:
-            name = running or UNKNOWN
-            self.statistics.record(name, late)
-            now = monotonic()
-            if now - self._logged_at > QUIET_SECONDS:
-                self._logged_at = now
-                logger.warning("the event loop was held up for %d ms by %s", late * 1000, name)
+        late = self._clock() - self._due_at
+        seen, self._seen = self._seen, None
+        if late > STALL_SECONDS:
+            # A stall that the request channel has counted is not counted again.
+            if self.statistics.total == self._seen_total:
+                self.statistics.record(seen.name if seen else UNKNOWN, late)
+            self._log(late, seen)
         self._schedule()
+
+    def _log(self, late: float, seen: Sight | None) -> None:
+        now = self._clock()
+        if now - self._logged_at <= QUIET_SECONDS:
+            return
+        self._logged_at = now
+        reason = stated_reason(seen.name) if seen else ""
+        logger.log(
+            logging.INFO if reason else logging.WARNING,
+            "the event loop was held up for %d ms (%d ms of computing) by %s%s%s",
+            late * 1000,
+            (thread_time() - self._computed_at_beat) * 1000,
+            seen.name if seen else UNKNOWN,
+            f" ({reason})" if reason else "",
+            f", seen at {seen.stack}" if seen and seen.stack else "",
+        )
 
     def _watch(self) -> None:
         """The watchdog thread."""
         while not self._stopped.wait(BEAT_SECONDS):
-            if monotonic() - self._due_at > STALL_SECONDS and self._seen_running is None:
-                self._seen_running = self._what_runs()
+            if self._clock() - self._due_at > STALL_SECONDS and self._seen is None:
+                self._seen = self._what_runs()
 
-    def _what_runs(self) -> str:
+    def _what_runs(self) -> Sight:
         frame: FrameType | None = sys._current_frames().get(self._loop_thread_id)
-        place = UNKNOWN
-        while frame is not None:
+        stack: list[str] = []
+        place = ""
+        while frame is not None and len(stack) < DEEPEST_STACK:
             module = frame.f_globals.get("__name__", "")
-            if module.split(".", 1)[0] in OUR_PACKAGES:
-                place = f"{module}.{frame.f_code.co_qualname}"
+            if module in BASES:
                 break
+            if module.split(".", 1)[0] in OUR_PACKAGES:
+                where = f"{module}.{frame.f_code.co_qualname}"
+                place = place or where
+                stack.append(f"{where}:{frame.f_lineno}")
             frame = frame.f_back
         task = asyncio.current_task(self._loop)
-        return place if task is None else f"{task.get_name()}: {place}"
+        name = place or UNKNOWN
+        return Sight(name if task is None else f"{task.get_name()}: {name}", " < ".join(stack))
 
 
-OUR_PACKAGES = ("broker", "storage", "protocol", "controller")
+def stated_reason(name: str) -> str:
+    """Why this place may hold up the loop; empty when it may not."""
+    place = name.rpartition(": ")[2]
+    for prefix, reason in STATED_PLACES.items():
+        if place.startswith(prefix):
+            return reason
+    return ""

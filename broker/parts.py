@@ -218,7 +218,7 @@ class BrokerParts:
             handler_tasks=config.num_io_threads,
         )
         self.request_channel.throttle_by(self.quotas.throttle_request)
-        self.stalls = StallMonitor(self.request_channel.stalls, watchdog=False)
+        self.stalls = StallMonitor(self.request_channel.stalls)
         self.network = NetworkServer(
             self.request_channel,
             self.timer,
