@@ -321,10 +321,12 @@ def test_a_partition_with_an_error_rests_while_the_others_go_on(code: int) -> No
         pair.begin(index=0)
         pair.begin(index=1)
         pair.leading.append(1, index=1)
+        pair.settings.backoff_ms = 60_000  # it rests until we say so
         await pair.answer_with(error_code=code)
         request, _ = await pair.asked()
         assert [topic.partitions for topic in request.forgotten_topics_data] == [[0]]
-        await asyncio.sleep(0.02)
+        pair.settings.backoff_ms = 10
+        pair.fetcher._resting.clear()
         await pair.leader.answer(2)
         pair.assert_equal(1)
         pair.leading.append(1, index=0)
