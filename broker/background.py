@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from broker.compaction import CompactionWork
 from broker.tasks import WorkerPool, spawn, stop
+from storage.errors import StorageError
 
 if TYPE_CHECKING:
     from broker.clock import Clock
@@ -29,7 +30,8 @@ logger = logging.getLogger("ottla.background")
 _FLUSH_CHECK_MS = 1_000
 _TICK_MS = 1_000
 _PURGE_MS = 10_000
-_ROOM_CHECK_MS = 10_000
+# What is left free (`ottla.log.dir.min.free.bytes`) has to last from one look to the next.
+_ROOM_CHECK_MS = 1_000
 
 
 class BackgroundWork:
@@ -52,7 +54,7 @@ class BackgroundWork:
         self._log_manager = log_manager
         self._replica_manager = replica_manager
         self._isr_manager = isr_manager
-        self.compaction = CompactionWork(config, clock, workers, log_manager)
+        self.compaction = CompactionWork(config, clock, log_manager)
         self._on_tick = on_tick
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -86,7 +88,7 @@ class BackgroundWork:
             in_worker(logs.checkpoint_high_watermarks),
         )
         self._every("purge", _PURGE_MS, lambda: workers.run(logs.purge, self._clock.now_ms()))
-        self._every("disk-room", _ROOM_CHECK_MS, in_worker(logs.check_room))
+        self._every("disk-room", _ROOM_CHECK_MS, self._look_for_room)
         self._every(
             "producer-expiry", config.producer_id_expiration_check_interval_ms, self._expire
         )
@@ -116,10 +118,19 @@ class BackgroundWork:
         if deleted:
             logger.info("retention deleted %d segments", deleted)
 
+    async def _look_for_room(self) -> None:
+        logs = self._log_manager
+        logs.note_room(await self._workers.run(logs.free_room))
+
     async def _flush(self) -> None:
         now_ms = self._clock.now_ms()
         for log in self._log_manager.flushes_due(now_ms):
-            await self._flush_one(log)
+            if log.is_closed:
+                continue  # it was deleted while another one was flushed
+            try:
+                await self._flush_one(log)
+            except StorageError as error:
+                logger.error("%s could not be flushed: %s", log.name, error)
 
     async def _flush_one(self, log: Log) -> None:
         flush = log.begin_flush()

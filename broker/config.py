@@ -88,6 +88,7 @@ class BrokerConfig:
     log_cleaner_backoff_ms: int
     log_cleaner_dedupe_buffer_size: int
     log_cleaner_enable: bool
+    log_cleaner_io_max_bytes_per_second: float
     log_cleaner_threads: int
     log_dir: str
     log_dirs: str | None
@@ -118,6 +119,7 @@ class BrokerConfig:
     offsets_topic_num_partitions: int
     offsets_topic_replication_factor: int
     offsets_topic_segment_bytes: int
+    ottla_log_dir_min_free_bytes: int
     ottla_log_format: str
     ottla_log_level: str
     ottla_metrics_address: str | None

@@ -13,6 +13,7 @@ from broker.coordination import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from broker.identity import StartError, broker_info, establish, open_store
 from broker.monitoring import serve_metrics
 from broker.parts import BrokerParts
+from broker.tasks import run_in_threads
 from controller import znodes
 from controller.store import NoNode
 from storage.config import LogConfig
@@ -71,6 +72,7 @@ class BrokerServer:
         logs = self._logs = LogManager(
             config.log_directories(),
             LogConfig.from_properties(config.topic_defaults()),
+            min_free_bytes=config.ottla_log_dir_min_free_bytes,
             producer_expiration_ms=config.producer_id_expiration_ms,
             transaction_verification=config.transaction_partition_verification_enable,
         )
@@ -112,7 +114,9 @@ class BrokerServer:
     def _load_logs(self) -> None:
         """In a worker thread, since recovery may take long; nobody else uses the logs yet."""
         parts = self.parts
-        parts.logs.load(parts.clock.now_ms(), config_of=parts.dynamic_config.log_config)
+        parts.logs.load(
+            parts.clock.now_ms(), config_of=parts.dynamic_config.log_config, run_all=run_in_threads
+        )
         self._logs_loaded = True
 
     async def stop(self, *, crash: bool = False) -> None:

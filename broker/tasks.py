@@ -9,7 +9,7 @@ bounded number of threads behind a bounded queue.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.tasks")
 
 Result = TypeVar("Result")
+
+# Disks that are read at the same time at a start: more threads than that only take turns.
+_THREADS_AT_ONCE_MAX = 8
 
 _tasks: set[asyncio.Task[Any]] = set()
 
@@ -56,6 +59,23 @@ def _ended(task: asyncio.Task[Any]) -> None:
     error = task.exception()
     if error is not None:
         logger.error("task %s failed", task.get_name(), exc_info=error)
+
+
+def run_in_threads(jobs: Sequence[Callable[[], None]]) -> None:
+    """Run all functions beside each other and return when they have ended; never on the loop.
+
+    The first error is raised, when all have ended.
+    """
+    if len(jobs) < 2:
+        for job in jobs:
+            job()
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(min(len(jobs), _THREADS_AT_ONCE_MAX), "ottla-start") as executor:
+        futures = [executor.submit(job) for job in jobs]
+    for future in futures:
+        future.result()
 
 
 class WorkerPool:

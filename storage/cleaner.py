@@ -91,6 +91,7 @@ class Cleaner:
 
     def write_checkpoints(self) -> None:
         """Writes the checkpoints that changed; synced. May run in a worker thread."""
+        retry: set[str] = set()
         while self._changed:
             path = self._changed.pop()
             directory = self._directories[path]
@@ -100,15 +101,17 @@ class Cleaner:
                 target = f"{path}/{CLEANER_CHECKPOINT}"
                 write_offset_checkpoint(directory.fs, target, dict(self._offsets[path]))
             except OSError as error:
-                directory.fail(error)
+                directory.refused(error)
+                retry.add(path)
+        self._changed |= retry
 
     # --- choosing ----------------------------------------------------------------------------
 
     def dirt_of(self, log: Log, now_ms: int) -> Dirt:
         """How much of the log could be compacted now.
 
-        Never the active segment, nothing above the last stable offset, nothing younger than
-        `min.compaction.lag.ms`.
+        Never the active segment, nothing above the last stable offset or the recovery point,
+        nothing younger than `min.compaction.lag.ms`.
         """
         start = log.log_start_offset
         first_dirty = self.checkpoint_of(log)
@@ -116,7 +119,7 @@ class Cleaner:
             first_dirty = start
         active = log.active_segment
         closed = [s for s in log.segments if s is not active]
-        limit = min(log.last_stable_offset, active.base_offset)
+        limit = min(log.last_stable_offset, log.recovery_point, active.base_offset)
         lag_ms = log.config.min_compaction_lag_ms
         if lag_ms > 0:
             for segment in log.segments.from_offset(first_dirty):
@@ -206,6 +209,11 @@ class Cleaner:
         """Stops a compaction of the log soon, because it is to be deleted or moved."""
         running = self._running.get((topic, partition))
         if running is not None:
+            running.cancel()
+
+    def cancel_all(self) -> None:
+        """Stops all compactions soon, because the broker ends."""
+        for running in self._running.values():
             running.cancel()
 
     def forget(self, topic: str, partition: int) -> None:

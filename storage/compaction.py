@@ -49,7 +49,6 @@ class Source(NamedTuple):
     size: int
     index_bytes: int
     time_index_bytes: int
-    is_flushed: bool
 
 
 class CompactionStats:
@@ -102,7 +101,8 @@ class Compaction:
         throttle: Throttle = lambda _: None,
     ) -> None:
         """Everything below `first_dirty_offset` was compacted before; `uncleanable_offset` is the
-        base of the first segment to be left alone."""
+        base of the first segment to be left alone. What is below that is on disk: a record may go
+        because of a newer one, and a power failure must not take the newer one, too."""
         self.log = log
         self.stats = CompactionStats()
         self.error: Exception | None = None
@@ -118,11 +118,7 @@ class Compaction:
         self._files = OpenFiles()
         self._results: list[tuple[Segment, list[Segment]]] = []
         closed = [s for s in log.segments if s.base_offset < uncleanable_offset]
-        ends = [*(s.base_offset for s in closed[1:]), uncleanable_offset]
-        self._sources = [
-            _source(segment, is_flushed=end <= log.recovery_point)
-            for segment, end in zip(closed, ends, strict=False)
-        ]
+        self._sources = [_source(segment) for segment in closed]
         # All of the log: the marker that ends a transaction may be in a later segment.
         self._aborted = [
             transaction
@@ -149,7 +145,6 @@ class Compaction:
     def run(self) -> None:
         """Does the work; an error is kept in `error`. Safe in a worker thread."""
         try:
-            self._sync_sources()
             self._build_map()
             keep = Filter(
                 self._map,
@@ -160,18 +155,11 @@ class Compaction:
             )
             for group in self._groups():
                 self._compact(group, keep)
+            # The gaps that are about to be made lie below the recovery point on disk, too.
+            self.log.log_directory.write_recovery_points()
         except Exception as error:  # a worker's error belongs to the thread that owns the log
             self.error = error
             self.discard()
-
-    def _sync_sources(self) -> None:
-        # A record may go because of a newer one. The newer one has to be on disk by then, or a
-        # power failure could take both.
-        for source in self._sources:
-            if source.is_flushed:
-                continue
-            self._check_cancelled()
-            self._sync_file(source.path)
 
     def _check_cancelled(self) -> None:
         if self._cancelled:
@@ -351,8 +339,13 @@ class Compaction:
         log.segments.add(fresh)
 
     def sync(self) -> None:
-        """Makes the renaming durable. May run in a worker thread. Raises OSError."""
-        self._fs.sync_directory(self.log.path)
+        """Makes the renaming durable. May run in a worker thread."""
+        try:
+            self._fs.sync_directory(self.log.path)
+        except FileNotFoundError:
+            return  # the directory was renamed meanwhile: the log is being deleted or moved
+        except OSError as error:
+            self.log.log_directory.fail(error)
 
     def discard(self) -> None:
         """Removes everything that was written."""
@@ -364,7 +357,7 @@ class Compaction:
         self._results.clear()
 
 
-def _source(segment: Segment, *, is_flushed: bool) -> Source:
+def _source(segment: Segment) -> Source:
     # Entries that wait in memory would be missing in what the worker reads.
     segment.offset_index.write()
     segment.time_index.write()
@@ -375,7 +368,6 @@ def _source(segment: Segment, *, is_flushed: bool) -> Source:
         segment.size,
         segment.offset_index.size_in_bytes,
         segment.time_index.size_in_bytes,
-        is_flushed,
     )
 
 

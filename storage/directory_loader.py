@@ -121,7 +121,7 @@ def _load(
                     clean=clean,
                     recovery_point=checkpoints.recovery_points.get(key, 0),
                     log_start_offset=checkpoints.log_starts.get(key, 0),
-                    was_compacted=key in checkpoints.compacted,
+                    compacted_to=checkpoints.compacted.get(key, -1),
                 ),
                 files,
                 deletions,

@@ -113,7 +113,7 @@ class LogDirectories:
                 path = f"{directory.path}/{name}"
                 write_offset_checkpoint(self.fs, path, offsets[directory.path])
             except OSError as error:
-                directory.fail(error)
+                directory.refused(error)  # the old one stays, which is late but right
 
     def mark_clean(self, broker_epoch: int) -> None:
         """Writes the marker of a clean shutdown. Synced."""

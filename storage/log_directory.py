@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable
 
@@ -22,15 +23,17 @@ class LogDirectory:
     disk error (for good), DiskFull while there is too little room.
     """
 
-    __slots__ = ("fs", "on_recovery_point_lowered", "path", "refusal")
+    __slots__ = ("fs", "path", "refusal", "write_recovery_points")
 
     def __init__(self, fs: FileSystem, path: str) -> None:
         self.fs = fs
         self.path = path
         self.refusal: StorageError | None = None
-        # A truncated log may be written again below the recovery point on disk. It has to be
-        # lowered there first, or a crash would leave the new records unread by recovery.
-        self.on_recovery_point_lowered: Callable[[], None] = lambda: None
+        # Writes `recovery-point-offset-checkpoint`, for those who cannot wait for its turn:
+        # - A truncated log may be written again below the recovery point on disk. It has to be
+        #   lowered there first, or a crash would leave the new records unread by recovery.
+        # - Compaction makes gaps, which recovery takes for lost records where nothing is flushed.
+        self.write_recovery_points: Callable[[], None] = lambda: None
 
     def __repr__(self) -> str:
         return f"LogDirectory({self.path})"
@@ -71,6 +74,16 @@ class LogDirectory:
             logger.error("%s; restart after the disk is repaired", self.refusal)
         return LogDirectoryOffline(self.path, str(error))
 
+    def refused(self, error: OSError) -> StorageError:
+        """Takes note of a call that changed nothing; gives the exception to raise.
+
+        No room stops appends until there is some again; anything else takes the directory out of
+        service.
+        """
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return self.note_full(error.strerror or str(error))
+        return self.fail(error)
+
     def note_full(self, reason: str) -> DiskFull:
         """No more records for now; gives the exception to raise."""
         if self.refusal is None:
@@ -78,20 +91,28 @@ class LogDirectory:
             logger.error("%s; free some room, no restart is needed", self.refusal)
         return DiskFull(self.path, reason)
 
-    def check_room(self, min_free_bytes: int) -> None:
-        """Looks at the free room: stops appends below `min_free_bytes`, allows them above.
+    def free_bytes(self) -> int | OSError:
+        """The free room of the disk, or why nobody can tell. May run in a worker thread."""
+        try:
+            return self.fs.free_bytes(self.path)
+        except OSError as error:
+            return error
 
-        May run in a worker thread. A disk that cannot be asked is offline.
+    def note_room(self, free: int | OSError, min_free_bytes: int) -> None:
+        """Stops appends when less than `min_free_bytes` are free, allows them when more are.
+
+        A disk that could not be asked is offline.
         """
         if self.is_offline:
             return
-        try:
-            free = self.fs.free_bytes(self.path)
-        except OSError as error:
-            self.fail(error)
-            return
-        if free < min_free_bytes:
+        if isinstance(free, OSError):
+            self.fail(free)
+        elif free < min_free_bytes:
             self.note_full(f"{free} bytes are free, {min_free_bytes} are to stay free")
         elif self.is_full and free >= min_free_bytes * _HYSTERESIS:
             logger.info("log directory %s takes records again, %d bytes are free", self.path, free)
             self.refusal = None
+
+    def check_room(self, min_free_bytes: int) -> None:
+        """Both at once, on the thread that owns the logs."""
+        self.note_room(self.free_bytes(), min_free_bytes)

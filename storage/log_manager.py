@@ -14,7 +14,9 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
+from threading import Lock
 
+from storage.batch_scan import DamagedLog
 from storage.checkpoints import Offsets, write_partition_metadata
 from storage.config import LogConfig
 from storage.deletions import Deletions
@@ -87,6 +89,9 @@ class LogManager:
         self._future: dict[Key, Log] = {}
         # Where a partition is to be made that does not exist yet (AlterReplicaLogDirs).
         self._preferred: dict[Key, str] = {}
+        # Two threads that write one checkpoint would move each other's file away, and the older
+        # offsets could win.
+        self._checkpoint_lock = Lock()
 
     # --- start and stop ----------------------------------------------------------------------
 
@@ -135,7 +140,7 @@ class LogManager:
         for loaded in found:
             self._take(loaded)
         for directory in self.directories.online():
-            directory.on_recovery_point_lowered = partial(
+            directory.write_recovery_points = partial(
                 self._checkpoint, RECOVERY_POINT_CHECKPOINT, _recovery_point, directory
             )
 
@@ -253,18 +258,18 @@ class LogManager:
             chosen = config if config is not None else self.default_config
             return open_log(directory, path, *key, chosen, opening, files, self.deletions)
         except OSError as error:
-            raise directory.fail(error) from error
+            raise directory.refused(error) from error
 
     def assign_topic_id(self, log: Log, topic_id: bytes) -> None:
         """Writes the topic id of a log that has none yet.
 
-        Raises InconsistentMetadata when the log has another one, LogDirectoryOffline.
+        Raises InconsistentMetadata when the log has another one, LogDirectoryOffline, DiskFull.
         """
         if log.topic_id is None:
             try:
                 write_partition_metadata(self.fs, log.metadata_path, topic_id)
             except OSError as error:
-                raise log.log_directory.fail(error) from error
+                raise log.log_directory.refused(error) from error
             log.topic_id = topic_id
         elif log.topic_id != topic_id:
             raise InconsistentMetadata(
@@ -397,7 +402,7 @@ class LogManager:
         for log in self._online_logs():
             try:
                 deleted += log.delete_old_segments(now_ms)
-            except StorageError as error:
+            except (StorageError, DamagedLog) as error:
                 logger.error("%s: retention failed: %s", log.name, error)
         return deleted
 
@@ -413,23 +418,31 @@ class LogManager:
         """Deletes files and directories whose delay has passed. May run in a worker thread."""
         return self.deletions.purge(now_ms)
 
+    def free_room(self) -> list[tuple[LogDirectory, int | OSError]]:
+        """Asks every disk for its free room, for `note_room`. May run in a worker thread."""
+        return [(directory, directory.free_bytes()) for directory in self.directories.all]
+
+    def note_room(self, found: list[tuple[LogDirectory, int | OSError]]) -> None:
+        """Stops appends to disks with less than `min_free_bytes` left, allows them to others."""
+        for directory, free in found:
+            directory.note_room(free, self.min_free_bytes)
+
     def check_room(self) -> None:
-        """Looks at the free room of every disk. May run in a worker thread."""
-        for directory in self.directories.all:
-            directory.check_room(self.min_free_bytes)
+        """`free_room` and `note_room`, here and now."""
+        self.note_room(self.free_room())
 
     def checkpoint_recovery_points(self) -> None:
-        """Writes `recovery-point-offset-checkpoint`. May run in a worker thread, one at a time."""
+        """Writes `recovery-point-offset-checkpoint`. May run in a worker thread."""
         self._checkpoint(RECOVERY_POINT_CHECKPOINT, _recovery_point)
 
     def checkpoint_high_watermarks(self) -> None:
-        """Writes `replication-offset-checkpoint`. May run in a worker thread, one at a time."""
+        """Writes `replication-offset-checkpoint`. May run in a worker thread."""
         self._checkpoint(HIGH_WATERMARK_CHECKPOINT, lambda log: log.high_watermark)
 
     def checkpoint_log_starts(self) -> None:
         """Writes `log-start-offset-checkpoint`: where the start is not that of a segment.
 
-        May run in a worker thread, one at a time.
+        May run in a worker thread.
         """
 
         def start(log: Log) -> int | None:
@@ -439,7 +452,7 @@ class LogManager:
         self._checkpoint(LOG_START_CHECKPOINT, start)
 
     def checkpoint_all(self) -> None:
-        """All three. May run in a worker thread, one at a time."""
+        """All three. May run in a worker thread."""
         self.checkpoint_recovery_points()
         self.checkpoint_log_starts()
         self.checkpoint_high_watermarks()
@@ -450,14 +463,15 @@ class LogManager:
         offset_of: Callable[[Log], int | None],
         only: LogDirectory | None = None,
     ) -> None:
-        chosen = self.directories.online() if only is None else [only]
-        by_directory: dict[str, Offsets] = {directory.path: {} for directory in chosen}
-        for key, log in list(self._logs.items()):
-            offset = offset_of(log)
-            offsets = by_directory.get(log.log_directory.path)
-            if offset is not None and offsets is not None:
-                offsets[key] = offset
-        self.directories.write_checkpoint(name, by_directory)
+        with self._checkpoint_lock:
+            chosen = self.directories.online() if only is None else [only]
+            by_directory: dict[str, Offsets] = {directory.path: {} for directory in chosen}
+            for key, log in list(self._logs.items()):
+                offset = offset_of(log)
+                offsets = by_directory.get(log.log_directory.path)
+                if offset is not None and offsets is not None:
+                    offsets[key] = offset
+            self.directories.write_checkpoint(name, by_directory)
 
     # --- directories -------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from storage.config import CREATE_TIME, NO_LIMIT, LogConfig
 from storage.deletions import Deletions
-from storage.errors import LogClosed, OffsetOutOfRange, StorageError
+from storage.errors import DiskFull, LogClosed, OffsetOutOfRange, StorageError
 from storage.flush import Flush
 from storage.layout import DELETED_SUFFIX, LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA
 from storage.leader_epochs import LeaderEpochs
@@ -274,8 +274,7 @@ class LogState:
                 self._active.log.cut_back()
             except OSError as second:
                 return self.log_directory.fail(second)
-            return self.log_directory.note_full(error.strerror or str(error))
-        return self.log_directory.fail(error)
+        return self.log_directory.refused(error)
 
     def assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
         """Batches from `start_offset` on have this leader epoch. Does nothing if known."""
@@ -347,14 +346,17 @@ class LogState:
         if offset <= self.log_start_offset:
             return False
         self.log_start_offset = offset
-        try:
-            self.leader_epochs.truncate_from_start(offset)
-        except OSError as error:
-            raise self.write_failed(error) from error
         self.producer_state.on_log_start(offset)
         self.recovery_point = max(self.recovery_point, offset)
         self.refresh_first_unstable()
         self.check_bounds()
+        try:
+            self.leader_epochs.truncate_from_start(offset)
+        except OSError as error:
+            refusal = self.log_directory.refused(error)
+            # A full disk is when deleting counts; epochs too many in the file do no harm.
+            if not isinstance(refusal, DiskFull):
+                raise refusal from error
         return True
 
     # --- flushing and closing ----------------------------------------------------------------

@@ -52,8 +52,8 @@ class Opening(NamedTuple):
     recovery_point: int
     log_start_offset: int
     now_ms: int
-    # Whether compaction was ever here: only then a gap between segments is nothing lost.
-    was_compacted: bool = False
+    # Where compaction, if it was ever here, has got to: a gap between segments may be its work.
+    compacted_to: int = -1
     producer_expiration_ms: int = DEFAULT_EXPIRATION_MS
     verification_enabled: bool = False
     # Told the bytes that recovery has read, now and then; may be called from a worker thread.
@@ -99,7 +99,7 @@ class _Loader:
         self.segments = SegmentList()
         self.epochs = LeaderEpochs(self.fs, f"{path}/{LEADER_EPOCH_CHECKPOINT}")
         self.clean = opening.clean
-        self.may_have_gaps = opening.was_compacted or config.compact
+        self.may_have_gaps = opening.compacted_to >= 0 or config.compact
         self._read_epochs = False
         self._recovered = False
 
@@ -263,7 +263,7 @@ class _Loader:
         end = from_offset
         for index, segment in enumerate(unflushed):
             if index:
-                if segment.base_offset != end and not self.may_have_gaps:
+                if segment.base_offset != end and self._is_loss(unflushed[index:]):
                     logger.warning(
                         "%s: offsets %d to %d are missing", self.name, end, segment.base_offset - 1
                     )
@@ -284,6 +284,18 @@ class _Loader:
         state.end_offset = end
         self._recovered = True
         return end
+
+    def _is_loss(self, behind: list[Segment]) -> bool:
+        """Whether a gap before these segments, above the recovery point, means lost records.
+
+        The leader of a follower may have compacted its log, which left the gap. But where nothing
+        follows there is nothing to keep the offsets for: the name of the new segment reached the
+        disk, and the last records of the one before did not.
+        """
+        if not self.may_have_gaps:
+            return True
+        is_known = behind[0].base_offset <= self.opening.compacted_to
+        return not is_known and all(segment.size == 0 for segment in behind)
 
     def _drop_replaced(self) -> None:
         """Takes away segments that a compaction had put into one, if their removal got lost."""

@@ -90,5 +90,5 @@ def _delete(log: LogState, reason: str, wanted: Predicate, now_ms: int) -> int:
         log.retire_segments(chosen, now_ms + log.config.file_delete_delay_ms)
         log.delete_records_before(log.segments.first.base_offset)
     except OSError as error:
-        raise log.log_directory.fail(error) from error
+        raise log.log_directory.refused(error) from error
     return len(chosen)

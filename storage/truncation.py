@@ -46,7 +46,7 @@ def truncate_to(log: LogState, offset: int) -> bool:
         rebuild_producers(log.producer_state, log.segments, log.log_start_offset, end, now_ms=0)
         log.producer_state.on_high_watermark(log.high_watermark)
         if lowered:
-            log.log_directory.on_recovery_point_lowered()
+            log.log_directory.write_recovery_points()
     except OSError as error:
         raise log.log_directory.fail(error) from error
     log.refresh_first_unstable()
@@ -74,4 +74,4 @@ def truncate_fully_and_start_at(log: LogState, offset: int) -> None:
     log.high_watermark = log.recovery_point = offset
     log.refresh_first_unstable()
     log.check_bounds()
-    log.log_directory.on_recovery_point_lowered()
+    log.log_directory.write_recovery_points()

@@ -28,6 +28,7 @@ from protocol.messages.stop_replica import (
 )
 from protocol.topics import TopicPartition
 from protocol.uuids import ZERO_UUID
+from storage.errors import LogDirectoryOffline
 
 if TYPE_CHECKING:
     from broker.replication.replica_manager import ReplicaManager
@@ -169,17 +170,18 @@ class RoleChanges:
             if state.partition_epoch < partition.partition_epoch:
                 continue  # An AlterPartition answer has brought news meanwhile.
             try:
-                log = self._open_log(partition, ids[partition.topic])
+                log = self._open_log(partition, ids[partition.topic], is_new=state.is_new)
                 make(partition, state, log)
             except Exception as error:
                 codes[partition.key] = error_code(error)
-                partition.offline = codes[partition.key] == ErrorCode.KAFKA_STORAGE_ERROR
+                partition.offline = isinstance(error, LogDirectoryOffline)
                 logger.error("%s: cannot take its role: %s", partition.key, error)
                 continue
             done.append(partition)
         return done
 
-    def _open_log(self, partition: Partition, topic_id: bytes) -> Log:
+    def _open_log(self, partition: Partition, topic_id: bytes, *, is_new: bool = False) -> Log:
+        """`is_new`: the controller knows that nobody has this partition on any disk yet."""
         topic = partition.topic
         log = self._log_manager.get_or_create(
             topic,
@@ -187,6 +189,7 @@ class RoleChanges:
             topic_id=None if topic_id == ZERO_UUID else topic_id,
             config=self._log_config(topic),
             now_ms=self._now_ms(),
+            is_new=is_new,
         )
         if topic_id != ZERO_UUID:
             partition.topic_id = topic_id

@@ -20,13 +20,10 @@ from protocol.records.reader import read_records
 from storage.config import LogConfig
 from storage.fsck import PartitionCheck
 from storage.log_manager import LogManager
+from tests.doubles.seeds import seeds
 from tests.doubles.storage_logs import NOW_MS
 
-SEEDS = (
-    [int(os.environ["OTTLA_TEST_SEED"])]
-    if "OTTLA_TEST_SEED" in os.environ
-    else [Random().getrandbits(32) for _ in range(4)]
-)
+SEEDS = seeds(4)
 SETTINGS = {"segment_bytes": 60_000, "index_interval_bytes": 1000, "retention_ms": -1}
 
 # What a record at an offset looks like is known to both sides.

@@ -7,7 +7,6 @@ names that were not synced either. A failing run prints its seed.
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Mapping
 from random import Random
 
@@ -18,13 +17,10 @@ from storage.errors import StorageError
 from storage.log import Log
 from storage.log_manager import LogManager
 from tests.doubles.memory_file_system import MemoryFileSystem
+from tests.doubles.seeds import seeds
 from tests.doubles.storage_logs import NOW_MS, NewRecord, batch_of, manager_on, records_in
 
-SEEDS = (
-    [int(os.environ["OTTLA_TEST_SEED"])]
-    if "OTTLA_TEST_SEED" in os.environ
-    else [Random().getrandbits(32) for _ in range(20)]
-)
+SEEDS = seeds(20, 2933404341)
 SETTINGS = {"segment_bytes": 900, "index_interval_bytes": 100, "retention_ms": -1}
 
 

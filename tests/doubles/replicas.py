@@ -71,6 +71,7 @@ class Replicas:
         topic: str = TOPIC,
         topic_id: bytes = TOPIC_ID,
         version: int = 7,
+        is_new: bool = False,
     ) -> LeaderAndIsrResponse:
         """A LeaderAndIsr request about one partition."""
         members = list(replicas)
@@ -82,6 +83,7 @@ class Replicas:
             isr=members if isr is None else list(isr),
             partition_epoch=partition_epoch,
             replicas=members,
+            is_new=is_new,
         )
         request = LeaderAndIsrRequest(
             controller_id=BROKER,

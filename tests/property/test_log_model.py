@@ -6,7 +6,6 @@ prints its seed; `OTTLA_TEST_SEED=<seed>` runs that one alone.
 
 from __future__ import annotations
 
-import os
 from random import Random
 
 import pytest
@@ -21,6 +20,7 @@ from storage.producer_entry import AppendOrigin
 from storage.segment import Segment
 from tests.doubles.log_model import Model, Row
 from tests.doubles.memory_file_system import MemoryFileSystem
+from tests.doubles.seeds import seeds
 from tests.doubles.storage_logs import (
     NOW_MS,
     NewRecord,
@@ -34,11 +34,7 @@ from tests.doubles.storage_logs import (
 
 RUNS = 8
 STEPS = 100
-SEEDS = (
-    [int(os.environ["OTTLA_TEST_SEED"])]
-    if "OTTLA_TEST_SEED" in os.environ
-    else [Random().getrandbits(32) for _ in range(RUNS)]
-)
+SEEDS = seeds(RUNS)
 
 
 def rows(records: list[Record]) -> list[Row]:

@@ -1,10 +1,11 @@
 import asyncio
 import gc
 import threading
+from functools import partial
 
 import pytest
 
-from broker.tasks import WorkerPool, running_tasks, spawn, stop
+from broker.tasks import WorkerPool, run_in_threads, running_tasks, spawn, stop
 
 
 class TestSpawn:
@@ -149,3 +150,25 @@ class TestWorkerPool:
         await asyncio.gather(closing, running)
         with pytest.raises(RuntimeError, match="closed"):
             await pool.run(blocking)
+
+
+class TestRunInThreads:
+    @pytest.mark.parametrize("count", [0, 1, 5, 20])
+    def test_all_have_run_when_it_returns(self, count: int) -> None:
+        done: list[int] = []
+        run_in_threads([partial(done.append, number) for number in range(count)])
+        assert sorted(done) == list(range(count))
+
+    def test_they_run_beside_each_other(self) -> None:
+        meeting = threading.Barrier(3)
+        run_in_threads([lambda: meeting.wait(60) and None] * 3)
+
+    def test_the_first_error_is_raised_when_all_have_ended(self) -> None:
+        done: list[int] = []
+
+        def fail() -> None:
+            raise RuntimeError("as planned")
+
+        with pytest.raises(RuntimeError, match="as planned"):
+            run_in_threads([fail, partial(done.append, 1), partial(done.append, 2)])
+        assert sorted(done) == [1, 2]

@@ -27,6 +27,7 @@ def manager_with(fs: MemoryFileSystem, count: int = 1, **settings: object) -> Lo
 def fill(log: Log, count: int, timestamp: int = NOW_MS) -> None:
     for number in range(count):
         append(log, [(timestamp + number, b"k%d" % (number % 3), bytes(20), [])])
+    log.flush()  # what a crash could take away is not compacted
 
 
 def clean(cleaner: Cleaner, now_ms: int = NOW_MS) -> bool:
@@ -159,6 +160,7 @@ def test_too_little_memory_for_one_batch_is_said() -> None:
     (log,) = manager.logs()
     for _ in range(5):
         append(log, [(NOW_MS, b"key %d" % n, bytes(20), []) for n in range(8)])
+    log.flush()
     assert not clean(cleaner)
     assert "dedupe.buffer.size" in cleaner.uncleanable["t", 0]
 
@@ -215,3 +217,18 @@ def test_a_damaged_checkpoint_means_from_the_beginning(caplog: pytest.LogCapture
     fs.overwrite("/disk/cleaner-offset-checkpoint", b"junk")
     assert Cleaner(manager.logs).checkpoint_of(log) is None
     assert "from the beginning" in caplog.text
+
+
+def test_what_is_not_on_disk_yet_is_left_alone() -> None:
+    fs = MemoryFileSystem()
+    manager = manager_with(fs)
+    cleaner = Cleaner(manager.logs)
+    (log,) = manager.logs()
+    fill(log, 20)
+    flushed = log.recovery_point
+    for number in range(20):
+        append(log, [(NOW_MS, b"k%d" % (number % 3), bytes(20), [])])
+    assert cleaner.dirt_of(log, NOW_MS).uncleanable_offset <= flushed
+    assert clean(cleaner)
+    # Recovery has to know that the gaps are not lost records, whatever was written down before.
+    assert b"t 0 %d" % flushed in fs.content("/disk/recovery-point-offset-checkpoint")

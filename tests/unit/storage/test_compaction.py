@@ -209,6 +209,7 @@ def test_cancelling() -> None:
 def test_too_many_keys_are_compacted_in_several_runs() -> None:
     manager, log = started(MemoryFileSystem(), segment_bytes=2000)
     fill(log, 200, keys=60)
+    log.flush()
     before = newest(log)
     cleaner = Cleaner(manager.logs, memory_bytes=20 * BYTES_PER_KEY)
     ends = []

@@ -4,18 +4,21 @@ from collections.abc import Callable
 
 import pytest
 
-from storage.layout import CLEAN_SHUTDOWN_FILE
+from storage.checkpoints import write_offset_checkpoint
+from storage.layout import CLEAN_SHUTDOWN_FILE, CLEANER_CHECKPOINT
 from storage.log import Log
 from storage.log_manager import LogManager
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import (
     NOW_MS,
+    ROOT,
     append,
     batch_of,
     end_transaction,
     fetched,
     manager_on,
     plain,
+    records_in,
 )
 
 SETTINGS = {"segment_bytes": 900, "index_interval_bytes": 150, "retention_ms": -1}
@@ -285,3 +288,23 @@ def test_progress_is_told() -> None:
     manager = LogManager(["/disk"], fs=fs.after_kill())
     manager.load(NOW_MS, progress=told.append)
     assert sum(told) == log.size_in_bytes
+
+
+@pytest.mark.parametrize(("compacted_to", "end"), [(-1, 4), (5, 4), (6, 6)])
+def test_an_empty_segment_behind_lost_records_goes(compacted_to: int, end: int) -> None:
+    """Its name had reached the disk, the end of the segment before it had not."""
+    fs = MemoryFileSystem()
+    manager = manager_on(fs, cleanup_policy=("compact",))
+    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+    for _ in range(3):
+        append(log, 2)
+    path, size = log.active_segment.log.path, log.active_segment.size
+    log.roll(NOW_MS)
+    if compacted_to >= 0:
+        write_offset_checkpoint(fs, f"{ROOT}/{CLEANER_CHECKPOINT}", {("t", 0): compacted_to})
+    fs.overwrite(path, fs.content(path)[: size * 2 // 3])
+    again = manager_on(fs.after_kill(), cleanup_policy=("compact",)).get("t", 0)
+    assert again is not None
+    assert [r.offset for r in records_in(again)] == [0, 1, 2, 3]
+    assert again.log_end_offset == end
+    assert append(again).first_offset == end

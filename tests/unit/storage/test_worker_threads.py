@@ -62,6 +62,8 @@ def test_compacting_while_appending(tmp_path: Path) -> None:
             key, value = b"key-%d" % random.randrange(20), b"%d" % number
             newest[key] = value
             append(log, [(NOW_MS, key, value, [])])
+            if number % 50 == 0:
+                log.flush()
             if running is None:
                 compaction = cleaner.next_compaction(NOW_MS)
                 if compaction is not None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from broker.replication.partition import Partition
@@ -13,6 +15,8 @@ from protocol.messages.stop_replica import (
 )
 from protocol.topics import TopicPartition
 from protocol.uuids import ZERO_UUID
+from storage.log_manager import LogManager
+from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.replicas import TOPIC, Replicas, codes
 
 
@@ -176,3 +180,30 @@ def test_the_layouts_of_old_controllers(version: int) -> None:
     answer = replicas.roles.stop_replicas(request)
     assert [row.error_code for row in answer.partition_errors] == [0]
     assert replicas.logs.get(TOPIC, 0) is None
+
+
+def test_a_broken_disk_keeps_out_old_partitions_but_not_new_ones() -> None:
+    """The log of an old one may be on that disk; of a new one nobody has any."""
+    replicas = Replicas()
+    replicas.logs = LogManager(["/one", "/two"], replicas.config, MemoryFileSystem())
+    replicas.logs.load(replicas.clock.now_ms())
+    replicas.roles._log_manager = replicas.logs
+    replicas.logs.directories.all[0].fail(OSError("broken"))
+    answer = replicas.order(1, index=0)
+    assert codes(answer) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert replicas.partition(0).offline
+    assert codes(replicas.order(1, index=1, is_new=True)) == [0]
+    assert replicas.log(1).log_directory.path == "/two"
+
+
+def test_a_full_disk_keeps_a_partition_out_only_for_now() -> None:
+    replicas = Replicas()
+    fs = MemoryFileSystem()
+    replicas.logs = LogManager(["/one"], replicas.config, fs)
+    replicas.logs.load(replicas.clock.now_ms())
+    replicas.roles._log_manager = replicas.logs
+    fs.fail("open", errno.ENOSPC, path_part="t-0/")
+    assert codes(replicas.order(1, is_new=True)) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert replicas.logs.offline_directories == []
+    assert codes(replicas.order(1, is_new=True)) == [0]
+    assert replicas.partition().is_leader
