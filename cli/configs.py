@@ -112,13 +112,19 @@ def describe(
     print_rows(rows, columns, empty="Nothing differs from the defaults; --all shows those too.")
 
 
+def _type_name(row: DescribeConfigsResourceResult) -> str:
+    if SOURCES.get(row.config_source) == "logger":
+        return "level"  # Kafka sends no type for it, and so do we
+    return TYPE_NAMES.get(row.config_type, str(row.config_type))
+
+
 def _row(row: DescribeConfigsResourceResult, synonyms: bool) -> dict[str, Cell]:
     others = [f"{item.name}={item.value} ({SOURCES.get(item.source)})" for item in row.synonyms]
     return {
         "setting": row.name,
         "value": "(secret)" if row.is_sensitive else row.value,
         "source": SOURCES.get(row.config_source, str(row.config_source)),
-        "type": TYPE_NAMES.get(row.config_type, str(row.config_type)),
+        "type": _type_name(row),
         "read_only": row.read_only,
         "synonyms": "; ".join(others) if synonyms else None,
         "documentation": row.documentation,
@@ -130,7 +136,7 @@ def _value(row: DescribeConfigsResourceResult) -> dict[str, object]:
         "name": row.name,
         "value": row.value,
         "source": SOURCES.get(row.config_source, str(row.config_source)),
-        "type": TYPE_NAMES.get(row.config_type, str(row.config_type)),
+        "type": _type_name(row),
         "read_only": row.read_only,
         "sensitive": row.is_sensitive,
         "synonyms": [

@@ -1,0 +1,145 @@
+"""Writes docs/configuration.md from the tables of settings: `python -m tools.configuration_page`.
+
+What the broker acts on is not kept in a list that could go stale: a setting counts when the
+broker's code names it.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from broker.config import DEFAULT_DATA_DIRECTORY, DEFAULT_LISTENERS, BrokerConfig
+from broker.config_definitions import (
+    CLUSTER_WIDE,
+    PER_BROKER,
+    READ_ONLY,
+    Setting,
+    broker_settings,
+    dynamic_only_settings,
+    topic_settings,
+)
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "configuration.md"
+
+_CHANGES = {READ_ONLY: "at start", PER_BROKER: "per broker", CLUSTER_WIDE: "per broker, cluster"}
+
+# Where a broker that somebody starts with no file at all differs from Kafka, and why.
+_DEVIATIONS = {
+    "listeners": (
+        f"`{DEFAULT_LISTENERS}`",
+        "a broker without authentication is open to a network only when somebody says so",
+    ),
+    "log.dir": (f"`{DEFAULT_DATA_DIRECTORY}`", "some systems empty /tmp when they boot"),
+    "zookeeper.connect": (
+        "none needed",
+        "without it the znode tree is kept in the data directory, for one broker",
+    ),
+    "group.initial.rebalance.delay.ms": (
+        "`0` without ZooKeeper",
+        "a broker on its own serves tests and laptops, where nobody else is about to join",
+    ),
+    "offsets.topic.replication.factor": (
+        "capped at 1 without ZooKeeper",
+        "there is one broker; the same goes for `transaction.state.log.replication.factor`",
+    ),
+}
+
+_HEAD = """\
+# Settings
+
+Every setting of Apache Kafka 3.9 in ZooKeeper mode is known here by its name, with its type, its
+default and its rules. They come from the file, from the environment (`KAFKA_LOG_DIRS` or
+`OTTLA_LOG_DIRS` is `log.dirs`) and from `--override name=value`; the later one wins. An unknown
+name, a value of the wrong type and a value out of range are refused with the file, the line and
+the nearest right name. (Kafka passes over unknown names with a warning, which is how a typing
+error goes unseen for a year.) What would leave the broker less protected than it was asked to be,
+such as a listener or an authorizer that Ottla does not have, is refused too.
+
+Settings that change while the broker runs are kept in the znode tree, below `/config`, and
+announced there; brokers of a mixed cluster see each other's changes. `ottla configs set broker 1
+name=value`, `ottla configs set cluster name=value` and Kafka's `kafka-configs` do it.
+
+This page is generated from the definitions (`python -m tools.configuration_page`); a test compares.
+
+- **changes**: *at start* only; at run time *per broker*; or at run time *per broker* and for the
+  whole *cluster*.
+- **used**: *yes* when the broker acts on it; *no* when it is accepted and has no effect here: it
+  belongs to a part that Ottla does not have (KRaft, tiered storage, the JVM), or not yet.
+- Secrets (type *password*) are never shown, in answers or in logs, and are not taken at run time:
+  everybody who can read the znode tree could read them there.
+
+"""
+
+
+def page() -> str:
+    """The whole text."""
+    named = _names_in_the_code()
+    ours = {name: each for name, each in broker_settings().items() if name.startswith("ottla.")}
+    kafkas = {name: each for name, each in broker_settings().items() if name not in ours}
+    topics = topic_settings()
+    named |= {each.broker_synonym for each in topics.values() if each.broker_synonym}
+    used = sum(name in named for name in kafkas)
+    lines = [_HEAD + "## Defaults that differ from Kafka's\n"]
+    lines += ["| setting | here | why |", "|---|---|---|"]
+    lines += [f"| `{name}` | {here} | {why} |" for name, (here, why) in _DEVIATIONS.items()]
+    lines += ["", "## Ottla's own\n", *_table(ours, named)]
+    lines += [f"\n## Brokers\n\n{len(kafkas)} settings, {used} of them used.\n"]
+    lines += _table(kafkas, named)
+    lines += ["\n## Brokers, at run time only\n", *_table(dynamic_only_settings(), named)]
+    lines += ["\n## Topics\n", "| setting | type | default | valid | default from |"]
+    lines += ["|---|---|---|---|---|"]
+    for name, each in sorted(topics.items()):
+        origin = f"`{each.broker_synonym}`" if each.broker_synonym else ""
+        lines.append(
+            f"| `{name}` | {each.type} | {_default(each)} | {_rule(each.rule)} | {origin} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _table(settings: dict[str, Setting], named: set[str]) -> list[str]:
+    lines = ["| setting | type | default | valid | changes | used |", "|---|---|---|---|---|---|"]
+    for name, each in sorted(settings.items()):
+        used = "yes" if name in named else "no"
+        lines.append(
+            f"| `{name}` | {each.type} | {_default(each)} | {_rule(each.rule)} | "
+            f"{_CHANGES[each.mode]} | {used} |"
+        )
+    return lines
+
+
+def _default(setting: Setting) -> str:
+    if setting.default is None:
+        return ""
+    return f"`{setting.default}`" if setting.default else "empty"
+
+
+def _rule(rule: str) -> str:
+    return rule.replace("of ", "", 1).replace(",", ", ") if rule.startswith("of ") else rule
+
+
+# Names that the code makes of two parts.
+_PUT_TOGETHER = ("ssl.keystore.type", "ssl.truststore.type")
+
+
+def _names_in_the_code() -> set[str]:
+    """Settings that the broker reads as an attribute or by name."""
+    known = {*broker_settings(), *dynamic_only_settings()}
+    attributes = {name.replace(".", "_"): name for name in known}
+    found = set(_PUT_TOGETHER)
+    found |= {attributes[each] for each in BrokerConfig.__annotations__ if each in attributes}
+    for path in sorted((ROOT / "broker").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found |= {node.value} & known
+    return found
+
+
+def main() -> None:
+    """Writes the page."""
+    PAGE.write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
