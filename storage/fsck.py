@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from protocol.records.batch import read_header
 from protocol.records.errors import RecordsError
 from protocol.records.reader import read_records
 from storage.batch_scan import DamagedLog, Place, check_checksum, walk_batches
@@ -44,7 +45,11 @@ class PartitionCheck:
     """The check of one partition's directory: what was counted, and `problems`."""
 
     def __init__(self, path: str, fs: FileSystem | None = None, *, deep: bool = False) -> None:
-        """`deep`: records are decompressed and counted too."""
+        """`deep`: records are decompressed and looked at one by one.
+
+        Otherwise the headers say how many there are, and a compressed message of magic 0 or 1,
+        which does not say it, counts as one.
+        """
         self.path = path
         self.problems: list[Problem] = []
         self.batches = 0
@@ -137,6 +142,7 @@ class PartitionCheck:
 
     def _check_records(self, name: str, place: Place, batch: memoryview) -> None:
         if not self._deep:
+            self.records += read_header(batch).record_count if place.magic == 2 else 1
             return
         try:
             offsets = [
@@ -149,6 +155,8 @@ class PartitionCheck:
             self._problem(name, error, place.position)
             return
         self.records += len(offsets)
+        if place.magic == 2 and len(offsets) != read_header(batch).record_count:
+            self._problem(name, f"it has {len(offsets)} records, not as it says", place.position)
         if offsets != sorted(set(offsets)):
             self._problem(name, "the offsets of its records do not ascend", place.position)
         elif offsets and not (

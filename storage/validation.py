@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from protocol.records.batch import (
     BATCH_OVERHEAD,
+    CODEC_MASK,
     MAGIC_POSITION,
     BatchHeader,
     check_crc,
@@ -201,7 +202,9 @@ def _check_records(
         return
     stamp = config.message_timestamp_type == LOG_APPEND_TIME
     if stamp and header.timestamp_type == LOG_APPEND_TIME_ID:
-        raise InvalidTimestampError("producers may not set the timestamp type to LogAppendTime")
+        reason = "producers may not set the timestamp type to LogAppendTime"
+        told = range(min(header.record_count, _ERRORS_TOLD_MAX))
+        raise InvalidTimestampError(reason, [(index, reason) for index in told])
     limited = not stamp and (
         config.message_timestamp_before_max_ms != NO_LIMIT
         or now_ms + config.message_timestamp_after_max_ms < header.max_timestamp
@@ -316,7 +319,10 @@ def _convert_old(
     if not stamp:
         _check_records(bytearray(batch), 0, read_header(batch), config, now_ms)
     elif config.compact:
-        _check_records(bytearray(batch), 0, read_header(batch)._replace(attributes=0), config, 0)
+        header = read_header(batch)
+        # Only the keys: nobody but this broker has stamped it.
+        unstamped = header._replace(attributes=header.attributes & CODEC_MASK)
+        _check_records(bytearray(batch), 0, unstamped, config, 0)
     return _accept_rebuilt(bytearray(batch), config, now_ms if stamp else -1)
 
 

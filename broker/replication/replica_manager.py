@@ -190,6 +190,9 @@ class ReplicaManager:
                 BatchIndexAndErrorMessage(batch_index, message)
                 for batch_index, message in error.record_errors
             ]
+            partition = self.partitions.get(TopicPartition(topic, index))
+            if error.record_errors and partition is not None and partition.log is not None:
+                response.log_start_offset = partition.log.log_start_offset
         if isinstance(error, LogDirectoryOffline):
             self.on_directory_failure(error.directory)
         if code not in _UNREMARKABLE:

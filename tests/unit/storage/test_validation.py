@@ -166,8 +166,9 @@ def test_log_append_time_replaces_the_timestamps() -> None:
 
 def test_producers_do_not_stamp_batches_themselves() -> None:
     content = batch_of(1, timestamp_type=1, log_append_time=NOW_MS)
-    with pytest.raises(InvalidTimestampError, match="LogAppendTime"):
+    with pytest.raises(InvalidTimestampError, match="LogAppendTime") as caught:
         prepare(content, message_timestamp_type="LogAppendTime")
+    assert [index for index, _ in caught.value.record_errors] == [0]
     accepted = prepare(content)
     assert headers(accepted)[0].timestamp_type == 0
     assert next(read_records(bytes(accepted.buffer))).timestamp == NOW_MS
@@ -240,6 +241,15 @@ def test_old_messages_obey_the_same_settings() -> None:
     accepted = prepare(content, message_timestamp_type="LogAppendTime", compression_type="gzip")
     (header,) = headers(accepted)
     assert (header.codec, header.max_timestamp, header.timestamp_type) == (1, NOW_MS, 1)
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+def test_old_messages_are_stamped_on_compacted_topics(codec: int) -> None:
+    old = [Record(0, NOW_MS, 0, b"k", b"v", [])]
+    content = build_message_set(old, magic=1, codec=codec)
+    settings = {"cleanup_policy": ("compact",), "message_timestamp_type": "LogAppendTime"}
+    (header,) = headers(prepare(content, **settings))
+    assert (header.codec, header.timestamp_type) == (codec, 1)
 
 
 def test_magics_are_not_mixed() -> None:
