@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks import clients, coordinators, machine, targets, throughput
+from benchmarks import clients, coordinators, machine, scrape, targets, throughput
 from benchmarks.report import Report
 from tests.doubles import apache_kafka
 
@@ -78,8 +78,9 @@ WORKS = [
     Work("commits", coordinators.commits),
     Work("transactions", coordinators.transactional_produce),
     Work("idle", throughput.idle),
-    # Starts the broker a second time.
+    # These start the broker a second time.
     Work("loading", coordinators.loading),
+    Work("scrape", scrape.scrape),
 ]
 
 

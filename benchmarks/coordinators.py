@@ -314,9 +314,9 @@ def loading(target: targets.Target, scale: float) -> Measurements:
     uvloop.run(_write_offsets(target, count))
     target.stop()
     target.launch()
-    return {
-        f"start to served with {count:,} offset records: s": uvloop.run(_wait_for_offsets(target))
-    }
+    taken = uvloop.run(_wait_for_offsets(target))
+    label = f"start to served with {count:,} offset records"
+    return {f"{label}: s": taken, f"{label}: broker CPU s": target.processor_seconds()}
 
 
 def heartbeats(target: targets.Target, scale: float) -> Measurements:
