@@ -5,7 +5,8 @@ RUN := $(ENVIRONMENT)/bin/python
 STAMP := $(ENVIRONMENT)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast lint format bench bench-protocol bench-storage bench-spark golden clean
+.PHONY: help demo test test-fast lint format bench bench-protocol bench-storage bench-spark
+.PHONY: compat-java compat-streams golden clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -43,6 +44,12 @@ bench-storage: $(STAMP) ## the log beside a bare write loop
 
 bench-spark: $(STAMP) ## the Spark connector beside the JVM one
 	@$(RUN) -m benchmarks.bench_spark
+
+compat-java: $(STAMP) ## every strategy of the Java consumers of 3.9 and 4.x (minutes; Java, Maven)
+	@$(RUN) -m pytest -q tests/compat/java_matrix.py
+
+compat-streams: $(STAMP) ## Kafka Streams, exactly_once_v2, through broker kills (JDK, Maven)
+	@$(RUN) -m tests.compat.streams.run $(ARGUMENTS)
 
 golden: $(STAMP) ## the golden vectors anew from Kafka's own classes (JDK and Maven)
 	@$(RUN) -m tests.golden.regenerate

@@ -1,0 +1,62 @@
+"""Every strategy of the Java consumers of 3.9 and the newest 4.x. Not part of `make test`:
+
+python -m pytest tests/compat/java_matrix.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.compat.clients.java_group import (
+    CRASH_SESSION_MS,
+    LONG_SESSION_MS,
+    JavaGroup,
+    java_group_of,
+    join_leave_and_crash,
+)
+from tests.doubles.kafka_clients import NEW, OLD, wait_until
+
+STRATEGIES = ("Range", "RoundRobin", "Sticky", "CooperativeSticky")
+ALL = [(version, strategy) for version in (OLD, NEW) for strategy in STRATEGIES]
+
+
+@pytest.fixture(params=ALL, ids="-".join)
+def group(request: pytest.FixtureRequest, bootstrap: str, tmp_path: Path) -> Iterator[JavaGroup]:
+    with java_group_of(*request.param, bootstrap, tmp_path) as made:
+        yield made
+
+
+def test_members_join_leave_and_crash(group: JavaGroup) -> None:
+    join_leave_and_crash(group)
+
+
+def test_a_static_member_crashes_and_is_back(group: JavaGroup) -> None:
+    first = group.start(instance_id="first")
+    second = group.start(instance_id="second")
+    group.wait_until_shared()
+    before = second.partitions.copy()
+    assignments = first.assignments
+    group.end(second, crash=True)
+    back = group.start(instance_id="second")
+    wait_until(lambda: group.is_shared() and back.partitions == before, group.story)
+    sent = group.produce(1)
+    wait_until(lambda: group.read() >= sent, group.story)
+    assert first.assignments == assignments  # nobody else was disturbed
+
+
+def test_ten_members(group: JavaGroup) -> None:
+    for number in range(10):
+        group.start(session_timeout_ms=CRASH_SESSION_MS if number % 2 else LONG_SESSION_MS)
+    group.wait_until_shared()
+    sent = group.produce(1)
+    wait_until(lambda: group.read() >= sent, group.story)
+    for number, member in enumerate(list(group.members)):
+        if number % 3 < 2 and number < 9:
+            group.end(member, crash=bool(number % 2))
+    group.wait_until_shared()
+    sent |= group.produce(2)
+    wait_until(lambda: group.read() >= sent, group.story)
+    assert group.read() == sent
