@@ -18,7 +18,7 @@ BASELINE = Path(__file__).with_name("kafka_baseline.json")
 Aims = list[tuple[str, float | None, float | None]]
 
 # What the project aims at, as ratios to Apache Kafka 3.9.1 (name part, at least, at most); the
-# first part that fits counts. A share of 0 means: no aim.
+# first part that fits counts.
 AIMS: Aims = [
     ("CPU s per GB", None, 0.6),
     ("tiny requests/s", 1.2, None),
