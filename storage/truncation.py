@@ -19,7 +19,9 @@ def truncate_to(log: LogState, offset: int) -> bool:
         raise ValueError(f"{log.name} cannot be truncated to offset {offset}")
     log.log_directory.check_online()
     if offset >= log.log_end_offset:
-        log.leader_epochs.truncate_from_end(offset)
+        # A leader notes its epoch before it has written anything in it: another leader's log has
+        # something else, or nothing, in its place.
+        log.leader_epochs.truncate_from_end(log.log_end_offset)
         log.note_epochs_changed()
         return False
     log.generation += 1

@@ -382,10 +382,10 @@ class Fetcher:
         return found.offset
 
     def _truncate(self, log: Log, offset: int) -> None:
-        if offset >= log.log_end_offset:
-            return
-        log.truncate_to(offset)
-        self._replica_manager.on_truncated(log)
+        # With no record to cut there may still be an epoch to forget: that of a leader, now deposed,
+        # who never wrote anything in it.
+        if log.truncate_to(offset):
+            self._replica_manager.on_truncated(log)
 
     def _rest(self, key: TopicPartition) -> None:
         now = asyncio.get_running_loop().time()

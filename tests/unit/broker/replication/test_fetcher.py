@@ -242,6 +242,30 @@ def test_what_the_leader_does_not_have_is_cut_off() -> None:
     run(body)
 
 
+def test_an_epoch_in_which_nothing_was_written_is_forgotten() -> None:
+    """Otherwise the leader would answer for ever that it does not know this epoch."""
+
+    async def body(pair: Pair) -> None:
+        pair.leading.lead(epoch=0, replicas=BOTH, isr=[LEADER])
+        pair.leading.append(3)
+        pair.leading.order(LEADER, epoch=2, replicas=BOTH, isr=[LEADER])
+        following = pair.following
+        following.lead(epoch=0, replicas=BOTH, isr=[FOLLOWER])
+        following.append(3)
+        following.order(FOLLOWER, epoch=1, replicas=BOTH, isr=BOTH)
+        followed = following.follow(LEADER, epoch=2, replicas=BOTH, isr=[LEADER])
+        pair.fetcher.add(followed)
+        assert await pair.position() == (3, 1, 0)
+        await pair.leader.answer()
+        assert pair.truncated == []
+        assert await pair.position() == (3, 0, 0)
+        pair.leading.append(1)
+        await pair.leader.answer()
+        pair.assert_equal()
+
+    run(body)
+
+
 def test_a_log_from_before_epochs_is_cut_to_its_high_watermark() -> None:
     async def body(pair: Pair) -> None:
         pair.leading.lead(replicas=BOTH)
