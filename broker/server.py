@@ -28,6 +28,8 @@ logger = logging.getLogger("ottla.broker")
 
 # How long requests in flight may take to end when the broker stops.
 _DRAIN_MS = 1_000
+# How long the start waits for the controller's first word; without one it goes on all the same.
+_FIRST_METADATA_MS = 5_000
 
 
 class BrokerServer:
@@ -87,6 +89,7 @@ class BrokerServer:
         await parts.workers.run(self._load_logs)
         await _join_cluster(parts)
         parts.network.start()
+        await parts.metadata.wait_until(lambda known: bool(known.brokers), _FIRST_METADATA_MS)
         parts.background.start()
         parts.mover.resume()
         parts.stalls.start()

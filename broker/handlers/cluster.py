@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.dispatch.error_map import error_code, error_message
+from broker.handlers.first_metadata import once_known
 from broker.handlers.metadata import CLUSTER_OPERATIONS
 from broker.request_channel import RequestContext
 from protocol.errors import ErrorCode
@@ -54,6 +55,8 @@ class ClusterHandlers:
         self._endpoints = endpoints
         self._log_manager = log_manager
         self._replica_manager = replica_manager
+        #: `describe_cluster`, for requests that may come before the first UpdateMetadata.
+        self.describe_once_known = once_known(metadata, self.describe_cluster)
 
     def describe_cluster(
         self, context: RequestContext, request: DescribeClusterRequest

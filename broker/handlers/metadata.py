@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Protocol
 
+from broker.handlers.first_metadata import once_known
 from broker.handlers.produce import INTERNAL_TOPICS
 from broker.metadata_cache import MetadataSnapshot, PartitionMetadata, TopicMetadata
 from broker.request_channel import RequestContext
@@ -65,6 +66,8 @@ class MetadataHandler:
         self._cluster_id = cluster_id
         self._creator = creator
         self._auto_create = auto_create
+        #: `handle`, for requests that may come before the first UpdateMetadata.
+        self.handle_once_known = once_known(metadata, self.handle)
 
     def handle(self, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
         version = context.header.api_version
