@@ -382,7 +382,7 @@ class Fetcher:
         return found.offset
 
     def _truncate(self, log: Log, offset: int) -> None:
-        # With no record to cut there may still be an epoch to forget: that of a leader, now deposed,
+        # With no record to cut there may still be an epoch to forget: that of a deposed leader
         # who never wrote anything in it.
         if log.truncate_to(offset):
             self._replica_manager.on_truncated(log)
