@@ -35,6 +35,7 @@ from broker.config_listeners import (
     parse_protocol_map,
 )
 from broker.config_sources import collect
+from broker.security.authorizer_settings import ACL_AUTHORIZERS, parse_super_users
 
 __all__ = ["BrokerConfig", "ConfigError", "Endpoint"]
 
@@ -49,6 +50,7 @@ class BrokerConfig:
     """All settings of a broker; changed in place by `update_dynamic` only, on the event loop."""
 
     advertised_listeners: str | None
+    allow_everyone_if_no_acl_found: bool
     authorizer_class_name: str
     auto_create_topics_enable: bool
     auto_leader_rebalance_enable: bool
@@ -159,6 +161,7 @@ class BrokerConfig:
     transaction_state_log_segment_bytes: int
     transactional_id_expiration_ms: int
     unclean_leader_election_enable: bool
+    super_users: str
     zookeeper_connect: str | None
     zookeeper_connection_timeout_ms: int | None
     zookeeper_session_timeout_ms: int
@@ -356,11 +359,7 @@ class BrokerConfig:
                 "process.roles asks for KRaft, which this broker does not speak: drop it, and set "
                 "zookeeper.connect for a cluster or nothing for a single broker."
             )
-        if self.authorizer_class_name:
-            raise ConfigError(
-                "authorizer.class.name asks for access control, which this broker does not have "
-                "yet: without it every client may do everything. Drop the setting to accept that."
-            )
+        self._check_authorizer()
         if not self.log_directories():
             raise ConfigError("log.dirs names no directory.")
         listeners = self.listener_endpoints()
@@ -374,6 +373,17 @@ class BrokerConfig:
         check_advertised(listeners, self.advertised_endpoints(), self.inter_broker_listener())
         self.connections_per_ip_overrides()
         self._check_numbers()
+
+    def _check_authorizer(self) -> None:
+        if self.authorizer_class_name not in ("", *ACL_AUTHORIZERS):
+            raise ConfigError(
+                f"authorizer.class.name is {self.authorizer_class_name}, which this broker cannot "
+                f"load; it has Kafka's {ACL_AUTHORIZERS[0]} built in."
+            )
+        try:
+            parse_super_users(self.super_users)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
 
     def _check_numbers(self) -> None:
         lowest = -1 if self.broker_id_generation_enable else 0

@@ -41,6 +41,7 @@ from broker.replication.replica_manager import ReplicaManager
 from broker.replication.role_changes import RoleChanges
 from broker.replication.throttles import ReplicationThrottles
 from broker.request_channel import RequestChannel
+from broker.security.access_control import AccessControl
 from broker.tasks import WorkerPool, spawn
 from broker.timing.timer import Timer
 from controller.broker_channels import QueuedBrokerChannels
@@ -86,6 +87,7 @@ class BrokerParts:
         self.dynamic_config = DynamicConfig(
             store, self.runtime, config, self.broker_id, LogConfig.from_properties
         )
+        self.access_control = AccessControl(config, store, self.runtime, self.metadata)
         self._build_replicas()
         self._build_controller()
         self._build_followers()
@@ -211,7 +213,7 @@ class BrokerParts:
         )
         max_bytes = config.queued_max_request_bytes
         self.request_channel = RequestChannel(
-            build_table(build_handlers(self)),
+            self.access_control.protect(build_table(build_handlers(self))),
             error_response,
             max_requests=config.queued_max_requests,
             max_bytes=max_bytes if max_bytes > 0 else None,

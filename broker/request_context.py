@@ -112,6 +112,7 @@ class RequestContext:
 
     __slots__ = (
         "_answered",
+        "amend",
         "connection",
         "dequeued_at",
         "frame_bytes",
@@ -146,6 +147,8 @@ class RequestContext:
         self.send_started_at = 0.0
         # Set before answering: the connection is not read for so long after the answer is out.
         self.throttle_time_ms = 0
+        # Changes the answer before it goes out; set by access control.
+        self.amend: Callable[[Any], None] | None = None
         self._answered = False
 
     @property
@@ -184,6 +187,10 @@ class RequestContext:
         """
         if self._answered:
             raise RuntimeError(f"{self.route.entry.name} request answered twice")
+        if self.amend is not None:
+            self.amend(response)
+            if self._answered:
+                return  # it closed the connection instead
         self._answered = True
         if not self.local_done_at:
             self.local_done_at = monotonic()

@@ -86,6 +86,7 @@ class BrokerServer:
         parts = self._parts = BrokerParts(config, identity, store, logs, self.on_all_disks_failed)
         self._listen(parts)
         await parts.dynamic_config.start()
+        await parts.access_control.start()
         await parts.workers.run(self._load_logs)
         await _join_cluster(parts)
         parts.network.start()
@@ -145,6 +146,7 @@ class BrokerServer:
             parts.mover.stop()
             await parts.controller.stop()
             parts.dynamic_config.stop()
+            parts.access_control.stop()
             parts.stalls.stop()
         if self._http is not None:
             await self._http.close()

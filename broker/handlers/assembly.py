@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from broker.handlers.acl_admin import AclAdminHandlers
 from broker.handlers.cluster import ClusterHandlers
 from broker.handlers.config_admin import ConfigAlterer
 from broker.handlers.config_describe import ConfigDescriber
@@ -112,4 +113,7 @@ def build_handlers(parts: BrokerParts) -> Handlers:
     found.log_dirs_admin = LogDirsAdminHandler(parts.mover)
     found.quota_admin = QuotaAdminHandlers(parts.dynamic_config)
     found.controller = ControllerHandlers(parts.controller)
+    security = parts.access_control
+    found.acl_admin = AclAdminHandlers(security.rules, security.store)
+    found.fetch.may_read = security.may_read
     return found

@@ -14,7 +14,7 @@ from broker.request_channel import RequestContext
 from protocol.message import Message
 from protocol.registry import API
 
-_PRODUCE, _FIND_COORDINATOR, _ELECT_LEADERS = 0, 10, 43
+_PRODUCE, _FIND_COORDINATOR, _JOIN_GROUP, _ELECT_LEADERS = 0, 10, 11, 43
 
 
 def error_response(context: RequestContext, error: Exception) -> Message | None:
@@ -38,6 +38,8 @@ def error_response(context: RequestContext, error: Exception) -> Message | None:
             answer.error_message = message
         if key == _FIND_COORDINATOR:
             answer.node_id = answer.port = -1
+        elif key == _JOIN_GROUP and version >= 7:
+            answer.protocol_name = None  # before it is an empty name
     elif builder is None:
         raise error
     return cast(Message, answer)

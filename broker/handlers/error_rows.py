@@ -253,6 +253,30 @@ def _describe_transactions(request: Any, answer: Any, code: int, message: str | 
         answer.transaction_states.append(module.TransactionState(code, each))
 
 
+def _create_acls(request: Any, answer: Any, code: int, message: str | None) -> None:
+    module = _import("create_acls")
+    answer.results = [module.AclCreationResult(code, message) for _ in request.creations]
+
+
+def _delete_acls(request: Any, answer: Any, code: int, message: str | None) -> None:
+    module = _import("delete_acls")
+    answer.filter_results = [module.DeleteAclsFilterResult(code, message) for _ in request.filters]
+
+
+def _init_producer_id(request: Any, answer: Any, code: int, message: str | None) -> None:
+    answer.producer_id = answer.producer_epoch = -1
+
+
+def _alter_reassignments(request: Any, answer: Any, code: int, message: str | None) -> None:
+    module = _import("alter_partition_reassignments")
+    for topic in request.topics:
+        rows = [
+            module.ReassignablePartitionResponse(asked.partition_index, code, message)
+            for asked in topic.partitions
+        ]
+        answer.responses.append(module.ReassignableTopicResponse(topic.name, rows))
+
+
 BUILDERS: dict[int, Builder] = {
     0: _produce,
     1: _fetch,
@@ -265,10 +289,13 @@ BUILDERS: dict[int, Builder] = {
     19: _create_topics,
     20: _delete_topics,
     21: _delete_records,
+    22: _init_producer_id,
     23: _offset_for_leader_epoch,
     24: _add_partitions_to_txn,
     27: _write_txn_markers,
     28: _txn_offset_commit,
+    30: _create_acls,
+    31: _delete_acls,
     32: _describe_configs,
     33: _alter_configs,
     34: _alter_replica_log_dirs,
@@ -276,6 +303,7 @@ BUILDERS: dict[int, Builder] = {
     42: _delete_groups,
     43: _elect_leaders,
     44: _incremental_alter_configs,
+    45: _alter_reassignments,
     48: _describe_client_quotas,
     49: _alter_client_quotas,
     61: _describe_producers,

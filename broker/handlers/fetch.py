@@ -11,6 +11,7 @@ A partition without news is answered with records of length zero, never null.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -59,6 +60,9 @@ class FetchHandler:
         self._down_conversion = down_conversion
         self._max_bytes = max_bytes
         self._quota = quota
+        #: Set by access control: tells for a request, and whether it is a follower's, what the
+        #: sender may read.
+        self.may_read: Callable[[RequestContext, bool], Callable[[str], bool]] | None = None
 
     def handle(self, context: RequestContext, request: FetchRequest) -> Deferred:
         version = context.header.api_version
@@ -73,10 +77,15 @@ class FetchHandler:
         topics = snapshot.topics
         refused: list[FetchResult] = []
         wanted: list[FetchItem] = []
+        may_read = None if self.may_read is None else self.may_read(context, params.is_follower)
         for item in fetch.items():
             topic, topic_id, position = item
             if topic is None:
                 refused.append((topic, topic_id, _refusal(position, ErrorCode.UNKNOWN_TOPIC_ID)))
+                continue
+            if may_read is not None and not may_read(topic):
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                refused.append((topic, topic_id, _refusal(position, code)))
                 continue
             known = topics.get(topic)
             if known is None or position.partition not in known.partitions:

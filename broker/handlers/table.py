@@ -13,6 +13,7 @@ from broker.request_channel import Handler, HandlerEntry
 from protocol.registry import API, ApiKey
 
 if TYPE_CHECKING:
+    from broker.handlers.acl_admin import AclAdminHandlers
     from broker.handlers.cluster import ClusterHandlers
     from broker.handlers.config_admin import ConfigAlterer
     from broker.handlers.config_describe import ConfigDescriber
@@ -58,6 +59,7 @@ class Handlers:
     controller: ControllerHandlers
     quota_admin: QuotaAdminHandlers
     log_dirs_admin: LogDirsAdminHandler
+    acl_admin: AclAdminHandlers
 
 
 def build_table(handlers: Handlers) -> list[HandlerEntry]:
@@ -96,6 +98,9 @@ def build_table(handlers: Handlers) -> list[HandlerEntry]:
         _entry(ApiKey.END_TXN, transactions.end_txn),
         _entry(ApiKey.WRITE_TXN_MARKERS, transactions.write_txn_markers),
         _entry(ApiKey.TXN_OFFSET_COMMIT, handlers.transactional_offsets.txn_offset_commit),
+        _entry(ApiKey.DESCRIBE_ACLS, handlers.acl_admin.describe),
+        _entry(ApiKey.CREATE_ACLS, handlers.acl_admin.create),
+        _entry(ApiKey.DELETE_ACLS, handlers.acl_admin.delete),
         _entry(ApiKey.DESCRIBE_CONFIGS, handlers.config_describe.handle),
         _entry(ApiKey.ALTER_CONFIGS, handlers.config_alter.alter),
         _entry(ApiKey.ALTER_REPLICA_LOG_DIRS, handlers.log_dirs_admin.handle),

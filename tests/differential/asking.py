@@ -20,7 +20,10 @@ DIFFERENT = frozenset(
         "unknown_tagged_fields",
     }
 )
-SORT_KEYS = ("name", "topic", "topic_name", "partition", "partition_index", "index", "group_id")
+SORT_KEYS = (
+    *("name", "topic", "topic_name", "partition", "partition_index", "index", "group_id", "key"),
+    *("transactional_id", "resource_type", "resource_name", "pattern_type", "principal"),
+)
 
 
 def plain(value: object, ignore: frozenset[str]) -> object:
@@ -69,18 +72,18 @@ class Closed:
 class Pair:
     """The two brokers. Each question goes over a connection of its own unless one is kept."""
 
-    def __init__(self, kafka: str, ottla: str) -> None:
+    def __init__(self, kafka: str, ottla: str, source_host: str = "") -> None:
         self.kafka = kafka
         self.ottla = ottla
+        self.source_host = source_host
 
     def answers(self, request: Message, version: int) -> tuple[Message | Closed, Message | Closed]:
         return self._answer(self.kafka, request, version), self._answer(
             self.ottla, request, version
         )
 
-    @staticmethod
-    def _answer(bootstrap: str, request: Message, version: int) -> Message | Closed:
-        with Wire(bootstrap) as wire:
+    def _answer(self, bootstrap: str, request: Message, version: int) -> Message | Closed:
+        with Wire(bootstrap, source_host=self.source_host) as wire:
             try:
                 return wire.ask(request, version)
             except (ConnectionClosed, ConnectionResetError):

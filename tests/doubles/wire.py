@@ -16,11 +16,14 @@ class ConnectionClosed(Exception):
 
 
 class Wire:
-    """One connection to `bootstrap` ("host:port")."""
+    """One connection to `bootstrap` ("host:port"), from `source_host` if that is given."""
 
-    def __init__(self, bootstrap: str, client_id: str | None = "wire") -> None:
+    def __init__(
+        self, bootstrap: str, client_id: str | None = "wire", source_host: str = ""
+    ) -> None:
         host, _, port = bootstrap.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=DEADLINE_S)
+        source = (source_host, 0) if source_host else None
+        self._socket = socket.create_connection((host, int(port)), DEADLINE_S, source)
         self._client_id = client_id
         self._correlation_id = 0
 

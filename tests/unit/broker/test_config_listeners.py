@@ -81,8 +81,3 @@ def test_what_cannot_be_protected_is_not_opened(protocol: str) -> None:
                 "security.inter.broker.protocol": protocol,
             }
         )
-
-
-def test_access_control_that_is_not_there_is_not_passed_over() -> None:
-    with pytest.raises(ConfigError, match=r"authorizer\.class\.name asks for access control"):
-        BrokerConfig({"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"})
