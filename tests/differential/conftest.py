@@ -10,6 +10,8 @@ from tests.doubles.broker_process import start_broker
 
 SETTINGS = {
     "broker_id": 0,
+    # A busy machine may hold up Apache Kafka for longer than its session would last.
+    "zookeeper_session_timeout_ms": 60_000,
     "auto_create_topics_enable": "false",
     "num_partitions": 2,
     "offsets_topic_num_partitions": 1,
