@@ -73,7 +73,7 @@ class ClassicMembers:
         """`as_classic` handles the request once it is about a classic group."""
 
         def refuse(error_code: int, _: str | None) -> None:
-            reply(join_error(error_code, join.member_id))
+            reply(join_error(error_code))
 
         def emptied(error_code: int) -> None:
             if error_code:
@@ -125,7 +125,7 @@ class ClassicMembers:
 
         def done(error_code: int) -> None:
             if error_code:
-                reply(join_error(error_code, join.member_id))
+                reply(join_error(error_code))
                 return
             group_id = group.group_id
             self._sessions.came(TimerKind.JOIN, group_id, after.member_id)

@@ -47,11 +47,7 @@ class ConsumerAdmin:
         if not error and (group is None or group.kind != "consumer"):
             error = ErrorCode.GROUP_ID_NOT_FOUND
         if error or group is None or group.kind != "consumer":
-            reason = f"there is no consumer group {group_id}" if group_id else "no group is named"
-            is_known = error in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_GROUP_ID)
-            return DescribedGroup(
-                error_code=error, error_message=reason if is_known else None, group_id=group_id
-            )
+            return DescribedGroup(error_code=error, group_id=group_id)
         return DescribedGroup(
             group_id=group_id,
             group_state=group.state.value,

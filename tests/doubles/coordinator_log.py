@@ -81,6 +81,13 @@ class MemoryLog:
         for _, _, on_result in lost:
             on_result(error_code, -1)
 
+    def time_out_all(self, error_code: int) -> None:
+        """The held appends stay in the log and are committed later; their callers hear an error."""
+        late = list(self.held)
+        self.held.clear()
+        for _, _, on_result in late:
+            on_result(error_code, -1)
+
     def lose_held(self) -> None:
         """A crash: what was not committed is gone, and nobody is told."""
         for partition, base_offset, _ in reversed(self.held):

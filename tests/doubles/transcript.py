@@ -21,6 +21,8 @@ M = TypeVar("M", bound=Message)
 ANSWER_DEADLINE_S = 30.0
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_SHORT_UUID = re.compile(r"[A-Za-z0-9_-]{22}")  # the same in base64: KIP-848's member ids
+_UNORDERED = frozenset(("subscribed_topic_names",))
 _TIMES = frozenset(("transaction_start_time_ms", "last_timestamp", "commit_timestamp"))
 
 
@@ -72,6 +74,8 @@ class Transcript:
         self._connections: dict[str, RawConnection] = {}
         self._numbers: dict[str, str] = {}
         self._producer_ids: dict[int, str] = {}
+        #: What to call topic ids; others are shown as they are.
+        self.topic_ids: dict[bytes, str] = {}
 
     def __enter__(self) -> Transcript:
         return self
@@ -126,11 +130,15 @@ class Transcript:
             return f"{type(value).__name__}({', '.join(fields)})"
         if isinstance(value, list):
             shown = [self._show(item, field) for item in value]
-            if value and isinstance(value[0], Struct | int):
+            if value and (isinstance(value[0], Struct | int) or field in _UNORDERED):
                 shown.sort()
             return f"[{', '.join(shown)}]"
         if field == "error_message" and value not in (None, "", "NONE"):
             return "TEXT"  # in words of its own
+        if field == "topic_id" and isinstance(value, bytes):
+            return self.topic_ids.get(value, repr(value))
+        if field == "member_id" and isinstance(value, str) and _SHORT_UUID.fullmatch(value):
+            return self._number(value)
         if isinstance(value, str):
             return repr(_UUID.sub(lambda found: self._number(found.group()), value))
         if field == "port" and value == self._port:

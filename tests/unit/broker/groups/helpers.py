@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from broker.groups.commits import Committer, FetchedOffset
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.group import Group
 from broker.groups.offsets import CommittedOffset
 from broker.groups.settings import GroupSettings
+from broker.groups.topic_catalog import TopicCatalog
 from broker.timing.timer import ManualTimer
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest
@@ -38,15 +39,21 @@ SUBSCRIPTION = b"\x00\x00\x00\x00\x00\x01\x00\x01t\xff\xff\xff\xff"
 class Setup:
     """One coordinator of one partition of the offsets topic, loaded and active."""
 
-    def __init__(self, log: MemoryLog | None = None, **settings: int) -> None:
+    def __init__(
+        self,
+        log: MemoryLog | None = None,
+        catalog: TopicCatalog | None = None,
+        timer: ManualTimer | None = None,
+        **settings: Any,
+    ) -> None:
         settings.setdefault("group_initial_rebalance_delay_ms", 0)
         settings.setdefault("offsets_topic_num_partitions", 1)
         self.settings = GroupSettings(**settings)
         self.log = log or MemoryLog()
-        self.timer = ManualTimer()
+        self.timer = timer or ManualTimer()
         self.deferred: list[Callable[[], None]] = []
         self.coordinator = GroupCoordinator(
-            self.settings, self.log, self.timer, self.timer.clock, self.deferred.append
+            self.settings, self.log, self.timer, self.timer.clock, self.deferred.append, catalog
         )
         self.coordinator.startup()
         self.elect()
@@ -63,6 +70,7 @@ class Setup:
     def group(self, group_id: str = GROUP) -> Group:
         group = self.coordinator.partitions.find(group_id)
         assert group is not None
+        assert group.kind == "classic"
         return group
 
     # Requests.
@@ -163,6 +171,7 @@ class Setup:
         metadata: str = "",
         expire_timestamp_ms: int = -1,
         producer_id: int | None = None,
+        version: int = 8,
     ) -> Answer[dict[TopicPartition, int]]:
         answer: Answer[dict[TopicPartition, int]] = Answer()
         now_ms = self.timer.clock.now_ms()
@@ -170,7 +179,7 @@ class Setup:
             partition: CommittedOffset(offset, -1, metadata, now_ms, expire_timestamp_ms)
             for partition, offset in offsets.items()
         }
-        committer = Committer(group_id, member_id, instance_id, generation_id)
+        committer = Committer(group_id, member_id, instance_id, generation_id, version)
         if producer_id is None:
             self.coordinator.commits.commit(committer, values, answer)
         else:
