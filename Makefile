@@ -51,6 +51,12 @@ compat-java: $(STAMP) ## every strategy of the Java consumers of 3.9 and 4.x (mi
 compat-streams: $(STAMP) ## Kafka Streams, exactly_once_v2, through broker kills (JDK, Maven)
 	@$(RUN) -m tests.compat.streams.run $(ARGUMENTS)
 
+bench-cluster: $(STAMP) ## three brokers beside three of Apache Kafka, and what a controller has to do
+	@$(RUN) -m benchmarks.bench_cluster $(ARGUMENTS)
+
+chaos: $(STAMP) ## twenty minutes of trouble for three brokers; OTTLA_CHAOS_SEED=N for another story
+	@OTTLA_CHAOS_SECONDS=$${OTTLA_CHAOS_SECONDS:-1200} $(RUN) -m pytest -q -s tests/chaos
+
 golden: $(STAMP) ## the golden vectors anew from Kafka's own classes (JDK and Maven)
 	@$(RUN) -m tests.golden.regenerate
 

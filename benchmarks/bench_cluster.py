@@ -1,0 +1,310 @@
+"""`make bench-cluster`: three brokers of Ottla beside three of Apache Kafka 3.9.1, on one machine.
+
+Each cluster has a ZooKeeper of its own and is driven alone, one after the other. Measured are
+replicated produce (acks=all, three replicas) and what a controller does with many partitions:
+creating 1,000, failing 1,000 over, being elected with 5,000, and letting 300 leaders go. `--only
+WORD` picks the lines, `--without-kafka` and `--without-ottla` one side, `--quick` fewer records.
+"""
+
+import argparse
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from confluent_kafka import Producer
+from kazoo.client import KazooClient
+
+from benchmarks import clients, machine, targets
+from benchmarks.report import Figure, print_table
+from protocol.client.blocking_connection import BlockingConnection, monotonic_ms
+from protocol.client.cluster import Address
+from protocol.client.errors import ClientError
+from protocol.errors import ErrorCode
+from protocol.message import Message
+from protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from tests.doubles import apache_kafka
+from tests.doubles.zookeeper_process import start_zookeeper
+
+CACHE = Path(__file__).resolve().parents[1] / ".cache" / "bench"
+BROKER_IDS = (1, 2, 3)
+# A broker that was killed is noticed after this; the figures begin when it was.
+SESSION_TIMEOUT_MS = 12_000
+DEADLINE_S = 120.0
+Measurements = dict[str, float]
+
+SETTINGS = {
+    "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "offsets.topic.replication.factor": "3",
+    "auto.leader.rebalance.enable": "false",
+    "controlled.shutdown.enable": "true",
+    "log.cleaner.dedupe.buffer.size": "8388608",
+}
+
+
+class Cluster:
+    """Three running brokers of one kind, and a way to ask each of them alone."""
+
+    def __init__(self, kind: str, directory: Path, zookeeper: str) -> None:
+        self.kind = kind
+        self.tree = KazooClient(zookeeper)
+        self.brokers: dict[int, targets.Target] = {}
+        for broker_id in BROKER_IDS:
+            folder = directory / f"{kind}-{broker_id}"
+            settings = {**SETTINGS, "broker.id": str(broker_id), "zookeeper.connect": zookeeper}
+            self.brokers[broker_id] = (
+                targets.Ottla(folder, settings)
+                if kind == "ottla"
+                else targets.Kafka(folder, settings, zookeeper)
+            )
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(broker.bootstrap for broker in self.brokers.values())
+
+    def start(self) -> None:
+        self.tree.start()
+        for broker in self.brokers.values():
+            broker.launch()
+        self.wait_for_metadata(lambda found: len(found.brokers) == len(BROKER_IDS))
+
+    def stop(self) -> None:
+        for broker in self.brokers.values():
+            if broker.process is not None and broker.process.is_running():
+                broker.process.kill()
+            broker.stop()
+        self.tree.stop()
+        self.tree.close()
+
+    def ask(self, broker_id: int, request: Message) -> Message | None:
+        """One broker's answer, None when it does not answer."""
+        address = Address("127.0.0.1", self.brokers[broker_id].port)
+        connection = BlockingConnection(address, client_id="bench")
+        deadline_ms = monotonic_ms() + int(DEADLINE_S * 1000)
+        try:
+            connection.connect(deadline_ms)
+            return connection.request(request, deadline_ms)
+        except ClientError:
+            return None
+        finally:
+            connection.close()
+
+    def wait_for_metadata(
+        self,
+        condition: Callable[[MetadataResponse], bool],
+        broker_ids: tuple[int, ...] = BROKER_IDS,
+    ) -> float:
+        """Returns the time at which every one of the brokers tells clients what is waited for."""
+        deadline = time.perf_counter() + DEADLINE_S
+        for broker_id in broker_ids:
+            while True:
+                answer = self.ask(broker_id, MetadataRequest(topics=None))
+                if isinstance(answer, MetadataResponse) and condition(answer):
+                    break
+                if time.perf_counter() > deadline:
+                    raise SystemExit(f"{self.kind}: broker {broker_id} is not where it should be")
+                time.sleep(0.02)
+        return time.perf_counter()
+
+    def controller(self) -> int:
+        answer = self.ask(BROKER_IDS[0], MetadataRequest(topics=[]))
+        assert isinstance(answer, MetadataResponse)
+        return answer.controller_id
+
+    def create(self, topic: str, replicas: list[tuple[int, ...]]) -> None:
+        """Creates a topic with these replicas, the first of each leading."""
+        rows = [CreatableReplicaAssignment(n, list(ids)) for n, ids in enumerate(replicas)]
+        request = CreateTopicsRequest(
+            topics=[CreatableTopic(topic, -1, -1, rows)], timeout_ms=int(DEADLINE_S * 1000)
+        )
+        while True:
+            answer = self.ask(self.controller(), request)
+            assert isinstance(answer, CreateTopicsResponse), f"{topic} was not created"
+            code = answer.topics[0].error_code
+            if code != ErrorCode.NOT_CONTROLLER:
+                break
+        assert code in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT), answer
+
+    def wait_until_gone(self, path: str) -> float:
+        """Returns the time at which a znode of a killed broker was seen to be gone."""
+        while self.tree.exists(path):
+            time.sleep(0.005)
+        return time.perf_counter()
+
+    def kill(self, broker_id: int) -> None:
+        process = self.brokers[broker_id].process
+        assert process is not None
+        process.kill()
+
+
+def led_by(answer: MetadataResponse, topic: str) -> list[int]:
+    return [
+        row.leader_id for each in answer.topics if each.name == topic for row in each.partitions
+    ]
+
+
+def replicated_produce(cluster: Cluster, scale: float) -> Measurements:
+    found: Measurements = {}
+    for size, count in ((100, 1_000_000), (1_000, 200_000)):
+        topic = f"replicated-{size}"
+        cluster.create(topic, [BROKER_IDS, (2, 3, 1), (3, 1, 2)] * 2)
+        cluster.wait_for_metadata(lambda answer, t=topic: min(led_by(answer, t), default=-1) >= 0)
+        records = int(count * scale)
+        options = {"acks": "all", "enable.idempotence": "true"}
+        clients.produce_records_per_s(cluster.bootstrap, topic, records // 10, size, options)
+        before = [each.processor_seconds() for each in cluster.brokers.values()]
+        label = f"acks=all, 3 replicas, {size} B: records/s in a cluster"
+        found[label] = clients.produce_records_per_s(
+            cluster.bootstrap, topic, records, size, options
+        )
+        after = [each.processor_seconds() for each in cluster.brokers.values()]
+        gigabytes = records * size / 1e9
+        found[f"acks=all, 3 replicas, {size} B: CPU s per GB, all brokers"] = (
+            sum(after) - sum(before)
+        ) / gigabytes
+    found["acks=all, one record at a time, p50: ms"] = one_at_a_time(cluster, int(1000 * scale))
+    return found
+
+
+def one_at_a_time(cluster: Cluster, count: int) -> float:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "linger.ms": 0})
+    taken = []
+    for _ in range(count):
+        begun = time.perf_counter()
+        producer.produce("replicated-100", b"x" * 100, partition=0)
+        producer.flush(DEADLINE_S)
+        taken.append((time.perf_counter() - begun) * 1000)
+    return statistics.median(taken)
+
+
+def create_and_fail_over(cluster: Cluster, scale: float) -> Measurements:
+    """1,000 partitions with three replicas, all led by one broker that is then killed."""
+    controller = cluster.controller()
+    victim = next(each for each in BROKER_IDS if each != controller)
+    others = tuple(each for each in BROKER_IDS if each != victim)
+    begun = time.perf_counter()
+    cluster.create("many", [(victim, *others)] * 1000)
+    seen = cluster.wait_for_metadata(lambda answer: led_by(answer, "many") == [victim] * 1000)
+    found = {"create 1,000 partitions until all brokers tell: s": seen - begun}
+    time.sleep(2)  # followers get to copy
+    cluster.kill(victim)
+    gone = cluster.wait_until_gone(f"/brokers/ids/{victim}")
+    seen = cluster.wait_for_metadata(
+        lambda answer: set(led_by(answer, "many")) <= set(others), others
+    )
+    found["fail 1,000 partitions over, from expiry: s"] = seen - gone
+    return found
+
+
+def controller_start(cluster: Cluster, scale: float) -> Measurements:
+    """5,000 partitions with two replicas; the controller is killed."""
+    for number in range(5):
+        pairs = [(1, 2), (2, 3), (3, 1)]
+        cluster.create(f"topic-{number}", [pairs[each % 3] for each in range(1000)])
+    total = 5000
+    cluster.wait_for_metadata(lambda answer: sum(len(t.partitions) for t in answer.topics) >= total)
+    time.sleep(3)
+    victim = cluster.controller()
+    others = tuple(each for each in BROKER_IDS if each != victim)
+    cluster.kill(victim)
+    gone = cluster.wait_until_gone(f"/brokers/ids/{victim}")
+
+    def is_over(answer: MetadataResponse) -> bool:
+        return answer.controller_id in others and all(
+            row.leader_id in others for topic in answer.topics for row in topic.partitions
+        )
+
+    seen = cluster.wait_for_metadata(is_over, others)
+    return {"controller start with 5,000 partitions, and 1,667 failed over: s": seen - gone}
+
+
+def controlled_shutdown(cluster: Cluster, scale: float) -> Measurements:
+    """A broker that leads 300 of 900 partitions is stopped."""
+    cluster.create("led", [BROKER_IDS, (2, 3, 1), (3, 1, 2)] * 300)
+    cluster.wait_for_metadata(lambda answer: sorted(set(led_by(answer, "led"))) == [1, 2, 3])
+    time.sleep(2)
+    controller = cluster.controller()
+    victim = next(each for each in BROKER_IDS if each != controller)
+    others = tuple(each for each in BROKER_IDS if each != victim)
+    process = cluster.brokers[victim].process
+    assert process is not None
+    begun = time.perf_counter()
+    process.terminate()
+    seen = cluster.wait_for_metadata(
+        lambda answer: set(led_by(answer, "led")) == set(others), others
+    )
+    cluster.brokers[victim].stop()
+    ended = time.perf_counter()
+    return {
+        "controlled shutdown: 300 leaders moved: s": seen - begun,
+        "controlled shutdown: process ended: s": ended - begun,
+    }
+
+
+WORKS: dict[str, Callable[[Cluster, float], Measurements]] = {
+    "produce": replicated_produce,
+    "failover": create_and_fail_over,
+    "controller": controller_start,
+    "shutdown": controlled_shutdown,
+}
+
+
+def measure(
+    kind: str, work: Callable[[Cluster, float], Measurements], scale: float
+) -> Measurements:
+    CACHE.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=CACHE))
+    try:
+        with ExitStack() as stack:
+            zookeeper = stack.enter_context(start_zookeeper(folder))
+            cluster = Cluster(kind, folder, zookeeper.connect)
+            stack.callback(cluster.stop)
+            cluster.start()
+            return work(cluster, scale)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer records")
+    parser.add_argument("--only", default="", help=f"one of {', '.join(WORKS)}")
+    parser.add_argument("--without-kafka", action="store_true")
+    parser.add_argument("--without-ottla", action="store_true")
+    arguments = parser.parse_args()
+    kinds = [] if arguments.without_ottla else ["ottla"]
+    if not arguments.without_kafka:
+        if shutil.which("java") and (apache_kafka.LIBRARY.exists() or shutil.which("mvn")):
+            kinds.append("kafka")
+        else:
+            print("Apache Kafka is not measured: that needs Java and Maven")
+    print(machine.describe())
+    found: dict[str, Measurements] = {"ottla": {}, "kafka": {}}
+    for name, work in WORKS.items():
+        if arguments.only in name:
+            for kind in kinds:
+                print(f"  {kind}: {name}", flush=True)
+                found[kind].update(measure(kind, work, 0.2 if arguments.quick else 1.0))
+    names = list(dict.fromkeys([*found["ottla"], *found["kafka"]]))
+    nothing = float("nan")
+    print_table(
+        [
+            Figure(name, found["ottla"].get(name, nothing), found["kafka"].get(name))
+            for name in names
+        ]
+    )
+
+
+if __name__ == "__main__":
+    main()
