@@ -126,6 +126,7 @@ class BrokerConfig:
     ottla_log_level: str
     ottla_metrics_address: str | None
     ottla_worker_threads: int
+    ottla_zookeeper_digest: str | None
     producer_id_expiration_check_interval_ms: int
     producer_id_expiration_ms: int
     queued_max_request_bytes: int

@@ -7,12 +7,14 @@ with once. A broker whose last directory has failed has nothing to serve and end
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from broker.tasks import spawn
 from controller import znodes
+from controller.store import StoreError
 from controller.znodes_admin import encode_log_dir_event
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from storage.log_manager import LogManager
 
 logger = logging.getLogger("ottla.broker")
+
+_ANNOUNCE_AGAIN_SECONDS = 1.0
 
 
 class DirectoryFailures:
@@ -83,10 +87,16 @@ class DirectoryFailures:
         spawn(self._announce(), name="log-dir-event")
 
     async def _announce(self) -> None:
-        """Tells the controller to ask us what we still have."""
-        await self._store.create(
-            znodes.LOG_DIR_EVENT_PREFIX,
-            encode_log_dir_event(self._replica_manager.context.broker_id),
-            sequential=True,
-            make_parents=True,
-        )
+        """Tells the controller to ask us what we still have; twice does no harm, never would."""
+        while True:
+            try:
+                await self._store.create(
+                    znodes.LOG_DIR_EVENT_PREFIX,
+                    encode_log_dir_event(self._replica_manager.context.broker_id),
+                    sequential=True,
+                    make_parents=True,
+                )
+                return
+            except StoreError as error:
+                logger.warning("the controller cannot be told of the failed disk yet: %s", error)
+            await asyncio.sleep(_ANNOUNCE_AGAIN_SECONDS)

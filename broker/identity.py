@@ -41,13 +41,9 @@ def open_store(config: BrokerConfig) -> ZnodeStore:
 
         directory = os.path.abspath(config.log_directories()[0])
         return EmbeddedStore(os.path.join(directory, EMBEDDED_STORE_FILE))
-    from controller.zookeeper_store import ZooKeeperStore
+    from broker.zookeeper_login import zookeeper_store
 
-    return ZooKeeperStore(
-        config.zookeeper_connect or "",
-        session_timeout_ms=config.zookeeper_session_timeout_ms,
-        connection_timeout_ms=config.zookeeper_timeout_ms(),
-    )
+    return zookeeper_store(config)
 
 
 async def establish(

@@ -103,7 +103,7 @@ class _Settings:
         """Loads the private key and its certificates; False when no setting names them."""
         path = self.text("ssl.keystore.location")
         if path:
-            self._check_pem("ssl.keystore", path)
+            check_pem("ssl.keystore", path)
             self._load_chain(context, path, path)
             return True
         key, chain = self.text("ssl.keystore.key"), self.text("ssl.keystore.certificate.chain")
@@ -121,7 +121,7 @@ class _Settings:
         path = self.text("ssl.truststore.location")
         inline = self.text("ssl.truststore.certificates")
         if path:
-            self._check_pem("ssl.truststore", path)
+            check_pem("ssl.truststore", path)
         try:
             if path:
                 context.load_verify_locations(cafile=path)
@@ -165,26 +165,26 @@ class _Settings:
                 f"No private key with its certificate can be read from {where}: {reason}.{hint}"
             ) from None
 
-    def _check_pem(self, prefix: str, path: str) -> None:
-        try:
-            head = Path(path).read_bytes()[:64]
-        except OSError as error:
-            raise ConfigError(
-                f"{prefix}.location: {path} cannot be read: {error.strerror}."
-            ) from None
-        if head.startswith(b"\xfe\xed\xfe\xed"):
-            raise ConfigError(
-                f"{prefix}.location: {path} is a Java key store (JKS), which only Java reads. "
-                f"Convert it: keytool -importkeystore -srckeystore {path} -destkeystore store.p12 "
-                f"-deststoretype PKCS12; openssl pkcs12 -in store.p12 -nodes -out store.pem. Then "
-                f"set {prefix}.type=PEM and {prefix}.location=store.pem."
-            )
-        if head.startswith(b"\x30"):
-            raise ConfigError(
-                f"{prefix}.location: {path} looks like PKCS12. Convert it: openssl pkcs12 -in "
-                f"{path} -nodes -out store.pem. Then set {prefix}.type=PEM and "
-                f"{prefix}.location=store.pem."
-            )
+
+def check_pem(prefix: str, path: str) -> None:
+    """Raises ConfigError when the file of `prefix`.location cannot be read or is Java's."""
+    try:
+        head = Path(path).read_bytes()[:64]
+    except OSError as error:
+        raise ConfigError(f"{prefix}.location: {path} cannot be read: {error.strerror}.") from None
+    if head.startswith(b"\xfe\xed\xfe\xed"):
+        raise ConfigError(
+            f"{prefix}.location: {path} is a Java key store (JKS), which only Java reads. "
+            f"Convert it: keytool -importkeystore -srckeystore {path} -destkeystore store.p12 "
+            f"-deststoretype PKCS12; openssl pkcs12 -in store.p12 -nodes -out store.pem. Then "
+            f"set {prefix}.type=PEM and {prefix}.location=store.pem."
+        )
+    if head.startswith(b"\x30"):
+        raise ConfigError(
+            f"{prefix}.location: {path} looks like PKCS12. Convert it: openssl pkcs12 -in "
+            f"{path} -nodes -out store.pem. Then set {prefix}.type=PEM and "
+            f"{prefix}.location=store.pem."
+        )
 
 
 def openssl_name(suite: str) -> str:

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
+import pytest
+
+from broker import directory_failures
 from broker.directory_failures import DirectoryFailures
 from broker.replication.partition import Partition
 from controller import znodes
 from controller.embedded_store import EmbeddedStore
+from controller.store import NoNode
 from protocol.errors import ErrorCode
 from storage.log_manager import LogManager
 from tests.doubles.memory_file_system import MemoryFileSystem
@@ -56,6 +61,27 @@ def test_the_partitions_of_a_broken_disk_go_offline() -> None:
         assert len(events) == 1
         scene.failures.check()
         assert len(scene.gone) == 1, "a failure is dealt with once"
+        await scene.store.close()
+
+    asyncio.run(whole())
+
+
+def test_the_controller_is_told_until_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory_failures, "_ANNOUNCE_AGAIN_SECONDS", 0.001)
+
+    async def whole() -> None:
+        scene = Scene(2)  # its store is not connected yet
+        scene.lead(0)
+        scene.fail(scene.log(0).log_directory.path)
+        scene.failures.check()
+        await asyncio.sleep(0.01)
+        await scene.store.connect()
+        async with asyncio.timeout(60):
+            while True:
+                with suppress(NoNode):
+                    if await scene.store.children(znodes.LOG_DIR_EVENT_NOTIFICATION):
+                        break
+                await asyncio.sleep(0.001)
         await scene.store.close()
 
     asyncio.run(whole())

@@ -1,0 +1,57 @@
+"""A broker process whose way to ZooKeeper is secured, on a path of its own, with several hosts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError
+
+from tests.doubles.broker_process import start_broker
+from tests.doubles.certificates import Certificates
+from tests.doubles.zookeeper_process import free_port, start_zookeeper
+
+pytestmark = pytest.mark.zookeeper
+
+SECONDS = 60.0
+
+
+def test_tls_credentials_acls_a_path_and_a_dead_host(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    secure_port, dead_port = free_port(), free_port()
+    settings = {
+        "secureClientPort": str(secure_port),
+        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+        "ssl.keyStore.location": str(certificates.server_path),
+        "ssl.trustStore.location": str(certificates.authority_path),
+        "ssl.clientAuth": "need",
+    }
+    with (
+        start_zookeeper(tmp_path, settings=settings) as zookeeper,
+        start_broker(
+            tmp_path,
+            zookeeper_connect=f"127.0.0.1:{dead_port},127.0.0.1:{secure_port}/some/path",
+            zookeeper_ssl_client_enable="true",
+            zookeeper_ssl_truststore_location=certificates.authority_path,
+            zookeeper_ssl_keystore_location=certificates.client_path,
+            zookeeper_set_acl="true",
+            ottla_zookeeper_digest="broker:secret",
+        ) as broker,
+    ):
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.create_topics([NewTopic("t", 1, 1)])["t"].result(SECONDS)
+        stranger = KazooClient(zookeeper.connect)
+        stranger.start(SECONDS)
+        try:
+            assert stranger.get_children("/some/path/brokers/topics") == ["t"]
+            with pytest.raises(NoAuthError):
+                stranger.set("/some/path/brokers/topics/t", b"")
+            with pytest.raises(NoAuthError):
+                stranger.get("/some/path/config/users")
+            stranger.add_auth("digest", "broker:secret")
+            stranger.get("/some/path/config/users")
+        finally:
+            stranger.stop()
+            stranger.close()
