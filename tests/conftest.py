@@ -6,9 +6,14 @@ failure, and is what to run after a change of what a property describes.
 """
 
 import os
+import signal
 
 from hypothesis import settings
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("explore", max_examples=1000, deadline=None, print_blob=True)
 settings.load_profile("explore" if os.environ.get("OTTLA_EXPLORE") else "repeatable")
+
+# A shell starts what it puts into the background with SIGINT ignored, and so would be every process
+# that a test starts and ends as Ctrl-C does. One that is handled here is the default to them.
+signal.signal(signal.SIGINT, signal.default_int_handler)
