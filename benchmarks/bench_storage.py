@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from protocol.records.builder import build_batch
 from protocol.records.crc32c import crc32c
@@ -45,10 +46,29 @@ def opened(directory: Path, **settings: object) -> LogManager:
     return manager
 
 
-def seconds(work: Callable[[], object]) -> float:
-    begin = time.perf_counter()
+class Taken(NamedTuple):
+    """Seconds by the clock, and of the processor: the second tells more on a busy machine."""
+
+    wall: float
+    processor: float
+
+    def __sub__(self, other: Taken) -> Taken:
+        return Taken(self.wall - other.wall, self.processor - other.processor)
+
+
+def now() -> Taken:
+    return Taken(time.perf_counter(), time.process_time())
+
+
+def taken_by(work: Callable[[], object]) -> Taken:
+    begin = now()
     work()
-    return time.perf_counter() - begin
+    return now() - begin
+
+
+def processor(seconds: float, unit: str = "s") -> str:
+    scale = 1e6 if unit == "us" else 1
+    return f"processor {seconds * scale:.2f} {unit}"
 
 
 def resident_mib(pid: int | None = None) -> float:
@@ -59,26 +79,26 @@ def resident_mib(pid: int | None = None) -> float:
 # --- append --------------------------------------------------------------------------------------
 
 
-def bare_loop(path: Path, batch: bytearray, count: int) -> float:
+def bare_loop(path: Path, batch: bytearray, count: int) -> Taken:
     """The least a broker can do: check the checksum and write."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
     view = memoryview(batch)
-    begin = time.perf_counter()
+    begin = now()
     position = 0
     for _ in range(count):
         crc32c(view[21:])
         os.pwritev(descriptor, [batch], position)
         position += len(batch)
-    taken = time.perf_counter() - begin
+    taken = now() - begin
     os.close(descriptor)
     path.unlink()
     return taken
 
 
-def append_loop(log: Log, batch: bytearray, count: int, *, producer: bool) -> float:
+def append_loop(log: Log, batch: bytearray, count: int, *, producer: bool) -> Taken:
     sequence = 0
     header = memoryview(batch)
-    begin = time.perf_counter()
+    begin = now()
     for _ in range(count):
         header[0:8] = ZERO_OFFSET
         if producer:
@@ -87,24 +107,25 @@ def append_loop(log: Log, batch: bytearray, count: int, *, producer: bool) -> fl
             header[17:21] = crc32c(header[21:]).to_bytes(4, "big")
             sequence += 1
         log.append(batch, leader_epoch=1, now_ms=NOW_MS)
-    return time.perf_counter() - begin
+    return now() - begin
 
 
-def stamping_loop(batch: bytearray, count: int) -> float:
+def stamping_loop(batch: bytearray, count: int) -> Taken:
     """What the benchmark itself adds to the appends of a producer."""
     header = memoryview(batch)
-    begin = time.perf_counter()
+    begin = now()
     for sequence in range(count):
         header[53:57] = sequence.to_bytes(4, "big")
         header[17:21] = crc32c(header[21:]).to_bytes(4, "big")
-    return time.perf_counter() - begin
+    return now() - begin
 
 
 def bench_append(directory: Path, size: int, count: int, *, producer: bool = False) -> None:
     fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0} if producer else {}
     payload = os.urandom(size - 61 - 13)
     batch = bytearray(build_batch([(NOW_MS, None, payload, [])], **fields))  # type: ignore[arg-type]
-    ratios, ours, bares = [], [], []
+    ours: list[Taken] = []
+    bares: list[Taken] = []
     for turn in range(7):
         bare = bare_loop(directory / "bare", batch, count)
         manager = opened(directory / f"append-{turn}")
@@ -114,17 +135,19 @@ def bench_append(directory: Path, size: int, count: int, *, producer: bool = Fal
             taken -= stamping_loop(batch, count)
         log.release()
         shutil.rmtree(directory / f"append-{turn}")
-        ratios.append(bare / taken)
         ours.append(taken)
         bares.append(bare)
     name = f"append {size // 1024} KiB batches" + (" (idempotent)" if producer else "")
-    each = statistics.median(ours) / count
-    note = (
-        f"{len(batch) / each / 1e6:.0f} MB/s; bare {statistics.median(bares) / count * 1e6:.2f} us"
-    )
-    say(name, each * 1e6, "us each", note)
-    aim = "aim: 60 or more" if size >= 16 * 1024 else ""
-    say("  speed beside the bare loop", statistics.median(ratios) * 100, "percent", aim)
+    each = Taken(*(statistics.median(column) / count for column in zip(*ours, strict=True)))
+    least = Taken(*(statistics.median(column) / count for column in zip(*bares, strict=True)))
+    note = f"{processor(each.processor, 'us')}; {len(batch) / each.wall / 1e6:.0f} MB/s"
+    say(name, each.wall * 1e6, "us each", note)
+    aim = "; aim: 60 or more" if size >= 16 * 1024 else ""
+    pairs = list(zip(bares, ours, strict=True))
+    by_clock = statistics.median(bare.wall / own.wall for bare, own in pairs) * 100
+    by_processor = statistics.median(bare.processor / own.processor for bare, own in pairs) * 100
+    note = f"processor {by_processor:.0f} percent of {least.processor * 1e6:.2f} us{aim}"
+    say("  speed beside the bare loop", by_clock, "percent", note)
 
 
 # --- look-ups ------------------------------------------------------------------------------------
@@ -142,17 +165,20 @@ def bench_look_ups(directory: Path, total: int) -> None:
     segment = log.active_segment
     end = log.log_end_offset
 
-    def each(work: Callable[[int], object]) -> float:
+    def each(name: str, work: Callable[[int], object], aim: str = "") -> None:
         def all_of_them() -> None:
             for offset in offsets:
                 work(offset)
 
         all_of_them()
-        return min(seconds(all_of_them) for _ in range(5)) / len(offsets) * 1e6
+        turns = [taken_by(all_of_them) for _ in range(5)]
+        used = min(turn.processor for turn in turns) / len(offsets)
+        wall = min(turn.wall for turn in turns) / len(offsets)
+        say(name, wall * 1e6, "us", processor(used, "us") + aim)
 
-    say("offset look-up, 1 GiB log, warm", each(segment.find_batch), "us", "aim: below 20")
-    say("read of 1 MiB at a random offset", each(lambda o: log.read(o, MIB, up_to=end)), "us")
-    say("read at the tail", each(lambda _: log.read(end - 3, MIB, up_to=end)), "us")
+    each("offset look-up, 1 GiB log, warm", segment.find_batch, "; aim: below 20")
+    each("read of 1 MiB at a random offset", lambda o: log.read(o, MIB, up_to=end))
+    each("read at the tail", lambda _: log.read(end - 3, MIB, up_to=end))
     say("open files after that", float(len(os.listdir("/proc/self/fd"))), "")
     manager.shutdown(NOW_MS)
     shutil.rmtree(directory / "big")
@@ -161,14 +187,14 @@ def bench_look_ups(directory: Path, total: int) -> None:
 # --- start-up ------------------------------------------------------------------------------------
 
 _OPEN = """
-import sys, time
-from benchmarks.bench_storage import opened, resident_mib
+import sys
+from benchmarks.bench_storage import now, opened, resident_mib
 before = resident_mib()
-begin = time.perf_counter()
+begin = now()
 manager = opened(sys.argv[1])
-taken = time.perf_counter() - begin
+taken = now() - begin
 assert len(manager.logs()) == int(sys.argv[2])
-print(taken, resident_mib(), resident_mib() - before)
+print(*taken, resident_mib(), resident_mib() - before)
 """
 
 
@@ -189,9 +215,9 @@ def bench_open(directory: Path, count: int) -> None:
             batch[0:8] = ZERO_OFFSET
             log.append(batch, leader_epoch=1, now_ms=NOW_MS)
     manager.shutdown(NOW_MS)
-    taken, resident, grown = in_a_process(_OPEN, place, count)
-    note = f"aim: below 2; {resident:.0f} MiB resident, {grown:.0f} of them for the logs"
-    say(f"open {count} clean logs", taken, "s", note)
+    wall, used, resident, grown = in_a_process(_OPEN, place, count)
+    note = f"{processor(used)}; aim: below 2; {resident:.0f} MiB resident, {grown:.0f} for the logs"
+    say(f"open {count} clean logs", wall, "s", note)
     shutil.rmtree(place)
 
 
@@ -243,19 +269,20 @@ def bench_recovery(directory: Path, total: int, partitions: int, batch_bytes: in
                     crc32c(piece)
 
     read_all()
-    reading = seconds(read_all)
+    reading = taken_by(read_all)
     again = LogManager([place])
-    taken = seconds(lambda: again.load(NOW_MS))
+    taken = taken_by(lambda: again.load(NOW_MS))
     gib = sum(path.stat().st_size for path in files) / (1 << 30)
     name = f"recovery, {gib:.1f} GiB in {partitions} logs, {batch_bytes // 1000} KB"
-    say(name, taken, "s", f"{gib / taken:.2f} GiB/s")
-    note = f"aim: below 3 for 10 GiB; reading {reading:.2f} s"
-    say("  beyond reading it and its checksums", taken - reading, "s", note)
+    say(name, taken.wall, "s", f"{processor(taken.processor)}; {gib / taken.wall:.2f} GiB/s")
+    beyond = taken - reading
+    note = f"{processor(beyond.processor)}; aim: below 3 for 10 GiB; reading {reading.wall:.2f} s"
+    say("  beyond reading it and its checksums", beyond.wall, "s", note)
     again.shutdown(NOW_MS)
     flushed = LogManager([place])
     (place / ".kafka_cleanshutdown").unlink()
-    taken = seconds(lambda: flushed.load(NOW_MS))
-    say("  the same when it had been flushed", taken, "s")
+    taken = taken_by(lambda: flushed.load(NOW_MS))
+    say("  the same when it had been flushed", taken.wall, "s", processor(taken.processor))
     shutil.rmtree(place)
 
 
@@ -299,13 +326,16 @@ def bench_compaction(directory: Path, total: int, value_bytes: int, codec: int) 
     cleaner = Cleaner(manager.logs)
     compaction = cleaner.next_compaction(NOW_MS)
     assert compaction is not None
-    taken = seconds(compaction.run)
+    taken = taken_by(compaction.run)
     assert compaction.error is None
-    commit = seconds(lambda: cleaner.finish(compaction, NOW_MS))
+    commit = taken_by(lambda: cleaner.finish(compaction, NOW_MS)).wall
     mib = compaction.stats.bytes_read / MIB
     name = f"compaction, values of {value_bytes} bytes" + (", lz4" if codec else "")
-    note = f"{log.log_end_offset / taken / 1e3:.0f} k records/s; commit {commit * 1e3:.1f} ms"
-    say(name, mib / taken, "MiB/s", note)
+    rate = log.log_end_offset / taken.wall / 1e3
+    note = (
+        f"{mib / taken.processor:.1f} by processor; {rate:.0f} k records/s; commit {commit:.4f} s"
+    )
+    say(name, mib / taken.wall, "MiB/s", note)
     manager.shutdown(NOW_MS)
     shutil.rmtree(place)
 
