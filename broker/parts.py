@@ -289,6 +289,7 @@ class BrokerParts:
             log.update_config(self.dynamic_config.log_config(log.topic))
         self.throttles.apply_broker(self.mover.throttle)
         self.logs.min_free_bytes = self.config.ottla_log_dir_min_free_bytes
+        self.logs.set_producer_expiration(self.config.producer_id_expiration_ms)
         self.background.compaction.settings_changed()
         self._apply_limits()
         self.controller.update_settings(controller_settings(self.config))

@@ -414,6 +414,12 @@ class LogManager:
             log.verifications.remove_expired(now_ms, self._producer_expiration_ms)
         return removed
 
+    def set_producer_expiration(self, expiration_ms: int) -> None:
+        """`producer.id.expiration.ms` has another value now."""
+        self._producer_expiration_ms = expiration_ms
+        for log in (*self._logs.values(), *self._future.values()):
+            log.producer_state.expiration_ms = expiration_ms
+
     def purge(self, now_ms: int) -> int:
         """Deletes files and directories whose delay has passed. May run in a worker thread."""
         return self.deletions.purge(now_ms)

@@ -38,7 +38,6 @@ class ProducerState:
     """The producers of the log `name` in `directory`, as of `end_offset` (exclusive)."""
 
     __slots__ = (
-        "_expiration_ms",
         "_fs",
         "_name",
         "_ongoing",
@@ -46,6 +45,7 @@ class ProducerState:
         "_unreplicated",
         "directory",
         "end_offset",
+        "expiration_ms",
         "producers",
         "snapshot_offset",
     )
@@ -61,7 +61,7 @@ class ProducerState:
         """`file_names`: what is in the directory, to find snapshots without looking again."""
         self._fs = fs
         self._name = name
-        self._expiration_ms = expiration_ms
+        self.expiration_ms = expiration_ms
         self.directory = directory
         self.producers: dict[int, ProducerEntry] = {}
         # First offset -> producer id. First offsets ascend as transactions begin, so the first key
@@ -180,7 +180,7 @@ class ProducerState:
 
     def remove_expired(self, now_ms: int) -> int:
         """Forgets producers that have been idle for too long; gives their number."""
-        expiration_ms = self._expiration_ms
+        expiration_ms = self.expiration_ms
         idle = [
             e.producer_id for e in self.producers.values() if e.is_expired(now_ms, expiration_ms)
         ]
@@ -263,7 +263,7 @@ class ProducerState:
 
     def _take(self, entries: list[ProducerEntry], now_ms: int) -> None:
         for entry in entries:
-            if not entry.is_expired(now_ms, self._expiration_ms):
+            if not entry.is_expired(now_ms, self.expiration_ms):
                 self.producers[entry.producer_id] = entry
         opened = (e for e in self.producers.values() if e.transaction_first_offset >= 0)
         for entry in sorted(opened, key=lambda e: e.transaction_first_offset):

@@ -358,6 +358,18 @@ def test_idle_producers_are_forgotten() -> None:
     assert log.verifications.lowest_sequence(9) is None
 
 
+def test_the_time_after_which_they_are_may_change() -> None:
+    manager = manager_on(MemoryFileSystem())
+    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+    append(log, producer_id=7, producer_epoch=0, base_sequence=0)
+    manager.set_producer_expiration(1000)
+    assert manager.remove_expired_producers(NOW_MS + 999) == 0
+    assert manager.remove_expired_producers(NOW_MS + 1000) == 1
+    later = manager.get_or_create("t", 1, now_ms=NOW_MS)
+    append(later, producer_id=7, producer_epoch=0, base_sequence=0)
+    assert manager.remove_expired_producers(NOW_MS + 1000) == 1
+
+
 def test_identity() -> None:
     fs = MemoryFileSystem()
     manager = manager_on(fs, ("/a", "/b"))
