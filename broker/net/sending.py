@@ -25,6 +25,12 @@ MAX_HELD_BYTES = 65536
 _FETCH = 1
 
 
+# The answer to a request of this length may wait for those that came in with it, even when nobody
+# else waits: handling them all takes less time than one send. Bigger ones are answered at once, so
+# that the client works on while we do.
+SMALL_REQUEST_BYTES = 2048
+
+
 class SendingSide(ABC):
     """Owns the socket and what is to be sent on it. Loop thread only."""
 
@@ -92,9 +98,10 @@ class SendingSide(ABC):
     def send_response(self, context: "RequestContext", parts: list[Any]) -> None:
         """Send the answer to the request in flight; no parts: there is none (acks=0).
 
-        While other clients' requests are waiting, the answer to one of several requests that came
-        in together is held back until the turn ends, so that their answers leave in one packet: a
-        send costs more than everything else on a tiny request's way. Alone, it is sent at once.
+        While other clients' requests are waiting, or when it is small, the answer to one of several
+        requests that came in together is held back until the turn ends, so that their answers leave
+        in one packet: a send costs more than everything else on a tiny request's way. Alone, it is
+        sent at once.
         """
         context.responded_at = context.send_started_at = monotonic()
         if self.closed:
@@ -115,7 +122,7 @@ class SendingSide(ABC):
         channel = self._services.channel
         if (
             channel.in_turn
-            and channel.queued
+            and (channel.queued or context.frame_bytes <= SMALL_REQUEST_BYTES)
             and self._held_bytes < MAX_HELD_BYTES
             and self._can_hold()
         ):
