@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -50,6 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(f"ottla: {error}", file=sys.stderr)
         return 2
+    gc.disable()  # until the broker has started: there is no garbage, and looking takes time
     configure_logging(config)
     for warning in config.warnings:
         logger.warning("%s", warning)
@@ -126,6 +128,9 @@ async def _serve(config: BrokerConfig) -> int:
         else:
             print(f"ottla: {error}", file=sys.stderr)
         return 1
+    # What is there now stays: full collections need not look at it again.
+    gc.freeze()
+    gc.enable()
     announce(config, server.parts.broker_id, server.parts.cluster_id, server.ports)
     await stopping.wait()
     logger.info("stopping because of %s", reason[0])

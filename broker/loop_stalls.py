@@ -41,6 +41,7 @@ BASES = ("broker.__main__", "broker.embedded")
 # Places that may hold up the loop, with the reason; they are counted, and told on INFO.
 STATED_PLACES = {
     "protocol.codec": "a version of a message is used for the first time",
+    "storage.validation": "the records of a compacted topic, or of another compression, are read",
     "broker.server": "the broker starts or stops",
 }
 
@@ -120,7 +121,7 @@ class StallMonitor:
         if now - self._logged_at <= QUIET_SECONDS:
             return
         self._logged_at = now
-        reason = stated_reason(seen.name) if seen else ""
+        reason = stated_reason(seen) if seen else ""
         logger.log(
             logging.INFO if reason else logging.WARNING,
             "the event loop was held up for %d ms (%d ms of computing) by %s%s%s",
@@ -155,10 +156,10 @@ class StallMonitor:
         return Sight(name if task is None else f"{task.get_name()}: {name}", " < ".join(stack))
 
 
-def stated_reason(name: str) -> str:
-    """Why this place may hold up the loop; empty when it may not."""
-    place = name.rpartition(": ")[2]
-    for prefix, reason in STATED_PLACES.items():
-        if place.startswith(prefix):
-            return reason
+def stated_reason(seen: Sight) -> str:
+    """Why what was seen may hold up the loop; empty when it may not."""
+    for place in [seen.name.rpartition(": ")[2], *seen.stack.split(" < ")]:
+        for prefix, reason in STATED_PLACES.items():
+            if place.startswith(prefix):
+                return reason
     return ""

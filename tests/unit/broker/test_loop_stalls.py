@@ -5,8 +5,7 @@ import time
 
 import pytest
 
-from broker import loop_stalls
-from broker.loop_stalls import StallMonitor, stated_reason
+from broker.loop_stalls import Sight, StallMonitor, stated_reason
 from broker.metrics import StallStatistics
 from broker.tasks import spawn
 
@@ -58,7 +57,7 @@ async def test_the_watchdog_names_the_task_and_the_place_and_logs_the_stack(
     clock, statistics = Clock(), StallStatistics()
     monitor = StallMonitor(statistics, watchdog=False, clock=clock)
     monitor.start()
-    seen: list[loop_stalls.Sight] = []
+    seen: list[Sight] = []
 
     async def busy() -> None:
         # A place of ours that stays busy until it was seen by another thread.
@@ -105,13 +104,15 @@ async def test_a_stated_place_is_no_warning(caplog: pytest.LogCaptureFixture) ->
     monitor = StallMonitor(StallStatistics(), watchdog=False, clock=clock)
     monitor.start()
     clock.now += 0.25
-    monitor._seen = loop_stalls.Sight("task: protocol.codec.compile_codec", "")
+    monitor._seen = Sight("task: protocol.codec.compile_codec", "")
     monitor._beat()
     monitor.stop()
     (record,) = caplog.records
     assert record.levelno == logging.INFO
     assert "used for the first time" in record.getMessage()
-    assert stated_reason("broker.handlers.fetch.handle") == ""
+    place = "broker.handlers.fetch.handle"
+    assert stated_reason(Sight(place, f"{place}:1 < broker.request_channel.handle:2")) == ""
+    assert stated_reason(Sight("protocol.x", "protocol.x:1 < storage.validation.check:2"))
 
 
 async def test_after_stop_nothing_is_left() -> None:
