@@ -124,6 +124,8 @@ class BrokerConfig:
     ottla_log_dir_min_free_bytes: int
     ottla_log_format: str
     ottla_log_level: str
+    ottla_console_allow_remote: bool
+    ottla_console_enable: bool
     ottla_metrics_address: str | None
     ottla_worker_threads: int
     ottla_zookeeper_digest: str | None

@@ -1,5 +1,5 @@
 """A small HTTP server beside the broker: /metrics for Prometheus, /healthz and /readyz for
-whoever runs the process.
+whoever runs the process, and the console where it is on.
 
 It answers GET and HEAD and nothing else, on a port of its own, to a bounded number of clients with
 bounded patience. The Prometheus library is imported when the first scrape comes.
@@ -18,6 +18,8 @@ from broker.tasks import WorkerPool
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric as PrometheusMetric
+
+    from broker.console.console import Console, ConsoleRequest
 
 logger = logging.getLogger("ottla.http")
 
@@ -47,8 +49,10 @@ class HttpEndpoint:
         *,
         healthy: Check,
         ready: Check,
+        console: "Console | None" = None,
     ) -> None:
         """`healthy`: whether the process should live on; `ready`: whether clients may come."""
+        self._console = console
         self._registry = registry
         self._channel = channel
         self._worker_pool = worker_pool
@@ -62,6 +66,8 @@ class HttpEndpoint:
         self._server = await asyncio.start_server(
             self._serve, host or None, port, limit=MAX_REQUEST_BYTES
         )
+        if self._console is not None:
+            self._console.start()
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
 
@@ -73,6 +79,8 @@ class HttpEndpoint:
                 writer.transport.abort()
             await self._server.wait_closed()
             self._server = None
+            if self._console is not None:
+                await self._console.stop()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._clients.add(writer)
@@ -91,14 +99,22 @@ class HttpEndpoint:
         if len(words) != 3 or not words[2].startswith("HTTP/"):
             return
         method, target, _ = words
+        path, _, query = target.partition("?")
+        console = self._console
+        more_headers = ""
         try:
-            status, content_type, body = await self._respond(method, target.split("?", 1)[0])
+            if console is not None and method in ("GET", "HEAD") and console.handles(path):
+                more_headers = console.headers
+                asked = _console_request(path, query, head, writer)
+                status, content_type, body = await console.respond(asked)
+            else:
+                status, content_type, body = await self._respond(method, path)
         except Exception:
             logger.exception("cannot answer %s %s", method, target)
             status, content_type, body = "500 Internal Server Error", TEXT, b"see the log\n"
         writer.write(
             f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\n"
-            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode()
+            f"Content-Length: {len(body)}\r\n{more_headers}Connection: close\r\n\r\n".encode()
         )
         if method != "HEAD":
             writer.write(body)
@@ -164,6 +180,20 @@ class HttpEndpoint:
                 buckets.append((bound, so_far))
             family.add_metric((route.entry.name,), buckets, statistics.total_seconds)
         return family
+
+
+def _console_request(
+    path: str, query: str, head: bytes, writer: asyncio.StreamWriter
+) -> "ConsoleRequest":
+    from broker.console.console import ConsoleRequest
+
+    host = ""
+    for line in head.split(b"\r\n")[1:]:
+        name, _, value = line.decode("latin-1").partition(":")
+        if name.strip().lower() == "host":
+            host = value.strip()
+    peer = writer.get_extra_info("peername") or ("",)
+    return ConsoleRequest(path, query, host, str(peer[0]))
 
 
 class _Snapshot:

@@ -1,4 +1,7 @@
-"""Metrics of one broker and the HTTP port that serves them (off unless `ottla.metrics.address`)."""
+"""Metrics and console of one broker, and the HTTP port that serves them.
+
+The port is off unless `ottla.metrics.address` is set or `ottla.console.enable` is true.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from typing import TYPE_CHECKING
 from broker.config_errors import ConfigError
 
 if TYPE_CHECKING:
+    from broker.config import BrokerConfig
+    from broker.console.event_log import EventLog
     from broker.http_endpoint import HttpEndpoint
     from broker.metadata_cache import MetadataCache
     from broker.metrics import MetricsRegistry
@@ -18,6 +23,28 @@ if TYPE_CHECKING:
     from protocol.topics import TopicPartition
 
 
+# Where the console is when no address is set: this machine only.
+CONSOLE_ADDRESS = "127.0.0.1:9404"
+
+
+def http_address(config: BrokerConfig) -> str | None:
+    """Where the HTTP port is to listen, None when nobody wants it."""
+    if config.ottla_metrics_address:
+        return config.ottla_metrics_address
+    return CONSOLE_ADDRESS if config.ottla_console_enable else None
+
+
+def event_log(config: BrokerConfig) -> EventLog | None:
+    """What the console shows of the log, from the first line of the start on; None without it."""
+    if not config.ottla_console_enable:
+        return None
+    from broker.console.event_log import EventLog
+
+    events = EventLog()
+    events.attach()
+    return events
+
+
 def parse_address(text: str) -> tuple[str, int]:
     """`host:port`, where no host means every address."""
     host, colon, port = text.rpartition(":")
@@ -26,19 +53,28 @@ def parse_address(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-async def serve_metrics(
-    address: str, parts: BrokerParts, is_ready: Callable[[], bool]
+async def serve_http(
+    address: str, parts: BrokerParts, is_ready: Callable[[], bool], events: EventLog | None = None
 ) -> tuple[HttpEndpoint, int]:
-    """Starts the HTTP port; returns it with its number. ConfigError when it cannot be opened."""
+    """Starts the HTTP port; returns it with its number. ConfigError when it cannot be opened.
+
+    With `events` the console is there too.
+    """
     from broker.http_endpoint import HttpEndpoint
 
     host, port = parse_address(address)
+    console = None
+    if events is not None:
+        from broker.console.console import Console
+
+        console = Console(parts, events, allow_remote=parts.config.ottla_console_allow_remote)
     endpoint = HttpEndpoint(
         build_registry(parts),
         parts.request_channel,
         parts.workers,
         healthy=lambda: None,
         ready=lambda: None if is_ready() else "the broker is stopping",
+        console=console,
     )
     try:
         return endpoint, await endpoint.start(host, port)
@@ -68,12 +104,12 @@ def build_registry(parts: BrokerParts) -> MetricsRegistry:
     )
     metrics_sources.add_process(registry, parts.workers)
     _add_replicas(registry, replicas, parts.isr_manager)
-    add_groups(registry, parts.coordinators.groups, _end_offset(replicas), parts.clock.now_ms)
+    add_groups(registry, parts.coordinators.groups, end_offset_reader(replicas), parts.clock.now_ms)
     _add_controller(registry, parts.controller, parts.metadata)
     return registry
 
 
-def _end_offset(replicas: ReplicaManager) -> Callable[[TopicPartition], int | None]:
+def end_offset_reader(replicas: ReplicaManager) -> Callable[[TopicPartition], int | None]:
     """The high watermark of a partition led here: as far as consumers can have come."""
 
     def end_offset(partition: TopicPartition) -> int | None:

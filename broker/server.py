@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from broker.controlled_shutdown import hand_over
 from broker.coordination import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from broker.identity import StartError, broker_info, establish, open_store
-from broker.monitoring import serve_metrics
+from broker.monitoring import event_log, http_address, serve_http
 from broker.parts import BrokerParts
 from broker.tasks import run_in_threads
 from controller import znodes
@@ -21,6 +21,7 @@ from storage.log_manager import LogManager
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
+    from broker.console.event_log import EventLog
     from broker.http_endpoint import HttpEndpoint
     from controller.store import ZnodeStore
 
@@ -39,7 +40,7 @@ class BrokerServer:
         self.config = config
         #: The port of each listener by name, once started.
         self.ports: dict[str, int] = {}
-        #: The port of the metrics, 0 when they are not served.
+        #: The port of metrics and console, 0 when they are not served.
         self.metrics_port = 0
         #: Called when no log directory works any more; set it before `start`.
         self.on_all_disks_failed: Callable[[], None] = lambda: None
@@ -48,6 +49,7 @@ class BrokerServer:
         self._logs_loaded = False
         self._parts: BrokerParts | None = None
         self._http: HttpEndpoint | None = None
+        self._event_log: EventLog | None = None
         self._started = False
 
     @property
@@ -71,6 +73,7 @@ class BrokerServer:
 
     async def _start(self) -> None:
         config = self.config
+        events = self._event_log = event_log(config)
         logs = self._logs = LogManager(
             config.log_directories(),
             LogConfig.from_properties(config.topic_defaults()),
@@ -95,9 +98,10 @@ class BrokerServer:
         parts.mover.resume()
         parts.stalls.start()
         self._started = True
-        if config.ottla_metrics_address:
-            self._http, self.metrics_port = await serve_metrics(
-                config.ottla_metrics_address, parts, lambda: self._started
+        address = http_address(config)
+        if address is not None:
+            self._http, self.metrics_port = await serve_http(
+                address, parts, lambda: self._started, events
             )
 
     def _listen(self, parts: BrokerParts) -> None:
@@ -157,6 +161,8 @@ class BrokerServer:
             parts.timer.close()
             await parts.workers.close()
         await self._close_data(crash)
+        if self._event_log is not None:
+            self._event_log.detach()
 
     async def _close_data(self, crash: bool) -> None:
         logs, self._logs = self._logs, None

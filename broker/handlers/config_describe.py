@@ -124,7 +124,7 @@ class ConfigDescriber:
             if resource.resource_type == GROUP and resource.configuration_keys == [GROUP_EVENTS]:
                 rows = self._events_of(resource.resource_name)
             else:
-                rows = self._rows(resource.resource_type, resource.resource_name)
+                rows = self.rows(resource.resource_type, resource.resource_name)
         except Exception as error:
             result.error_code = error_code(error)
             result.error_message = error_message(error)
@@ -136,7 +136,8 @@ class ConfigDescriber:
                 row.synonyms = []
         return result
 
-    def _rows(self, kind: int, name: str) -> list[DescribeConfigsResourceResult]:
+    def rows(self, kind: int, name: str) -> list[DescribeConfigsResourceResult]:
+        """The settings of one resource; KafkaError where there is none of this name here."""
         if kind == TOPIC:
             problem = name_problem(name)
             if problem is not None:

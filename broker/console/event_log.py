@@ -1,0 +1,61 @@
+"""The broker's own log lines of the last while, for the console's page of events.
+
+Log lines name no secrets (settings are masked before they are logged), and the controller tells in
+them what it decided. Debug lines are left out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import Any
+
+MAX_LINES = 1000
+MAX_LINE_CHARACTERS = 500
+# How many go into one answer, newest first.
+MAX_ROWS = 200
+
+_LOGGER = "ottla"
+
+
+class EventLog(logging.Handler):
+    """Keeps the newest lines of every logger of the broker."""
+
+    def __init__(self) -> None:
+        super().__init__(level=logging.INFO)
+        self._lines: deque[dict[str, Any]] = deque(maxlen=MAX_LINES)
+
+    def attach(self) -> None:
+        logging.getLogger(_LOGGER).addHandler(self)
+
+    def detach(self) -> None:
+        logging.getLogger(_LOGGER).removeHandler(self)
+        self.close()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Called by `logging`, from any thread; a deque's append is atomic."""
+        try:
+            text = record.getMessage()
+        except Exception:  # a wrong format string is not the console's business
+            text = str(record.msg)
+        if record.exc_info and record.exc_info[1] is not None:
+            text = f"{text}: {record.exc_info[1]}"
+        self._lines.append(
+            {
+                "time_ms": int(record.created * 1000),
+                "level": record.levelname,
+                "from": record.name.removeprefix(f"{_LOGGER}."),
+                "text": text[:MAX_LINE_CHARACTERS],
+            }
+        )
+
+    def rows(self, search: str) -> dict[str, Any]:
+        """The newest lines that hold `search` (in any case) in their text or logger's name."""
+        wanted = search.lower()
+        found = []
+        for line in reversed(list(self._lines)):
+            if wanted in line["text"].lower() or wanted in line["from"]:
+                found.append(line)
+            if len(found) >= MAX_ROWS:
+                break
+        return {"events": found}

@@ -1,0 +1,236 @@
+"""The web console's endpoints over HTTP, with real traffic behind them."""
+
+import http.client
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from broker.config_definitions import Setting
+from broker.console.cluster_views import MASK
+from broker.console.console import PREFIX, _is_local, _names_us
+from broker.console.messages import MAX_SHOWN_BYTES, shown
+from broker.embedded import Broker
+from tests.doubles.broker_process import ROOT
+
+DEADLINE_S = 60.0
+TOPIC = "orders"
+RECORDS = 300
+READ = 100
+
+
+def get(broker: Broker, path: str, host: str = "localhost") -> tuple[int, dict[str, str], bytes]:
+    """Status, headers with names in small letters, body."""
+    connection = http.client.HTTPConnection("127.0.0.1", broker.server.metrics_port, timeout=30)
+    try:
+        connection.request("GET", path, headers={"Host": host})
+        answer = connection.getresponse()
+        return (
+            answer.status,
+            {name.lower(): value for name, value in answer.getheaders()},
+            answer.read(),
+        )
+    finally:
+        connection.close()
+
+
+def api(broker: Broker, path: str) -> Any:
+    status, _, body = get(broker, f"/api/{path}")
+    assert status == 200, body
+    return json.loads(body)
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.05)
+    raise AssertionError("it did not come about in time")
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker(
+        ottla_console_enable=True,
+        ottla_metrics_address="127.0.0.1:0",
+        ssl_keystore_password="very-secret",
+    ) as running:
+        producer = Producer({"bootstrap.servers": running.bootstrap, "compression.type": "zstd"})
+        for number in range(RECORDS):
+            value = json.dumps({"number": number, "name": "<script>alert(1)</script>"})
+            producer.produce(TOPIC, value, f"k{number}", headers=[("trace", b"\x00\xff")])
+        assert producer.flush(DEADLINE_S) == 0
+        consumer = Consumer(
+            {
+                "bootstrap.servers": running.bootstrap,
+                "group.id": "readers",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+            }
+        )
+        consumer.subscribe([TOPIC])
+        assert len(consumer.consume(READ, DEADLINE_S)) == READ
+        consumer.commit(asynchronous=False)
+        yield running
+        consumer.close()
+
+
+def test_pages_come_whole_and_from_here(broker: Broker) -> None:
+    for path, kind in (
+        ("/", "text/html"),
+        (PREFIX, "text/html"),
+        (f"{PREFIX}/style.css", "text/css"),
+        (f"{PREFIX}/app.js", "text/javascript"),
+        (f"{PREFIX}/views.js", "text/javascript"),
+    ):
+        status, headers, body = get(broker, path)
+        assert status == 200
+        assert headers["content-type"].startswith(kind)
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+        # The one address that may stand in them names SVG's elements and is never asked.
+        assert b"http" not in body.replace(b"http://www.w3.org/2000/svg", b"").replace(b"HTTP", b"")
+    assert get(broker, f"{PREFIX}/../console.py")[0] == 404
+    assert get(broker, "/metrics")[0] == 200
+
+
+def test_overview(broker: Broker) -> None:
+    found = api(broker, "overview")
+    assert found["is_controller"]
+    assert found["offline"] == found["under_replicated"] == 0
+    assert found["groups"] == 1
+    assert [each["alive"] for each in found["brokers"]] == [True]
+    assert found["brokers"][0]["listeners"] == [f"PLAINTEXT://{broker.bootstrap}"]
+
+
+def test_topics(broker: Broker) -> None:
+    found = api(broker, "topics?search=ORD")
+    assert [(each["name"], each["records"]) for each in found["topics"]] == [(TOPIC, RECORDS)]
+    assert found["topics"][0]["size_bytes"] > 0
+    one = api(broker, f"topic?name={TOPIC}")
+    assert one["rows"][0]["high_watermark"] == RECORDS
+    assert one["rows"][0]["isr"] == one["rows"][0]["replicas"]
+    status, _, body = get(broker, "/api/topic?name=no-such-topic")
+    assert status == 404
+    assert "There is no topic no-such-topic." in json.loads(body)["error"]
+
+
+def test_messages(broker: Broker) -> None:
+    newest = api(broker, f"messages?topic={TOPIC}&limit=3")
+    assert [each["offset"] for each in newest["records"]] == [297, 298, 299]
+    first = api(broker, f"messages?topic={TOPIC}&offset=0&limit=2")["records"]
+    assert [each["key"]["text"] for each in first] == ["k0", "k1"]
+    assert first[0]["value"]["kind"] == "JSON"
+    assert json.loads(first[0]["value"]["text"])["name"] == "<script>alert(1)</script>"
+    assert first[0]["headers"] == [["trace", {"kind": "bytes", "text": "00 ff", "bytes": 2}]]
+    assert api(broker, f"messages?topic={TOPIC}&offset={RECORDS}")["records"] == []
+    assert len(api(broker, f"messages?topic={TOPIC}&offset=0&limit=99999")["records"]) == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("messages", "the parameter topic is missing"),
+        (f"messages?topic={TOPIC}&offset=1e3", "offset is not a whole number"),
+        (f"messages?topic={TOPIC}&offset=" + "9" * 5000, "offset is not a whole number"),
+        ("topics?search=%ff", "the query cannot be read"),
+        ("topics?" + "&".join(f"p{n}=1" for n in range(50)), "the query cannot be read"),
+    ],
+)
+def test_a_bad_question_is_answered_in_words(broker: Broker, path: str, said: str) -> None:
+    status, _, body = get(broker, f"/api/{path}")
+    assert status == 400
+    assert said in json.loads(body)["error"]
+
+
+def test_a_partition_that_is_not_there(broker: Broker) -> None:
+    status, _, body = get(broker, f"/api/messages?topic={TOPIC}&partition=7")
+    assert status == 404
+    assert f"There is no partition {TOPIC}-7." in json.loads(body)["error"]
+    assert get(broker, "/api/nothing")[0] == 404
+
+
+def test_groups_with_their_lag(broker: Broker) -> None:
+    listed = until(
+        lambda: [each for each in api(broker, "groups")["groups"] if each["lag"]],
+    )
+    assert listed[0]["group"] == "readers"
+    assert listed[0]["lag"][-1][1] == RECORDS - READ
+    one = api(broker, "group?name=readers")
+    assert [(each["offset"], each["lag"]) for each in one["offsets"]] == [(READ, RECORDS - READ)]
+    assert len(one["member_rows"]) == 1
+    assert "stable" in {each["kind"] for each in one["events"]}
+    assert get(broker, "/api/group?name=nobody")[0] == 404
+
+
+def test_secrets_are_masked(broker: Broker) -> None:
+    status, _, body = get(broker, "/api/settings")
+    assert status == 200
+    assert b"very-secret" not in body
+    rows = {each["name"]: each for each in json.loads(body)["settings"]}
+    assert rows["ssl.keystore.password"]["value"] == MASK
+    assert rows["ottla.console.enable"]["value"] == "true"
+    assert rows["ottla.console.enable"]["source"] == "file"
+    assert Setting(("x", "password", "null", "", "low", "read-only")).sensitive
+
+
+def test_another_name_for_this_machine_is_refused(broker: Broker) -> None:
+    """A page of somebody else whose name points here must not read anything."""
+    status, _, body = get(broker, "/api/overview", host="evil.example:9404")
+    assert status == 403
+    assert b"ottla.console.allow.remote" in body
+
+
+def test_who_is_local() -> None:
+    assert all(map(_is_local, ("127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1")))
+    assert not any(map(_is_local, ("10.0.0.1", "", "::ffff:10.0.0.1", "fe80::1%eth0")))
+    assert all(
+        map(_names_us, ("localhost", "LOCALHOST:9404", "127.0.0.1:1", "[::1]:9404", "[::1]"))
+    )
+    assert not any(map(_names_us, ("", "localhost.evil.example", "evil:9404", "[::2]:1")))
+
+
+def test_what_bytes_look_like() -> None:
+    assert shown(None) is None
+    assert shown("grün".encode()) == {"kind": "text", "text": "grün", "bytes": 5}
+    assert shown(b"{bad") == {"kind": "text", "text": "{bad", "bytes": 4}
+    assert shown(b"\x00\x00\x00\x00\x07\x02\xff") == {
+        "kind": "schema 7",
+        "text": "02 ff",
+        "bytes": 7,
+    }
+    # A character of three bytes across the bound: cut, not taken for binary data.
+    long = shown(("€" * MAX_SHOWN_BYTES).encode())
+    assert long is not None
+    assert long["kind"] == "text"
+    assert len(long["text"].encode()) <= MAX_SHOWN_BYTES
+    deep = shown(b"[" * MAX_SHOWN_BYTES)
+    assert deep is not None
+    assert deep["kind"] == "text"
+
+
+def test_without_the_setting_there_is_no_console() -> None:
+    with Broker(ottla_metrics_address="127.0.0.1:0") as plain:
+        assert get(plain, PREFIX)[0] == 404
+        assert get(plain, "/api/overview")[0] == 404
+        assert get(plain, "/healthz")[0] == 200
+
+
+def test_it_costs_nothing_where_it_is_off() -> None:
+    """Nothing of it is even imported."""
+    code = (
+        "import sys\nfrom broker.embedded import Broker\n"
+        "with Broker(ottla_metrics_address='127.0.0.1:0'):\n"
+        "    print([name for name in sys.modules if name.startswith('broker.console')])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S
+    )
+    assert done.stdout == "[]\n", done.stderr
