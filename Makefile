@@ -6,7 +6,7 @@ STAMP := $(ENVIRONMENT)/.installed
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-fast lint format bench bench-protocol bench-storage bench-spark
-.PHONY: compat-java compat-streams golden clean
+.PHONY: compat test-console compat-java compat-streams golden clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -22,6 +22,12 @@ test: lint ## everything that CI runs
 
 test-fast: $(STAMP) ## unit tests only, no Java, no other process
 	@$(RUN) -m pytest -q tests/unit tests/property tests/tidy
+
+compat: $(STAMP) ## pinned real clients against a broker; writes docs/compatibility.md
+	@$(RUN) -m tests.compat.suites.run $(ARGUMENTS)
+
+test-console: $(STAMP) ## the web console in headless Chromium, where there is one
+	@$(RUN) -m tests.console.check $(ARGUMENTS)
 
 lint: $(STAMP) ## ruff, formatting and mypy --strict
 	@$(ENVIRONMENT)/bin/ruff check .

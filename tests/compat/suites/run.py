@@ -1,0 +1,177 @@
+"""Runs the suites: `python -m tests.compat.suites.run [--kafka] [--accept] [SUITE ...]`.
+
+Exit code 1 when a feature of an allow-list does not pass, or a suite could not be built.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.compat.suites.features import NAMES
+from tests.compat.suites.model import (
+    FAILED,
+    ROOT,
+    Result,
+    Suite,
+    read_output,
+    read_suites,
+)
+from tests.compat.suites.report import render, summary
+from tests.doubles.apache_kafka import start_kafka
+from tests.doubles.broker_process import start_broker
+
+# Fetching a client and compiling it; a first build of a Go program takes minutes here.
+PREPARE_SECONDS = 900
+RUN_SECONDS = 600
+
+SETTINGS = {
+    "broker_id": "0",
+    "offsets_topic_num_partitions": "1",
+    "transaction_state_log_num_partitions": "1",
+    "group_initial_rebalance_delay_ms": "0",
+    "group_coordinator_rebalance_protocols": "classic,consumer",
+}
+
+
+class NotBuiltError(Exception):
+    """A suite whose tools are there and whose client could not be fetched or built."""
+
+
+@contextmanager
+def broker(directory: Path, kafka: bool) -> Iterator[str]:
+    """Address of a broker for one suite."""
+    if kafka:
+        with start_kafka(directory) as other:
+            yield other.bootstrap
+        return
+    with start_broker(directory, **SETTINGS) as ours:
+        yield ours.bootstrap
+
+
+def prepare(suite: Suite) -> None:
+    """Fetches and builds the client, once for each version and each text of its build files."""
+    suite.build.mkdir(parents=True, exist_ok=True)
+    for template in suite.prepare:
+        done = subprocess.run(
+            suite.command(template),
+            cwd=suite.folder,
+            capture_output=True,
+            text=True,
+            timeout=PREPARE_SECONDS,
+        )
+        if done.returncode:
+            raise NotBuiltError((done.stdout + done.stderr).strip()[-2000:])
+
+
+def run_suite(suite: Suite, kafka: bool) -> Result:
+    """One suite against a fresh broker."""
+    result = Result(suite)
+    missing = suite.missing()
+    if missing:
+        result.not_run = f"no {' and no '.join(missing)} on this machine"
+        return result
+    prepare(suite)
+    with tempfile.TemporaryDirectory(prefix="ottla-compat-") as name:
+        directory = Path(name)
+        with broker(directory, kafka) as bootstrap:
+            environment = {
+                **os.environ,
+                "COMPAT_BOOTSTRAP": bootstrap,
+                "COMPAT_PREFIX": f"c{uuid.uuid4().hex[:8]}",
+                "COMPAT_BUILD": str(suite.build),
+                "COMPAT_VERSION": suite.version,
+                "PYTHONPATH": str(ROOT),
+            }
+            output = _output(suite, environment)
+    read_output(result, output)
+    return result
+
+
+def _output(suite: Suite, environment: dict[str, str]) -> str:
+    """What the program printed; one that hangs is ended, and what it said so far counts."""
+    with tempfile.TemporaryFile("w+") as sink:
+        process = subprocess.Popen(
+            suite.command(suite.run),
+            cwd=suite.folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            process.wait(RUN_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        sink.seek(0)
+        return sink.read()
+
+
+def show(result: Result, verbose: bool) -> None:
+    suite = result.suite
+    print(f"{suite.title} {suite.version}: {summary(result)}", flush=True)
+    for name, state in result.states.items():
+        if state == FAILED:
+            print(f"  does not work: {name}: {result.reasons[name]}")
+    for name in result.regressions():
+        if result.states.get(name) != FAILED:
+            print(f"  REGRESSION: {name} is in allowed.txt and was not reported")
+    for name in result.unlisted():
+        print(f"  passes and is not in allowed.txt yet: {name}")
+    if verbose or (result.not_run is None and not result.states):
+        print(result.output[-6000:])
+
+
+def accept(result: Result) -> None:
+    """Adds what passed to the allow-list. Nothing is ever taken from it."""
+    names = set(result.suite.allowed()) | set(result.unlisted())
+    ordered = [name for name in NAMES if name in names]
+    if ordered:
+        (result.suite.folder / "allowed.txt").write_text("\n".join(ordered) + "\n")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("suites", nargs="*", help="names of folders; none means all")
+    parser.add_argument("--kafka", action="store_true", help="against Apache Kafka 3.9.1")
+    parser.add_argument("--accept", action="store_true", help="add what passes to the allow-lists")
+    parser.add_argument("--verbose", action="store_true", help="print what the programs print")
+    chosen = parser.parse_args()
+    suites = read_suites()
+    unknown = set(chosen.suites) - {suite.name for suite in suites}
+    if unknown:
+        parser.error(f"no such suite: {', '.join(sorted(unknown))}")
+    results, wrong = [], False
+    for suite in suites:
+        if chosen.suites and suite.name not in chosen.suites:
+            continue
+        try:
+            result = run_suite(suite, chosen.kafka)
+        except NotBuiltError as error:
+            print(f"{suite.title} {suite.version}: could not be built\n{error}")
+            result = Result(suite, not_run="its client could not be built")
+            wrong = True
+        show(result, chosen.verbose)
+        if chosen.accept and not chosen.kafka:
+            accept(result)
+        wrong = wrong or bool(result.regressions())
+        results.append(result)
+    if not chosen.suites and not chosen.kafka:
+        day = datetime.datetime.now(datetime.UTC).date().isoformat()
+        path = ROOT / "docs" / "compatibility.md"
+        path.write_text(render(results, day))
+        print(f"written: {path.relative_to(ROOT)}")
+    return int(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
