@@ -17,10 +17,29 @@ from tests.compat.clients.java_group import (
     java_group_of,
     join_leave_and_crash,
 )
+from tests.doubles.broker_process import start_broker
 from tests.doubles.kafka_clients import NEW, OLD, wait_until
 
 STRATEGIES = ("Range", "RoundRobin", "Sticky", "CooperativeSticky")
 ALL = [(version, strategy) for version in (OLD, NEW) for strategy in STRATEGIES]
+
+OF_THE_BROKER = {
+    "group_coordinator_rebalance_protocols": "classic,consumer",
+    "group_consumer_min_session_timeout_ms": CRASH_SESSION_MS,
+    "group_consumer_session_timeout_ms": CRASH_SESSION_MS,
+    "group_consumer_min_heartbeat_interval_ms": 500,
+    "group_consumer_heartbeat_interval_ms": 500,
+}
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+@pytest.mark.parametrize("assignor", ["uniform", "range"])
+def test_groups_of_the_new_protocol(version: str, assignor: str, tmp_path: Path) -> None:
+    with (
+        start_broker(tmp_path, **OF_THE_BROKER) as broker,
+        java_group_of(version, assignor, broker.bootstrap, tmp_path) as made,
+    ):
+        join_leave_and_crash(made)
 
 
 @pytest.fixture(params=ALL, ids="-".join)

@@ -129,7 +129,11 @@ class JsonLines:
 
 
 class VerifiableConsumer(JsonLines):
-    """A member of a group that commits what it has read, batch by batch."""
+    """A member of a group that commits what it has read, batch by batch.
+
+    `strategy` is the name of a client's assignor (`Range`), or of one of the broker's (`range`):
+    then the member speaks the newer group protocol, and the broker has the session timeout.
+    """
 
     def __init__(
         self,
@@ -143,16 +147,19 @@ class VerifiableConsumer(JsonLines):
         session_timeout_ms: int,
         instance_id: str | None = None,
     ) -> None:
-        assignor = f"org.apache.kafka.clients.consumer.{strategy}Assignor"
+        protocol: tuple[str, ...] = (
+            *("--session-timeout", str(session_timeout_ms), "--assignment-strategy"),
+            f"org.apache.kafka.clients.consumer.{strategy}Assignor",
+        )
+        if strategy.islower():
+            protocol = ("--group-protocol", "consumer", "--group-remote-assignor", strategy)
         instance = ("--group-instance-id", instance_id) if instance_id is not None else ()
         super().__init__(
             java_command(
                 library,
                 "org.apache.kafka.tools.VerifiableConsumer",
                 *("--bootstrap-server", bootstrap, "--group-id", group, "--topic", topic),
-                *("--assignment-strategy", assignor, "--verbose"),
-                *("--session-timeout", str(session_timeout_ms)),
-                *instance,
+                *("--verbose", *protocol, *instance),
             ),
             output,
         )
