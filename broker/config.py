@@ -105,6 +105,7 @@ class BrokerConfig:
     max_connections_per_ip: int
     max_connections_per_ip_overrides: str
     max_incremental_fetch_session_cache_slots: int
+    max_request_partition_size_limit: int
     message_max_bytes: int
     min_insync_replicas: int
     num_io_threads: int
@@ -153,6 +154,7 @@ class BrokerConfig:
     socket_receive_buffer_bytes: int
     socket_request_max_bytes: int
     socket_send_buffer_bytes: int
+    telemetry_max_bytes: int
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int
     transaction_max_timeout_ms: int
     transaction_partition_verification_enable: bool

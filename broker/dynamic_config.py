@@ -49,12 +49,16 @@ class DynamicConfig:
         self.on_quota_change: Callable[[str, str, Properties], None] = lambda kind, name, texts: (
             None
         )
+        #: Told about client metrics resources: (name, settings).
+        self.on_client_metrics_change: Callable[[str, Properties], None] = lambda name, texts: None
         self._store = store
         self._config = config
         self._broker_id = broker_id
         self._make_log_config = make_log_config
         self._topics: dict[str, Properties] = {}
         self._log_configs: dict[str, LogConfig] = {}
+        #: The settings of client metrics resources by name.
+        self.client_metrics: dict[str, Properties] = {}
         self._cluster: Properties = {}
         self._broker: Properties = {}
         self._watcher = ConfigChangeWatcher(store, runtime, self._take)
@@ -101,7 +105,7 @@ class DynamicConfig:
         await self._watcher.start()
         brokers = [f"{znodes.ENTITY_BROKERS}/{each}" for each in self._broker_entities()]
         entities = list(brokers)
-        for kind in znodes.ENTITY_TYPES:
+        for kind in (*znodes.ENTITY_TYPES, znodes.ENTITY_CLIENT_METRICS):
             if kind != znodes.ENTITY_BROKERS:
                 entities.extend(await entities_of(self._store, kind))
         for entity, properties in (await read_configs(self._store, entities)).items():
@@ -139,8 +143,17 @@ class DynamicConfig:
         elif kind == znodes.ENTITY_BROKERS:
             if name in self._broker_entities():
                 self._take_broker(name, properties)
+        elif kind == znodes.ENTITY_CLIENT_METRICS:
+            self._take_client_metrics(znodes.desanitize(name), properties)
         else:
             self.on_quota_change(kind, name, properties)
+
+    def _take_client_metrics(self, name: str, properties: Properties) -> None:
+        if properties:
+            self.client_metrics[name] = properties
+        else:
+            self.client_metrics.pop(name, None)
+        self.on_client_metrics_change(name, properties)
 
     def _take_topic(self, name: str, properties: Properties) -> None:
         if self._topics.get(name, {}) == properties:

@@ -157,6 +157,8 @@ class HttpEndpoint:
                 readings.append((metric, metric.read()))
             except Exception:
                 logger.exception("metric %s cannot be read", metric.name)
+        for family in self._registry.families:
+            readings.extend(family())
         return readings
 
     def _request_times(self) -> "PrometheusMetric":

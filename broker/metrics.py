@@ -6,7 +6,7 @@ somebody asks; nothing here imports the Prometheus library. Loop thread only.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -169,6 +169,8 @@ class MetricsRegistry:
 
     def __init__(self) -> None:
         self.metrics: list[Metric] = []
+        #: Metrics whose names are known only when they are read.
+        self.families: list[Callable[[], Iterable[tuple[Metric, Reading]]]] = []
 
     def gauge(self, name: str, help_text: str, read: "Reader", *labels: str) -> None:
         """Offer a value that goes up and down. With `labels`, `read` returns a dictionary from

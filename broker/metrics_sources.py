@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from broker.client_metrics.exported import ExportedMetrics
+from broker.client_metrics.manager import ClientMetricsManager
 from broker.metrics import MetricsRegistry, NetworkStatistics, Reading
 from broker.net.server import NetworkServer
 from broker.purgatory.purgatory import Purgatory
@@ -154,3 +156,24 @@ def add_process(registry: MetricsRegistry, worker_pool: WorkerPool) -> None:
         "Blocking functions that run or wait for a thread.",
         lambda: worker_pool.accepted,
     )
+
+
+def add_client_metrics(
+    registry: MetricsRegistry, manager: ClientMetricsManager, exported: ExportedMetrics
+) -> None:
+    """What clients push (KIP-714), and how much of it there is."""
+
+    def clients() -> float:
+        manager.forget_silent()
+        return manager.instance_count
+
+    registry.gauge("ottla_client_instances", "Clients that may push metrics.", clients)
+    registry.counter(
+        "ottla_client_points", "Numbers that clients pushed.", lambda: exported.points_total
+    )
+    registry.counter(
+        "ottla_client_points_dropped",
+        "Numbers that clients pushed beyond what is kept.",
+        lambda: exported.dropped_total,
+    )
+    registry.families.append(exported.families)

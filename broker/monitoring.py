@@ -106,6 +106,8 @@ def build_registry(parts: BrokerParts) -> MetricsRegistry:
     _add_replicas(registry, replicas, parts.isr_manager)
     add_groups(registry, parts.coordinators.groups, end_offset_reader(replicas), parts.clock.now_ms)
     _add_controller(registry, parts.controller, parts.metadata)
+    if parts.client_metrics is not None:
+        metrics_sources.add_client_metrics(registry, *parts.client_metrics)
     return registry
 
 

@@ -6,6 +6,7 @@ coordinators, controller); then the handlers; then the network. `server.py` star
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -50,9 +51,12 @@ from controller.model import BrokerInfo
 from controller.registration import BrokerRegistration
 from controller.runtime import LoopRuntime
 from controller.settings import ControllerSettings
+from protocol.errors import KafkaError
 from storage.config import LogConfig
 
 if TYPE_CHECKING:
+    from broker.client_metrics.exported import ExportedMetrics
+    from broker.client_metrics.manager import ClientMetricsManager
     from broker.config import BrokerConfig
     from broker.replication.partition import Partition
     from broker.security.listener_tls import ListenerTls
@@ -60,6 +64,9 @@ if TYPE_CHECKING:
     from protocol.topics import TopicPartition
     from storage.log import Log
     from storage.log_manager import LogManager
+
+
+logger = logging.getLogger("ottla.broker")
 
 
 class BrokerParts:
@@ -200,6 +207,8 @@ class BrokerParts:
             mutation_window_ms=config.controller_quota_window_size_seconds * 1000,
             connection_limits=self.limits,
         )
+        self.client_metrics = _client_metrics(config, self.clock.monotonic)
+        self.dynamic_config.on_client_metrics_change = self._client_metrics_changed
         self.dynamic_config.on_quota_change = lambda kind, name, properties: self.quotas.apply(
             f"{kind}/{name}", properties
         )
@@ -294,6 +303,15 @@ class BrokerParts:
         self._apply_limits()
         self.controller.update_settings(controller_settings(self.config))
 
+    def _client_metrics_changed(self, name: str, properties: dict[str, str]) -> None:
+        if self.client_metrics is None:
+            return
+        try:
+            self.client_metrics[0].update(name, properties)
+        except KafkaError as error:
+            # Whoever wrote it did not ask a broker.
+            logger.warning("client metrics %s are passed over: %s", name, error.message)
+
     def _apply_limits(self) -> None:
         """The connection limits, which may change at run time."""
         limits, config = self.limits, self.config
@@ -310,6 +328,21 @@ def _listener_tls(config: BrokerConfig) -> ListenerTls | None:
     from broker.security.listener_tls import ListenerTls
 
     return ListenerTls(config)
+
+
+def _client_metrics(
+    config: BrokerConfig, monotonic: Callable[[], float]
+) -> tuple[ClientMetricsManager, ExportedMetrics] | None:
+    """None when there is no port that would show what clients push."""
+    if not config.ottla_metrics_address:
+        return None
+    from broker.client_metrics.exported import ExportedMetrics
+    from broker.client_metrics.manager import ClientMetricsManager
+
+    manager = ClientMetricsManager(config.telemetry_max_bytes, lambda: int(monotonic() * 1000))
+    exported = ExportedMetrics()
+    manager.on_forgotten = exported.forget
+    return manager, exported
 
 
 def controller_settings(config: BrokerConfig) -> ControllerSettings:

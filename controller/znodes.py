@@ -59,6 +59,8 @@ ENTITY_CLIENTS = "clients"
 ENTITY_USERS = "users"
 ENTITY_BROKERS = "brokers"
 ENTITY_IPS = "ips"
+ENTITY_CLIENT_METRICS = "client-metrics"
+"""As in Kafka it is none of the types that every cluster has."""
 ENTITY_TYPES = (ENTITY_TOPICS, ENTITY_CLIENTS, ENTITY_USERS, ENTITY_BROKERS, ENTITY_IPS)
 
 PERSISTENT_PATHS = (

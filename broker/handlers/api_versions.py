@@ -33,9 +33,10 @@ class ApiVersionsHandler:
         return ApiVersionsResponse(error_code=error_code, api_keys=self._versions)
 
     def handle(self, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
-        if context.header.api_version >= 3 and not (
-            _SOFTWARE.fullmatch(request.client_software_name)
-            and _SOFTWARE.fullmatch(request.client_software_version)
-        ):
-            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        if context.header.api_version >= 3:
+            name, version = request.client_software_name, request.client_software_version
+            if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
+                return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+            context.connection.client_software_name = name
+            context.connection.client_software_version = version
         return self.response()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.handlers.acl_admin import AclAdminHandlers
+from broker.handlers.client_metrics import ClientMetricsHandlers
 from broker.handlers.cluster import ClusterHandlers
 from broker.handlers.config_admin import ConfigAlterer
 from broker.handlers.config_describe import ConfigDescriber
@@ -25,6 +26,7 @@ from broker.handlers.quota_admin import QuotaAdminHandlers
 from broker.handlers.records_admin import RecordsAdminHandlers
 from broker.handlers.table import Handlers
 from broker.handlers.topic_admin import TopicAdminHandlers
+from broker.handlers.topic_partitions import TopicPartitionsHandler
 from broker.handlers.transactional_offsets import TransactionalOffsetHandlers
 from broker.handlers.transactional_produce import TransactionalProduce
 from broker.handlers.transactions import TransactionHandlers
@@ -110,6 +112,12 @@ def build_handlers(parts: BrokerParts) -> Handlers:
     found.cluster = ClusterHandlers(
         parts.cluster_id, metadata, parts.endpoints, parts.logs, replicas
     )
+    found.topic_partitions = TopicPartitionsHandler(
+        metadata, parts.endpoints, config.max_request_partition_size_limit
+    )
+    found.client_metrics = None
+    if parts.client_metrics is not None:
+        found.client_metrics = ClientMetricsHandlers(*parts.client_metrics, parts.workers)
     found.log_dirs_admin = LogDirsAdminHandler(parts.mover)
     found.quota_admin = QuotaAdminHandlers(parts.dynamic_config)
     found.controller = ControllerHandlers(parts.controller)

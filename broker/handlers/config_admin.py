@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from broker.client_metrics.subscriptions import SETTINGS as CLIENT_METRICS_SETTINGS
+from broker.client_metrics.subscriptions import parse_subscription
 from broker.config_definitions import (
     CLUSTER_WIDE,
     PER_BROKER,
@@ -35,6 +37,7 @@ from broker.handlers.config_describe import (
 from broker.request_channel import RequestContext
 from broker.topic_config import validate_topic_config
 from controller import znodes
+from controller.entity_configs import entity_path
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import alter_configs, incremental_alter_configs
 
@@ -182,6 +185,9 @@ class ConfigAlterer:
                 check_broker_id(name, self._broker_id, "")
         else:
             words = "AlterConfigs is only supported for topics and brokers, but resource type is"
+            if kind == CLIENT_METRICS and self._config.ottla_metrics_address:
+                parse_subscription(name, {})
+                return
             if kind == CLIENT_METRICS:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"{words} CLIENT_METRICS")
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
@@ -190,6 +196,8 @@ class ConfigAlterer:
         self._check_resource(resource)
         if resource.resource_type == TOPIC:
             validate_topic_config(wanted, self._config.topic_defaults())
+        elif resource.resource_type == CLIENT_METRICS:
+            parse_subscription(resource.resource_name, wanted)
         else:
             _validate_broker_config(wanted, per_broker=bool(resource.resource_name))
         if not validate_only:
@@ -257,11 +265,16 @@ def _check_changes(
 def _entity_path(resource: Resource) -> str:
     if resource.resource_type == TOPIC:
         return f"{znodes.ENTITY_TOPICS}/{resource.resource_name}"
+    if resource.resource_type == CLIENT_METRICS:
+        return entity_path(znodes.ENTITY_CLIENT_METRICS, resource.resource_name)
     return f"{znodes.ENTITY_BROKERS}/{resource.resource_name or znodes.DEFAULT_ENTITY}"
 
 
 def _list_setting(kind: int, name: str, operation: int) -> Setting:
-    setting = topic_settings().get(name) if kind == TOPIC else find_broker_setting(name)
+    if kind == CLIENT_METRICS:
+        setting = CLIENT_METRICS_SETTINGS.get(name)
+    else:
+        setting = topic_settings().get(name) if kind == TOPIC else find_broker_setting(name)
     if setting is None:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown config name: {name}")
     if setting.type != "list":

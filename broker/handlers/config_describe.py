@@ -55,6 +55,7 @@ FROM_CLUSTER = 3
 FROM_FILE = 4
 FROM_DEFAULT = 5
 FROM_LOGGER = 6
+FROM_CLIENT_METRICS = 7
 
 _TYPES = {
     "boolean": 1,
@@ -155,6 +156,8 @@ class ConfigDescriber:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
             check_broker_id(name, self._broker_id, "")
             return logger_rows()
+        if kind == CLIENT_METRICS and self._config.ottla_metrics_address:
+            return self._client_metrics_rows(name)
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
 
     def _events_of(self, group_id: str) -> list[DescribeConfigsResourceResult]:
@@ -168,6 +171,17 @@ class ConfigDescriber:
                 config_source=FROM_DEFAULT,
                 config_type=_TYPES["string"],
             )
+        ]
+
+    def _client_metrics_rows(self, name: str) -> list[DescribeConfigsResourceResult]:
+        """What is set; as in Kafka also for a name that nobody has used."""
+        if not name:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty"
+            )
+        return [
+            DescribeConfigsResourceResult(key, value, config_source=FROM_CLIENT_METRICS)
+            for key, value in sorted(self._dynamic_config.client_metrics.get(name, {}).items())
         ]
 
     # -- topics ---------------------------------------------------------------------------------

@@ -277,6 +277,12 @@ def _alter_reassignments(request: Any, answer: Any, code: int, message: str | No
         answer.responses.append(module.ReassignableTopicResponse(topic.name, rows))
 
 
+def _describe_topic_partitions(request: Any, answer: Any, code: int, message: str | None) -> None:
+    module = _import("describe_topic_partitions")
+    for topic in request.topics:
+        answer.topics.append(module.DescribeTopicPartitionsResponseTopic(code, topic.name))
+
+
 BUILDERS: dict[int, Builder] = {
     0: _produce,
     1: _fetch,
@@ -308,5 +314,6 @@ BUILDERS: dict[int, Builder] = {
     49: _alter_client_quotas,
     61: _describe_producers,
     65: _describe_transactions,
+    75: _describe_topic_partitions,
     69: _consumer_group_describe,
 }

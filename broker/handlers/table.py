@@ -14,6 +14,7 @@ from protocol.registry import API, ApiKey
 
 if TYPE_CHECKING:
     from broker.handlers.acl_admin import AclAdminHandlers
+    from broker.handlers.client_metrics import ClientMetricsHandlers
     from broker.handlers.cluster import ClusterHandlers
     from broker.handlers.config_admin import ConfigAlterer
     from broker.handlers.config_describe import ConfigDescriber
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from broker.handlers.records_admin import RecordsAdminHandlers
     from broker.handlers.replica_control import ReplicaControl
     from broker.handlers.topic_admin import TopicAdminHandlers
+    from broker.handlers.topic_partitions import TopicPartitionsHandler
     from broker.handlers.transactional_offsets import TransactionalOffsetHandlers
     from broker.handlers.transactions import TransactionHandlers
 
@@ -60,6 +62,8 @@ class Handlers:
     quota_admin: QuotaAdminHandlers
     log_dirs_admin: LogDirsAdminHandler
     acl_admin: AclAdminHandlers
+    topic_partitions: TopicPartitionsHandler
+    client_metrics: ClientMetricsHandlers | None  # None: there is nowhere to show what they push
 
 
 def build_table(handlers: Handlers) -> list[HandlerEntry]:
@@ -121,7 +125,15 @@ def build_table(handlers: Handlers) -> list[HandlerEntry]:
         _entry(ApiKey.DESCRIBE_TRANSACTIONS, transactions.describe_transactions),
         _entry(ApiKey.LIST_TRANSACTIONS, transactions.list_transactions),
         _entry(ApiKey.ALLOCATE_PRODUCER_IDS, controller.allocate_producer_ids),
+        _entry(ApiKey.DESCRIBE_TOPIC_PARTITIONS, handlers.topic_partitions.handle),
     ]
+    metrics = handlers.client_metrics
+    if metrics is not None:
+        entries += [
+            _entry(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, metrics.get_subscriptions),
+            _entry(ApiKey.PUSH_TELEMETRY, metrics.push),
+            _entry(ApiKey.LIST_CLIENT_METRICS_RESOURCES, metrics.list_resources),
+        ]
     if consumer_groups is not None:
         entries += [
             _entry(ApiKey.CONSUMER_GROUP_HEARTBEAT, consumer_groups.heartbeat),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 from broker.request_channel import ANONYMOUS, DEFERRED, RequestContext
@@ -19,7 +20,9 @@ class FakeContext:
     def __init__(self, api_key: int, version: int, client_id: str | None = "client") -> None:
         self.header = RequestHeader(api_key, version, 1, client_id)
         self.client_host = "127.0.0.1"
+        self.client_port = 50_000
         self.listener_name = "PLAINTEXT"
+        self.connection = SimpleNamespace(client_software_name="", client_software_version="")
         self.local_address = ("10.0.0.9", 9092)
         self.principal = ANONYMOUS
         self.frame_bytes = 100

@@ -45,3 +45,10 @@ def test_software_names_are_checked(name: str) -> None:
 @pytest.mark.parametrize("name", ["a", "apache-kafka-java", "a.b-c1", "1"])
 def test_software_names_that_are_good(name: str) -> None:
     assert ask(4, name, name).error_code == 0
+
+
+def test_a_client_is_known_by_its_software_from_then_on() -> None:
+    asked = Asked(HANDLER.handle, ApiVersionsRequest("apache-kafka-java", "3.9.1"), 4)
+    connection = asked.context.connection
+    assert connection.client_software_name == "apache-kafka-java"
+    assert connection.client_software_version == "3.9.1"
