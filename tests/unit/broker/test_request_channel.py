@@ -243,6 +243,7 @@ async def test_coroutines_are_ended_when_the_broker_stops() -> None:
 
 async def test_a_turn_ends_so_that_others_get_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channel_module, "MAX_TURN_REQUESTS", 3)
+    monkeypatch.setattr(channel_module, "MAX_TURN_SECONDS", 60.0)
     channel = await running(lambda *_: ANSWER)
     for _ in range(10):
         channel.channel.put(channel.context())
