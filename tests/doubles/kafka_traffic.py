@@ -12,6 +12,8 @@ from kazoo.client import KazooClient
 from tests.doubles.apache_kafka import ApacheKafka
 
 START_MS = 1_700_000_000_000
+# For every single wait: a machine may be busy with other things.
+SECONDS = 90.0
 Row = tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes]]]
 
 
@@ -32,7 +34,7 @@ def wait_until_gone(zookeeper: str) -> None:
     """Waits until ZooKeeper has noticed that the broker was killed: else it cannot come back."""
     client = KazooClient(hosts=zookeeper)
     client.start()
-    until = time.monotonic() + 30
+    until = time.monotonic() + SECONDS
     while client.exists("/brokers/ids/0") is not None:
         assert time.monotonic() < until, "the session of the killed broker does not end"
         time.sleep(0.1)
@@ -44,7 +46,7 @@ def produce(kafka: ApacheKafka, topic: str, first: int, count: int, **settings: 
     """Records with timestamps that are out of order a little, keys, headers and some nulls."""
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "linger.ms": 5, **settings})
     if "transactional.id" in settings:
-        producer.init_transactions(30)
+        producer.init_transactions(SECONDS)
         producer.begin_transaction()
     for number in range(first, first + count):
         producer.produce(
@@ -62,7 +64,7 @@ def produce(kafka: ApacheKafka, topic: str, first: int, count: int, **settings: 
 def transactions(kafka: ApacheKafka, topic: str) -> None:
     for name, commit in (("a", True), ("b", False), ("c", True), ("d", False), ("e", None)):
         producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": name})
-        producer.init_transactions(30)
+        producer.init_transactions(SECONDS)
         for round_number in range(3):
             producer.begin_transaction()
             for number in range(5):
@@ -74,9 +76,9 @@ def transactions(kafka: ApacheKafka, topic: str) -> None:
             if commit is None:
                 return  # the last producer dies with its transaction open
             if commit:
-                producer.commit_transaction(30)
+                producer.commit_transaction(SECONDS)
             else:
-                producer.abort_transaction(30)
+                producer.abort_transaction(SECONDS)
 
 
 def consume(kafka: ApacheKafka, topic: str, *, committed: bool = False) -> list[Row]:
@@ -93,7 +95,7 @@ def consume(kafka: ApacheKafka, topic: str, *, committed: bool = False) -> list[
     )
     consumer.assign([TopicPartition(topic, 0, 0)])
     rows: list[Row] = []
-    until = time.monotonic() + 60
+    until = time.monotonic() + SECONDS
     while time.monotonic() < until:
         message = consumer.poll(1.0)
         if message is None:
@@ -115,7 +117,9 @@ def offsets_for_times(kafka: ApacheKafka, topic: str, times: list[int]) -> list[
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "times"})
     found = []
     for timestamp in times:
-        (answer,) = consumer.offsets_for_times([TopicPartition(topic, 0, timestamp)], timeout=30)
+        (answer,) = consumer.offsets_for_times(
+            [TopicPartition(topic, 0, timestamp)], timeout=SECONDS
+        )
         found.append(answer.offset)
     consumer.close()
     return found
@@ -129,7 +133,7 @@ def keyed_transactions(kafka: ApacheKafka, topic: str) -> None:
         for name in names
     ]
     for producer in producers:
-        producer.init_transactions(30)
+        producer.init_transactions(SECONDS)
     for round_number in range(12):
         for number, producer in enumerate(producers):
             producer.begin_transaction()
@@ -143,6 +147,6 @@ def keyed_transactions(kafka: ApacheKafka, topic: str) -> None:
                 producer.flush()
         for number, producer in enumerate(producers):
             if (round_number + number) % 3 == 0:
-                producer.abort_transaction(30)
+                producer.abort_transaction(SECONDS)
             else:
-                producer.commit_transaction(30)
+                producer.commit_transaction(SECONDS)
