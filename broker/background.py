@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from broker.compaction import CompactionWork
 from broker.tasks import WorkerPool, spawn, stop
-from storage.errors import StorageError
+from storage.errors import DiskFull, StorageError
 
 if TYPE_CHECKING:
     from broker.clock import Clock
@@ -129,6 +129,8 @@ class BackgroundWork:
                 continue  # it was deleted while another one was flushed
             try:
                 await self._flush_one(log)
+            except DiskFull:
+                continue  # said once for the whole disk
             except StorageError as error:
                 logger.error("%s could not be flushed: %s", log.name, error)
 

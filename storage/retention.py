@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from storage.errors import DiskFull
 from storage.segment import Segment
 
 if TYPE_CHECKING:
@@ -78,7 +79,12 @@ def _delete(log: LogState, reason: str, wanted: Predicate, now_ms: int) -> int:
         if not chosen:
             return 0
         if chosen[-1] is log.active_segment:
-            log.roll(now_ms)
+            try:
+                log.roll(now_ms)
+            except DiskFull:
+                chosen.pop()  # the others go, which makes the room for it
+                if not chosen:
+                    raise
         logger.info(
             "%s: deleting %d segments, offsets %d to %d, because %s",
             log.name,

@@ -127,15 +127,7 @@ def prepare_for_follower(records: bytearray | memoryview) -> Accepted:
         end = position + header.size_in_bytes
         if isinstance(header, BatchHeader):
             check_crc(records, position, header)
-            batch = AcceptedBatch(
-                position,
-                header.size_in_bytes,
-                header.base_offset,
-                header.last_offset,
-                header,
-                header.max_timestamp,
-                header.partition_leader_epoch,
-            )
+            batch = _as_it_says(position, header)
         else:
             offset = header.last_offset
             batch = AcceptedBatch(
@@ -148,6 +140,19 @@ def prepare_for_follower(records: bytearray | memoryview) -> Accepted:
         previous = batch.last_offset
         accepted.append(batch)
     return Accepted(memoryview(records)[:end], accepted, -1)
+
+
+def _as_it_says(position: int, header: BatchHeader) -> AcceptedBatch:
+    """A batch in which offsets, times and epoch are final."""
+    return AcceptedBatch(
+        position,
+        header.size_in_bytes,
+        header.base_offset,
+        header.last_offset,
+        header,
+        header.max_timestamp,
+        header.partition_leader_epoch,
+    )
 
 
 def _check_batches(
@@ -335,15 +340,5 @@ def _accept_rebuilt(buffer: bytearray, config: LogConfig, log_append_time: int) 
                 f"with {codec_name(header.codec)} compression a batch has {header.size_in_bytes}"
                 f" bytes, more than max.message.bytes={config.max_message_bytes}"
             )
-        accepted.append(
-            AcceptedBatch(
-                position,
-                header.size_in_bytes,
-                header.base_offset,
-                header.last_offset,
-                header,
-                header.max_timestamp,
-                header.partition_leader_epoch,
-            )
-        )
+        accepted.append(_as_it_says(position, header))
     return Accepted(buffer, accepted, log_append_time)

@@ -76,6 +76,22 @@ def test_deleting_goes_on_and_is_remembered() -> None:
     assert again.leader_epochs.entries[0] == (7, 15)
 
 
+def test_retention_deletes_what_it_can_when_there_is_no_room_for_a_new_segment() -> None:
+    fs = MemoryFileSystem()
+    manager = filled(fs)
+    log = manager.logs()[0]
+    log.update_config(log.config.replace(retention_ms=1000))
+    fs.fail("open", errno.ENOSPC, path_part=".log", times=NO_ROOM)
+    assert manager.cleanup(NOW_MS + 10_000) > 0
+    assert len(log.segments) == 1, "the active one stays"
+    assert manager.cleanup(NOW_MS + 10_000) == 0
+    fs.heal()
+    manager.check_room()
+    assert manager.cleanup(NOW_MS + 10_000) == 1
+    assert log.log_start_offset == log.log_end_offset == 24
+    assert append(log).first_offset == 24
+
+
 def test_checkpoints_wait_without_taking_the_disk_offline() -> None:
     fs = MemoryFileSystem()
     manager = filled(fs)
