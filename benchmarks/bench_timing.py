@@ -14,7 +14,7 @@ import random
 import resource
 from collections.abc import Callable
 from pathlib import Path
-from time import perf_counter
+from time import process_time as perf_counter
 from typing import NamedTuple
 
 import uvloop
