@@ -110,13 +110,16 @@ class StallMonitor:
         late = self._clock() - self._due_at
         seen, self._seen = self._seen, None
         if late > STALL_SECONDS:
+            computed = thread_time() - self._computed_at_beat
+            if computed > STALL_SECONDS:
+                self.statistics.computing += 1
             # A stall that the request channel has counted is not counted again.
             if self.statistics.total == self._seen_total:
                 self.statistics.record(seen.name if seen else UNKNOWN, late)
-            self._log(late, seen)
+            self._log(late, computed, seen)
         self._schedule()
 
-    def _log(self, late: float, seen: Sight | None) -> None:
+    def _log(self, late: float, computed: float, seen: Sight | None) -> None:
         now = self._clock()
         if now - self._logged_at <= QUIET_SECONDS:
             return
@@ -126,7 +129,7 @@ class StallMonitor:
             logging.INFO if reason else logging.WARNING,
             "the event loop was held up for %d ms (%d ms of computing) by %s%s%s",
             late * 1000,
-            (thread_time() - self._computed_at_beat) * 1000,
+            computed * 1000,
             seen.name if seen else UNKNOWN,
             f" ({reason})" if reason else "",
             f", seen at {seen.stack}" if seen and seen.stack else "",

@@ -126,13 +126,16 @@ class NetworkStatistics:
 class StallStatistics:
     """Turns of the loop longer than `STALL_SECONDS`, by what ran, if that is known."""
 
-    __slots__ = ("by_name", "longest_seconds", "total")
+    __slots__ = ("by_name", "computing", "longest_seconds", "total")
 
     # The names come from our own code (APIs, timers, tasks), so they are few; this is for safety.
     MAX_NAMES = 200
 
     def __init__(self) -> None:
         self.total = 0
+        # Those in which the loop's thread computed for that long. The others waited: for a disk, or
+        # for a processor that other processes had.
+        self.computing = 0
         self.longest_seconds = 0.0
         self.by_name: dict[str, int] = {}
 

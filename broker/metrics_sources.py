@@ -111,6 +111,11 @@ def add_requests(registry: MetricsRegistry, channel: RequestChannel) -> None:
         lambda: {(name,): count for name, count in channel.stalls.by_name.items()},
         "name",
     )
+    registry.counter(
+        "ottla_loop_computing_stalls",
+        "Turns of the event loop of more than 50 ms of computing, waiting not counted.",
+        lambda: channel.stalls.computing,
+    )
     registry.gauge(
         "ottla_loop_longest_stall_seconds",
         "The longest turn of the event loop since the start.",

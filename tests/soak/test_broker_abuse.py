@@ -275,6 +275,7 @@ def test_a_broker_outlives_abuse_and_serves_on(server: Server) -> None:
     print(
         f"{good.turns} turns of the good client, the slowest {good.worst_seconds * 1000:.0f} ms; "
         f"{metrics['ottla_connections_accepted_total']:.0f} connections; "
-        f"memory {first / 1e6:.1f} MB, then {second / 1e6:.1f} MB; stalls {stalls}"
+        f"memory {first / 1e6:.1f} MB, then {second / 1e6:.1f} MB; stalls {stalls}, of computing "
+        f"{metrics['ottla_loop_computing_stalls_total']:.0f}"
     )
     assert second < first * 1.1 + SPARE_BYTES

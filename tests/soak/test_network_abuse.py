@@ -323,7 +323,8 @@ def test_abuse_leaves_nothing_behind_and_harms_nobody(server: Server, tmp_path: 
         f"{good.worst_seconds * 1000:.0f} ms; "
         f"{metrics['ottla_connections_accepted_total']:.0f} connections; "
         f"memory {first / 1e6:.1f} MB, then {second / 1e6:.1f} MB; stalls {stalls}, longest "
-        f"{metrics['ottla_loop_longest_stall_seconds'] * 1000:.0f} ms"
+        f"{metrics['ottla_loop_longest_stall_seconds'] * 1000:.0f} ms; of computing "
+        f"{metrics['ottla_loop_computing_stalls_total']:.0f}"
     )
     # A tenth, and one of the big requests: the allocator may keep the room of the last one.
     assert second < first * 1.1 + BIG_BYTES
