@@ -7,7 +7,7 @@ from tests.compat.clients.model import Client, GroupMember, Outgoing, Row
 from tests.doubles.broker_process import start_broker
 
 PARTITIONS = 4
-DEADLINE_S = 40.0
+DEADLINE_S = 90.0
 
 
 def numbered(first: int, count: int) -> list[Outgoing]:

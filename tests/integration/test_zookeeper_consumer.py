@@ -100,7 +100,8 @@ class Member:
             )
 
     def read(self) -> list[int]:
-        return [int(line) for line in self._output.read_text().split()]
+        whole, _, _ = self._output.read_text().rpartition("\n")
+        return [int(line) for line in whole.split()]
 
     def stop(self) -> None:
         """Ctrl-C: it commits and leaves."""

@@ -24,7 +24,7 @@ class Member:
             group_id=group,
             auto_offset_reset="earliest",
             enable_auto_commit=auto_commit,
-            session_timeout_ms=6000,
+            session_timeout_ms=30_000,
             heartbeat_interval_ms=500,
         )
 

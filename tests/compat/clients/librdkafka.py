@@ -24,7 +24,7 @@ class Member:
                 "group.id": group,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": auto_commit,
-                "session.timeout.ms": 6000,
+                "session.timeout.ms": 30_000,
             }
         )
         self._consumer.subscribe([topic])
