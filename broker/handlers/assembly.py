@@ -27,6 +27,7 @@ from broker.handlers.records_admin import RecordsAdminHandlers
 from broker.handlers.table import Handlers
 from broker.handlers.topic_admin import TopicAdminHandlers
 from broker.handlers.topic_partitions import TopicPartitionsHandler
+from broker.handlers.transaction_refusals import TransactionRefusals
 from broker.handlers.transactional_offsets import TransactionalOffsetHandlers
 from broker.handlers.transactional_produce import TransactionalProduce
 from broker.handlers.transactions import TransactionHandlers
@@ -100,6 +101,7 @@ def build_handlers(parts: BrokerParts) -> Handlers:
         TransactionQueries(transactions.partitions, parts.clock.now_ms),
         metadata,
         groups.partition_for,
+        TransactionRefusals(parts.clock.now_ms),
     )
     found.config_describe = ConfigDescriber(
         parts.broker_id, config, parts.dynamic_config, metadata, groups.history

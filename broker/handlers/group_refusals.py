@@ -1,29 +1,19 @@
-"""Says in words, in the log and in a group's history, why a member's request was refused.
-
-A client in a loop must not fill the log: the same refusal is told once a minute, and there is a
-limit for all of them together; what was left out is counted in the next line.
-"""
+"""Says in words, in the log and in a group's history, why a member's request was refused."""
 
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from broker.groups.events import GroupEvent, GroupEvents
+from broker.handlers.refusal_log import RefusalLog, shortened
 from protocol.errors import ErrorCode, error_name
 
 if TYPE_CHECKING:
     from broker.request_channel import RequestContext
 
 logger = logging.getLogger("ottla.groups")
-
-MAX_REMEMBERED = 1_000  # refusals told lately; 200 kB
-SAME_AGAIN_MS = 60_000
-MAX_LINES = 50  # in each span of time
-SPAN_MS = 10_000
-MAX_NAME = 200  # characters of an id shown; a client may send 32 kB
 
 # What a client does about these is part of the protocol: nothing went wrong.
 _ORDINARY = frozenset(
@@ -73,10 +63,7 @@ class GroupRefusals:
     def __init__(self, events: GroupEvents, now_ms: Callable[[], int]) -> None:
         self._events = events
         self._now_ms = now_ms
-        self._told: OrderedDict[tuple[str, str, str, int], int] = OrderedDict()
-        self._span_began_ms = 0
-        self._lines = 0
-        self._left_out = 0
+        self._log = RefusalLog(logger, now_ms)
 
     def tell(
         self,
@@ -90,44 +77,17 @@ class GroupRefusals:
         """`request` is Kafka's name of the API; nothing happens for codes that are no refusal."""
         if error_code in _ORDINARY:
             return
-        now_ms = self._now_ms()
-        # Commits come from clients that have no member id, too.
-        what = (group_id or "", member_id, request, error_code)
-        last_ms = self._told.get(what)
-        if last_ms is not None and now_ms - last_ms < SAME_AGAIN_MS:
+        if not self._log.is_new((group_id, member_id, request, error_code)):
             return
-        self._told[what] = now_ms
-        self._told.move_to_end(what)
-        if len(self._told) > MAX_REMEMBERED:
-            self._told.popitem(last=False)
         words = _WORDS.get(error_code, "see the error code")
         name = error_name(error_code)
         client_id, host = context.header.client_id or "", f"/{context.client_host}"
-        self._log(
-            now_ms,
-            f"group {_short(group_id or '')!r}: {request} of member {_short(member_id)!r} "
-            f"(client {_short(client_id)!r} at {host}) refused with {name}: {words}",
+        self._log.write(
+            f"group {shortened(group_id or '')!r}: {request} of member {shortened(member_id)!r} "
+            f"(client {shortened(client_id)!r} at {host}) refused with {name}: {words}",
         )
         kind = "fenced" if error_code in _FENCED else "refused"
         reason = f"{request} refused with {name}: {words}"
-        self._events.add_to_known(
-            group_id or "",
-            GroupEvent(
-                *(now_ms, kind, generation_id, _short(member_id), _short(client_id), host, reason)
-            ),
-        )
-
-    def _log(self, now_ms: int, line: str) -> None:
-        if now_ms - self._span_began_ms >= SPAN_MS:
-            if self._left_out:
-                logger.info("%d refusals of group requests were not logged", self._left_out)
-            self._span_began_ms, self._lines, self._left_out = now_ms, 0, 0
-        if self._lines >= MAX_LINES:
-            self._left_out += 1
-            return
-        self._lines += 1
-        logger.info("%s", line)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= MAX_NAME else text[:MAX_NAME] + "..."
+        names = (shortened(member_id), shortened(client_id), host)
+        event = GroupEvent(self._now_ms(), kind, generation_id, *names, reason)
+        self._events.add_to_known(group_id or "", event)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from broker.coordination import GROUP_METADATA_TOPIC
 from broker.handlers.topic_rows import Topics
+from broker.handlers.transaction_refusals import TransactionRefusals
 from broker.request_channel import DEFERRED, Deferred, RequestContext
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.marker_writer import MarkerWriter
@@ -50,12 +51,14 @@ class TransactionHandlers:
         queries: TransactionQueries,
         topics: Topics,
         group_partition_for: Callable[[str], int],
+        refusals: TransactionRefusals,
     ) -> None:
         self._coordinator = coordinator
         self._marker_writer = marker_writer
         self._queries = queries
         self._topics = topics
         self._group_partition_for = group_partition_for
+        self._refusals = refusals
 
     # InitProducerId.
 
@@ -72,6 +75,11 @@ class TransactionHandlers:
             )
 
         def reply(error: int, producer: Producer) -> None:
+            if error:
+                self._refusals.tell(
+                    *(context, "InitProducerId", request.transactional_id),
+                    *(expected or (NO_PRODUCER_ID, NO_PRODUCER_EPOCH), error),
+                )
             context.respond(
                 InitProducerIdResponse(
                     error_code=_known_error(error, version, FENCED_SINCE_INIT),
@@ -116,16 +124,22 @@ class TransactionHandlers:
         if not asked:
             return _add_partitions_response(version, results)
         for transaction in asked:
-            self._add_partitions(transaction, version, reply)
+            self._add_partitions(context, transaction, reply)
         return DEFERRED
 
     def _add_partitions(
         self,
+        context: RequestContext,
         asked: AddPartitionsToTxnTransaction,
-        version: int,
         reply: Callable[[str, Errors], None],
     ) -> None:
+        version = context.header.api_version
         transactional_id = asked.transactional_id
+        producer = Producer(asked.producer_id, asked.producer_epoch)
+
+        def refused(error: int) -> None:
+            self._refusals.tell(context, "AddPartitionsToTxn", transactional_id, producer, error)
+
         snapshot = self._topics.snapshot
         partitions = [
             TopicPartition(topic.name, index)
@@ -135,6 +149,7 @@ class TransactionHandlers:
         unknown = {partition for partition in partitions if snapshot.partition(*partition) is None}
         if unknown:
             # All or nothing: one partition that does not exist fails the request.
+            refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             reply(
                 transactional_id,
                 {
@@ -145,14 +160,15 @@ class TransactionHandlers:
                 },
             )
             return
-        producer = Producer(asked.producer_id, asked.producer_epoch)
         wanted = frozenset(partitions)
         if asked.verify_only:
             errors = self._coordinator.verify_partitions(transactional_id, producer, wanted)
+            refused(next(filter(None, errors.values()), ErrorCode.NONE))
             reply(transactional_id, errors)
             return
 
         def added(error: int) -> None:
+            refused(error)
             known = _known_error(error, version, FENCED_SINCE_OTHERS)
             reply(transactional_id, dict.fromkeys(partitions, known))
 
@@ -164,31 +180,43 @@ class TransactionHandlers:
         self, context: RequestContext, request: AddOffsetsToTxnRequest
     ) -> Deferred:
         """A group's offsets will be part of the transaction: its partition takes part."""
-        version = context.header.api_version
         where = TopicPartition(GROUP_METADATA_TOPIC, self._group_partition_for(request.group_id))
+        producer = Producer(request.producer_id, request.producer_epoch)
+
+        def reply(error: int) -> None:
+            code = self._refused(
+                context, "AddOffsetsToTxn", request.transactional_id, producer, error
+            )
+            context.respond(AddOffsetsToTxnResponse(error_code=code))
+
         self._coordinator.add_partitions(
-            request.transactional_id,
-            Producer(request.producer_id, request.producer_epoch),
-            frozenset((where,)),
-            lambda error: context.respond(
-                AddOffsetsToTxnResponse(
-                    error_code=_known_error(error, version, FENCED_SINCE_OTHERS)
-                )
-            ),
+            request.transactional_id, producer, frozenset((where,)), reply
         )
         return DEFERRED
 
     def end_txn(self, context: RequestContext, request: EndTxnRequest) -> Deferred:
-        version = context.header.api_version
+        producer = Producer(request.producer_id, request.producer_epoch)
+
+        def reply(error: int) -> None:
+            code = self._refused(context, "EndTxn", request.transactional_id, producer, error)
+            context.respond(EndTxnResponse(error_code=code))
+
         self._coordinator.end_transaction(
-            request.transactional_id,
-            Producer(request.producer_id, request.producer_epoch),
-            request.committed,
-            lambda error: context.respond(
-                EndTxnResponse(error_code=_known_error(error, version, FENCED_SINCE_OTHERS))
-            ),
+            request.transactional_id, producer, request.committed, reply
         )
         return DEFERRED
+
+    def _refused(
+        self,
+        context: RequestContext,
+        request: str,
+        transactional_id: str,
+        producer: Producer,
+        error: int,
+    ) -> int:
+        """Says so, if it is an error; gives the code that this version of the request knows."""
+        self._refusals.tell(context, request, transactional_id, producer, error)
+        return _known_error(error, context.header.api_version, FENCED_SINCE_OTHERS)
 
     def write_txn_markers(
         self, context: RequestContext, request: WriteTxnMarkersRequest

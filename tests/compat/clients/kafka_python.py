@@ -26,6 +26,8 @@ class Member:
             enable_auto_commit=auto_commit,
             session_timeout_ms=30_000,
             heartbeat_interval_ms=500,
+            # It may lead and assign before it knows of the topic's partitions; then it looks again.
+            metadata_max_age_ms=2000,
         )
 
     def poll(self, timeout_s: float) -> list[Row]:

@@ -5,7 +5,8 @@ from typing import cast
 import pytest
 
 from broker.groups.events import GroupEvent, GroupEvents
-from broker.handlers.group_refusals import MAX_LINES, SAME_AGAIN_MS, SPAN_MS, GroupRefusals
+from broker.handlers.group_refusals import GroupRefusals
+from broker.handlers.refusal_log import MAX_LINES, SAME_AGAIN_MS, SPAN_MS
 from broker.request_channel import RequestContext
 from protocol.errors import ErrorCode
 from tests.doubles.request_context import FakeContext
@@ -77,7 +78,7 @@ def test_a_flood_is_counted(caplog: pytest.LogCaptureFixture) -> None:
     assert told.events.of("made-up-1") == []
     told.now_ms += SPAN_MS
     told.refuse(ErrorCode.UNKNOWN_MEMBER_ID, "another")
-    assert told.lines[-2] == "7 refusals of group requests were not logged"
+    assert told.lines[-2] == "7 refusals of requests were not logged"
 
 
 def test_a_code_without_words_of_its_own(caplog: pytest.LogCaptureFixture) -> None:

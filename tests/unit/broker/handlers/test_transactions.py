@@ -3,6 +3,7 @@
 import pytest
 
 from broker.coordination import GROUP_METADATA_TOPIC
+from broker.handlers.transaction_refusals import TransactionRefusals
 from broker.handlers.transactions import TransactionHandlers
 from broker.transactions.marker_writer import MarkerWriter
 from broker.transactions.state import Producer
@@ -46,6 +47,7 @@ class Broker:
             self.setup.queries,
             Metadata(t=2, u=1),
             lambda group_id: 3,
+            TransactionRefusals(self.setup.timer.clock.now_ms),
         )
 
     def init(
@@ -199,3 +201,19 @@ def test_looking_at_transactions() -> None:
         asked = Asked(broker.handlers.list_transactions, request, version)
         (state,) = asked.answer(ListTransactionsResponse).transaction_states
         assert state.transactional_id == ID
+
+
+def test_refusals_are_told_in_words(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "ottla.transactions")
+    broker = Broker()
+    request = EndTxnRequest("unknown", 77, 3, True)
+    for _ in range(3):  # told once
+        assert Asked(broker.handlers.end_txn, request, 3).answer(EndTxnResponse).error_code == (
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        )
+    told = [line for line in caplog.messages if "refused" in line]
+    assert told == [
+        "transactional id 'unknown': EndTxn of producer 77 with epoch 3 (client 'client' at "
+        "/127.0.0.1) refused with INVALID_PRODUCER_ID_MAPPING: the transactional id is unknown, or "
+        "has another producer id"
+    ]
