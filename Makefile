@@ -7,6 +7,7 @@ STAMP := $(ENVIRONMENT)/.installed
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-fast lint format bench bench-protocol bench-storage bench-spark
 .PHONY: compat test-console compat-java compat-streams golden clean
+.PHONY: bench-cluster chaos
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24

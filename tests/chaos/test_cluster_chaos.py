@@ -44,10 +44,10 @@ class Chaos:
         self.random = random.Random(seed)
         self.admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
         self.admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])[TOPIC].result(60)
-        self.writer = Writer(cluster.bootstrap)
+        self.writers = [Writer(cluster.bootstrap, each) for each in range(PARTITIONS)]
         self.reader = Reader(cluster.bootstrap)
         self.watch = LeaderWatch(cluster)
-        self.watchers = (self.writer, self.reader, self.watch)
+        self.watchers = (*self.writers, self.reader, self.watch)
         self.troubles: list[Callable[[], None]] = [
             self.kill,
             self.pause,
@@ -120,7 +120,7 @@ class Chaos:
 
     def wait_for_progress(self, what: str) -> None:
         """Returns when every partition was written to and read from after this call."""
-        for counts in (self.writer.counts, self.reader.counts):
+        for counts in (self.written, self.reader.counts):
             before = counts()
             wait_until(
                 lambda before=before, counts=counts: all(  # type: ignore[misc]
@@ -129,6 +129,9 @@ class Chaos:
                 what,
                 REST_SECONDS,
             )
+
+    def written(self) -> list[int]:
+        return [len(writer.acknowledged) for writer in self.writers]
 
     def all_in_sync(self) -> bool:
         partitions = self.admin.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions
@@ -169,7 +172,6 @@ class Chaos:
         self.finish()
 
     def finish(self) -> None:
-        assert self.writer.flush() == 0
         self.check()
         wait_until(
             lambda: self.cluster.logs_are_identical(TOPIC, PARTITIONS), "the replicas differ"
@@ -177,16 +179,17 @@ class Chaos:
         again = Reader(self.cluster.bootstrap)
         again.start()
         try:
-            written = [self.writer.written] * PARTITIONS
+            written = self.written()
             wait_until(lambda: again.complaints != [] or again.counts() == written, "lost records")
         finally:
             again.stop()
         assert again.complaints == []
-        for partition, acknowledged in enumerate(self.writer.acknowledged):
+        for writer, offsets, seen in zip(
+            self.writers, again.offsets, self.reader.offsets, strict=True
+        ):
             # The number of a record is its place: in order, each once, where it was promised.
-            assert acknowledged == list(enumerate(again.offsets[partition]))
-            seen = self.reader.offsets[partition]
-            assert seen == again.offsets[partition][: len(seen)]
+            assert writer.acknowledged == list(enumerate(offsets))
+            assert seen == offsets[: len(seen)]
 
 
 def test_nothing_is_lost_whatever_happens(tmp_path: Path) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.doubles.broker_process import BrokerProcess
-from tests.doubles.zookeeper_process import start_zookeeper
+from tests.doubles.zookeeper_process import ZooKeeperProcess, start_zookeeper
 
 # A broker that is killed is noticed when its session ends: short, so that tests need not wait.
 SESSION_TIMEOUT_MS = 3_000
@@ -17,8 +17,9 @@ LAG_TIME_MS = 2_000
 class BrokerCluster:
     """The brokers by id."""
 
-    def __init__(self, brokers: dict[int, BrokerProcess]) -> None:
+    def __init__(self, brokers: dict[int, BrokerProcess], zookeeper: ZooKeeperProcess) -> None:
         self.brokers = brokers
+        self.zookeeper = zookeeper
 
     @property
     def bootstrap(self) -> str:
@@ -30,8 +31,14 @@ class BrokerCluster:
 
 
 @contextmanager
-def start_cluster(directory: Path, count: int = 3, **settings: object) -> Iterator[BrokerCluster]:
-    """`count` started brokers with the ids 1, 2, ...; all ended when the block ends."""
+def start_cluster(
+    directory: Path,
+    count: int = 3,
+    each: Callable[[int], Mapping[str, str]] = lambda broker_id: {},
+    **settings: object,
+) -> Iterator[BrokerCluster]:
+    """`count` started brokers with the ids 1, 2, ...; all ended when the block ends. `each` gives
+    the settings of a single one."""
     texts = {name.replace("_", "."): str(value) for name, value in settings.items()}
     with start_zookeeper(directory / "zookeeper") as zookeeper:
         common = {
@@ -44,14 +51,15 @@ def start_cluster(directory: Path, count: int = 3, **settings: object) -> Iterat
         }
         brokers = {
             broker_id: BrokerProcess(
-                directory / f"broker-{broker_id}", {"broker.id": str(broker_id), **common}
+                directory / f"broker-{broker_id}",
+                {"broker.id": str(broker_id), **common, **each(broker_id)},
             )
             for broker_id in range(1, count + 1)
         }
         try:
             for broker in brokers.values():
                 broker.start()
-            yield BrokerCluster(brokers)
+            yield BrokerCluster(brokers, zookeeper)
         finally:
             for broker in brokers.values():
                 if broker.is_running:

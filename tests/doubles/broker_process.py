@@ -81,6 +81,11 @@ class BrokerProcess:
             self.stop()
         self.start()
 
+    def restart_after_kill(self) -> None:
+        """Kills it and starts it again at once, long before its session has ended."""
+        self.kill()
+        self.start()
+
     def log(self) -> str:
         """All it has written to its standard output and error so far."""
         return self.log_file.read_text(errors="replace")

@@ -6,31 +6,58 @@ Each runs on a thread of its own until it is stopped. What must never happen is 
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Callable
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message
+from confluent_kafka import KafkaError as RdKafkaError
+from confluent_kafka import TopicPartition as ConsumedPartition
 
+from protocol.client.blocking import BlockingClient
 from protocol.client.blocking_connection import BlockingConnection, monotonic_ms
 from protocol.client.cluster import Address
 from protocol.client.errors import ClientError
+from protocol.client.operations import LeaderOf
+from protocol.errors import ErrorCode, KafkaError, error_name
+from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from protocol.records.builder import build_batch
+from protocol.topics import TopicPartition
 from tests.doubles.chaos_cluster import ChaosCluster
 
 TOPIC = "chaos"
 PARTITIONS = 6
-# Long enough for any trouble that these tests make, so that every record is acknowledged in the
-# end; short enough for a client to leave a broker that does not answer.
+# Short enough for a client to leave a broker that does not answer.
+_REQUEST_MS = 4_000
 _CLIENT = {
-    "socket.timeout.ms": 4_000,
+    "socket.timeout.ms": _REQUEST_MS,
     "socket.connection.setup.timeout.ms": 2_000,
     "reconnect.backoff.max.ms": 500,
     "topic.metadata.refresh.interval.ms": 2_000,
     "log_level": 0,  # refused connections are what this is about
 }
-_MESSAGE_TIMEOUT_MS = 600_000
-_JOIN_SECONDS = 60.0
+# Longer than any trouble that these tests make.
+_WRITE_SECONDS = 180.0
+# What a producer may answer with the same batch once more.
+_TRY_AGAIN = frozenset(
+    (
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    )
+)
+_JOIN_SECONDS = 200.0
 _PAUSE_SECONDS = 0.02
 _ASK_MS = 1_000
 
@@ -69,57 +96,71 @@ class Watcher:
 
 
 class Writer(Watcher):
-    """Writes 0, 1, 2, ... to every partition; an idempotent producer with acks=all."""
+    """Writes 0, 1, 2, ... to one partition; an idempotent producer with acks=all.
 
-    def __init__(self, bootstrap: str) -> None:
+    One batch is under way, and it is sent until it is acknowledged, so that only the cluster can
+    double a record. (librdkafka has several under way, and where one of them overtook another at a
+    new leader it begins a new producer epoch, after which nobody can tell a repetition any more.)
+    """
+
+    def __init__(self, bootstrap: str, partition: int) -> None:
         super().__init__()
-        #: The number of each acknowledged record by partition, with its offset.
-        self.acknowledged: list[list[tuple[int, int]]] = [[] for _ in range(PARTITIONS)]
-        self.written = 0
-        self._producer = Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "acks": "all",
-                "enable.idempotence": True,
-                "message.timeout.ms": _MESSAGE_TIMEOUT_MS,
-                "retry.backoff.ms": 100,
-                "linger.ms": 5,
-                "error_cb": self._error,
-                **_CLIENT,
-            }
-        )
-
-    def counts(self) -> list[int]:
-        """How many records are acknowledged in each partition."""
-        return [len(each) for each in self.acknowledged]
+        #: The number of each acknowledged record, with its offset.
+        self.acknowledged: list[tuple[int, int]] = []
+        self._partition = TopicPartition(TOPIC, partition)
+        self._client = BlockingClient(bootstrap, request_timeout_ms=_REQUEST_MS)
+        self._random = random.Random(partition)
+        self._producer_id = -1
 
     def _step(self) -> None:
-        for partition in range(PARTITIONS):
-            self._write(partition, b"%d" % self.written)
-        self.written += 1
-        self._producer.poll(_PAUSE_SECONDS)
+        first = len(self.acknowledged)
+        count = self._random.randint(1, 20)
+        deadline = time.monotonic() + _WRITE_SECONDS
+        while (offset := self._attempt(first, count)) is None:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self._partition}: {first} is not written")
+            time.sleep(_PAUSE_SECONDS)
+        self.acknowledged.extend((first + each, offset + each) for each in range(count))
+        time.sleep(_PAUSE_SECONDS)
 
-    def _write(self, partition: int, value: bytes) -> None:
-        while True:
-            try:
-                self._producer.produce(TOPIC, value, partition=partition, on_delivery=self._done)
-                return
-            except BufferError:  # many are on their way: a partition cannot be written to
-                self._producer.poll(0.1)
+    def _attempt(self, first: int, count: int) -> int | None:
+        """The offset of the batch; None when it may be sent again."""
+        try:
+            if self._producer_id < 0:
+                self._producer_id = self._ask_for_id()
+            answer = self._client.call_once(self._request(first, count), LeaderOf(self._partition))
+        except (ClientError, KafkaError):
+            self._client.forget_leader(self._partition)
+            return None
+        assert isinstance(answer, ProduceResponse)
+        row = answer.responses[0].partition_responses[0]
+        if row.error_code == ErrorCode.NONE:
+            return row.base_offset
+        if row.error_code not in _TRY_AGAIN:
+            raise AssertionError(f"{self._partition}: {error_name(row.error_code)} for {first}")
+        self._client.forget_leader(self._partition)
+        return None
 
-    def flush(self) -> int:
-        """Waits until everything is acknowledged; the number of those that are not."""
-        return int(self._producer.flush(_JOIN_SECONDS))
+    def _ask_for_id(self) -> int:
+        request = InitProducerIdRequest(None, 60_000, -1, -1)
+        answer = self._client.call_once(request)
+        assert isinstance(answer, InitProducerIdResponse)
+        if answer.error_code:
+            raise KafkaError(answer.error_code)
+        return answer.producer_id
 
-    def _done(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            self.complaints.append(f"a record was not written: {error}")
-            return
-        self.acknowledged[message.partition()].append((int(message.value()), message.offset()))
+    def _request(self, first: int, count: int) -> ProduceRequest:
+        batch = build_batch(
+            [(0, None, b"%d" % (first + each), None) for each in range(count)],
+            producer_id=self._producer_id,
+            producer_epoch=0,
+            base_sequence=first,
+        )
+        row = PartitionProduceData(self._partition.partition, batch)
+        return ProduceRequest(None, -1, _REQUEST_MS, [TopicProduceData(TOPIC, [row])])
 
-    def _error(self, error: KafkaError) -> None:
-        if error.fatal():
-            self.complaints.append(f"the producer cannot go on: {error}")
+    def _finish(self) -> None:
+        self._client.close()
 
 
 class Reader(Watcher):
@@ -139,7 +180,7 @@ class Reader(Watcher):
                 **_CLIENT,
             }
         )
-        self._consumer.assign([TopicPartition(TOPIC, each, 0) for each in range(PARTITIONS)])
+        self._consumer.assign([ConsumedPartition(TOPIC, each, 0) for each in range(PARTITIONS)])
 
     def counts(self) -> list[int]:
         """How many records were read of each partition."""
@@ -150,7 +191,7 @@ class Reader(Watcher):
             error = message.error()
             if error is None:
                 self._take(message)
-            elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+            elif error.code() == RdKafkaError._AUTO_OFFSET_RESET:
                 self.complaints.append(f"the reader was lost: {error}")
         if len(self.complaints) > 20:
             raise KafkaException("enough was seen")

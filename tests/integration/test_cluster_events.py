@@ -1,0 +1,259 @@
+"""What a controller hears of and acts upon: three real brokers on a real ZooKeeper, one cluster for
+all tests. Each looks at the znodes, at what clients are told, and at the data."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    TopicPartitions,
+)
+from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+)
+from tests.doubles.broker_cluster import start_cluster
+from tests.doubles.cluster_view import BROKER_CONFIG, TOPIC_CONFIG, ClusterView, view
+
+pytestmark = pytest.mark.zookeeper
+
+ALL = (1, 2, 3)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterView]:
+    with (
+        start_cluster(
+            tmp_path_factory.mktemp("events"),
+            auto_leader_rebalance_enable="false",
+            auto_create_topics_enable="false",
+        ) as cluster,
+        view(cluster) as found,
+    ):
+        yield found
+
+
+@pytest.fixture
+def seen(shared: ClusterView) -> Iterator[ClusterView]:
+    """The cluster with all brokers running; a test that fails must not fail the next."""
+    yield shared
+    for broker in shared.cluster.brokers.values():
+        if not broker.is_running:
+            broker.start()
+
+
+def restart(seen: ClusterView, broker_id: int) -> None:
+    seen.cluster[broker_id].start()
+
+
+def kill(seen: ClusterView, broker_id: int) -> None:
+    """Returns when its session has ended."""
+    seen.cluster[broker_id].kill()
+    seen.wait(lambda: not seen.is_registered(broker_id), "the session of a dead broker goes on")
+
+
+def test_a_topic_is_created_grown_deleted_and_made_again(seen: ClusterView) -> None:
+    seen.create("changing", [1, 2], [2, 3], retention_ms="1000000")
+    node = seen.znode("/brokers/topics/changing")
+    assert node["partitions"] == {"0": [1, 2], "1": [2, 3]}
+    assert seen.znode("/config/topics/changing")["config"] == {"retention.ms": "1000000"}
+    assert seen.state("changing", 1)["leader"] == 2
+    first_epoch = seen.state("changing")["leader_epoch"]
+
+    grown = CreatePartitionsTopic("changing", 3, [CreatePartitionsAssignment([3, 1])])
+    answer = seen.client.call_controller(CreatePartitionsRequest([grown], 30_000))
+    assert isinstance(answer, CreatePartitionsResponse)
+    assert answer.results[0].error_code == 0
+    seen.wait_for_leaders("changing", [1, 2, 3])
+    assert seen.znode("/brokers/topics/changing")["partitions"]["2"] == [3, 1]
+    assert seen.state("changing", 2)["isr"] == [3, 1]
+
+    seen.delete("changing")
+    seen.wait(lambda: not seen.exists("/brokers/topics/changing"), "the topic stays")
+    assert not seen.exists("/config/topics/changing")
+    assert not seen.exists("/admin/delete_topics/changing")
+    for broker_id in ALL:
+        seen.wait(lambda by=broker_id: not seen.leaders("changing", by), "it is told of")  # type: ignore[misc]
+        assert not seen.has_data(broker_id, "changing")
+
+    seen.create("changing", [1, 2])
+    assert seen.znode("/brokers/topics/changing")["topic_id"] != node["topic_id"]
+    assert seen.state("changing")["leader_epoch"] > first_epoch
+
+
+def test_deletion_waits_for_a_dead_broker(seen: ClusterView) -> None:
+    seen.create("going", [1, 3])
+    kill(seen, 3)
+
+    seen.delete("going")
+    seen.wait(lambda: not seen.has_data(1, "going"), "the living replica is not deleted")
+    assert seen.exists("/brokers/topics/going")
+    assert seen.exists("/admin/delete_topics/going")
+    restart(seen, 3)
+    seen.wait(lambda: not seen.exists("/brokers/topics/going"), "the deletion does not go on")
+    seen.wait(lambda: not seen.has_data(3, "going"), "data of a deleted topic")
+    assert not seen.exists("/admin/delete_topics/going")
+
+
+def reassignments(seen: ClusterView) -> dict[str, OngoingPartitionReassignment]:
+    answer = seen.client.call_controller(ListPartitionReassignmentsRequest(topics=None))
+    assert isinstance(answer, ListPartitionReassignmentsResponse)
+    return {topic.name: topic.partitions[0] for topic in answer.topics}
+
+
+def test_a_throttled_reassignment_is_cancelled_and_done_again(seen: ClusterView) -> None:
+    seen.create("slow", [1, 2])
+    seen.produce("slow", 300, size=10_000)
+    seen.alter_config(TOPIC_CONFIG, "slow", follower_replication_throttled_replicas="*")
+    seen.alter_config(BROKER_CONFIG, "3", follower_replication_throttled_rate="1")
+    seen.reassign("slow", [1, 3])
+    # One request may bring more than the rate allows; what follows waits, for days at this rate.
+    seen.wait(lambda: len(seen.log_bytes(3, "slow")) > 0, "nothing is copied")
+    row = reassignments(seen)["slow"]
+    assert (row.adding_replicas, row.removing_replicas) == ([3], [2])
+    node = seen.znode("/brokers/topics/slow")
+    assert (node["adding_replicas"], node["removing_replicas"]) == ({"0": [3]}, {"0": [2]})
+    assert len(seen.log_bytes(3, "slow")) < len(seen.log_bytes(1, "slow"))
+
+    seen.reassign("slow", None)
+    assert reassignments(seen) == {}
+    assert seen.znode("/brokers/topics/slow")["partitions"] == {"0": [1, 2]}
+    seen.wait(lambda: not seen.has_data(3, "slow"), "what was copied stays")
+    seen.wait_for_leaders("slow", [1])
+
+    seen.reassign("slow", [2, 3])
+
+    seen.alter_config(BROKER_CONFIG, "3", follower_replication_throttled_rate="1000000000")
+    seen.wait(lambda: not reassignments(seen), "the reassignment does not end")
+    seen.wait_for_leaders("slow", [2])
+    assert seen.znode("/brokers/topics/slow")["partitions"] == {"0": [2, 3]}
+    seen.wait(lambda: not seen.has_data(1, "slow"), "the replica that left keeps its data")
+    seen.wait_for_same_data("slow", 2, 3)
+
+
+def test_preferred_leaders_by_znode_and_by_request(seen: ClusterView) -> None:
+    seen.create("preferred", [1, 2])
+    for by_znode in (True, False):
+        seen.wait_for_isr("preferred", {1, 2})
+        kill(seen, 1)
+        seen.wait_for_leaders("preferred", [2], 2, 3)
+        restart(seen, 1)
+        seen.wait_for_isr("preferred", {1, 2})
+        assert seen.leaders("preferred", 3) == [2]
+        if by_znode:
+            wanted = {"version": 1, "partitions": [{"topic": "preferred", "partition": 0}]}
+            seen.tree.create("/admin/preferred_replica_election", json.dumps(wanted).encode())
+            seen.wait(
+                lambda: not seen.exists("/admin/preferred_replica_election"), "nobody reads it"
+            )
+        else:
+            topics = [TopicPartitions("preferred", [0])]
+            answer = seen.client.call_controller(ElectLeadersRequest(0, topics))
+            assert isinstance(answer, ElectLeadersResponse)
+            assert answer.replica_election_results[0].partition_result[0].error_code == 0
+        seen.wait_for_leaders("preferred", [1])
+
+
+def test_an_isr_change_of_an_old_broker_is_passed_on(seen: ClusterView) -> None:
+    """Leaders of before AlterPartition write the state themselves and tell the controller."""
+    seen.create("isr", [1, 2])
+    state = {**seen.state("isr"), "isr": [1]}
+    seen.tree.set("/brokers/topics/isr/partitions/0/state", json.dumps(state).encode())
+    told = {"version": 1, "partitions": [{"topic": "isr", "partition": 0}]}
+    seen.tree.create(
+        "/isr_change_notification/isr_change_", json.dumps(told).encode(), sequence=True
+    )
+    seen.wait(lambda: seen.partitions(3, "isr")[0].isr_nodes == [1], "brokers are not told")
+    seen.wait(lambda: seen.children("/isr_change_notification") == [], "the notification stays")
+
+
+def test_a_changed_address_of_a_broker_is_passed_on(seen: ClusterView) -> None:
+    node = seen.znode("/brokers/ids/3")
+
+    def hosts() -> set[str]:
+        return {row.host for row in seen.metadata(1, "none").brokers if row.node_id == 3}
+
+    for host in ("localhost", "127.0.0.1"):
+        node["endpoints"] = [f"PLAINTEXT://{host}:{seen.cluster[3].port}"]
+        seen.tree.set("/brokers/ids/3", json.dumps(node).encode())
+        wanted = {host}
+        seen.wait(lambda wanted=wanted: hosts() == wanted, "brokers are not told")  # type: ignore[misc]
+
+
+def test_unclean_election_is_a_choice_of_the_topic(seen: ClusterView) -> None:
+    seen.create("unclean", [1, 2])
+    seen.produce("unclean", 10)
+    seen.wait_for_same_data("unclean", 1, 2)
+    kill(seen, 2)
+    seen.wait_for_isr("unclean", {1})
+    seen.produce("unclean", 10)
+    kill(seen, 1)
+    restart(seen, 2)
+    seen.wait_for_leaders("unclean", [-1], 2, 3)
+    assert (seen.state("unclean")["leader"], seen.state("unclean")["isr"]) == (-1, [1])
+
+    seen.alter_config(TOPIC_CONFIG, "unclean", unclean_leader_election_enable="true")
+    seen.wait_for_leaders("unclean", [2], 2, 3)
+    seen.produce("unclean", 5)
+    restart(seen, 1)
+    seen.wait_for_isr("unclean", {1, 2})
+    seen.wait_for_same_data("unclean", 1, 2)
+
+
+def test_a_deposed_controller_changes_nothing(seen: ClusterView) -> None:
+    seen.create("ruled", [1, 2, 3])
+    old = seen.controller()
+    others = [each for each in ALL if each != old]
+    epoch = int(seen.tree.get("/controller_epoch")[0])
+    process = seen.cluster[old].pid
+    os.kill(process, signal.SIGSTOP)
+    try:
+        seen.wait(lambda: seen.controller() in others, "nobody takes over")
+        leader = min(others)
+        seen.wait_for_leaders("ruled", [leader], *others)
+    finally:
+        os.kill(process, signal.SIGCONT)
+    seen.wait(lambda: seen.is_registered(old), "the old one does not come back")
+    seen.wait_for_isr("ruled", {1, 2, 3})
+    assert int(seen.tree.get("/controller_epoch")[0]) > epoch
+    assert seen.controller() in others
+    seen.wait_for_leaders("ruled", [leader])
+    assert seen.state("ruled")["controller_epoch"] > epoch
+    seen.wait(
+        lambda: seen.metadata(old, "ruled").controller_id == seen.controller(),
+        "it believes in another controller",
+    )
+
+
+def test_a_broker_is_back_before_its_session_has_ended(seen: ClusterView) -> None:
+    before = seen.tree.exists("/brokers/ids/2").czxid
+    seen.cluster[2].restart_after_kill()
+    assert seen.tree.exists("/brokers/ids/2").czxid > before
+    seen.create("after", [2, 1])
+
+
+def test_producer_ids_come_in_blocks_for_one_broker_each(seen: ClusterView) -> None:
+    ids = []
+    for broker_id in ALL:
+        answer = seen.ask(broker_id, InitProducerIdRequest(None, 60_000, -1, -1))
+        assert isinstance(answer, InitProducerIdResponse)
+        assert answer.error_code == 0
+        ids.append(answer.producer_id)
+    assert len({each // 1000 for each in ids}) == len(ALL)
+    block = seen.znode("/latest_producer_id_block")
+    assert int(block["block_end"]) >= max(ids)
