@@ -4,6 +4,7 @@ The lines are a star, not a product: 1,000-byte records, one partition, acks=1 a
 are its middle, and each line changes something of it.
 """
 
+import resource
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -175,6 +176,8 @@ def latencies(target: targets.Target, scale: float) -> Measurements:
 def idle(target: targets.Target, scale: float) -> Measurements:
     """Connections that have asked one thing each and stay."""
     count = int(IDLE_CONNECTIONS * scale)
+    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
     before = target.resident_megabytes()
     with ExitStack() as stack:
         for _ in range(count):
