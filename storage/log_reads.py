@@ -171,7 +171,31 @@ def max_timestamp_offset(log: LogState) -> tuple[int, int, int] | None:
             timestamp = _newest_from(log, segment)
             if timestamp > newest:
                 newest, holder = timestamp, segment
-        return None if holder is None else _find_in(log, holder, newest)
+        if holder is None:
+            return None
+        found = _find_in(log, holder, newest)
+        return found if found is not None else _newest_record(log)
+
+
+def _newest_record(log: LogState) -> tuple[int, int, int] | None:
+    """The same by the records themselves, where the headers promise one that is gone.
+
+    Compaction keeps the last batch of a producer as a header, with the timestamp it had.
+    """
+    best: tuple[int, int, int] | None = None
+    # From the young end, where the newest nearly always is: what promises less is not read.
+    for segment in reversed(list(log.segments.from_offset(log.log_start_offset))):
+        if best is not None and segment.newest()[0] < best[0]:
+            continue
+        for place in reversed(list(walk(segment.log, 0, segment.size))):
+            if place.last_offset < log.log_start_offset:
+                break
+            if best is not None and place.max_timestamp < best[0]:
+                continue
+            for record in reversed(_records(segment, place, log.log_start_offset)):
+                if best is None or record.timestamp >= best[0]:
+                    best = record.timestamp, record.offset, place.leader_epoch
+    return best
 
 
 def _newest_from(log: LogState, segment: Segment) -> int:

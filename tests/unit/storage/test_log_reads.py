@@ -6,11 +6,13 @@ import pytest
 
 from protocol.records.batch import iterate_batches
 from protocol.records.errors import CorruptRecordError
+from storage.cleaner import Cleaner
 from storage.errors import LogClosed, LogDirectoryOffline, OffsetOutOfRange
 from storage.log import Log
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import (
     NOW_MS,
+    NewRecord,
     append,
     end_transaction,
     manager_on,
@@ -225,3 +227,26 @@ def test_a_deleted_log_is_closed_not_offline() -> None:
     with pytest.raises(LogClosed):
         log.read(0, 100, up_to=2)
     assert not log.log_directory.is_offline
+
+
+def test_a_timestamp_that_is_left_in_a_header_only_is_not_found() -> None:
+    manager = manager_on(
+        MemoryFileSystem(), cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.0
+    )
+    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+    for timestamp, producer_id in ((90, -1), (100, 7), (50, -1), (90, -1)):
+        key = b"b" if timestamp == 90 else b"a"
+        records: list[NewRecord] = [(timestamp, key, b"v", [])]
+        idempotent = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+        append(log, records, **(idempotent if producer_id == 7 else {}))
+    log.roll(NOW_MS)
+    log.flush()
+    cleaner = Cleaner(manager.logs)
+    compaction = cleaner.next_compaction(NOW_MS)
+    assert compaction is not None
+    compaction.run()
+    assert cleaner.finish(compaction, NOW_MS)
+    assert log.segments.first.newest()[0] == 100
+    assert log.max_timestamp_offset() == (90, 3, 0)
+    assert log.offset_for_timestamp(95) is None
+    assert log.offset_for_timestamp(90) == (90, 3, 0)
