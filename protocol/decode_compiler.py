@@ -190,7 +190,7 @@ class DecodeCompiler(SourceWriter):
         mark = self.variable("n")
         self.read_fixed("b", mark)
         self.flush()
-        self.emit(f"if {mark} < 0:")
+        self.emit(f"if {mark} {'<' if field.tag < 0 else '<='} 0:")
         self.emit(f"    {target} = None")
         self.emit("else:")
         self.indent += 1

@@ -174,7 +174,9 @@ class EncodeCompiler(RunWriter):
         if not layout.nullable(field):
             self.struct(layout.nested(field), value)
             return
-        self.item("b", f"-1 if {value} is None else 1")
+        # Kafka's generator has a byte before a struct, and a varint before one with a tag.
+        null = -1 if field.tag < 0 else 0
+        self.item("b", f"{null} if {value} is None else 1")
         self.flush()
         self.emit(f"if {value} is not None:")
         self.indent += 1

@@ -393,6 +393,26 @@ def upgrade_and_downgrade(t: Transcript) -> None:
     read(t, group, None, -1, None)
 
 
+RECORDED = "recorded"
+
+
+def what_is_written_down(t: Transcript) -> None:
+    """All members have ids of their own choice, so that the records can be compared."""
+    t.say("two members, one of them static; one gives back, one is replaced, one leaves")
+    enter(t, RECORDED, "a", ["wide"], assignor="range")
+    enter(t, RECORDED, "b", ["wide"], assignor="range", instance="i")
+    beat(t, RECORDED, "a", 1, owned={"wide": [0, 1, 2, 3, 4, 5]})
+    beat(t, RECORDED, "a", 1, owned={"wide": [3, 4, 5]}, rack="r")
+    beat(t, RECORDED, "b", 2, instance="i", owned={})
+    t.ask(commit(RECORDED, {("wide", 0): 5}, "b", 2), 9)
+    beat(t, RECORDED, "b", -2, instance="i")
+    enter(t, RECORDED, "c", ["wide"], instance="i")
+    beat(t, RECORDED, "a", -1)
+    beat(t, RECORDED, "c", 2, instance="i")
+    beat(t, RECORDED, "c", -1, instance="i")
+    t.ask(DeleteGroupsRequest([RECORDED]), 2)
+
+
 SCRIPTS: tuple[Script, ...] = (
     heartbeat_mistakes,
     lone_member,

@@ -123,7 +123,7 @@ class ReferenceCodec:
             return head + b"".join(elements)
         if field.is_struct and self.nullable(field):
             if value is None:
-                return b"\xff"
+                return b"\xff" if field.tag < 0 else b"\x00"
             return b"\x01" + self._encode_value(field, field.type, value)
         return self._encode_value(field, field.type, value)
 
@@ -182,7 +182,7 @@ class ReferenceCodec:
             if count is None:
                 return None
             return [self._decode_value(field, field.element_type, reader) for _ in range(count)]
-        if field.is_struct and self.nullable(field) and reader.signed(1) < 0:
+        if field.is_struct and self.nullable(field) and reader.signed(1) < (field.tag >= 0):
             return None
         return self._decode_value(field, field.type, reader)
 
