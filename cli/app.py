@@ -30,6 +30,7 @@ FAMILIES: dict[str, tuple[str, str]] = {
     "log": ("cli.log", "Look into log files on disk; no broker is asked."),
     "log-dirs": ("cli.log_dirs", "Sizes of partitions in the brokers' data directories."),
     "doctor": ("cli.doctor", "Can clients here reach every advertised listener? Why not?"),
+    "migrate": ("cli.migrate", "May an Ottla broker join this Kafka cluster?"),
     "bench": ("cli.bench", "A small measurement of producing and consuming."),
 }
 

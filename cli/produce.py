@@ -12,10 +12,12 @@ import typer
 
 from cli.app import family
 from cli.output import Failure, note, print_json, usage
-from cli.session import Session, check, connected
+from cli.session import Session, check, connected, explain
 from cli.values import CODEC_NAMES, codec_id, parse_settings
+from protocol.client.errors import ClientError, UnsupportedApiError
 from protocol.client.operations import LeaderOf
 from protocol.errors import ErrorCode
+from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -34,6 +36,9 @@ app = family("Write lines of standard input or of a file to a topic.")
 READ_BYTES = 64 * 1024
 # A line longer than this is not a line; Kafka's max.message.bytes is 1 MiB unless it was raised.
 MAX_LINE_BYTES = 64 * 1024 * 1024
+
+# Before a batch is sent again whose answer was lost.
+_PAUSE_SECONDS = 0.1
 
 _ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
 
@@ -184,7 +189,11 @@ def _bytes_of(value: object) -> bytes | None:
 
 
 class Writer:
-    """Writes records to one topic, each batch acknowledged before the next is sent."""
+    """Writes records to one topic, each batch acknowledged before the next is sent.
+
+    With acks=all it is an idempotent producer: a batch whose answer was lost is sent again, and the
+    broker knows it by its sequence number.
+    """
 
     def __init__(
         self, session: Session, topic: str, codec: int, acks: int, partition: int | None
@@ -201,6 +210,8 @@ class Writer:
                 f"{topic} has no partition {partition}; it has {self._partition_count}, "
                 "counted from 0."
             )
+        self._producer = _producer_id(session) if acks == _ACKS["all"] else None
+        self._sequences: dict[int, int] = defaultdict(int)
         self.count = 0
         self.bytes = 0
 
@@ -210,8 +221,22 @@ class Writer:
         for record in records:
             by_partition[self._partition_of(record)].append(record)
         for number, chosen in by_partition.items():
-            self._send(number, build_batch(chosen, codec=self._codec))
+            self._send(number, self._batch(number, chosen))
+            # Sequence numbers begin at 0 again after the largest.
+            self._sequences[number] = (self._sequences[number] + len(chosen)) & 0x7FFFFFFF
             self.count += len(chosen)
+
+    def _batch(self, number: int, records: list[NewRecord]) -> bytes:
+        if self._producer is None:
+            return build_batch(records, codec=self._codec)
+        producer_id, epoch = self._producer
+        return build_batch(
+            records,
+            codec=self._codec,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=self._sequences[number],
+        )
 
     def _partition_of(self, record: NewRecord) -> int:
         if self._fixed is not None:
@@ -227,11 +252,35 @@ class Writer:
             topic_data=[TopicProduceData(name=self._topic, partition_data=[data])],
         )
         partition = TopicPartition(self._topic, number)
-        answer = self._session.call(ProduceResponse, request, LeaderOf(partition))
+        answer = self._ask(request, partition)
         self.bytes += len(batch)
         for topic in answer.responses:
             for row in topic.partition_responses:
-                check(row.error_code, f"{partition}", row.error_message)
+                if row.error_code != ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+                    check(row.error_code, f"{partition}", row.error_message)
+
+    def _ask(self, request: ProduceRequest, partition: TopicPartition) -> ProduceResponse:
+        deadline = time.monotonic() + self._session.timeout_ms / 1000
+        while True:
+            try:
+                return self._session.call(ProduceResponse, request, LeaderOf(partition))
+            except ClientError:
+                # Nobody knows whether it was written: only an idempotent producer may ask again.
+                if self._producer is None or time.monotonic() >= deadline:
+                    raise
+                time.sleep(_PAUSE_SECONDS)
+
+
+def _producer_id(session: Session) -> tuple[int, int] | None:
+    """A producer id with its epoch; None where the cluster gives none."""
+    try:
+        answer = session.call(InitProducerIdResponse, InitProducerIdRequest(None, 60_000))
+    except UnsupportedApiError:
+        return None
+    if answer.error_code:
+        note(f"Writing without idempotence: {explain(answer.error_code)}")
+        return None
+    return answer.producer_id, answer.producer_epoch
 
 
 def partition_count(session: Session, topic: str) -> int:

@@ -1,0 +1,298 @@
+"""`ottla migrate`: may an Ottla broker join this cluster of Apache Kafka brokers?
+
+Everything is asked through the brokers, nothing is changed. What would stop an Ottla broker is a
+problem, what somebody should know is a note; behind them stand the settings to start it with.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from cli.app import family
+from cli.output import Cell, Failure, print_json, print_rows
+from cli.session import Session, check, connected
+from protocol.client.operations import Controller, Node
+from protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+from protocol.messages.metadata import MetadataResponse
+from protocol.registry import API, ApiKey
+
+app = family("Checks of a Kafka 3.x cluster before an Ottla broker joins it.")
+
+OK, NOTE, PROBLEM = "ok", "note", "PROBLEM"
+
+_TOPIC, _BROKER = 2, 4
+_FROM_FILE = 4
+_DESCRIBE_QUORUM = 55  # only brokers without ZooKeeper have it
+_ZOOKEEPER_SECONDS = 5.0
+_TOPICS_AT_ONCE = 500
+
+# What brokers ask of each other.
+_BETWEEN_BROKERS = (
+    ApiKey.FETCH,
+    ApiKey.LEADER_AND_ISR,
+    ApiKey.STOP_REPLICA,
+    ApiKey.UPDATE_METADATA,
+    ApiKey.CONTROLLED_SHUTDOWN,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+)
+
+# Java classes of one's own; an Ottla broker would act without them.
+_PLUGINS = {
+    "alter.config.policy.class.name": "changes of settings would not be checked by it",
+    "client.quota.callback.class": "quotas would not come from it",
+    "create.topic.policy.class.name": "new topics would not be checked by it",
+    "principal.builder.class": "clients would have other names",
+    "ssl.engine.factory.class": "TLS would be set up without it",
+}
+
+_HOST = re.compile(r"://(\[[^\]]*\]|[^:,]*):")
+
+# Each broker has its own.
+_OWN = frozenset(
+    ("advertised.listeners", "broker.id", "broker.rack", "listeners", "log.dir", "log.dirs")
+    + ("kafka.metrics.reporters", "metadata.log.dir", "metric.reporters", "node.id")
+)
+
+
+class Finding(NamedTuple):
+    """What came out of one check."""
+
+    result: str
+    what: str
+    finding: str
+
+    def as_row(self) -> dict[str, Cell]:
+        """For tables and JSON."""
+        return {"result": self.result, "what": self.what, "finding": self.finding}
+
+
+class BrokerFacts(NamedTuple):
+    """What one broker says of itself."""
+
+    broker_id: int
+    versions: Mapping[int, tuple[int, int]]
+    settings: Mapping[str, str | None]
+    given: Mapping[str, str]  # those that stand in its file, but for secrets
+
+
+@app.command()
+@connected
+def migrate(session: Session) -> None:
+    """May an Ottla broker join this cluster? Exit code 1 when something stands in the way.
+
+    \b
+    Examples:
+      ottla migrate -b kafka-1:9092
+      ottla migrate -b kafka-1:9092 --json
+    """
+    metadata = session.client.metadata()
+    brokers = [_facts(session, row.node_id) for row in metadata.brokers]
+    findings = [*check_brokers(brokers), *check_topics(metadata)]
+    findings += _check_tiered(session, [topic.name or "" for topic in metadata.topics])
+    findings += _check_moves(session)
+    zookeeper = _common(brokers, "zookeeper.connect")
+    if zookeeper:
+        findings.append(check_zookeeper(zookeeper))
+    settings = new_settings(brokers)
+    if session.json:
+        print_json(
+            {
+                "ok": all(each.result != PROBLEM for each in findings),
+                "checks": [each.as_row() for each in findings],
+                "settings": settings,
+            }
+        )
+    else:
+        print_rows((each.as_row() for each in findings), ["result", "what", "finding"])
+        print("\n# server.properties of an Ottla broker here; the rest is Kafka's default")
+        print("\n".join(f"{name}={value}" for name, value in settings.items()))
+    bad = sum(each.result == PROBLEM for each in findings)
+    if bad:
+        raise Failure(f"{bad} of {len(findings)} checks found something that stands in the way.")
+
+
+def _facts(session: Session, broker_id: int) -> BrokerFacts:
+    (result,) = _describe(session, [(_BROKER, str(broker_id))], None, Node(broker_id))
+    return BrokerFacts(
+        broker_id,
+        session.client.api_versions(broker_id),
+        {row.name: row.value for row in result.configs},
+        {
+            row.name: row.value
+            for row in result.configs
+            if row.config_source == _FROM_FILE and row.value is not None
+        },
+    )
+
+
+def _describe(
+    session: Session,
+    resources: Iterable[tuple[int, str]],
+    keys: list[str] | None,
+    route: Node | None = None,
+) -> list[DescribeConfigsResult]:
+    asked = [
+        DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
+        for kind, name in resources
+    ]
+    answer = session.call(DescribeConfigsResponse, DescribeConfigsRequest(asked), route)
+    for result in answer.results:
+        check(result.error_code, result.resource_name, result.error_message)
+    return answer.results
+
+
+def check_brokers(brokers: list[BrokerFacts]) -> list[Finding]:
+    """The kind of cluster, its versions, its settings."""
+    found: list[Finding] = []
+    for broker in brokers:
+        what = f"broker {broker.broker_id}"
+        if _DESCRIBE_QUORUM in broker.versions or ApiKey.LEADER_AND_ISR not in broker.versions:
+            found.append(
+                Finding(
+                    PROBLEM,
+                    what,
+                    "runs without ZooKeeper (KRaft). An Ottla broker cannot join; topics can be "
+                    "copied with MirrorMaker",
+                )
+            )
+            continue
+        found.append(_check_versions(broker, what))
+        found += _check_settings(broker, what)
+    protocols = {broker.settings.get("inter.broker.protocol.version") for broker in brokers}
+    if len(protocols) > 1:
+        shown = ", ".join(sorted(map(str, protocols)))
+        text = f"inter.broker.protocol.version differs ({shown}): finish that upgrade first"
+        found.append(Finding(PROBLEM, "cluster", text))
+    return found
+
+
+def _check_versions(broker: BrokerFacts, what: str) -> Finding:
+    for key in _BETWEEN_BROKERS:
+        low, high = broker.versions.get(key, (0, -1))
+        ours = API[key]
+        if high < ours.min_version or low > ours.max_version:
+            text = (
+                f"{ours.name}: it has versions {low} to {high}, Ottla has {ours.min_version} to "
+                f"{ours.max_version}"
+            )
+            return Finding(PROBLEM, what, text)
+    version = broker.settings.get("inter.broker.protocol.version")
+    return Finding(OK, what, f"is on ZooKeeper and speaks inter-broker protocol {version}")
+
+
+def _check_settings(broker: BrokerFacts, what: str) -> list[Finding]:
+    from broker.config import BrokerConfig, ConfigError  # not for --help
+
+    found: list[Finding] = []
+    for name, consequence in _PLUGINS.items():
+        if name in broker.given:
+            text = f"{name}={broker.given[name]} is a Java class: {consequence}"
+            found.append(Finding(PROBLEM, what, text))
+    if broker.settings.get("zookeeper.metadata.migration.enable") == "true":
+        text = "is on its way to KRaft (zookeeper.metadata.migration.enable)"
+        found.append(Finding(PROBLEM, what, text))
+    if broker.settings.get("remote.log.storage.system.enable") == "true":
+        text = "has tiered storage: records that are only there could not be read"
+        found.append(Finding(PROBLEM, what, text))
+    # Listeners and keys are a broker's own business: those of the new one need not be alike.
+    shared = {
+        name: value
+        for name, value in broker.given.items()
+        if name not in _OWN and not name.startswith(("ssl.", "sasl.", "listener.name."))
+    }
+    try:
+        BrokerConfig(shared)
+    except ConfigError as error:
+        found.append(Finding(PROBLEM, what, f"has a setting that Ottla refuses: {error}"))
+    return found
+
+
+def check_topics(metadata: MetadataResponse) -> list[Finding]:
+    """A cluster that is not well should get well first."""
+    partitions = [row for topic in metadata.topics for row in topic.partitions]
+    offline = sum(row.leader_id < 0 for row in partitions)
+    behind = sum(len(row.isr_nodes) < len(row.replica_nodes) for row in partitions)
+    found: list[Finding] = []
+    if offline:
+        found.append(Finding(PROBLEM, "topics", f"{offline} partition(s) have no leader"))
+    if behind:
+        text = f"{behind} partition(s) miss in-sync replicas: wait, or repair that first"
+        found.append(Finding(PROBLEM, "topics", text))
+    if not found:
+        text = f"all {len(partitions)} partitions of {len(metadata.topics)} topics are in sync"
+        found.append(Finding(OK, "topics", text))
+    return found
+
+
+def _check_tiered(session: Session, names: list[str]) -> list[Finding]:
+    tiered: list[str] = []
+    for start in range(0, len(names), _TOPICS_AT_ONCE):
+        some = [(_TOPIC, name) for name in names[start : start + _TOPICS_AT_ONCE]]
+        for result in _describe(session, some, ["remote.storage.enable"]):
+            if any(row.value == "true" for row in result.configs):
+                tiered.append(result.resource_name)
+    if not tiered:
+        return []
+    return [Finding(PROBLEM, "topics", f"tiered storage is on for {', '.join(tiered)}")]
+
+
+def _check_moves(session: Session) -> list[Finding]:
+    answer = session.call(
+        ListPartitionReassignmentsResponse, ListPartitionReassignmentsRequest(), Controller()
+    )
+    if not answer.topics:
+        return []
+    return [Finding(NOTE, "topics", "partitions are being reassigned; wait until that is over")]
+
+
+def check_zookeeper(connect: str) -> Finding:
+    """Whether one of the servers can be reached from where the command runs."""
+    reasons = []
+    for server in connect.partition("/")[0].split(","):
+        host, _, port = server.strip().rpartition(":")
+        try:
+            address = (host.strip("[]"), int(port))
+            with socket.create_connection(address, timeout=_ZOOKEEPER_SECONDS):
+                return Finding(OK, "ZooKeeper", f"{connect} can be reached from here")
+        except (OSError, ValueError) as error:
+            reasons.append(f"{server}: {error}")
+    text = f"cannot be reached from here ({'; '.join(reasons)}); the new broker has to"
+    return Finding(NOTE, "ZooKeeper", text)
+
+
+def _common(brokers: list[BrokerFacts], name: str) -> str | None:
+    values = {broker.settings.get(name) for broker in brokers}
+    return values.pop() if len(values) == 1 else None
+
+
+def new_settings(brokers: list[BrokerFacts]) -> dict[str, str]:
+    """What a new broker needs, and what all of the present ones have in their files."""
+    if not brokers:
+        return {}
+    names = set.intersection(*(set(broker.given) for broker in brokers)) - _OWN
+    first = brokers[0]
+    shared = {
+        name: first.given[name]
+        for name in sorted(names)
+        if len({broker.given[name] for broker in brokers}) == 1
+    }
+    own = {
+        "broker.id": str(max(broker.broker_id for broker in brokers) + 1),
+        "listeners": _HOST.sub("://:", first.given.get("listeners") or "PLAINTEXT://:9092"),
+        "log.dirs": "/var/lib/ottla",
+        "inter.broker.protocol.version": first.settings.get("inter.broker.protocol.version"),
+        "zookeeper.connect": first.settings.get("zookeeper.connect"),
+    }
+    return {**{name: value for name, value in own.items() if value}, **shared}

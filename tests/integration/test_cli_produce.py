@@ -1,0 +1,48 @@
+"""`ottla produce` when answers get lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from broker.embedded import Broker
+from tests.doubles.command_line import CommandLine
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as started:
+        yield started
+
+
+def test_an_answer_that_got_lost_writes_nothing_twice(broker: Broker) -> None:
+    broker.create_topic("once")
+    with broker.faults.disconnect("Produce", executed=True, times=2) as fault:
+        answer = CommandLine(broker.bootstrap).done("produce", "once", text="a\nb\n")
+    assert fault.hits == 2
+    assert broker.end_offset("once") == 2
+    assert answer.errors == "2 record(s) written to once.\n"
+
+
+def test_sequences_go_on_from_batch_to_batch(broker: Broker) -> None:
+    broker.create_topic("many", 2)
+    lines = "".join(f"{number}:{number:01000}\n" for number in range(300))  # several reads
+    CommandLine(broker.bootstrap).done("produce", "many", "-k", ":", text=lines)
+    assert broker.end_offset("many", 0) + broker.end_offset("many", 1) == 300
+
+
+def test_without_acks_of_all_it_is_not_sent_again(broker: Broker) -> None:
+    broker.create_topic("unsure")
+    with broker.faults.disconnect("Produce", executed=True, times=1):
+        answer = CommandLine(broker.bootstrap)("produce", "unsure", "--acks", "1", text="a\n")
+    assert answer.code == 3
+    assert broker.end_offset("unsure") == 1
+
+
+def test_where_there_is_no_producer_id_it_writes_without(broker: Broker) -> None:
+    broker.create_topic("plain")
+    with broker.faults.error("InitProducerId", "CLUSTER_AUTHORIZATION_FAILED"):
+        answer = CommandLine(broker.bootstrap).done("produce", "plain", text="a\n")
+    assert "Writing without idempotence" in answer.errors
+    assert broker.end_offset("plain") == 1

@@ -1,0 +1,110 @@
+"""What `ottla migrate` finds in a cluster, from what its brokers say."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from cli.migrate import (
+    NOTE,
+    OK,
+    PROBLEM,
+    BrokerFacts,
+    check_brokers,
+    check_topics,
+    check_zookeeper,
+    new_settings,
+)
+from protocol.messages.metadata import (
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from protocol.registry import API, ApiKey
+
+VERSIONS = {key: (api.min_version, api.max_version) for key, api in API.items() if key < 50}
+VERSION = {"inter.broker.protocol.version": "3.6", "zookeeper.connect": "zk:2181/kafka"}
+
+
+def broker(
+    broker_id: int = 1,
+    versions: dict[int, tuple[int, int]] | None = None,
+    **given: str,
+) -> BrokerFacts:
+    texts = {name.replace("_", "."): text for name, text in given.items()}
+    found = VERSIONS if versions is None else versions
+    return BrokerFacts(broker_id, found, {**VERSION, **texts}, texts)
+
+
+def problems(*brokers: BrokerFacts) -> list[str]:
+    return [each.finding for each in check_brokers(list(brokers)) if each.result == PROBLEM]
+
+
+def test_nothing_stands_in_the_way() -> None:
+    own = broker(num_io_threads="3", log_dirs="/x", listeners="SASL_SSL://:9093", broker_id_="7")
+    assert problems(own, broker(2)) == []
+    assert {each.result for each in check_brokers([own])} == {OK}
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        (broker(versions={**VERSIONS, 55: (0, 1)}), "runs without ZooKeeper (KRaft)"),
+        (broker(versions={ApiKey.FETCH: (0, 17)}), "runs without ZooKeeper (KRaft)"),
+        (broker(versions={**VERSIONS, 1: (20, 21)}), "Fetch: it has versions 20 to 21"),
+        (broker(create_topic_policy_class_name="com.x.Policy"), "com.x.Policy is a Java class"),
+        (broker(remote_log_storage_system_enable="true"), "has tiered storage"),
+        (broker(zookeeper_metadata_migration_enable="true"), "is on its way to KRaft"),
+        (broker(authorizer_class_name="com.x.Authorizer"), "has a setting that Ottla refuses"),
+    ],
+)
+def test_what_stands_in_the_way(facts: BrokerFacts, words: str) -> None:
+    (problem,) = problems(facts)
+    assert words in problem
+
+
+def test_an_upgrade_under_way() -> None:
+    older = BrokerFacts(2, VERSIONS, {"inter.broker.protocol.version": "3.5"}, {})
+    assert problems(broker(), older) == [
+        "inter.broker.protocol.version differs (3.5, 3.6): finish that upgrade first"
+    ]
+
+
+def test_partitions_that_are_not_well() -> None:
+    def cluster(leader: int, isr: list[int]) -> MetadataResponse:
+        row = MetadataResponsePartition(0, 0, leader, 0, [1, 2], isr)
+        return MetadataResponse(topics=[MetadataResponseTopic(name="t", partitions=[row])])
+
+    assert [each.result for each in check_topics(cluster(1, [1, 2]))] == [OK]
+    (finding,) = check_topics(cluster(1, [1]))
+    assert finding.finding.startswith("1 partition(s) miss in-sync replicas")
+    assert [each.result for each in check_topics(cluster(-1, []))] == [PROBLEM, PROBLEM]
+
+
+def test_zookeeper_from_here() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        assert check_zookeeper(f"127.0.0.1:1,{address}/kafka").result == OK
+    finding = check_zookeeper("127.0.0.1:1,nonsense")
+    assert (finding.result, "nonsense: " in finding.finding) == (NOTE, True)
+
+
+def test_the_settings_of_a_new_broker() -> None:
+    found = new_settings(
+        [
+            broker(
+                3, listeners="A://10.0.0.1:9092,B://[::1]:9093", log_dirs="/a", num_partitions="6"
+            ),
+            broker(7, listeners="A://x:1", log_dirs="/b", num_partitions="6", broker_rack="r"),
+        ]
+    )
+    assert found == {
+        "broker.id": "8",
+        "listeners": "A://:9092,B://:9093",
+        "log.dirs": "/var/lib/ottla",
+        "inter.broker.protocol.version": "3.6",
+        "zookeeper.connect": "zk:2181/kafka",
+        "num.partitions": "6",
+    }
+    assert new_settings([]) == {}
