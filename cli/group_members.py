@@ -6,9 +6,14 @@ from typing import NamedTuple
 
 from cli.output import Cell
 from cli.session import Session, check
+from protocol.client.errors import UnsupportedApiError
 from protocol.client.operations import CoordinatorOf
 from protocol.codec import decoder
-from protocol.errors import ProtocolError
+from protocol.errors import ErrorCode, ProtocolError
+from protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
 from protocol.messages.describe_groups import (
     DescribedGroup,
     DescribeGroupsRequest,
@@ -48,15 +53,54 @@ class Member(NamedTuple):
         }
 
 
-def described(session: Session, group: str) -> DescribedGroup:
+class GroupView(NamedTuple):
+    """A group of either protocol; `protocol` is what its partitions are assigned by."""
+
+    state: str
+    protocol: str
+    members: list[Member]
+
+
+def described(session: Session, group: str) -> GroupView:
     """What the coordinator says about a group; its state is "Dead" when there is none."""
     request = DescribeGroupsRequest(groups=[group])
     found = session.call(DescribeGroupsResponse, request, CoordinatorOf(group)).groups[0]
+    if found.group_state == "Dead" or found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        newer = _consumer_group(session, group)
+        return GroupView("Dead", "", []) if newer is None else newer
     check(found.error_code, f"group {group}")
-    return found
+    return GroupView(found.group_state, found.protocol_data, _members_of(found))
 
 
-def members_of(group: DescribedGroup) -> list[Member]:
+def _consumer_group(session: Session, group: str) -> GroupView | None:
+    """The same of a group of the newer protocol (KIP-848), None when it is none."""
+    request = ConsumerGroupDescribeRequest([group])
+    try:
+        answer = session.call(ConsumerGroupDescribeResponse, request, CoordinatorOf(group))
+    except UnsupportedApiError:
+        return None  # the broker has no such groups
+    found = answer.groups[0]
+    if found.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+        return None
+    check(found.error_code, f"group {group}")
+    members = [
+        Member(
+            row.member_id,
+            row.instance_id,
+            row.client_id,
+            row.client_host.removeprefix("/"),
+            sorted(
+                TopicPartition(topic.topic_name, number)
+                for topic in row.assignment.topic_partitions
+                for number in topic.partitions
+            ),
+        )
+        for row in found.members
+    ]
+    return GroupView(found.group_state, found.assignor_name, members)
+
+
+def _members_of(group: DescribedGroup) -> list[Member]:
     """The members; without partitions where the assignment is not a consumer's."""
     return [
         Member(

@@ -87,7 +87,7 @@ def reset_offsets(
     chosen = [way for is_chosen, way in ways if is_chosen]
     if len(chosen) != 1:
         raise usage("choose one of --to-earliest, --to-latest, --to-offset, ...; see --help.")
-    state = described(session, group).group_state
+    state = described(session, group).state
     if execute and state not in ("Empty", "Dead"):
         raise Failure(
             f"group {group} is {state}: stop its members first; "

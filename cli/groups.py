@@ -9,7 +9,7 @@ import typer
 
 from cli.app import family
 from cli.group_events import group_events
-from cli.group_members import Member, described, members_of
+from cli.group_members import Member, described
 from cli.group_positions import all_committed
 from cli.group_reset import reset_offsets
 from cli.offsets import LATEST, offsets_at, parse_partitions
@@ -92,16 +92,16 @@ def describe(
 ) -> None:
     """State, lag of each partition, and who reads it."""
     found = described(session, group)
-    people = members_of(found)
+    people = found.members
     offsets = all_committed(session, group)
-    if found.group_state == "Dead" and not offsets:
+    if found.state == "Dead" and not offsets:
         raise Failure(f"group {group} is not there; see `ottla groups list`.")
     rows = _lag_rows(session, people, offsets, topic or [])
     lags = [row["lag"] for row in rows if isinstance(row["lag"], int)]
     fields: dict[str, Cell] = {
         "group": group,
-        "state": found.group_state,
-        "protocol": found.protocol_data or None,
+        "state": found.state,
+        "protocol": found.protocol or None,
         "coordinator": session.client.state.coordinator(group, 0),
         "members": len(people),
         "lag": sum(lags),

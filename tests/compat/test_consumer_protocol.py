@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.compat.clients.java_group import java_group_of, join_leave_and_crash
 from tests.doubles.apache_kafka import run_tool
 from tests.doubles.broker_process import BrokerProcess, start_broker
+from tests.doubles.command_line import CommandLine
 from tests.doubles.kafka_clients import NEW
 
 GROUPS_TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
@@ -269,6 +270,11 @@ def test_an_administrator_sees_the_group(broker: BrokerProcess) -> None:
     assert found.partition_assignor == "uniform"
     (member,) = found.members
     assert len(member.assignment.topic_partitions) == PARTITIONS
+    command = CommandLine(broker.bootstrap)
+    ours = command.done("groups", "describe", members.group, "--json").value
+    assert (ours["state"], ours["protocol"]) == ("Stable", "uniform")
+    (shown,) = ours["members"]
+    assert len(shown["partitions"]) == PARTITIONS
     members.stop_all()
     admin.delete_consumer_groups([members.group])[members.group].result(DEADLINE_S)
 
