@@ -21,6 +21,8 @@ READ_WRITE = os.O_RDWR | os.O_CLOEXEC
 CREATE = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 # Fresh: an old file of that name is emptied.
 CREATE_EMPTY = CREATE | os.O_TRUNC
+# The free room of file systems that have no size: some that are kept elsewhere say 0 of 0.
+_UNCOUNTED_BYTES = 1 << 62
 
 
 class FileSystem(Protocol):
@@ -101,8 +103,10 @@ class RealFileSystem:
         return os.stat(path).st_mtime_ns // 1_000_000
 
     def free_bytes(self, path: str) -> int:
-        """Bytes an unprivileged process can still write."""
+        """Bytes an unprivileged process can still write; a lot where the system does not count."""
         usage = os.statvfs(path)
+        if usage.f_blocks == 0:
+            return _UNCOUNTED_BYTES
         return usage.f_bavail * usage.f_frsize
 
     def total_bytes(self, path: str) -> int:

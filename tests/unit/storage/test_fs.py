@@ -149,3 +149,12 @@ def test_memory_runs_full() -> None:
     assert caught.value.errno == errno.ENOSPC
     assert len(fs.content("/d/a")) == 10
     fs.close(descriptor)
+
+
+def test_a_file_system_that_does_not_count_is_not_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fs = RealFileSystem()
+    assert 0 <= fs.free_bytes(str(tmp_path)) <= fs.total_bytes(str(tmp_path))
+    monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result((4096, 4096, *[0] * 8)))
+    assert fs.free_bytes(str(tmp_path)) == 1 << 62
