@@ -42,6 +42,8 @@ class BrokerServer:
         self.ports: dict[str, int] = {}
         #: The port of metrics and console, 0 when they are not served.
         self.metrics_port = 0
+        #: Whether turns of the loop that take long are logged; set it before `start`.
+        self.watches_stalls = True
         #: Called when no log directory works any more; set it before `start`.
         self.on_all_disks_failed: Callable[[], None] = lambda: None
         self._store: ZnodeStore | None = None
@@ -96,7 +98,8 @@ class BrokerServer:
         await parts.metadata.wait_until(lambda known: bool(known.brokers), _FIRST_METADATA_MS)
         parts.background.start()
         parts.mover.resume()
-        parts.stalls.start()
+        if self.watches_stalls:
+            parts.stalls.start()
         self._started = True
         address = http_address(config)
         if address is not None:
