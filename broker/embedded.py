@@ -10,7 +10,7 @@ a temporary directory that goes when it ends. Settings are Kafka's names with `_
 brokers may run at once; each is a cluster of its own. `broker.faults` lets it fail on request, and
 `crash` ends it as a kill would. docs/testing.md shows all of it, and the pytest plugin.
 
-A broker that nobody stops ends with the process, or when it is forgotten; so does its directory.
+A broker that nobody stops ends with the process, and its directory goes then.
 """
 
 from __future__ import annotations
@@ -47,6 +47,9 @@ _DEFAULTS = {
 
 Result = TypeVar("Result")
 
+# What runs is kept, also when nobody else does: its directory must not go before it.
+_running: set[Broker] = set()
+
 
 class Broker:
     """One broker on a thread. `start` and `stop`, or use it as a context manager."""
@@ -58,10 +61,8 @@ class Broker:
             tempfile.mkdtemp(prefix="ottla-") if directory is None else directory
         )
         if self._temporary:
-            # Also when nobody calls `stop`: at the end of this object, or of the process.
-            self._remove_directory = weakref.finalize(
-                self, shutil.rmtree, self._directory, ignore_errors=True
-            )
+            # Also when nobody calls `stop`: at the end of the process.
+            self._remove_directory = weakref.finalize(self, _remove, self._directory)
         self._settings = {name.replace("_", "."): _text(each) for name, each in settings.items()}
         self._port = 0
         self._server: BrokerServer | None = None
@@ -133,6 +134,7 @@ class Broker:
         except BaseException:
             self._end_thread()
             raise
+        _running.add(self)
         self._port = next(iter(ports.values()))
         parts = self._server.parts
         topics = TopicsOfRequests(parts.metadata, parts.sessions.cache)
@@ -197,6 +199,7 @@ class Broker:
         return found.log.log_end_offset
 
     def _end(self, *, crash: bool) -> None:
+        _running.discard(self)
         server, self._server = self._server, None
         faults, self._faults = self._faults, None
         if server is not None:
@@ -218,6 +221,14 @@ class Broker:
         assert thread is not None
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
+
+
+def _remove(directory: Path) -> None:
+    # A broker that nobody stopped may still write while its process ends.
+    for _ in range(5):
+        shutil.rmtree(directory, ignore_errors=True)
+        if not directory.exists():
+            return
 
 
 def _text(value: object) -> str:
