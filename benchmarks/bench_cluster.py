@@ -17,9 +17,11 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 from kazoo.client import KazooClient
+from rich.console import Console
+from rich.table import Table
 
 from benchmarks import clients, machine, targets
-from benchmarks.report import Figure, print_table
+from benchmarks.report import Figure, row_of
 from protocol.client.blocking_connection import BlockingConnection, monotonic_ms
 from protocol.client.cluster import Address
 from protocol.client.errors import ClientError
@@ -296,14 +298,10 @@ def main() -> None:
             for kind in kinds:
                 print(f"  {kind}: {name}", flush=True)
                 found[kind].update(measure(kind, work, 0.2 if arguments.quick else 1.0))
-    names = list(dict.fromkeys([*found["ottla"], *found["kafka"]]))
-    nothing = float("nan")
-    print_table(
-        [
-            Figure(name, found["ottla"].get(name, nothing), found["kafka"].get(name))
-            for name in names
-        ]
-    )
+    table = Table("what", "Ottla", "Kafka 3.9.1", "ratio", "aim")
+    for name in dict.fromkeys([*found["ottla"], *found["kafka"]]):
+        table.add_row(*row_of(Figure(name, found["ottla"].get(name), found["kafka"].get(name))))
+    Console(width=140).print(table)
 
 
 if __name__ == "__main__":

@@ -29,12 +29,16 @@ AIMS: Aims = [
     ("transactions of 100 records: records/s", 1.0, None),
     ("heartbeating every 3 s", None, 1.0),
     ("rebalance of 100 members", None, 1.0),
+    ("records/s in a cluster", 1.0, None),
     ("records/s", 1.2, None),
     ("MB/s", 1.2, None),
 ]
 
 # Aims that hold whatever Kafka does.
 OWN_AIMS: Aims = [
+    ("fail 1,000 partitions over", None, 3),
+    ("controller start with 5,000 partitions", None, 5),
+    ("controlled shutdown", None, 2),
     ("offset commits/s", 5_000, None),
     ("start to served with 1,000,000 offset records: s", None, 5),
     ("scrape of 2,000 groups x 10 partitions: ms", None, 500),

@@ -157,6 +157,8 @@ class Chaos:
         for watcher in self.watchers:
             watcher.start()
         try:
+            # Producers have their ids, which they could not get without ZooKeeper.
+            self.wait_for_progress("nothing is written before the first trouble")
             while True:
                 for trouble in self.random.sample(self.troubles, len(self.troubles)):
                     at = time.monotonic() - began
