@@ -24,10 +24,11 @@ RUN groupadd --gid 10001 ottla \
     && useradd --uid 10001 --gid ottla --no-create-home --shell /usr/sbin/nologin ottla \
     && install -d -o ottla -g ottla /var/lib/ottla
 COPY --from=build /opt/ottla /opt/ottla
+# Under Kafka's names, which OTTLA_... ones go before: whoever runs the image may use either.
 ENV PATH=/opt/ottla/bin:$PATH \
     PYTHONUNBUFFERED=1 \
-    OTTLA_LISTENERS=PLAINTEXT://0.0.0.0:9092 \
-    OTTLA_LOG_DIRS=/var/lib/ottla
+    KAFKA_LISTENERS=PLAINTEXT://0.0.0.0:9092 \
+    KAFKA_LOG_DIRS=/var/lib/ottla
 USER ottla
 VOLUME /var/lib/ottla
 EXPOSE 9092

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tomllib
 from dataclasses import dataclass, field
@@ -63,6 +64,7 @@ class Result:
     states: dict[str, str] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
     output: str = ""
+    day: str = ""
 
     def regressions(self) -> list[str]:
         """Listed features that did not pass."""
@@ -74,6 +76,24 @@ class Result:
         """Features that passed and are not listed yet."""
         allowed = set(self.suite.allowed())
         return [name for name in NAMES if self.states.get(name) == OK and name not in allowed]
+
+
+def save(result: Result) -> None:
+    """Keeps what a run gave, beside the client's build: the document shows the last run of each."""
+    path = result.suite.build / "result.json"
+    path.write_text(json.dumps({"day": result.day, "states": result.states}))
+
+
+def last_result(suite: Suite) -> Result:
+    """The last run of this suite at this version on this machine; "not run" without one."""
+    path = suite.build / "result.json"
+    missing = suite.missing()
+    if missing:
+        return Result(suite, not_run=f"no {' and no '.join(missing)} on this machine")
+    if not path.exists():
+        return Result(suite, not_run="never run on this machine")
+    found = json.loads(path.read_text())
+    return Result(suite, states=found["states"], day=found["day"])
 
 
 def read_suites(folder: Path = FOLDER) -> list[Suite]:

@@ -9,8 +9,8 @@ from tests.compat.suites.model import FAILED, OK, Result
 
 HEAD = """# Compatibility
 
-Which real clients do what on Ottla. Written by `make compat` on {day}, which runs each client's own
-program ([tests/compat/suites](../tests/compat/suites/README.md)) against a broker; do not edit.
+Which real clients do what on Ottla. Written by `make compat`, which runs each client's own program
+([tests/compat/suites](../tests/compat/suites/README.md)) against a broker; do not edit.
 
 **yes**: done and checked. **no**: tried, does not work (see *Findings*). **-**: the client has no
 such thing, or its suite does not ask. **not run**: the machine lacked what the client needs.
@@ -20,13 +20,13 @@ such thing, or its suite does not ask. **not run**: the machine lacked what the 
 MARKS = {OK: "yes", FAILED: "**no**"}
 
 
-def render(results: Sequence[Result], day: str) -> str:
+def render(results: Sequence[Result]) -> str:
     """The whole document."""
-    lines = [HEAD.format(day=day)]
-    lines += ["| client | version | result |", "|---|---|---|"]
-    lines += [
-        f"| {each.suite.title} | {each.suite.version} | {summary(each)} |" for each in results
-    ]
+    lines = [HEAD]
+    lines += ["| client | version | result | run on |", "|---|---|---|---|"]
+    for each in results:
+        suite = each.suite
+        lines.append(f"| {suite.title} | {suite.version} | {summary(each)} | {each.day or '-'} |")
     for group, features in FEATURES.items():
         lines += ["", f"## {group}", ""]
         lines.append(f"| | {' | '.join(each.suite.title for each in results)} |")

@@ -152,13 +152,14 @@ def consumed() -> None:
 
 @feature("list-offsets")
 def list_offsets() -> None:
-    equal(tool(OFFSETS, "--topic", topic("consume")).split()[-1], f"{topic('consume')}:0:200")
+    # A line of its own, beside what the tool's logging says.
+    assert f"{topic('consume')}:0:200" in tool(OFFSETS, "--topic", topic("consume")).split()
 
 
 @feature("seek-by-time")
 def seek_by_time() -> None:
-    found = tool(OFFSETS, "--topic", topic("consume"), "--time", "1700000000000").split()[-1]
-    equal(found, f"{topic('consume')}:0:0")
+    found = tool(OFFSETS, "--topic", topic("consume"), "--time", "1700000000000").split()
+    assert f"{topic('consume')}:0:0" in found, found
 
 
 @feature("group")

@@ -1,0 +1,77 @@
+"""The machinery of `make compat`: nothing is passed that was not seen to pass."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.compat.suites.features import NAMES
+from tests.compat.suites.model import Result, Suite, read_output, read_suites
+from tests.compat.suites.report import mark, render, summary
+
+SUITES = read_suites()
+
+
+def suite(tmp_path: Path) -> Suite:
+    return Suite("example", "Example", "1.0", ("no-such-program-here",), (), ("true",))
+
+
+@pytest.mark.parametrize("each", SUITES, ids=lambda each: each.name)
+def test_every_suite_is_whole(each: Suite) -> None:
+    assert each.version[0].isdigit()
+    allowed = each.allowed()
+    assert allowed == [name for name in NAMES if name in allowed], "in the features' order, once"
+    assert not allowed or "connect" in allowed
+    assert each.command(each.run)
+
+
+def test_the_clients_that_the_project_promises() -> None:
+    titles = " ".join(each.title for each in SUITES)
+    promised = (
+        *("Java client 3.9", "Java client 4", "tools 3.9", "tools 4", "confluent-kafka"),
+        *("kafka-python", "aiokafka", "franz-go", "sarama", "kafkajs", "kcat"),
+    )
+    assert not [client for client in promised if client not in titles]
+
+
+def test_what_the_machine_lacks_is_not_run(tmp_path: Path) -> None:
+    example = suite(tmp_path)
+    assert example.missing() == ["no-such-program-here"]
+    result = Result(example, not_run="no such program")
+    assert mark(result, "connect") == "not run"
+    assert summary(result).startswith("not run")
+    assert result.regressions() == []
+
+
+def test_what_a_program_says(tmp_path: Path) -> None:
+    result = Result(suite(tmp_path))
+    read_output(
+        result,
+        "ok connect\nsome log line\nok no-such-feature\nfail headers: lost one: x\nok headers\n"
+        "lacks txn-commit\n",
+    )
+    assert result.states == {"connect": "ok", "headers": "fail", "txn-commit": "lacks"}
+    assert result.reasons["headers"] == "lost one: x"
+    assert [mark(result, name) for name in ("connect", "headers", "txn-commit", "consume")] == [
+        "yes",
+        "**no**",
+        "-",
+        "-",
+    ]
+    assert result.unlisted() == ["connect"]
+
+
+def test_a_listed_feature_that_is_not_reported_is_a_regression(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Suite, "allowed", lambda _: ["connect", "consume"])
+    result = Result(suite(tmp_path))
+    read_output(result, "ok connect\n")
+    assert result.regressions() == ["consume"]
+
+
+def test_the_document(tmp_path: Path) -> None:
+    result = Result(suite(tmp_path), day="2026-01-02")
+    read_output(result, "ok connect\nfail headers: x\n")
+    text = render([result])
+    assert "| Example | 1.0 | 1 features work, 1 do not | 2026-01-02 |" in text
+    assert "| versions agreed on, brokers and cluster id read | yes |" in text
