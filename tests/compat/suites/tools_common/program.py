@@ -178,7 +178,9 @@ def group_commit() -> None:
 
 def describe_offsets() -> list[str]:
     output = tool(GROUPS, "--describe", "--group", topic("g"), "--offsets")
-    return next(line.split() for line in output.splitlines() if topic("consume") in line)
+    rows = [line.split() for line in output.splitlines() if topic("consume") in line]
+    assert rows, output
+    return rows[0]
 
 
 @feature("group-consumer-protocol")
