@@ -42,6 +42,9 @@ CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 KEEP_CODEC = "producer"
 # Decompressing what a client sent stops here: a hundred times the default size of a request.
 MAX_DECOMPRESSED_BYTES = 100 << 20
+# Where records are looked at one by one, a batch has at most so many: half a second's work. Usual
+# batches have thousands; a megabyte of well packed nothings could have a hundred million.
+MAX_RECORDS_LOOKED_AT = 500_000
 _CODEC_MAX = 4
 # How many bad records an error tells about, so that an answer stays small.
 _ERRORS_TOLD_MAX = 100
@@ -216,6 +219,7 @@ def _check_records(
     )
     if not (limited or config.compact):
         return
+    _check_count(header)
     content = memoryview(records)[position + BATCH_OVERHEAD : position + header.size_in_bytes]
     if header.codec:
         data = decompress(header.codec, content, MAX_DECOMPRESSED_BYTES)
@@ -244,6 +248,14 @@ def _check_records(
             )
 
 
+def _check_count(header: BatchHeader) -> None:
+    if header.record_count > MAX_RECORDS_LOOKED_AT:
+        raise RecordTooLargeError(
+            f"a batch has {header.record_count} records; where the settings of the topic make the"
+            f" broker look at each, {MAX_RECORDS_LOOKED_AT} are the most it takes"
+        )
+
+
 def _target_codec(config: LogConfig, header: BatchHeader) -> int:
     if config.compression_type == KEEP_CODEC or header.is_control:
         return header.codec
@@ -269,6 +281,7 @@ def _recompress(
     stamp = config.message_timestamp_type == LOG_APPEND_TIME
     rebuilt = bytearray()
     for position, header in headers:
+        _check_count(header)
         _check_records(records, position, header, config, now_ms)
         codec = _target_codec(config, header)
         found = read_batch(records, position, header, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES)

@@ -17,7 +17,12 @@ from protocol.records.record import Record
 from storage.config import LogConfig
 from storage.errors import OffsetsOutOfOrder
 from storage.producer_entry import AppendOrigin
-from storage.validation import Accepted, prepare_for_follower, prepare_for_leader
+from storage.validation import (
+    MAX_RECORDS_LOOKED_AT,
+    Accepted,
+    prepare_for_follower,
+    prepare_for_leader,
+)
 from tests.doubles.storage_logs import NOW_MS, NewRecord, batch_of, marker
 
 CLIENT, COORDINATOR = AppendOrigin.CLIENT, AppendOrigin.COORDINATOR
@@ -131,6 +136,16 @@ def test_a_compacted_topic_wants_keys(codec: int) -> None:
     with pytest.raises(InvalidRecordError, match="without a key") as caught:
         prepare(batch_of(bad, codec=codec), cleanup_policy=("compact",))
     assert [index for index, _ in caught.value.record_errors] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"cleanup_policy": ("compact",)}, {"compression_type": "lz4"}]
+)
+def test_a_batch_of_too_many_records_is_not_unpacked(settings: dict[str, object]) -> None:
+    bomb = assemble(record_count=MAX_RECORDS_LOOKED_AT + 1, last_offset_delta=MAX_RECORDS_LOOKED_AT)
+    with pytest.raises(RecordTooLargeError, match="500001 records"):
+        prepare(bomb, **settings)
+    prepare(bomb)  # where nobody looks at the records, their number does not matter
 
 
 def test_timestamps_have_limits_when_set() -> None:
