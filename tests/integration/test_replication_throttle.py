@@ -64,7 +64,8 @@ def test_a_throttled_copy_creeps_until_the_throttle_is_taken_away(
 ) -> None:
     rate = f"{side}_replication_throttled_rate"
     replicas = f"{side}_replication_throttled_replicas"
-    with start_cluster(tmp_path, count=2) as cluster:
+    # The killed broker leaves the in-sync replicas by its lag; sessions may be long.
+    with start_cluster(tmp_path, count=2, zookeeper_session_timeout_ms=18_000) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster[1].bootstrap})
         topic = NewTopic(TOPIC, 1, replica_assignment=[[1, 2]])
         admin.create_topics([topic])[TOPIC].result(SECONDS)
@@ -72,8 +73,8 @@ def test_a_throttled_copy_creeps_until_the_throttle_is_taken_away(
         set_config(admin, ResourceType.BROKER, str(throttled_id), **{rate: str(RATE)})
         set_config(admin, ResourceType.TOPIC, TOPIC, **{replicas: f"0:{throttled_id}"})
         cluster[2].kill()
-        wait_for(lambda: in_sync(admin) == {1}, "the killed broker stays in sync")
         produce(cluster[1].bootstrap)
+        wait_for(lambda: in_sync(admin) == {1}, "the killed broker stays in sync")
         cluster[2].start()
         # A slow machine only makes the copy slower.
         started_at = time.monotonic()
