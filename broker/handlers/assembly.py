@@ -75,7 +75,7 @@ def build_handlers(parts: BrokerParts) -> Handlers:
     if groups.consumers is not None:
         from broker.handlers.consumer_groups import ConsumerGroupHandlers
 
-        found.consumer_groups = ConsumerGroupHandlers(groups.consumers)
+        found.consumer_groups = ConsumerGroupHandlers(groups.consumers, refusals)
     found.group_offsets = GroupOffsetHandlers(
         groups.commits,
         metadata,

@@ -6,29 +6,42 @@ each member. Listed where `group.coordinator.rebalance.protocols` has `consumer`
 
 from broker.groups.consumer_groups import ConsumerGroups
 from broker.handlers.group_admin import ALL_GROUP_OPERATIONS
+from broker.handlers.group_refusals import GroupRefusals
 from broker.request_channel import DEFERRED, Deferred, RequestContext
 from protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
-from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 
 
 class ConsumerGroupHandlers:
     """Hands the requests to the coordinator."""
 
-    def __init__(self, groups: ConsumerGroups) -> None:
+    def __init__(self, groups: ConsumerGroups, refusals: GroupRefusals) -> None:
         self._groups = groups
+        self._refusals = refusals
 
     def heartbeat(
         self, context: RequestContext, request: ConsumerGroupHeartbeatRequest
     ) -> Deferred:
+        def reply(response: ConsumerGroupHeartbeatResponse) -> None:
+            if response.error_code:
+                self._refusals.tell(
+                    *(context, "ConsumerGroupHeartbeat", request.group_id, request.member_id),
+                    *(request.member_epoch, response.error_code),
+                )
+            context.respond(response)
+
         self._groups.membership.heartbeat(
             request,
             context.header.api_version,
             context.header.client_id or "",
             f"/{context.client_host}",  # as Java prints an address
-            context.respond,
+            reply,
         )
         return DEFERRED
 

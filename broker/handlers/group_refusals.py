@@ -49,6 +49,11 @@ _WORDS: dict[int, str] = {
     ErrorCode.OFFSET_METADATA_TOO_LARGE: "the metadata of the commit is longer than "
     "offset.metadata.max.bytes",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "it commits for a partition that does not exist",
+    ErrorCode.FENCED_MEMBER_EPOCH: "its member epoch is not the one that the group knows",
+    ErrorCode.STALE_MEMBER_EPOCH: "its member epoch is over: it has to learn its new one first",
+    ErrorCode.UNRELEASED_INSTANCE_ID: "another member still has its group.instance.id",
+    ErrorCode.UNSUPPORTED_ASSIGNOR: "it asks for an assignor that this broker does not have",
+    ErrorCode.INVALID_REQUEST: "the request contradicts itself",
     ErrorCode.INVALID_PRODUCER_EPOCH: "a newer producer has its transactional id",
     ErrorCode.INVALID_TXN_STATE: "the producer has no such transaction open",
     ErrorCode.INVALID_PRODUCER_ID_MAPPING: "the transactional id belongs to another producer",
