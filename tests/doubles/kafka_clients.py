@@ -173,7 +173,8 @@ class VerifiableConsumer(JsonLines):
         for event in self.new_objects():
             if event["name"] == "partitions_assigned":
                 self.partitions |= {row["partition"] for row in event["partitions"]}
-                self.assignments += 1
+                # A cooperative member is told of nothing new, too, after everybody else has his.
+                self.assignments += bool(event["partitions"])
             elif event["name"] == "partitions_revoked":
                 self.partitions -= {row["partition"] for row in event["partitions"]}
             elif event["name"] == "record_data":
