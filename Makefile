@@ -50,7 +50,7 @@ bench-storage: $(STAMP) ## the log beside a bare write loop
 	@$(RUN) -m benchmarks.bench_storage
 
 bench-spark: $(STAMP) ## the Spark connector beside the JVM one
-	@$(RUN) -m benchmarks.bench_spark
+	@$(RUN) -m benchmarks.bench_spark $(ARGUMENTS)
 
 compat-java: $(STAMP) ## every strategy of the Java consumers of 3.9 and 4.x (minutes; Java, Maven)
 	@$(RUN) -m pytest -q tests/compat/java_matrix.py

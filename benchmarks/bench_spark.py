@@ -1,9 +1,10 @@
 """`make bench-spark`: our Spark connector beside Spark's own, on the same topics of one broker.
 
-Each connector runs in a Spark session of its own (`spark_child`), both on the same pyspark: 4.2.0,
-the newest that Spark's connector is published for, in an environment of its own below .cache.
-Rounds alternate, the best of each counts, and only ratios of one run mean anything on a shared
-machine. `--quick` takes less data and one round. `--only-ottla` measures ours alone.
+Each connector runs in Spark sessions of its own (`spark_child`), both on the same pyspark: 4.2.0,
+the newest that Spark's connector is published for, in an environment of its own below .cache. The
+sessions alternate; every figure is the median of all repetitions in all rounds. Takes a quarter of
+an hour at the most (`--minutes`), whatever the machine does: what there was no time for is left out
+and said. `--only-ottla` measures ours alone, `--rows` and `--rounds` change the amount.
 """
 
 from __future__ import annotations
@@ -13,30 +14,32 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import NamedTuple
 
 from confluent_kafka import Producer
 from rich.console import Console
-from rich.progress import track
-from rich.table import Table
 
 from benchmarks import clients, machine
+from benchmarks.spark_report import Sample, print_figures
 from tests.doubles.broker_process import start_broker
 from tests.doubles.spark_kafka_jars import connector_jars
 
 ROOT = Path(__file__).resolve().parents[1]
 PYSPARK = "4.2.0"
+CONNECTOR_PACKAGE = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{PYSPARK}"
 ENVIRONMENT = ROOT / ".cache" / "bench-spark" / f"pyspark-{PYSPARK}"
-ROUND_TIMEOUT_S = 1800
-# What the API itself moves at most on the machine it was first measured on, with rows of 1 KiB that
-# cost nothing to make: said beside the drain of one partition, as the share that is reached.
-API_CEILING_ROWS_S = 450_000
+# A child that does not stop by itself when its time is over gets this much more.
+CHILD_GRACE_S = 60.0
+COLD_TIMEOUT_S = 120.0
+COLD_STARTS_MAX_SHARE = 0.3
 
-console = Console(highlight=False, width=120)
+console = Console(highlight=False, width=130)
 
 
 class Topic(NamedTuple):
@@ -55,24 +58,19 @@ TOPICS = (
     Topic("lz4-2", 2, 1024, "lz4", 1),
     Topic("zstd-2", 2, 1024, "zstd", 1),
 )
-# (part of the name, figure, at least, at most): the aims, as ratios to Spark's own connector.
-AIMS = (
-    ("drain", "rate", 1.0, None),
-    ("mapInArrow", "rate", 1.3, None),
-    ("cold start", "seconds", None, 0.5),
-    ("write 1 KiB", "rate", 0.7, None),
-)
+TINY = Topic("tiny", 1, 100, "none", 0)
 
 
 def python_with_spark() -> Path:
     """A Python with that pyspark and our packages' dependencies; made at the first run."""
     python = ENVIRONMENT / "bin" / "python"
-    if not python.exists():
+    if not (ENVIRONMENT / "complete").exists():
         console.print(f"installing pyspark {PYSPARK} into {ENVIRONMENT} (once)")
-        subprocess.run([sys.executable, "-m", "venv", str(ENVIRONMENT)], check=True)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(ENVIRONMENT)], check=True)
         wanted = ["pyarrow", "numpy", "pandas<3", "psutil", "crc32c", "cramjam", "lz4"]
         pip = [str(python), "-m", "pip", "install", "-q", f"pyspark=={PYSPARK}", *wanted]
         subprocess.run(pip, check=True)
+        (ENVIRONMENT / "complete").touch()
     return python
 
 
@@ -90,7 +88,7 @@ def fill(bootstrap: str, topic: Topic, count: int) -> None:
     )
     rng = random.Random(7)
     half = topic.size // 2
-    values = [rng.randbytes(half) + b"text " * (half // 5) for _ in range(200)]
+    values = [(rng.randbytes(half) + b"text " * (half // 5 + 1))[: topic.size] for _ in range(200)]
     for number in range(count):
         while True:
             try:
@@ -99,123 +97,127 @@ def fill(bootstrap: str, topic: Topic, count: int) -> None:
                 producer.poll(0.05)
             else:
                 break
-    producer.flush()
+    if producer.flush(120):
+        raise SystemExit(f"the broker did not take all records of {topic.name}")
 
 
-def measure(
-    python: Path, kind: str, bootstrap: str, work: Path, repeats: int, jars: list[Path]
-) -> dict[str, dict[str, float]]:
-    command = [str(python), "-m", "benchmarks.spark_child", kind, bootstrap, str(work)]
-    command += [str(repeats), ",".join(map(str, jars))]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "PYSPARK_PYTHON": str(python),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_LOCAL_DIRS": str(work),
-    }
-    with (work / f"{kind}.log").open("ab") as log:
-        done = subprocess.run(
-            command,
-            cwd=ROOT,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            timeout=ROUND_TIMEOUT_S,
-        )
-    lines = done.stdout.decode().strip().splitlines()
-    if done.returncode or not lines:
-        log_text = (work / f"{kind}.log").read_text(errors="replace")
-        raise SystemExit(f"the round of {kind} failed:\n{log_text[-3000:]}")
-    figures: dict[str, dict[str, float]] = json.loads(lines[-1])
-    return figures
+class Children:
+    """Runs `spark_child` processes and collects what they note, also of those that fail."""
 
+    def __init__(self, python: Path, bootstrap: str, work: Path) -> None:
+        self._python = python
+        self._bootstrap = bootstrap
+        self._work = work
+        self._number = 0
+        self.samples: dict[str, list[Sample]] = {}
 
-def best(rounds: list[dict[str, dict[str, float]]]) -> dict[str, dict[str, float]]:
-    """For each measurement the round that was disturbed least."""
-    found: dict[str, dict[str, float]] = {}
-    for figures in rounds:
-        for name, figure in figures.items():
-            known = found.get(name)
-            better = known is None or (
-                figure["rate"] > known["rate"]
-                if "rate" in figure
-                else min(figure.values()) < min(known.values())
+    def run(
+        self, label: str, what: str, kind: str, argument: str, more: list[str], timeout: float
+    ) -> bool:
+        """Whether the child came to its end; its figures are kept under `label` in any case."""
+        self._number += 1
+        output, log = (self._work / f"child-{self._number}.{end}" for end in ("json", "log"))
+        command = [str(self._python), "-m", "benchmarks.spark_child", what, kind, self._bootstrap]
+        command += [str(self._work), argument, str(output), *more]
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "PYSPARK_PYTHON": str(self._python),
+            "BENCH_PRODUCER": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_DIRS": str(self._work),
+        }
+        with log.open("wb") as sink:
+            process = subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdout=sink, stderr=sink, start_new_session=True
             )
-            if better:
-                found[name] = figure
-    return found
+            try:
+                ended = process.wait(timeout=max(1.0, timeout)) == 0
+            except subprocess.TimeoutExpired:
+                ended = False
+            finally:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
+        if output.exists():
+            lines = output.read_text().splitlines()
+            self.samples.setdefault(label, []).extend(json.loads(line) for line in lines)
+        if not ended:
+            last = log.read_text(errors="replace").strip().splitlines()[-3:]
+            console.print(f"  {label} did not come to its end:", *last, sep="\n    ")
+        return ended
 
 
-def show(ours: dict[str, dict[str, float]], theirs: dict[str, dict[str, float]]) -> None:
-    table = Table("what", "unit", "ottla", "Spark's own", "ratio", "aim")
-    units = {
-        "rate": "rows/s",
-        "processor_us": "CPU us/row",
-        "seconds": "s",
-        "megabytes": "MB",
-    }
-    for name, figure in ours.items():
-        for key, value in figure.items():
-            other = theirs.get(name, {}).get(key)
-            ratio = value / other if other else None
-            table.add_row(
-                name if key != "processor_us" else "",
-                units[key],
-                f"{value:,.2f}" if value < 1000 else f"{value:,.0f}",
-                "" if other is None else f"{other:,.2f}" if other < 1000 else f"{other:,.0f}",
-                "" if ratio is None else f"{ratio:.2f}",
-                verdict(name, key, ratio),
-            )
-    console.print(table)
-    reached = ours["drain 1 KiB, 1 partition"]["rate"] / API_CEILING_ROWS_S
-    console.print(f"one task reaches {reached:.0%} of {API_CEILING_ROWS_S:,} rows/s of 1 KiB")
+def cold_starts(children: Children, jars: list[Path], rounds: int, deadline: float) -> None:
+    """From the start of a process to its first row; for the JVM connector with the jars at hand,
+    and with Ivy fetching them into an empty cache, as `spark.jars.packages` does."""
+    variants: list[tuple[str, str, list[str]]] = [("ottla", "ottla", [])]
+    if jars:
+        variants.append(("kafka", "kafka", [",".join(map(str, jars))]))
+        variants.append(("kafka by Ivy", "kafka", ["", CONNECTOR_PACKAGE]))
+    for _ in range(rounds):
+        for variant in list(variants):
+            label, kind, more = variant
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return
+            console.print(f"cold start: {label}")
+            timeout = min(left + CHILD_GRACE_S, COLD_TIMEOUT_S)
+            if not children.run(label, "cold", kind, str(time.time()), more, timeout):
+                variants.remove(variant)
 
 
-def verdict(name: str, key: str, ratio: float | None) -> str:
-    for part, figure, least, most in AIMS:
-        if part in name and figure == key and ratio is not None:
-            met = ratio >= least if least is not None else ratio <= (most or 0)
-            aim = f">= {least}" if least is not None else f"<= {most}"
-            return f"{aim} {'met' if met else 'missed'}"
-    return ""
+def run(python: Path, jars: list[Path], chosen: argparse.Namespace, deadline: float) -> None:
+    """Everything from filling the topics to the table."""
+    cache = ROOT / ".cache" / "bench-spark"
+    with tempfile.TemporaryDirectory(dir=cache) as name, start_broker(Path(name)) as broker:
+        work = Path(name)
+        counts = {"sink": chosen.rows // 2, TINY.name: 300}
+        for topic in (*TOPICS, TINY):
+            counts.setdefault(topic.name, int(chosen.rows * topic.share))
+            fill(broker.bootstrap, topic, counts[topic.name])
+        console.print("topics are filled")
+        (work / "counts.json").write_text(json.dumps(counts))
+        kinds = ["ottla", "kafka"] if jars else ["ottla"]
+        for kind in kinds:
+            clients.create_topic(broker.bootstrap, f"sink-{kind}", 2)
+            clients.create_topic(broker.bootstrap, f"steady-{kind}", 2)
+        children = Children(python, broker.bootstrap, work)
+        until = time.monotonic() + COLD_STARTS_MAX_SHARE * (deadline - time.monotonic())
+        cold_starts(children, jars, chosen.rounds, until)
+        turns = [
+            (number, kind)
+            for number in range(chosen.rounds)
+            for kind in (kinds if number % 2 == 0 else reversed(kinds))
+        ]
+        for done, (number, kind) in enumerate(turns):
+            share = (deadline - time.monotonic()) / (len(turns) - done)
+            console.print(f"round {number + 1}: {kind}, {share:.0f} s")
+            more = [",".join(map(str, jars))] if kind == "kafka" else []
+            seconds = str(max(30.0, share - 30))
+            children.run(kind, "measure", kind, seconds, more, share + CHILD_GRACE_S)
+        shutil.rmtree(work / "warehouse", ignore_errors=True)
+    if chosen.json:
+        Path(chosen.json).write_text(json.dumps(children.samples))
+    print_figures(console, children.samples)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--records", type=int, default=400_000)
+    parser.add_argument("--rows", type=int, default=400_000, help="of 1 KiB in each topic")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--minutes", type=float, default=14.0)
     parser.add_argument("--only-ottla", action="store_true")
+    parser.add_argument("--json", help="a file for all samples")
     chosen = parser.parse_args()
-    if chosen.quick:
-        chosen.records, chosen.rounds = 100_000, 1
-    console.print(machine.describe())
     python = python_with_spark()
     jars = [] if chosen.only_ottla else connector_jars()
     if isinstance(jars, str):
         console.print(f"{jars}: ours is measured alone")
         jars = []
-    cache = ROOT / ".cache" / "bench-spark"
-    with tempfile.TemporaryDirectory(dir=cache) as name, start_broker(Path(name)) as broker:
-        work = Path(name)
-        counts = {"sink": chosen.records // 2, "tiny": 300}
-        for topic in track(TOPICS, "filling topics", console=console):
-            counts[topic.name] = int(chosen.records * topic.share)
-            fill(broker.bootstrap, topic, counts[topic.name])
-        fill(broker.bootstrap, Topic("tiny", 1, 100, "none", 0), counts["tiny"])
-        (work / "counts.json").write_text(json.dumps(counts))
-        clients.create_topic(broker.bootstrap, "sink-ottla", 2)
-        clients.create_topic(broker.bootstrap, "sink-kafka", 2)
-        rounds: dict[str, list[dict[str, dict[str, float]]]] = {"ottla": [], "kafka": []}
-        kinds = ["ottla", "kafka"] if jars else ["ottla"]
-        for number in range(chosen.rounds):
-            for kind in kinds if number % 2 == 0 else reversed(kinds):
-                console.print(f"round {number + 1}: {kind}")
-                used = jars if kind == "kafka" else []
-                rounds[kind].append(measure(python, kind, broker.bootstrap, work, 3, used))
-        show(best(rounds["ottla"]), best(rounds["kafka"]))
-        shutil.rmtree(work / "warehouse", ignore_errors=True)
+    console.print(f"{machine.describe()}, pyspark {PYSPARK}, local[2]")
+    run(python, jars, chosen, time.monotonic() + chosen.minutes * 60)
+    console.print(f"load at the end {os.getloadavg()[0]:.1f}")
 
 
 if __name__ == "__main__":

@@ -1,26 +1,33 @@
-"""One Spark session that measures one connector; started by `bench_spark`, prints JSON.
+"""One Spark session that measures one connector; started by `bench_spark`.
 
-    python -m benchmarks.spark_child FORMAT BOOTSTRAP WORK_DIRECTORY REPEATS [JAR,JAR,...]
+    python -m benchmarks.spark_child FORMAT BOOTSTRAP WORK_DIRECTORY SECONDS OUTPUT [JAR,JAR,...]
 
-Figures: rows/s of the best repetition, and the processor seconds of the whole process tree (Java
-and all Python workers) for it; the broker is in neither.
+Writes every repetition of every measurement to OUTPUT (JSON lines) as soon as it is known. Stops
+measuring when SECONDS are over; the most important comes first. Processor seconds are those of the
+whole process tree (Java and all Python workers); the broker is in none of the figures.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 from pyspark.sql import DataFrame, SparkSession
 
-Figures = dict[str, dict[str, float]]
+# Of each measurement: the first repetition warms up and is not counted unless there is no other.
+REPETITIONS_MAX = 4
+STEADY_ROWS_PER_SECOND = 10_000
+STEADY_SECONDS = 15
+STEADY_WARM_SECONDS = 5
 
 
 class Tree:
@@ -28,25 +35,31 @@ class Tree:
 
     def __init__(self) -> None:
         self._self = psutil.Process()
-        self._ended: dict[int, float] = {}
+        self.ignored: set[int] = set()
         self.peak_megabytes = 0.0
         threading.Thread(target=self._watch, daemon=True).start()
 
+    def _processes(self) -> list[psutil.Process]:
+        children = self._self.children(recursive=True)
+        return [self._self, *(child for child in children if child.pid not in self.ignored)]
+
     def processor_seconds(self) -> float:
         total = 0.0
-        for process in [self._self, *self._self.children(recursive=True)]:
+        for process in self._processes():
             try:
                 times = process.cpu_times()
             except psutil.Error:
                 continue
             # Workers that a daemon forked and reaped are in the daemon's own sum of children.
-            total += times.user + times.system + times.children_user + times.children_system
+            total += times.user + times.system
+            if process.pid != self._self.pid:
+                total += times.children_user + times.children_system
         return total
 
     def _watch(self) -> None:
         while True:
             resident = 0
-            for process in [self._self, *self._self.children(recursive=True)]:
+            for process in self._processes():
                 try:
                     resident += process.memory_info().rss
                 except psutil.Error:
@@ -55,54 +68,85 @@ class Tree:
             time.sleep(0.2)
 
 
+class Work(NamedTuple):
+    """One measurement; `value_bytes` of a row make the MB/s."""
+
+    name: str
+    rows: int
+    value_bytes: int
+    run: Callable[[], object]
+
+
+def build_session(work: Path, jars: str, packages: str = "") -> SparkSession:
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.memory", "2g")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.warehouse.dir", str(work / "warehouse"))
+        .config("spark.driver.extraJavaOptions", f"-XX:-UsePerfData -Djava.io.tmpdir={work}")
+        .config("spark.jars", jars)
+    )
+    if packages:
+        # An empty cache, as in a container that has just been started.
+        builder = builder.config("spark.jars.packages", packages)
+        builder = builder.config("spark.jars.ivy", str(work / f"ivy-{os.getpid()}"))
+    spark: SparkSession = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
 class Bench:
-    def __init__(self, kind: str, bootstrap: str, work: Path, repeats: int, jars: str) -> None:
+    def __init__(
+        self, kind: str, bootstrap: str, work: Path, seconds: float, output: Path, jars: str
+    ) -> None:
         self.kind = kind
         self.bootstrap = bootstrap
         self.work = work
-        self.repeats = repeats
-        self.figures: Figures = {}
+        self.deadline = time.monotonic() + seconds
+        self.output = output
         self.tree = Tree()
-        java = f"-XX:-UsePerfData -Djava.io.tmpdir={work}"
-        self.spark: SparkSession = (
-            SparkSession.builder.master("local[2]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.driver.memory", "2g")
-            .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.sql.warehouse.dir", str(work / "warehouse"))
-            .config("spark.driver.extraJavaOptions", java)
-            .config("spark.jars", jars)
-            .getOrCreate()
-        )
-        self.spark.sparkContext.setLogLevel("OFF")
+        self.spark = build_session(work, jars)
+        self._runs = 0
 
-    def frame(self, topic: str, schema: str | None = None, **options: str) -> DataFrame:
+    def note(self, name: str, **figures: float) -> None:
+        with self.output.open("a") as file:
+            print(json.dumps({"name": name, **figures}), file=file)
+
+    def frame(self, topic: str, schema: str | None = None) -> DataFrame:
         reader = self.spark.read.format(self.kind).option("kafka.bootstrap.servers", self.bootstrap)
         if schema is not None and self.kind == "ottla":
             reader = reader.schema(schema)
-        frame = reader.option("subscribe", topic).options(**options).load()
+        frame = reader.option("subscribe", topic).load()
         if schema is not None and self.kind != "ottla":
             frame = frame.select(*[column.split()[0] for column in schema.split(",")])
         return frame
 
-    def measure(self, name: str, rows: int, work: Callable[[], object]) -> None:
-        """The best of several repetitions; the machine may be shared."""
-        best = (0.0, 0.0)
-        for _ in range(self.repeats):
-            used, start = self.tree.processor_seconds(), time.perf_counter()
-            work()
-            seconds = time.perf_counter() - start
-            processor = self.tree.processor_seconds() - used
-            best = max(best, (rows / seconds, processor / rows * 1e6))
-        self.figures[name] = {"rate": best[0], "processor_us": best[1]}
+    def stream(self, topic: str, **options: object) -> DataFrame:
+        reader = self.spark.readStream.format(self.kind)
+        reader = reader.option("kafka.bootstrap.servers", self.bootstrap)
+        return reader.option("subscribe", topic).options(**options).load()
 
-    def cold_start(self, topic: str) -> None:
-        """From a session that has run something else to the first row of a first read."""
-        self.spark.range(10).count()
-        start = time.perf_counter()
-        self.frame(topic).limit(1).collect()
-        self.figures["cold start to the first row"] = {"seconds": time.perf_counter() - start}
+    def checkpoint(self) -> str:
+        self._runs += 1
+        return str(self.work / f"checkpoint-{self.kind}-{os.getpid()}-{self._runs}")
+
+    def measure(self, work: Work, share_seconds: float) -> None:
+        """Repeats within the share of time; the first repetition is for warming up."""
+        begun = time.monotonic()
+        samples: list[tuple[float, float]] = []
+        for _ in range(REPETITIONS_MAX):
+            used, start = self.tree.processor_seconds(), time.perf_counter()
+            work.run()
+            seconds = time.perf_counter() - start
+            samples.append((seconds, self.tree.processor_seconds() - used))
+            spent = time.monotonic() - begun
+            if spent + spent / len(samples) > share_seconds:
+                break
+        for seconds, processor in samples[1:] or samples:
+            figures = {"rate": work.rows / seconds, "processor_us": processor / work.rows * 1e6}
+            self.note(work.name, value_bytes=work.value_bytes, **figures)
 
 
 def drain(frame: DataFrame) -> None:
@@ -113,84 +157,151 @@ def identity(batches: Iterator[Any]) -> Iterator[Any]:
     yield from batches
 
 
-def read_works(bench: Bench, counts: dict[str, int]) -> None:
-    for topic, name in (
-        ("k1-1", "1 KiB, 1 partition"),
-        ("k1-2", "1 KiB, 2 partitions"),
-        ("k1-4", "1 KiB, 4 partitions"),
-        ("b100-2", "100 B, 2 partitions"),
-        ("lz4-2", "1 KiB lz4, 2 partitions"),
-        ("zstd-2", "1 KiB zstd, 2 partitions"),
-    ):
+def read_works(bench: Bench, counts: dict[str, int]) -> list[Work]:
+    def reading(topic: str, name: str, size: int, schema: str | None = None) -> Work:
+        frame = bench.frame(topic, schema)
+        return Work(f"drain {name}", counts[topic], size, partial(drain, frame))
+
+    def mapping(topic: str, name: str, size: int) -> Work:
         frame = bench.frame(topic)
-        bench.measure(f"drain {name}", counts[topic], partial(drain, frame))
-    only = bench.frame("k1-2", "value binary")
-    bench.measure("drain 1 KiB, value only", counts["k1-2"], lambda: drain(only))
-    for topic, name in (("k1-2", "1 KiB"), ("b100-2", "100 B")):
-        mapped = bench.frame(topic)
-        mapped = mapped.mapInArrow(identity, mapped.schema)
-        bench.measure(f"mapInArrow {name}", counts[topic], partial(drain, mapped))
+        mapped = frame.mapInArrow(identity, frame.schema)
+        return Work(f"mapInArrow {name}", counts[topic], size, partial(drain, mapped))
+
+    return [
+        reading("k1-1", "1 KiB, 1 partition", 1024),
+        reading("k1-2", "1 KiB, 2 partitions", 1024),
+        mapping("k1-2", "1 KiB, 2 partitions", 1024),
+        reading("b100-2", "100 B, 2 partitions", 100),
+        mapping("b100-2", "100 B, 2 partitions", 100),
+        reading("lz4-2", "1 KiB lz4, 2 partitions", 1024),
+        reading("zstd-2", "1 KiB zstd, 2 partitions", 1024),
+        reading("k1-2", "1 KiB, value only", 1024, "value binary"),
+        reading("k1-4", "1 KiB, 4 partitions", 1024),
+    ]
 
 
-def stream_works(bench: Bench, counts: dict[str, int]) -> None:
-    run = 0
-
-    def available_now(topic: str, per_trigger: int) -> list[Any]:
-        nonlocal run
-        run += 1
-        query = (
-            bench.spark.readStream.format(bench.kind)
-            .option("kafka.bootstrap.servers", bench.bootstrap)
-            .option("subscribe", topic)
-            .option("startingOffsets", "earliest")
-            .option("maxOffsetsPerTrigger", per_trigger)
-            .load()
-            .writeStream.format("noop")
-            .option("checkpointLocation", str(bench.work / f"checkpoint-{bench.kind}-{run}"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-        return [json.loads(progress.json) for progress in query.recentProgress]
-
-    total = counts["k1-2"]
-    bench.measure("AvailableNow, 10 triggers", total, lambda: available_now("k1-2", total // 10))
-    progress = available_now("tiny", 10)
-    times = sorted(p["durationMs"]["triggerExecution"] for p in progress if p["numInputRows"])
-    bench.figures["trigger of 10 rows, median"] = {"seconds": times[len(times) // 2] / 1000}
-
-
-def write_works(bench: Bench, rows: int) -> None:
+def write_works(bench: Bench, rows: int) -> list[Work]:
     frame = bench.spark.range(rows, numPartitions=2).selectExpr(
         "CAST(id AS STRING) AS key", "repeat('x', 1024) AS value"
     )
 
     def save(**options: str) -> None:
-        (
-            frame.write.format(bench.kind)
-            .option("kafka.bootstrap.servers", bench.bootstrap)
-            .option("topic", f"sink-{bench.kind}")
-            .options(**options)
-            .mode("append")
-            .save()
-        )
+        writer = frame.write.format(bench.kind).options(topic=f"sink-{bench.kind}", **options)
+        writer.option("kafka.bootstrap.servers", bench.bootstrap).mode("append").save()
 
-    bench.measure("write 1 KiB, acks=all", rows, save)
+    works = [Work("write 1 KiB, acks=all", rows, 1024, save)]
     if bench.kind == "ottla":
-        bench.measure("write exactly once", rows, lambda: save(delivery="exactly-once"))
+        once = partial(save, delivery="exactly-once")
+        works.append(Work("write 1 KiB, exactly once", rows, 1024, once))
+    return works
 
 
-def main(kind: str, bootstrap: str, work: str, repeats: str, jars: str = "") -> None:
+def available_now(bench: Bench, topic: str, per_trigger: int) -> list[Any]:
+    frame = bench.stream(topic, startingOffsets="earliest", maxOffsetsPerTrigger=per_trigger)
+    writer = frame.writeStream.format("noop").option("checkpointLocation", bench.checkpoint())
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    return [json.loads(progress.json) for progress in query.recentProgress]
+
+
+def catch_up(bench: Bench, total: int) -> Work:
+    run = partial(available_now, bench, "k1-2", total // 10)
+    return Work("AvailableNow, 10 triggers", total, 1024, run)
+
+
+def small_triggers(bench: Bench) -> None:
+    progress = available_now(bench, "tiny", 10)
+    times = sorted(p["durationMs"]["triggerExecution"] for p in progress if p["numInputRows"])
+    bench.note("trigger of 10 rows, median", seconds=times[len(times) // 2] / 1000)
+
+
+def steady_stream(bench: Bench) -> None:
+    """Rows come at a steady rate; how old is each when its batch is with the query's own code?"""
+    topic = f"steady-{bench.kind}"
+    ages: list[tuple[int, int]] = []  # (milliseconds, rows)
+    triggers: list[float] = []
+    begun = time.monotonic()
+
+    def look(batch: DataFrame, number: int) -> None:
+        counted = batch.selectExpr("unix_millis(timestamp) AS ms").groupBy("ms").count().collect()
+        now = int(time.time() * 1000)
+        if time.monotonic() - begun > STEADY_WARM_SECONDS:
+            ages.extend((now - row["ms"], row["count"]) for row in counted)
+
+    frame = bench.stream(topic, startingOffsets="latest")
+    writer = frame.writeStream.foreachBatch(look)
+    query = writer.option("checkpointLocation", bench.checkpoint()).start()
+    command = [os.environ["BENCH_PRODUCER"], "-m", "benchmarks.steady_producer", bench.bootstrap]
+    command += [topic, str(STEADY_ROWS_PER_SECOND), str(STEADY_SECONDS + STEADY_WARM_SECONDS)]
+    try:
+        producer = subprocess.Popen(command)
+        bench.tree.ignored.add(producer.pid)
+        producer.wait(timeout=STEADY_SECONDS + 60)
+        for progress in query.recentProgress:
+            found = json.loads(progress.json)
+            if found["numInputRows"]:
+                triggers.append(found["durationMs"]["triggerExecution"])
+    finally:
+        query.stop()
+    if not ages:
+        return
+    ages.sort()
+    total, seen = sum(rows for _, rows in ages), 0
+    wanted = {"p50": 0.50, "p99": 0.99}
+    for name, part in wanted.items():
+        seen = 0
+        for age, rows in ages:
+            seen += rows
+            if seen >= part * total:
+                bench.note(f"10,000 rows/s: age of a row, {name}", seconds=age / 1000)
+                break
+    triggers.sort()
+    bench.note("10,000 rows/s: trigger, median", seconds=triggers[len(triggers) // 2] / 1000)
+
+
+def measure_all(
+    kind: str, bootstrap: str, work: str, seconds: str, output: str, jars: str = ""
+) -> None:
     counts: dict[str, int] = json.loads((Path(work) / "counts.json").read_text())
-    bench = Bench(kind, bootstrap, Path(work), int(repeats), jars)
-    bench.cold_start("k1-1")
-    read_works(bench, counts)
-    stream_works(bench, counts)
-    write_works(bench, counts["sink"])
-    bench.figures["peak memory of all processes"] = {"megabytes": bench.tree.peak_megabytes}
-    print(json.dumps(bench.figures), flush=True)
+    bench = Bench(kind, bootstrap, Path(work), float(seconds), Path(output), jars)
+    reads = read_works(bench, counts)
+    writes = write_works(bench, counts["sink"])
+    works = [*reads[:3], writes[0], *reads[3:5], catch_up(bench, counts["k1-2"]), *reads[5:]]
+    works += writes[1:]
+    extra = [partial(small_triggers, bench), partial(steady_stream, bench)]
+    reserved = STEADY_SECONDS + STEADY_WARM_SECONDS + 25.0
+    for number, item in enumerate(works):
+        left = bench.deadline - time.monotonic() - reserved
+        if left <= 0:
+            break
+        bench.measure(item, left / (len(works) - number))
+    for one in extra:
+        if time.monotonic() < bench.deadline:
+            one()
+    bench.note("peak memory of all processes", megabytes=bench.tree.peak_megabytes)
     bench.spark.stop()
 
 
+def cold_start(
+    kind: str,
+    bootstrap: str,
+    work: str,
+    begun: str,
+    output: str,
+    jars: str = "",
+    packages: str = "",
+) -> None:
+    """From the start of the process to the first row; `begun` is the clock when it was started."""
+    spark = build_session(Path(work), jars, packages)
+    ready = time.time()
+    reader = spark.read.format(kind).option("kafka.bootstrap.servers", bootstrap)
+    reader.option("subscribe", "tiny").load().limit(1).collect()
+    now = time.time()
+    with Path(output).open("a") as file:
+        figures = {"name": "cold start", "seconds": now - float(begun), "read": now - ready}
+        print(json.dumps(figures), file=file)
+    spark.stop()
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    {"measure": measure_all, "cold": cold_start}[sys.argv[1]](*sys.argv[2:])

@@ -42,6 +42,9 @@ FIRST_CONTACT_SECONDS = 10.0
 PAUSE_FIRST_SECONDS = 0.1
 PAUSE_MAX_SECONDS = 1.0
 
+# Who fetches asks again and again; no single question about a leader may take all of its time.
+LEADER_PATIENCE_MS = 5_000
+
 # From version 13 on, Fetch names topics by id, which brokers before 2.8 do not have.
 FETCH_VERSIONS = Versions(4, 12)
 # Enough for some hundred records of common size; one batch at least comes in any case.
@@ -152,11 +155,12 @@ class KafkaCluster:
     # --- fetching ------------------------------------------------------------------------------
 
     def fetch(
-        self, partition: TopicPartition, offset: int, bytes_max: int
+        self, partition: TopicPartition, offset: int, bytes_max: int, patience_ms: int
     ) -> tuple[PartitionData, int]:
         """One fetch from the leader and its throttle time; raises ClientError and KafkaError."""
         options = self.options
-        leader = self.client.leader(partition, timeout_ms=options.request_timeout_ms)
+        patience_ms = max(1, min(patience_ms, options.request_timeout_ms))
+        leader = self.client.leader(partition, timeout_ms=min(patience_ms, LEADER_PATIENCE_MS))
         wanted = FetchPartition(
             partition=partition.partition,
             fetch_offset=offset,
@@ -170,7 +174,7 @@ class KafkaCluster:
             topics=[FetchTopic(topic=partition.topic, partitions=[wanted])],
             rack_id=options.rack,
         )
-        timeout_ms = options.request_timeout_ms + options.fetch_max_wait_ms
+        timeout_ms = patience_ms + options.fetch_max_wait_ms
         answer = self.client.send(
             leader.node_id, request, timeout_ms=timeout_ms, versions=FETCH_VERSIONS
         )
@@ -190,7 +194,7 @@ class KafkaCluster:
     def bytes_per_offset(self, partition: TopicPartition, offset: int) -> float | None:
         """From the batches at `offset`; None if there are none or the leader does not say."""
         try:
-            data, _ = self.fetch(partition, offset, SAMPLE_BYTES)
+            data, _ = self.fetch(partition, offset, SAMPLE_BYTES, self.options.request_timeout_ms)
         except (ClientError, KafkaError):
             return None
         assert data.records is None or isinstance(data.records, (bytes, bytearray, memoryview))

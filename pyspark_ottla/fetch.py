@@ -43,8 +43,13 @@ _FORBIDDEN = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZAT
 
 
 class Answer(NamedTuple):
-    """What one fetch brought: bytes of whole batches, and (offset, producer) of aborted ones."""
+    """What one fetch brought: bytes of whole batches, and (offset, producer) of aborted ones.
 
+    The first batch may begin before `start`, the offset that was asked for: records before it were
+    read already, or are deleted.
+    """
+
+    start: int
     records: memoryview
     aborted: list[tuple[int, int]]
 
@@ -53,7 +58,7 @@ class Brokers(Protocol):
     """What a fetch needs; the calls raise ClientError and KafkaError."""
 
     def fetch(
-        self, partition: TopicPartition, offset: int, bytes_max: int
+        self, partition: TopicPartition, offset: int, bytes_max: int, patience_ms: int
     ) -> tuple[PartitionData, int]:
         """One fetch from the leader as far as it is known, and the throttle time in ms."""
 
@@ -108,8 +113,9 @@ class PartitionFetch:
         tp, position, end = self._wanted
         while position < end:
             bytes_max = self._next_size(end - position)
+            patience_ms = int((self._timeout_seconds - self._idle_seconds()) * 1000)
             try:
-                data, throttle_ms = self._brokers.fetch(tp, position, bytes_max)
+                data, throttle_ms = self._brokers.fetch(tp, position, bytes_max, patience_ms)
                 self._check(data.error_code)
             except (ClientError, KafkaError) as error:
                 position = self._after_error(error, position)
@@ -121,10 +127,13 @@ class PartitionFetch:
                 continue
             self._made_progress()
             self._bytes_per_offset = len(records) / max(1, following - position)
+            aborted = [
+                (row.first_offset, row.producer_id) for row in data.aborted_transactions or []
+            ]
+            answer = Answer(position, records, aborted)
             # A batch may begin before the offset that was asked for, but not end before it.
             position = max(position, following)
-            aborted = data.aborted_transactions or []
-            yield Answer(records, [(entry.first_offset, entry.producer_id) for entry in aborted])
+            yield answer
 
     def _made_progress(self) -> None:
         self._last_progress = self._clock()
@@ -156,7 +165,8 @@ class PartitionFetch:
                     "Ask for READ on the topic",
                 )
             if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and (
-                self._idle_seconds() > min(UNKNOWN_PATIENCE_SECONDS, self._timeout_seconds)
+                self._idle_seconds() + self._pause_seconds
+                > min(UNKNOWN_PATIENCE_SECONDS, self._timeout_seconds)
             ):
                 self._lost(position, f"{name} is not there any more")
                 return self._wanted.end
@@ -228,7 +238,7 @@ class PartitionFetch:
             raise ConnectorError(
                 errors.FETCH_TIMEOUT,
                 f"Nothing came of {describe(tp)} from offset {position} (wanted to {end}) for "
-                f"{self._timeout_seconds:.0f} seconds; the last reason was: {why}",
+                f"{self._timeout_seconds:g} seconds; the last reason was: {why}",
                 "Look at the broker's log, or raise kafkaConsumer.pollTimeoutMs",
             )
         self._sleep(self._pause_seconds)

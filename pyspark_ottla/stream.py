@@ -76,7 +76,8 @@ class StreamTracker:
         self._report = LossReport(options.on_data_loss)
         self._clock = clock
         self._initial: StreamOffset | None = None
-        self._frozen: Offsets | None = None
+        self._freezes = False
+        self._ends: Offsets | None = None  # as of the last look
         self._latest: Offsets = {}
         self._known_gone: set[TopicPartition] = set()
         self._last_batch_at: float | None = None
@@ -100,9 +101,10 @@ class StreamTracker:
         return self._initial
 
     def freeze(self) -> None:
-        """Trigger.AvailableNow: from here on the stream ends at what is there now."""
-        there = self._present_partitions({})
-        self._frozen = all_at(self._cluster, there, LATEST)
+        """Trigger.AvailableNow: the stream ends at what the next look finds. Not looked for here,
+        as only then it is known what the query has read before, and so what is lost."""
+        self._freezes = True
+        self._ends = None
 
     # --- the next batch ------------------------------------------------------------------------
 
@@ -138,8 +140,11 @@ class StreamTracker:
 
     def _look_up_latest(self, start: Offsets) -> Offsets:
         """The end of every partition; of one that is gone, where it was read to."""
-        if self._frozen is not None:
-            return {tp: max(end, start.get(tp, end)) for tp, end in (start | self._frozen).items()}
+        if self._ends is None or not self._freezes:
+            self._ends = self._ask_for_latest(start)
+        return start | self._ends
+
+    def _ask_for_latest(self, start: Offsets) -> Offsets:
         there = self._present_partitions(start)
         found = all_at(self._cluster, there, LATEST)
         for _ in range(self._options.lookup_retries):
@@ -148,7 +153,7 @@ class StreamTracker:
                 break
             time.sleep(self._options.lookup_retry_interval_ms / 1000)
             found |= all_at(self._cluster, there, LATEST)
-        return start | found
+        return found
 
     def _with_new_partitions(self, start: Offsets, latest: Offsets) -> Offsets:
         new = [tp for tp in latest if tp not in start]
@@ -165,7 +170,7 @@ class StreamTracker:
         waiting = backlog(begin, latest)
         total = sum(waiting.values())
         minimum = self._options.offsets_min_per_trigger
-        if minimum is not None and self._frozen is None and total < minimum:
+        if minimum is not None and not self._freezes and total < minimum:
             waited_ms = (
                 (self._clock() - self._last_batch_at) * 1000
                 if self._last_batch_at is not None
@@ -267,7 +272,7 @@ class StreamTracker:
         group_id = self._options.client.group_id
         if not self._options.commit_offsets or group_id is None:
             return
-        if offsets == self._committed or self._clock() < self._no_commits_before:
+        if not offsets or offsets == self._committed or self._clock() < self._no_commits_before:
             return
         try:
             self._cluster.commit(group_id, offsets, COMMIT_TIMEOUT_MS)

@@ -110,9 +110,17 @@ class UnlimitedStreamReader(BaseStreamReader):
         # ... the signature of Spark 4.0
         from pyspark_ottla.stream import Limit
 
-        start = self._position if self._position is not None else self.initialOffset()
+        # After a restart this is the first question. Where the query once began does not matter
+        # then (and what the options say of it may be true no more): the journal knows the start.
+        start = {} if self._position is None else self._position
         self._position = self.next_end(start, Limit(everything=True))
         return self._position
+
+    def initialOffset(self) -> dict[str, Json]:  # noqa: N802 - Spark's name
+        initial = super().initialOffset()
+        if self._position is None:
+            self._position = initial
+        return initial
 
     def partitions(
         self, start: Mapping[str, Json], end: Mapping[str, Json]

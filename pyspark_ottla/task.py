@@ -40,7 +40,7 @@ def read_range(
     for answer in _answers(options, wanted):
         columns_of_answer = read_columns(
             answer.records,
-            start=wanted.start,
+            start=answer.start,
             end=wanted.end,
             skip=AbortedFilter(answer.aborted if options.client.read_committed else []),
             check_crcs=options.client.check_crcs,

@@ -1,16 +1,19 @@
-"""A streaming query that can be killed in the middle of a batch; run as a process of its own.
+"""Streaming queries that can be killed at chosen stages; run as a process of its own.
 
-    python crashing_query.py BOOTSTRAP TOPIC DIRECTORY STARTING_OFFSETS BLOCKED_BATCH
+    python crashing_query.py DIRECTORY
+    # with the fields of `Query` objects in DIRECTORY/queries.json
 
 Every batch is written to a directory of its own, over what an earlier try left there. The batch
-BLOCKED_BATCH writes its rows, says so with a file, and then waits to be killed: Spark has journaled
-its offsets and never sees it finished.
+`blocked` of a query writes its rows, says so with a file, and then waits to be killed: Spark has
+journaled its offsets and never sees it finished.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -20,31 +23,58 @@ from tests.spark.conftest import build_session
 from tests.spark.streams import stream
 
 
-def start(
-    spark: SparkSession,
-    bootstrap: str,
-    topic: str,
-    directory: Path,
-    starting: str,
-    blocked: int | None = None,
-) -> StreamingQuery:
-    def write_batch(batch: DataFrame, number: int) -> None:
-        batch.write.mode("overwrite").parquet(str(directory / "output" / f"batch={number}"))
-        if number == blocked:
-            (directory / "blocked").touch()
-            time.sleep(3600)
+@dataclass(frozen=True)
+class Query:
+    """What a query reads, where it keeps its files, and at which of its batches it stops."""
 
-    return (
-        stream(spark, bootstrap, subscribe=topic, startingOffsets=starting)
-        .writeStream.foreachBatch(write_batch)
-        .option("checkpointLocation", str(directory / "checkpoint"))
-        .trigger(processingTime="0 seconds")
-        .start()
-    )
+    bootstrap: str
+    topic: str
+    directory: str
+    starting: str
+    blocked: int | None = None
+    awaited: bool = True  # that its first batch is in the journal, before the next one starts
+
+    @property
+    def path(self) -> Path:
+        return Path(self.directory)
+
+    @property
+    def journal(self) -> Path:
+        return self.path / "checkpoint" / "offsets" / "0"
+
+    def start(self, spark: SparkSession) -> StreamingQuery:
+        def write_batch(batch: DataFrame, number: int) -> None:
+            batch.write.mode("overwrite").parquet(str(self.path / "output" / f"batch={number}"))
+            if number == self.blocked:
+                (self.path / "blocked").touch()
+                time.sleep(3600)
+
+        return (
+            stream(spark, self.bootstrap, subscribe=self.topic, startingOffsets=self.starting)
+            .writeStream.foreachBatch(write_batch)
+            .option("checkpointLocation", str(self.path / "checkpoint"))
+            .trigger(processingTime="0 seconds")
+            .start()
+        )
+
+
+def save(queries: list[Query], directory: Path) -> None:
+    (directory / "queries.json").write_text(json.dumps([asdict(query) for query in queries]))
+
+
+def main(directory: Path) -> None:
+    queries = [Query(**fields) for fields in json.loads((directory / "queries.json").read_text())]
+    session = build_session(directory / "work")
+    running = []
+    for query in queries:
+        started = query.start(session)
+        running.append(started)
+        # One after the other: each starts Python processes, for which Spark waits ten seconds.
+        while query.awaited and started.isActive and not query.journal.exists():
+            time.sleep(0.02)
+    for started in running:
+        started.awaitTermination()
 
 
 if __name__ == "__main__":
-    bootstrap, topic, directory, starting, blocked = sys.argv[1:]
-    session = build_session(Path(directory) / "work")
-    query = start(session, bootstrap, topic, Path(directory), starting, int(blocked))
-    query.awaitTermination()
+    main(Path(sys.argv[1]))

@@ -8,12 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from tests.spark.support import Sent, rows_by_place
 
-QUERY_SECONDS = 90
+QUERY_SECONDS = 180
+STARTS_MAX = 10
+WORKER_WAS_LATE = "Python worker failed to connect back"
 
 
 def stream(spark: SparkSession, bootstrap: str, **options: object) -> DataFrame:
@@ -43,8 +46,7 @@ class Job:
 
     def run(self, frame: DataFrame, **trigger: Any) -> list[dict[str, Any]]:
         """Runs to its end (availableNow unless told otherwise); the progress of each batch."""
-        query = self.start(frame, **(trigger or {"availableNow": True}))
-        return finish(query)
+        return finish(lambda: self.start(frame, **(trigger or {"availableNow": True})))
 
     def rows(self) -> dict[tuple[int, int], Sent]:
         """Everything written so far, each record once."""
@@ -57,13 +59,30 @@ class Job:
         return found
 
 
-def finish(query: StreamingQuery) -> list[dict[str, Any]]:
-    """Waits for the end of a query; raises what it failed with; its batches that had data."""
-    try:
-        assert query.awaitTermination(QUERY_SECONDS), "the query did not end in time"
-    finally:
-        query.stop()
-    return [json.loads(progress.json) for progress in query.recentProgress if progress.numInputRows]
+def run_to_end(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+    """Starts a query and waits for its end; raises what it failed with.
+
+    Spark gives the Python process of a source ten seconds to start, which no setting changes. On a
+    machine that is very busy it fails before it has done anything, and is started again.
+    """
+    for starts_left in reversed(range(STARTS_MAX)):
+        query = start()
+        try:
+            assert query.awaitTermination(QUERY_SECONDS), "the query did not end in time"
+        except StreamingQueryException as error:
+            if starts_left and WORKER_WAS_LATE in str(error):
+                continue
+            raise
+        finally:
+            query.stop()
+        break
+    return query
+
+
+def finish(start: Callable[[], StreamingQuery]) -> list[dict[str, Any]]:
+    """As `run_to_end`; the progress of those batches that had data."""
+    reports = [json.loads(progress.json) for progress in run_to_end(start).recentProgress]
+    return [report for report in reports if report["numInputRows"]]
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:

@@ -117,15 +117,14 @@ def test_a_stream_says_the_same(
             "NO_COMMITTED_OFFSET.*group nobodies has no committed offset for errors-0",
         ),
     ]:
-        query = (
+        writer = (
             stream(spark, broker.bootstrap, **options)
             .writeStream.format("noop")
             .option("checkpointLocation", str(tmp_path / text[:8]))
             .trigger(availableNow=True)
-            .start()
         )
         with pytest.raises(Exception, match=text):
-            finish(query)
+            finish(writer.start)
 
 
 def test_a_broker_that_is_away_for_a_while(

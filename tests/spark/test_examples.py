@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark_ottla.lag import LagListener, NamedLag, lag
 from tests.doubles.broker_process import BrokerProcess
 from tests.spark.conftest import ROOT
-from tests.spark.streams import finish, wait_until
+from tests.spark.streams import run_to_end, wait_until
 from tests.spark.support import Sent, create_topic, load, write
 
 NewTopicName = Callable[[str], str]
@@ -43,11 +43,10 @@ def test_word_count_stream(
     listener = LagListener(seen.append)
     spark.streams.addListener(listener)
     write(broker.bootstrap, lines, [Sent(b"To be, or not to be:"), Sent(b"that is", partition=1)])
-    query = module.start(spark, options)
-    finish(query)
+    query = run_to_end(lambda: module.start(spark, options))
     assert lag(query).partitions == {lines: {0: 0, 1: 0}}
     write(broker.bootstrap, lines, [Sent(b"the question: be")])
-    finish(module.start(spark, options))
+    run_to_end(lambda: module.start(spark, options))
     wait_until(lambda: len(seen) >= 2, "the listener to hear of both runs")
     spark.streams.removeListener(listener)
     newest: dict[str, int] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -113,7 +114,7 @@ def test_few_records_wait_for_more_or_for_the_delay(
         broker.bootstrap,
         subscribe=topic,
         startingOffsets="earliest",
-        minOffsetsPerTrigger=10,
+        minOffsetsPerTrigger=11,  # all that come, so that no trigger can take a part of them
         maxTriggerDelay="1h",
     )
     job = Job(spark, tmp_path)
@@ -196,6 +197,25 @@ def test_lost_records_stop_a_query_or_are_passed_over(
     assert job.rows() == written | left
 
 
+def delete_topic(bootstrap: str, topic: str) -> None:
+    """Returns when the brokers say that it is not there any more."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.delete_topics([topic]).values():
+        future.result()
+    wait_until(lambda: topic not in admin.list_topics(timeout=30).topics, "the deletion")
+
+
+def create_anew(bootstrap: str, topic: str) -> None:
+    def created() -> bool:
+        try:
+            create_topic(bootstrap, topic)
+        except KafkaException:  # still being deleted
+            return False
+        return True
+
+    wait_until(created, "the new topic")
+
+
 def test_a_topic_made_anew_is_noticed_by_its_id(
     spark: SparkSession, broker: BrokerProcess, new_topic: NewTopicName, tmp_path: Path
 ) -> None:
@@ -205,23 +225,82 @@ def test_a_topic_made_anew_is_noticed_by_its_id(
     options = {"subscribe": topic, "startingOffsets": "earliest", "trackTopicIds": "true"}
     job = Job(spark, tmp_path)
     job.run(stream(spark, broker.bootstrap, **options))
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    for future in admin.delete_topics([topic]).values():
-        future.result()
-
-    def created() -> bool:
-        try:
-            create_topic(broker.bootstrap, topic)
-        except KafkaException:  # still being deleted
-            return False
-        return True
-
-    wait_until(created, "the deletion")
+    delete_topic(broker.bootstrap, topic)
+    create_anew(broker.bootstrap, topic)
     write(broker.bootstrap, topic, numbers(10, 16))
     with pytest.raises(Exception, match=r"KAFKA_DATA_LOSS\.TOPIC_RECREATED"):
         job.run(stream(spark, broker.bootstrap, **options))
     [batch] = job.run(stream(spark, broker.bootstrap, failOnDataLoss="warn", **options))
     assert batch["numInputRows"] == 6, "all of the new topic, though the old one was read to 3"
+
+
+def test_topics_that_go_away_stop_a_query_or_are_passed_over(
+    spark: SparkSession, broker: BrokerProcess, new_topic: NewTopicName, tmp_path: Path
+) -> None:
+    """One of two topics is deleted; later it is there again with fewer records than were read."""
+    kept, gone = new_topic("kept"), new_topic("gone")
+    for topic in (kept, gone):
+        create_topic(broker.bootstrap, topic)
+        write(broker.bootstrap, topic, numbers(0, 4))
+    options = {"subscribe": f"{kept},{gone}", "startingOffsets": "earliest"}
+    strict = stream(spark, broker.bootstrap, **options)
+    tolerant = stream(spark, broker.bootstrap, failOnDataLoss="false", **options)
+    job = Job(spark, tmp_path)
+    job.run(strict)
+    delete_topic(broker.bootstrap, gone)
+    write(broker.bootstrap, kept, numbers(4, 6))
+    with pytest.raises(Exception, match=rf"KAFKA_DATA_LOSS\.PARTITIONS_DELETED.*{gone}"):
+        job.run(strict)
+    [batch] = job.run(tolerant)
+    assert batch["numInputRows"] == 2
+    create_anew(broker.bootstrap, gone)
+    write(broker.bootstrap, gone, numbers(0, 1))
+    with pytest.raises(Exception, match=rf"KAFKA_DATA_LOSS\.PARTITION_OFFSET_CHANGED.*{gone}-0"):
+        job.run(strict)
+    job.run(tolerant)
+    write(broker.bootstrap, gone, numbers(1, 4))
+    job.run(tolerant)
+    rows = spark.read.parquet(str(job.output)).collect()
+    found = sorted((row["topic"], int(row["value"])) for row in rows)
+    # What of the new topic came before anybody looked is lost, as was said.
+    expected = [(kept, n) for n in range(6)] + [(gone, n) for n in (0, 1, 1, 2, 2, 3, 3)]
+    assert found == sorted(expected)
+
+
+def test_available_now_ends_while_records_keep_coming(
+    spark: SparkSession, broker: BrokerProcess, new_topic: NewTopicName, tmp_path: Path
+) -> None:
+    topic = new_topic("busy")
+    create_topic(broker.bootstrap, topic)
+    written = write(broker.bootstrap, topic, numbers(0, 50))
+    frame = stream(
+        spark,
+        broker.bootstrap,
+        subscribe=topic,
+        startingOffsets="earliest",
+    )
+    stopped = threading.Event()
+    more: dict[tuple[int, int], Sent] = {}
+
+    def keep_writing() -> None:
+        number = 50
+        while not stopped.wait(0.05):
+            more.update(write(broker.bootstrap, topic, numbers(number, number + 1)))
+            number += 1
+
+    job = Job(spark, tmp_path)
+    thread = threading.Thread(target=keep_writing)
+    thread.start()
+    try:
+        job.run(frame)
+    finally:
+        stopped.set()
+        thread.join()
+    first = job.rows()
+    assert len(first) >= 50
+    assert sorted(first) == [(0, offset) for offset in range(len(first))]
+    job.run(frame)
+    assert job.rows() == written | more
 
 
 def test_two_sources_in_one_query(
@@ -235,15 +314,14 @@ def test_two_sources_in_one_query(
         stream(spark, broker.bootstrap, subscribe=topic, startingOffsets="earliest")
         for topic in topics
     )
-    query = (
+    writer = (
         left.union(right)
         .writeStream.format("memory")
         .queryName("both_sources")
         .trigger(availableNow=True)
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .start()
     )
-    finish(query)
+    finish(writer.start)
     rows = spark.table("both_sources").groupBy("topic").count().collect()
     assert sorted(tuple(row) for row in rows) == [(topic, 4) for topic in sorted(topics)]
 

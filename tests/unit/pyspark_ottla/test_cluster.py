@@ -200,7 +200,7 @@ def answer_fetch(client: ScriptedClient, data: PartitionData, code: int = 0) -> 
 def test_a_fetch_says_what_the_options_say(client: ScriptedClient) -> None:
     answer_fetch(client, PartitionData(partition_index=1))
     options = {"isolation_level": "read_committed", "client_rack": "r", "fetch_min_bytes": "5"}
-    data, throttle_ms = cluster(client, **options).fetch(B, 40, 1000)
+    data, throttle_ms = cluster(client, **options).fetch(B, 40, 1000, 9000)
     assert (data.partition_index, throttle_ms) == (1, 7)
     [(node, request)] = client.sent
     assert isinstance(request, FetchRequest)
@@ -213,10 +213,10 @@ def test_a_fetch_says_what_the_options_say(client: ScriptedClient) -> None:
 def test_an_answer_without_the_partition_is_an_error(client: ScriptedClient) -> None:
     answer_fetch(client, PartitionData(partition_index=0))
     with pytest.raises(KafkaError, match="left the partition out"):
-        cluster(client).fetch(B, 0, 1000)
+        cluster(client).fetch(B, 0, 1000, 9000)
     answer_fetch(client, PartitionData(partition_index=1), ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     with pytest.raises(KafkaError, match="FETCH_SESSION_ID_NOT_FOUND"):
-        cluster(client).fetch(B, 0, 1000)
+        cluster(client).fetch(B, 0, 1000, 9000)
 
 
 def test_the_size_of_records_is_measured_from_the_batch_they_begin_in(

@@ -46,12 +46,14 @@ class ScriptedBrokers:
         self.script = list(script)
         self.begin, self.end = begin, end
         self.asked: list[tuple[int, int]] = []
+        self.patience_ms: list[int] = []
         self.forgotten = 0
 
     def fetch(
-        self, partition: TopicPartition, offset: int, bytes_max: int
+        self, partition: TopicPartition, offset: int, bytes_max: int, patience_ms: int
     ) -> tuple[PartitionData, int]:
         assert partition == TP
+        self.patience_ms.append(patience_ms)
         self.asked.append((offset, bytes_max))
         step = self.script.pop(0) if len(self.script) > 1 else self.script[0]
         if isinstance(step, Exception):
@@ -153,6 +155,30 @@ def test_lasting_troubles_are_raised_at_once(trouble: Step, text: str) -> None:
 def test_troubles_that_do_not_pass_end_at_the_deadline() -> None:
     with pytest.raises(ConnectorError, match=r"FETCH_TIMEOUT.*for 30 seconds.*was: away"):
         walk(ScriptedBrokers(BrokerConnectionError("away")), 0, 5)
+
+
+def test_no_single_request_gets_more_time_than_is_left() -> None:
+    brokers = ScriptedBrokers(BrokerConnectionError("away"))
+    with pytest.raises(ConnectorError, match="FETCH_TIMEOUT"):
+        walk(brokers, 0, 5)
+    assert brokers.patience_ms[0] == 30_000
+    assert brokers.patience_ms == sorted(brokers.patience_ms, reverse=True)
+    assert 0 <= brokers.patience_ms[-1] < 1500
+
+
+def test_an_answer_says_from_where_on_it_counts() -> None:
+    """After a loss the first batch may still hold records before the new beginning of the log."""
+    out_of_range = data(code=ErrorCode.OFFSET_OUT_OF_RANGE)
+    brokers = ScriptedBrokers(out_of_range, data(batch(0, 10)), begin=6)
+    fetch = PartitionFetch(
+        brokers,
+        OffsetRange(TP, 2, 10),
+        report=LossReport("ignore"),
+        fetch_bytes=1000,
+        read_committed=False,
+        timeout_ms=30_000,
+    )
+    assert [answer.start for answer in fetch.answers()] == [6]
 
 
 def test_a_partition_that_stays_unknown_is_a_loss() -> None:

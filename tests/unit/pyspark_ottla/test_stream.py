@@ -204,21 +204,42 @@ def test_a_topic_made_anew_is_read_from_its_beginning(cluster: FakeCluster) -> N
 def test_available_now_ends_at_what_was_there(cluster: FakeCluster) -> None:
     run = tracker(cluster, startingOffsets="earliest", minOffsetsPerTrigger="1000")
     run.freeze()
-    start = run.initial()
+    first = run.next_end(run.initial(), Limit(offsets=90))
+    assert first.offsets == {A: 60, B: 30}
     cluster.latest[A] = 500
     cluster.grow("t", 2, 9)
-    first = run.next_end(start, Limit(offsets=90))
-    assert first.offsets == {A: 60, B: 30}
     last = run.next_end(first, EVERYTHING)
     assert last.offsets == {A: 100, B: 50}
     assert run.next_end(last, EVERYTHING) == last
 
 
-def test_available_now_accepts_a_position_ahead_of_what_it_saw(cluster: FakeCluster) -> None:
+def test_available_now_notices_an_end_that_went_back(cluster: FakeCluster) -> None:
     run = tracker(cluster)
     run.freeze()
     ahead = StreamOffset({A: 120, B: 50})
-    assert run.next_end(ahead, EVERYTHING) == ahead
+    end = run.next_end(ahead, EVERYTHING)
+    with pytest.raises(ConnectorError, match=r"PARTITION_OFFSET_CHANGED.*t-0.*from offset 120"):
+        run.ranges(ahead, end)
+    run = tracker(cluster, failOnDataLoss="false")
+    run.freeze()
+    end = run.next_end(ahead, EVERYTHING)
+    assert run.ranges(ahead, end) == []
+    assert run.next_end(end, EVERYTHING) == end
+
+
+def test_available_now_notices_a_topic_that_went_away(cluster: FakeCluster) -> None:
+    chosen = {"subscribe": "t,u"}
+    cluster.grow("u", 0, 5)
+    position = tracker(cluster, **chosen).initial()._replace(fresh=False)
+    cluster.drop("t")
+    for action in ("true", "false"):
+        run = tracker(cluster, failOnDataLoss=action, **chosen)
+        run.freeze()
+        if action == "true":
+            with pytest.raises(ConnectorError, match="PARTITIONS_DELETED"):
+                run.next_end(position, EVERYTHING)
+        else:
+            assert run.next_end(position, EVERYTHING) == position
 
 
 def test_the_group_gets_what_is_done(cluster: FakeCluster) -> None:

@@ -119,6 +119,20 @@ def test_the_protocol_of_spark_4_0(cluster: FakeCluster) -> None:
     assert reader.latestOffset() == {"t": {"0": 150}}
 
 
+def test_a_restart_on_spark_4_0_does_not_resolve_the_start_anew(cluster: FakeCluster) -> None:
+    """The options name the partitions there were when the query began; now there is one more."""
+    group = {"commitOffsets": "true", "kafka.group.id": "g"}
+    chosen = options(startingOffsets='{"t":{"0":5}}', **group)
+    reader = UnlimitedStreamReader(chosen, row_schema(chosen))
+    with_cluster(reader, cluster)
+    cluster.grow("t", 1, 7)
+    end = reader.latestOffset()
+    assert end == {"t": {"0": 100, "1": 7}}
+    ranges = [(p.start, p.end) for p in reader.partitions({"t": {"0": 80}}, end) if _is_range(p)]
+    assert ranges == [(80, 100), (0, 7)]
+    assert cluster.groups == {}
+
+
 @pytest.mark.parametrize(
     "option", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxBytesPerTrigger"]
 )

@@ -1,0 +1,95 @@
+"""The samples of `bench_spark` as a table of medians, ratios and aims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import median
+
+from rich.console import Console
+from rich.table import Table
+
+Sample = dict[str, float | str]
+
+# What the API itself moves at most on the machine it was first measured on, with rows of 1 KiB that
+# cost nothing to make: said beside the drain of one partition, as the share that is reached.
+API_CEILING_ROWS_S = 450_000
+
+# (beginning of the name, figure, at least, at most): the aims, as ratios to Spark's own connector.
+AIMS = (
+    ("drain", "rows/s", 1.0, None),
+    ("mapInArrow", "rows/s", 1.3, None),
+    ("cold start, jars from Ivy", "s", None, 0.5),
+    ("write 1 KiB, acks=all", "rows/s", 0.7, None),
+)
+
+
+def number_of(sample: Sample, key: str) -> float:
+    return float(sample[key])
+
+
+# What is shown of a sample, by the key that it must have.
+FIGURES: tuple[tuple[str, str, Callable[[Sample], float]], ...] = (
+    ("rate", "rows/s", lambda s: number_of(s, "rate")),
+    ("rate", "MB/s", lambda s: number_of(s, "rate") * number_of(s, "value_bytes") / 1e6),
+    (
+        "processor_us",
+        "CPU s/GB",
+        lambda s: number_of(s, "processor_us") * 1e3 / number_of(s, "value_bytes"),
+    ),
+    ("seconds", "s", lambda s: number_of(s, "seconds")),
+    ("megabytes", "MB", lambda s: number_of(s, "megabytes")),
+)
+
+Medians = dict[tuple[str, str], float]
+
+
+def medians(samples: list[Sample]) -> Medians:
+    """The median of every figure, by the measurement's name and the unit."""
+    gathered: dict[tuple[str, str], list[float]] = {}
+    for sample in samples:
+        for key, unit, value in FIGURES:
+            if key in sample:
+                gathered.setdefault((str(sample["name"]), unit), []).append(value(sample))
+    return {key: median(values) for key, values in gathered.items()}
+
+
+def verdict(name: str, unit: str, ratio: float | None) -> str:
+    for beginning, figure, least, most in AIMS:
+        if ratio is not None and name.startswith(beginning) and unit == figure:
+            met = ratio >= least if least is not None else ratio <= (most or 0)
+            aim = f">= {least}" if least is not None else f"<= {most}"
+            return f"{aim} {'met' if met else 'missed'}"
+    return ""
+
+
+def shown(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.2f}" if value < 1000 else f"{value:,.0f}"
+
+
+def print_figures(console: Console, samples: dict[str, list[Sample]]) -> None:
+    ours, theirs = medians(samples.get("ottla", [])), medians(samples.get("kafka", []))
+    rows = [(name, unit, value, theirs.get((name, unit))) for (name, unit), value in ours.items()]
+    by_ivy = medians(samples.get("kafka by Ivy", [])).get(("cold start", "s"))
+    own = ours.get(("cold start", "s"))
+    if own is not None:
+        rows.insert(1, ("cold start, jars from Ivy", "s", own, by_ivy))
+    table = Table("what (medians)", "unit", "ottla", "Spark's own", "ratio", "aim")
+    last = ""
+    for name, unit, value, other in rows:
+        ratio = value / other if other else None
+        table.add_row(
+            "" if name == last else name,
+            unit,
+            shown(value),
+            shown(other),
+            "" if ratio is None else f"{ratio:.2f}",
+            verdict(name, unit, ratio),
+        )
+        last = name
+    console.print(table)
+    reached = ours.get(("drain 1 KiB, 1 partition", "rows/s"))
+    if reached is not None:
+        share = reached / API_CEILING_ROWS_S
+        console.print(f"one task reaches {share:.0%} of {API_CEILING_ROWS_S:,} rows/s of 1 KiB")
