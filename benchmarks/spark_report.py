@@ -10,14 +10,14 @@ from rich.table import Table
 
 Sample = dict[str, float | str]
 
-# What the API itself moves at most on the machine it was first measured on, with rows of 1 KiB that
-# cost nothing to make: said beside the drain of one partition, as the share that is reached.
+# What the API moved at most where it was first measured, on a machine with nothing else to do.
 API_CEILING_ROWS_S = 450_000
 
 # (beginning of the name, figure, at least, at most): the aims, as ratios to Spark's own connector.
 AIMS = (
     ("drain", "rows/s", 1.0, None),
     ("mapInArrow", "rows/s", 1.3, None),
+    ("Python function", "rows/s", 1.3, None),
     ("cold start, jars from Ivy", "s", None, 0.5),
     ("write 1 KiB, acks=all", "rows/s", 0.7, None),
 )
@@ -89,7 +89,14 @@ def print_figures(console: Console, samples: dict[str, list[Sample]]) -> None:
         )
         last = name
     console.print(table)
+    for connector, some in samples.items():
+        left_out = sorted({str(sample["name"]) for sample in some if "left_out" in sample})
+        if left_out:
+            console.print(f"{connector}: no time was left for {', '.join(left_out)}")
     reached = ours.get(("drain 1 KiB, 1 partition", "rows/s"))
-    if reached is not None:
-        share = reached / API_CEILING_ROWS_S
-        console.print(f"one task reaches {share:.0%} of {API_CEILING_ROWS_S:,} rows/s of 1 KiB")
+    ceiling = ours.get(("ceiling of the API, 1 KiB, 1 task", "rows/s"))
+    if reached is not None and ceiling is not None:
+        console.print(
+            f"one task reaches {reached / ceiling:.0%} of what the API moves here with rows that "
+            f"cost nothing, and {reached / API_CEILING_ROWS_S:.0%} of {API_CEILING_ROWS_S:,} rows/s"
+        )

@@ -19,6 +19,7 @@ from pyspark_ottla import errors, offsets
 from pyspark_ottla.client_options import ClientOptions, parse_client_options
 from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.offsets import Offsets
+from pyspark_ottla.transform import PATH as TRANSFORM_PATH
 from pyspark_ottla.values import INT_MAX, OptionReader, invalid, plain_names
 
 SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
@@ -43,6 +44,7 @@ SOURCE_OPTIONS = (
     "keyFormat",
     "valueFormat",
     "onDecodeError",
+    "transform",
     "commitOffsets",
     "groupIdPrefix",
     "trackTopicIds",
@@ -115,6 +117,7 @@ class SourceOptions:
     key_format: str
     value_format: str
     on_decode_error: str
+    transform: str | None
     commit_offsets: bool
     track_topic_ids: bool
     poll_timeout_ms: int
@@ -173,6 +176,7 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
             "valueFormat", "binary", ("binary", "string", "confluent-strip")
         ),
         on_decode_error=reader.choice("onDecodeError", "error", ("error", "null")),
+        transform=_parse_transform(reader),
         commit_offsets=commit_offsets,
         track_topic_ids=reader.boolean("trackTopicIds", False),
         poll_timeout_ms=reader.duration_ms("kafkaConsumer.pollTimeoutMs", 120_000),
@@ -199,6 +203,13 @@ def _parse_partitions_min(reader: OptionReader) -> int | None:
             "cluster of the moment, or a repeated batch would get other tasks",
         )
     return cores
+
+
+def _parse_transform(reader: OptionReader) -> str | None:
+    path = reader.text("transform")
+    if path is not None and TRANSFORM_PATH.fullmatch(path) is None:
+        raise invalid("transform", path, "a function as package.module:function")
+    return path
 
 
 def _parse_subscription(reader: OptionReader) -> Subscription:

@@ -70,6 +70,14 @@ def read_task(
     return read_range(options, schema, partition.range)
 
 
+def check_transform(options: SourceOptions) -> None:
+    """Raises ConnectorError, when the query is planned, if there is no such function."""
+    if options.transform is not None:
+        from pyspark_ottla.transform import load_function
+
+        load_function(options.transform)
+
+
 class BatchReader(DataSourceReader):
     """Reads what is there between two positions, resolved once, when the query is planned."""
 
@@ -126,6 +134,8 @@ def create_batch_reader(options: SourceOptions, schema: StructType) -> BatchRead
     Spark fails a query whose reader takes filters while spark.sql.python.filterPushdown.enabled is
     off, as it is by default. With it on, a worker of its own asks for the reader first.
     """
-    if PUSHDOWN_WORKER in sys.modules:
+    check_transform(options)
+    # After a transform, a column may mean something else than what was read.
+    if PUSHDOWN_WORKER in sys.modules and options.transform is None:
         return FilteringBatchReader(options, schema)
     return BatchReader(options, schema)

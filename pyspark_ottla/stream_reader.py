@@ -16,7 +16,7 @@ from pyspark_ottla import errors
 from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.offsets import Json, decode, encode
 from pyspark_ottla.options import SourceOptions, check_for_stream
-from pyspark_ottla.reader import RecordBatch, read_task, to_input_partitions
+from pyspark_ottla.reader import RecordBatch, check_transform, read_task, to_input_partitions
 from pyspark_ottla.schema import check_projection
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ class BaseStreamReader(DataSourceStreamReader):
 
 def create_stream_reader(options: SourceOptions, schema: StructType) -> DataSourceStreamReader:
     """The reader for the Spark that runs."""
+    check_transform(options)
     try:
         from pyspark_ottla.admission import AdmissionStreamReader
     except ImportError:

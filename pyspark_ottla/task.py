@@ -21,6 +21,8 @@ from pyspark_ottla.fetch import Answer, PartitionFetch, Prefetcher
 from pyspark_ottla.offsets import OffsetRange, describe
 from pyspark_ottla.options import SourceOptions
 from pyspark_ottla.planning import LossReport
+from pyspark_ottla.schema import row_schema
+from pyspark_ottla.transform import transformed
 
 RecordBatch = Any
 
@@ -28,7 +30,15 @@ RecordBatch = Any
 def read_range(
     options: SourceOptions, schema: StructType, wanted: OffsetRange
 ) -> Iterator[RecordBatch]:
-    """Every record of the range in order; raises ConnectorError when one cannot be had."""
+    """Every record of the range in order, as the option transform has them; raises ConnectorError
+    when one cannot be had."""
+    if options.transform is None:
+        return _read(options, schema, wanted)
+    batches = _read(options, row_schema(options), wanted)
+    return transformed(options.transform, batches, to_arrow_schema(schema, timezone="UTC"))
+
+
+def _read(options: SourceOptions, schema: StructType, wanted: OffsetRange) -> Iterator[RecordBatch]:
     builder = BatchBuilder(
         to_arrow_schema(schema, timezone="UTC"),
         wanted.partition,

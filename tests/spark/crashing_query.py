@@ -14,13 +14,14 @@ import json
 import sys
 import time
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from tests.spark.conftest import build_session
-from tests.spark.streams import stream
+from tests.spark.streams import started, stream
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,8 @@ class Query:
     def path(self) -> Path:
         return Path(self.directory)
 
-    @property
-    def journal(self) -> Path:
-        return self.path / "checkpoint" / "offsets" / "0"
+    def has_begun(self, query: StreamingQuery) -> bool:
+        return not self.awaited or (self.path / "checkpoint" / "offsets" / "0").exists()
 
     def start(self, spark: SparkSession) -> StreamingQuery:
         def write_batch(batch: DataFrame, number: int) -> None:
@@ -65,15 +65,13 @@ def save(queries: list[Query], directory: Path) -> None:
 def main(directory: Path) -> None:
     queries = [Query(**fields) for fields in json.loads((directory / "queries.json").read_text())]
     session = build_session(directory / "work")
-    running = []
-    for query in queries:
-        started = query.start(session)
-        running.append(started)
-        # One after the other: each starts Python processes, for which Spark waits ten seconds.
-        while query.awaited and started.isActive and not query.journal.exists():
-            time.sleep(0.02)
-    for started in running:
-        started.awaitTermination()
+    running = [
+        # One after the other, as all of them start Python processes.
+        started(partial(query.start, session), query.has_begun)
+        for query in queries
+    ]
+    for query in running:
+        query.awaitTermination()
 
 
 if __name__ == "__main__":

@@ -8,13 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from tests.spark.support import Sent, rows_by_place
 
-QUERY_SECONDS = 180
+QUERY_SECONDS = 300
 STARTS_MAX = 10
 WORKER_WAS_LATE = "Python worker failed to connect back"
 
@@ -59,23 +58,31 @@ class Job:
         return found
 
 
-def run_to_end(start: Callable[[], StreamingQuery]) -> StreamingQuery:
-    """Starts a query and waits for its end; raises what it failed with.
+def started(
+    start: Callable[[], StreamingQuery],
+    has_begun: Callable[[StreamingQuery], bool] = lambda query: query.lastProgress is not None,
+) -> StreamingQuery:
+    """A query that has got as far as `has_begun`, or has failed or ended before.
 
     Spark gives the Python process of a source ten seconds to start, which no setting changes. On a
     machine that is very busy it fails before it has done anything, and is started again.
     """
     for starts_left in reversed(range(STARTS_MAX)):
         query = start()
-        try:
-            assert query.awaitTermination(QUERY_SECONDS), "the query did not end in time"
-        except StreamingQueryException as error:
-            if starts_left and WORKER_WAS_LATE in str(error):
-                continue
-            raise
-        finally:
-            query.stop()
+        wait_until(lambda query=query: has_begun(query) or not query.isActive, "the first batch")
+        if starts_left and WORKER_WAS_LATE in str(query.exception()):
+            continue
         break
+    return query
+
+
+def run_to_end(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+    """Starts a query and waits for its end; raises what it failed with."""
+    query = started(start)
+    try:
+        assert query.awaitTermination(QUERY_SECONDS), "the query did not end in time"
+    finally:
+        query.stop()
     return query
 
 

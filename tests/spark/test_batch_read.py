@@ -132,6 +132,27 @@ def test_a_schema_is_a_choice_of_columns(
     assert [tuple(row) for row in text.collect()] == [("v", "k")]
 
 
+def test_a_function_of_the_users_in_the_source(
+    spark: SparkSession, broker: BrokerProcess, new_topic: NewTopicName, tmp_path: Path
+) -> None:
+    topic = new_topic("transformed")
+    create_topic(broker.bootstrap, topic)
+    write(broker.bootstrap, topic, [Sent(b"a"), Sent(None), Sent(b"ccc")])
+    schema = "offset long, bytes long"
+    chosen = {"subscribe": topic, "transform": "tests.doubles.spark_transforms:lengths"}
+    rows = load(spark, broker.bootstrap, schema, **chosen).collect()
+    assert [tuple(row) for row in rows] == [(0, 1), (2, 3)]
+    job = Job(spark, tmp_path)
+    reader = spark.readStream.format("ottla").schema(schema).options(**chosen)
+    reader = reader.option("kafka.bootstrap.servers", broker.bootstrap)
+    job.run(reader.option("startingOffsets", "earliest").load())
+    rows = spark.read.parquet(str(job.output)).collect()
+    assert sorted(tuple(row) for row in rows) == [(0, 1), (2, 3)]
+    wrong = {"subscribe": topic, "transform": "tests.doubles.spark_transforms:gone"}
+    with pytest.raises(Exception, match=r"option transform names .*:gone, which"):
+        load(spark, broker.bootstrap, **wrong).collect()
+
+
 def test_tasks_are_split(
     spark: SparkSession, broker: BrokerProcess, new_topic: NewTopicName
 ) -> None:
@@ -155,11 +176,44 @@ def test_large_records_and_small_fetches(
 ) -> None:
     """A record larger than what is fetched at once comes all the same."""
     topic = new_topic("large")
-    create_topic(broker.bootstrap, topic)
-    records = [Sent(bytes([n]) * 900_000, b"%d" % n) for n in range(5)]
-    written = write(broker.bootstrap, topic, records)
+    create_topic(broker.bootstrap, topic, config={"max.message.bytes": str(2 << 20)})
+    records = [Sent(bytes([n]) * (1 << 20), b"%d" % n) for n in range(5)]
+    written = write(broker.bootstrap, topic, records, message_max_bytes=2 << 20)
     frame = load(spark, broker.bootstrap, subscribe=topic, fetchMaxBytes=1000, batchBytes=1000)
     assert rows_by_place(frame) == written
+
+
+def test_many_partitions_and_a_session_beside(
+    spark: SparkSession, broker: BrokerProcess, new_topic: NewTopicName
+) -> None:
+    topic = new_topic("many")
+    create_topic(broker.bootstrap, topic, 200)
+    written = write(
+        broker.bootstrap, topic, [Sent(b"%d" % n, partition=n % 200) for n in range(600)]
+    )
+    assert rows_by_place(load(spark, broker.bootstrap, subscribe=topic)) == written
+    assert load(spark.newSession(), broker.bootstrap, subscribe=topic).count() == 600
+
+
+def test_no_plan_shows_a_secret(spark: SparkSession, broker: BrokerProcess) -> None:
+    secret = "hunter2-never-shown"
+    jaas = f'a.PlainLoginModule required username="anna" password="{secret}";'
+    options = {
+        "kafka_security_protocol": "SASL_PLAINTEXT",
+        "kafka_sasl_mechanism": "PLAIN",
+        "kafka_sasl_jaas_config": jaas,
+        "kafka_ssl_key_password": secret,
+        "kafka_default_api_timeout_ms": "500",
+    }
+    frame = load(spark, broker.bootstrap, subscribe="t", **options).where("offset > 5")
+    plans = frame._jdf.queryExecution().toString()
+    assert "offset" in plans
+    assert secret not in plans
+    writer = spark.range(1).selectExpr("'x' AS value").write.format("ottla").mode("append")
+    writer = writer.options(topic="t", **{n.replace("_", "."): v for n, v in options.items()})
+    with pytest.raises(Exception, match="BROKER_UNAVAILABLE") as raised:
+        writer.option("kafka.bootstrap.servers", "127.0.0.1:1").save()
+    assert secret not in str(raised.value)
 
 
 def test_a_read_without_prefetching(

@@ -7,9 +7,12 @@ import os
 import shutil
 import subprocess
 import sys
+import venv
 import zipfile
 from pathlib import Path
+from typing import Any
 
+import pyspark
 import pytest
 
 from tests.doubles.broker_process import BrokerProcess
@@ -57,7 +60,8 @@ main(*sys.argv[1:])
 
 @pytest.fixture(scope="module")
 def unpacked_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project's wheel, built from a copy (a build leaves files behind) and unpacked."""
+    """The project's wheel, built from a copy (a build leaves files behind) and unpacked, which is
+    all that installing does to a wheel of Python alone."""
     directory = tmp_path_factory.mktemp("wheel")
     source = directory / "source"
     source.mkdir()
@@ -100,26 +104,52 @@ def test_the_import_touches_nothing_but_pyspark(unpacked_wheel: Path) -> None:
     assert roots.isdisjoint({"protocol", "pyarrow", "numpy", "pandas", "crc32c", "cramjam", "lz4"})
 
 
+def count_in_a_process(
+    python: Path | str, broker: BrokerProcess, topic: str, work: Path, paths: list[Path]
+) -> dict[str, Any]:
+    """What SCRIPT finds in a topic of two records, first without and then with `register`."""
+    create_topic(broker.bootstrap, topic)
+    write(broker.bootstrap, topic, [Sent(b"1"), Sent(b"2")])
+    environment = {**os.environ, **spark_environment(work), "PYSPARK_PYTHON": str(python)}
+    environment["PYTHONPATH"] = os.pathsep.join(map(str, paths))
+    done = subprocess.run(
+        [str(python), "-c", SCRIPT.format(root=str(ROOT)), broker.bootstrap, topic, str(work)],
+        cwd=work,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return result
+
+
+def test_a_clean_environment_finds_the_wheel_by_itself(
+    unpacked_wheel: Path, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    """Nothing of this tree is on its path: the wheel, and the libraries it needs."""
+    environment = tmp_path / "environment"
+    venv.create(environment, with_pip=False, symlinks=True)
+    [site] = environment.glob("lib/python*/site-packages")
+    shutil.copytree(unpacked_wheel, site, dirs_exist_ok=True)
+    libraries = Path(pyspark.__file__).parents[1]
+    # Such a line adds the directory alone, not what .pth files in there (of this tree) would add.
+    (site / "libraries.pth").write_text(f"{libraries}\n", encoding="utf-8")
+    python = environment / "bin" / "python"
+    result = count_in_a_process(python, broker, "found-by-itself", tmp_path, [])
+    assert result["file"].startswith(str(site))
+    assert result["found"] == 2
+
+
 def test_a_broken_neighbour_is_got_around_by_register(
     unpacked_wheel: Path, broker: BrokerProcess, tmp_path: Path
 ) -> None:
     neighbours = tmp_path / "neighbours"
     neighbours.mkdir()
     (neighbours / "pyspark_broken.py").write_text("raise RuntimeError('broken')\n")
-    create_topic(broker.bootstrap, "found-by-wheel")
-    write(broker.bootstrap, "found-by-wheel", [Sent(b"1"), Sent(b"2")])
-    paths = os.pathsep.join([str(unpacked_wheel), str(neighbours)])
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT.format(root=str(ROOT))]
-        + [broker.bootstrap, "found-by-wheel", str(tmp_path)],
-        cwd=tmp_path,
-        env={**os.environ, **spark_environment(tmp_path), "PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    result = json.loads(done.stdout.strip().splitlines()[-1])
+    paths = [unpacked_wheel, neighbours]
+    result = count_in_a_process(sys.executable, broker, "found-by-wheel", tmp_path, paths)
     assert result["file"].startswith(str(unpacked_wheel))
     assert "DATA_SOURCE_NOT_FOUND" in str(result["found"])
     assert result["registered"] == 2

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.doubles.broker_process import BrokerProcess
-from tests.spark.streams import finish, stream
+from tests.spark.streams import Job, finish, started, stream
 from tests.spark.support import Sent, create_topic, load, write
 
 NewTopicName = Callable[[str], str]
@@ -134,19 +134,15 @@ def test_a_broker_that_is_away_for_a_while(
     name = new_topic("away")
     create_topic(broker.bootstrap, name)
     write(broker.bootstrap, name, [Sent(b"1")])
-    query = (
-        stream(spark, broker.bootstrap, subscribe=name, startingOffsets="earliest")
-        .writeStream.format("memory")
-        .queryName("away_for_a_while")
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .start()
-    )
+    job = Job(spark, tmp_path)
+    frame = stream(spark, broker.bootstrap, subscribe=name, startingOffsets="earliest")
+    query = started(lambda: job.start(frame, processingTime="0 seconds"))
     try:
         query.processAllAvailable()
         broker.restart()
         write(broker.bootstrap, name, [Sent(b"2")])
         query.processAllAvailable()
-        assert spark.table("away_for_a_while").count() == 2
+        assert len(job.rows()) == 2
         broker.stop()
     finally:
         query.stop()

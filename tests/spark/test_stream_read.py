@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql import SparkSession
 
 from tests.doubles.broker_process import BrokerProcess
-from tests.spark.streams import Job, finish, stream, wait_until
+from tests.spark.streams import Job, finish, started, stream, wait_until
 from tests.spark.support import Sent, create_topic, write
 
 NewTopicName = Callable[[str], str]
@@ -65,7 +65,8 @@ def test_a_new_query_starts_at_the_end(
     create_topic(broker.bootstrap, topic)
     write(broker.bootstrap, topic, numbers(0, 5))
     job = Job(spark, tmp_path)
-    query = job.start(stream(spark, broker.bootstrap, subscribe=topic), processingTime="0 seconds")
+    frame = stream(spark, broker.bootstrap, subscribe=topic)
+    query = started(lambda: job.start(frame, processingTime="0 seconds"))
     try:
         wait_until((job.checkpoint / "commits" / "0").exists, "the first, empty batch")
         written = write(broker.bootstrap, topic, numbers(5, 12))
@@ -118,7 +119,7 @@ def test_few_records_wait_for_more_or_for_the_delay(
         maxTriggerDelay="1h",
     )
     job = Job(spark, tmp_path)
-    query = job.start(frame, processingTime="0 seconds")
+    query = started(lambda: job.start(frame, processingTime="0 seconds"))
     try:
         wait_until((job.checkpoint / "commits" / "0").exists, "the first batch, never held back")
         write(broker.bootstrap, topic, numbers(3, 9))

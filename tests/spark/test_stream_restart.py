@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ from tests.doubles.broker_process import BrokerProcess
 from tests.spark import crashing_query
 from tests.spark.conftest import ROOT, spark_environment
 from tests.spark.crashing_query import Query
-from tests.spark.streams import wait_until
+from tests.spark.streams import started, wait_until
 from tests.spark.support import Sent, create_topic, rows_by_place, write
 
 NewTopicName = Callable[[str], str]
@@ -54,11 +55,11 @@ def rows(spark: SparkSession, query: Query) -> Records:
 @contextmanager
 def running(spark: SparkSession, query: Query) -> Iterator[None]:
     """Runs the query in the session at hand until the block ends."""
-    started = replace(query, blocked=None).start(spark)
+    running_query = started(partial(replace(query, blocked=None).start, spark))
     try:
         yield
     finally:
-        started.stop()
+        running_query.stop()
 
 
 @contextmanager

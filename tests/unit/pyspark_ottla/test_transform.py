@@ -1,0 +1,61 @@
+"""The user's function in the source: found by name, and held to the columns Spark was told."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from pyspark_ottla.errors import ConnectorError
+from pyspark_ottla.options import parse_source_options
+from pyspark_ottla.transform import load_function, transformed
+
+DOUBLES = "tests.doubles.spark_transforms"
+SCHEMA = pa.schema([("offset", pa.int64()), ("bytes", pa.int64())])
+
+
+def records() -> list[pa.RecordBatch]:
+    return [
+        pa.record_batch({"value": [b"a", None, b"ccc"], "offset": [5, 6, 7]}),
+        pa.record_batch({"value": [b"dd"], "offset": [8]}),
+    ]
+
+
+def test_columns_are_put_in_order_and_cast() -> None:
+    found = list(transformed(f"{DOUBLES}:lengths", iter(records()), SCHEMA))
+    assert all(batch.schema == SCHEMA for batch in found)
+    assert [batch.to_pydict() for batch in found] == [
+        {"offset": [5, 7], "bytes": [1, 3]},
+        {"offset": [8], "bytes": [2]},
+    ]
+
+
+def test_what_fits_is_passed_on_as_it_is() -> None:
+    [first, second] = records()
+    found = list(transformed("builtins:iter", iter([first, second]), first.schema))
+    assert found[0] is first
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        (f"{DOUBLES}:nothing_but_text", "does not fit the columns.*offset int64, bytes int64"),
+        ("builtins:len", "'list_iterator' has no len"),
+        (f"{DOUBLES}:none_such", r"MISSING_DEPENDENCY\].*none_such.*installed on the driver"),
+        ("no.such.module:function", "No module named 'no'"),
+        (f"{DOUBLES}:NO_FUNCTION", "which is no function"),
+    ],
+)
+def test_what_does_not_work_is_said(path: str, text: str) -> None:
+    with pytest.raises((ConnectorError, TypeError), match=text):
+        list(transformed(path, iter(records()), SCHEMA))
+
+
+def test_methods_of_classes_are_found() -> None:
+    assert load_function("builtins:dict.fromkeys") == dict.fromkeys
+
+
+@pytest.mark.parametrize("path", ["function", "a.b", "a:b:c", ":f", "m:", "a b:c", "1a:b", "a:b()"])
+def test_a_path_must_be_one(path: str) -> None:
+    given = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "transform": path}
+    with pytest.raises(ConnectorError, match=r"option transform .*package\.module:function"):
+        parse_source_options(given)
