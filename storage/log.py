@@ -22,7 +22,9 @@ from protocol.records.batch import (
     LEADER_EPOCH_POSITION,
     MAX_SEQUENCE,
 )
+from protocol.records.compression import LZ4
 from protocol.records.crc32c import crc32c
+from protocol.records.lz4_header import is_plain_frame
 from storage import log_append, log_reads, retention, truncation
 from storage.log_info import AppendInfo, ReadInfo
 from storage.log_state import LogState
@@ -70,6 +72,7 @@ class Log(LogState):
                 and magic == 2
                 and base == 0
                 and 0 <= flags <= 4
+                and (flags != LZ4 or is_plain_frame(records, BATCH_OVERHEAD))
                 and count == delta + 1
                 and delta >= 0
                 and crc32c(memoryview(records)[21:]) == crc

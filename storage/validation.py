@@ -32,6 +32,7 @@ from protocol.records.errors import (
     RecordTooLargeError,
     UnsupportedCompressionError,
 )
+from protocol.records.lz4_header import check_frame
 from protocol.records.reader import iterate_entries, read_batch
 from storage.config import LOG_APPEND_TIME, NO_LIMIT, LogConfig
 from storage.errors import OffsetsOutOfOrder
@@ -175,6 +176,8 @@ def _check_batches(
             raise UnsupportedCompressionError(f"compression codec {header.codec} is not known")
         if origin is AppendOrigin.CLIENT:
             _check_client_batch(header)
+            if header.codec == LZ4:
+                check_frame(memoryview(records)[position + BATCH_OVERHEAD :])
         found.append((position, header))
     return found
 

@@ -7,9 +7,12 @@ well (KAFKA-3160), and messages of magic 0 have been written like that ever sinc
 """
 
 from protocol.records.crc32c import Buffer
-from protocol.records.errors import CorruptRecordError
+from protocol.records.errors import CorruptRecordError, InvalidRecordError
 
 _FRAME_MAGIC = b"\x04\x22\x4d\x18"
+_HEADER_SIZE_MIN = 7
+_VERSION_MASK, _VERSION_1 = 0xC0, 0x40
+_INDEPENDENT_BLOCKS = 0x20
 _HAS_CONTENT_SIZE = 0x08
 _HAS_DICTIONARY_ID = 0x01
 
@@ -79,3 +82,31 @@ def with_right_checksum(data: Buffer) -> bytes:
     fixed = bytearray(data)
     fixed[position] = (xxhash32(bytes(fixed[4:position])) >> 8) & 0xFF
     return bytes(fixed)
+
+
+def is_plain_frame(data: Buffer, position: int) -> bool:
+    """Whether a frame with independent blocks begins there; a quick look for the common case."""
+    return (
+        len(data) >= position + _HEADER_SIZE_MIN
+        and data[position + 4] & (_VERSION_MASK | _INDEPENDENT_BLOCKS)
+        == _VERSION_1 | _INDEPENDENT_BLOCKS
+        and bytes(data[position : position + 4]) == _FRAME_MAGIC
+    )
+
+
+def check_frame(data: Buffer) -> None:
+    """What the first bytes of a frame tell without unpacking it; raises InvalidRecordError.
+
+    Java's clients follow no blocks that refer to the blocks before them: stored, such a batch
+    would stop every one of them. Kafka finds out by unpacking and answers UNKNOWN_SERVER_ERROR.
+    """
+    if len(data) < _HEADER_SIZE_MIN or bytes(data[:4]) != _FRAME_MAGIC:
+        raise InvalidRecordError("the lz4 data of a batch does not begin with a frame")
+    flags = data[4]
+    if flags & _VERSION_MASK != _VERSION_1:
+        raise InvalidRecordError("the lz4 frame of a batch is of an unknown version")
+    if not flags & _INDEPENDENT_BLOCKS:
+        raise InvalidRecordError(
+            "the lz4 frame of a batch has linked blocks, which Java clients cannot read: "
+            "compress with independent blocks"
+        )

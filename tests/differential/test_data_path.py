@@ -2,8 +2,10 @@
 
 import uuid
 
+import lz4.frame
 import pytest
 
+from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -22,13 +24,58 @@ from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.records.builder import build_batch
+from protocol.records.builder import assemble_batch, build_batch
 from tests.differential.asking import Pair
 
 pytestmark = pytest.mark.kafka
 
 TIME = 1_700_000_000_000
 BATCH = build_batch([(TIME + n, b"k%d" % n, b"value-%d" % n, []) for n in range(10)])
+
+
+def compressed(codec: int, payload: bytes) -> bytes:
+    """A batch that says it has the records of `BATCH`, compressed in a way of its own."""
+    return assemble_batch(
+        payload,
+        base_offset=0,
+        last_offset_delta=9,
+        base_timestamp=TIME,
+        max_timestamp=TIME + 9,
+        record_count=10,
+        attributes=codec,
+    )
+
+
+RECORDS = BATCH[61:]
+LZ4 = 3
+# Where there is one block only, a frame says that it is independent.
+LINKED = lz4.frame.compress(RECORDS, block_linked=True)
+LINKED = LINKED[:4] + bytes([LINKED[4] & ~0x20]) + LINKED[5:]
+INDEPENDENT = lz4.frame.compress(RECORDS, block_linked=False)
+
+
+@pytest.mark.parametrize(
+    ("case", "payload"),
+    [
+        ("independent blocks", INDEPENDENT),
+        ("linked blocks", LINKED),  # Java's reader cannot follow them
+        ("no frame", b"\x00" * 16),
+        ("an old version", INDEPENDENT[:4] + bytes([INDEPENDENT[4] & 0x3F]) + INDEPENDENT[5:]),
+        ("cut in the header", INDEPENDENT[:5]),
+    ],
+)
+def test_frames_of_lz4(pair: Pair, topic: str, case: str, payload: bytes) -> None:
+    request = produce(topic, compressed(LZ4, payload))
+    if case == "independent blocks":
+        pair.compare(request, [3, 7, 8, 9, 11])
+        return
+    # Apache Kafka cannot say what is wrong; we can, and neither error is tried again.
+    pair.compare(
+        request, [3, 7, 8, 9, 11], ignore=["error_message", "error_code", "log_start_offset"]
+    )
+    kafka, ottla = pair.answers(request, 11)
+    codes = [row.responses[0].partition_responses[0].error_code for row in (kafka, ottla)]  # type: ignore[union-attr]
+    assert codes == [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.INVALID_RECORD]
 
 
 @pytest.fixture
