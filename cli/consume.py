@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from cli.app import family
+from cli.group_member import follow_as_member
 from cli.group_positions import commit, committed
 from cli.offsets import EARLIEST, LATEST, offsets_at, parse_time, partitions_of
 from cli.output import Failure, note, usage
@@ -16,6 +17,7 @@ from cli.reader import TopicReader
 from cli.record_format import FORMATS, LineOptions, formatter
 from cli.session import Session, connected
 from cli.zookeeper_command import consume_in_group
+from protocol.records.record import Record
 from protocol.topics import TopicPartition
 
 app = family("Read a topic.")
@@ -43,7 +45,9 @@ def consume(
     group: Annotated[
         str,
         typer.Option(
-            "--group", "-g", help="Begin where this group is and commit; it must have no members."
+            "--group",
+            "-g",
+            help="Begin where this group is and commit; with --follow as one of its members.",
         ),
     ] = "",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for new records.")] = False,
@@ -80,6 +84,7 @@ def consume(
       ottla consume orders --follow                 new records until Ctrl-C
       ottla consume orders --from-time 2026-03-01T10:00 --max 10 --key --timestamp
       ottla consume orders --partition 0 --offset -5 --json
+      ottla consume orders --follow --group readers    share it with the group's other members
       ottla consume orders --zookeeper 127.0.0.1:2181 --group old
     """
     starts = sum((from_beginning, from_end, offset is not None, bool(from_time)))
@@ -96,6 +101,25 @@ def consume(
             raise usage("--zookeeper needs --group.")
         consume_in_group(session, zookeeper, group, topic, show, limit, from_beginning)
         return
+    wanted_key = None if find_key is None else find_key.encode()
+
+    def is_wanted(record: Record) -> bool:
+        return wanted_key is None or record.key == wanted_key
+
+    if group and follow:
+        if starts > from_beginning + from_end or partition or until_time:
+            raise usage("a member of a group reads what it is assigned, from where the group is.")
+        follow_as_member(
+            session,
+            group,
+            topic,
+            show,
+            is_wanted,
+            limit,
+            from_beginning=from_beginning,
+            read_committed=read_committed,
+        )
+        return
     partitions = _chosen(session, topic, partition)
     positions = _starts(session, partitions, from_beginning, from_end or follow, offset, begin_ms)
     if group and not starts:
@@ -108,12 +132,11 @@ def consume(
         ends = stops or end()
         stops = {item: until[item] if until[item] >= 0 else ends[item] for item in partitions}
     reader = TopicReader(session, positions, stops, read_committed=read_committed)
-    wanted_key = None if find_key is None else find_key.encode()
     written = 0
     out = sys.stdout.buffer
     try:
         for item, record in reader.records():
-            if wanted_key is None or record.key == wanted_key:
+            if is_wanted(record):
                 out.write(show(item.topic, item.partition, record))
                 written += 1
             if follow and reader.at_end_of_answer:

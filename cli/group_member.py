@@ -1,0 +1,236 @@
+"""`ottla consume --group G --follow`: a member of a classic consumer group, in one thread.
+
+It joins, reads what it is assigned, says between two rounds of fetches that it is alive, commits
+every few seconds and before it joins again, and leaves in the end.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+
+from cli.group_positions import committed
+from cli.offsets import EARLIEST, LATEST, offsets_at
+from cli.output import note
+from cli.reader import MAX_WAIT_MS, TopicReader
+from cli.session import Session, check
+from protocol.assignors import ASSIGNORS
+from protocol.client.operations import CoordinatorOf, Versions
+from protocol.consumer_protocol import (
+    Assignment,
+    Subscription,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from protocol.errors import ErrorCode
+from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
+from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from protocol.messages.sync_group import (
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
+from protocol.records.record import Record
+from protocol.topics import TopicPartition
+
+SESSION_TIMEOUT_MS = 10_000
+HEARTBEAT_SECONDS = 3.0
+COMMIT_SECONDS = 5.0
+PROTOCOLS = ("range", "roundrobin")  # what most other consumers offer as well
+
+# The group goes on without what we know of it: join again.
+_STALE = frozenset(
+    (
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+    )
+)
+
+
+class GroupMember:
+    """One member that reads one topic."""
+
+    def __init__(self, session: Session, group: str, topic: str) -> None:
+        self._session = session
+        self._coordinator = CoordinatorOf(group)
+        self._group = group
+        self._topic = topic
+        self._member_id = ""
+        self._generation = -1
+        self._heartbeat_due = 0.0
+        # Answered when all members have joined, or their time is over: before ours to wait is.
+        self._rebalance_timeout_ms = max(session.timeout_ms * 2 // 3, 1)
+
+    def join(self) -> list[TopicPartition]:
+        """Take part in rebalances until one ends with an assignment for us."""
+        while True:
+            joined = self._join()
+            if joined is None:
+                continue
+            assignments = []
+            if joined.leader == self._member_id:
+                assignments = self._assign(joined)
+            answer = self._session.call(
+                SyncGroupResponse,
+                SyncGroupRequest(
+                    self._group,
+                    self._generation,
+                    self._member_id,
+                    protocol_type="consumer",
+                    protocol_name=joined.protocol_name,
+                    assignments=assignments,
+                ),
+                self._coordinator,
+            )
+            if self._is_stale(answer.error_code):
+                continue
+            check(answer.error_code, f"group {self._group}")
+            self._heartbeat_due = time.monotonic() + HEARTBEAT_SECONDS
+            return decode_assignment(answer.assignment).partitions if answer.assignment else []
+
+    def _join(self) -> JoinGroupResponse | None:
+        """None when it has to be asked again, with another member id or without one."""
+        metadata = encode_subscription(Subscription([self._topic]))
+        answer = self._session.call(
+            JoinGroupResponse,
+            JoinGroupRequest(
+                self._group,
+                SESSION_TIMEOUT_MS,
+                self._rebalance_timeout_ms,
+                self._member_id,
+                protocol_type="consumer",
+                protocols=[JoinGroupRequestProtocol(name, metadata) for name in PROTOCOLS],
+            ),
+            self._coordinator,
+        )
+        if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self._member_id = answer.member_id
+            return None
+        if self._is_stale(answer.error_code):
+            return None
+        check(answer.error_code, f"group {self._group}")
+        self._member_id, self._generation = answer.member_id, answer.generation_id
+        return answer
+
+    def _assign(self, joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
+        subscriptions = {
+            member.member_id: decode_subscription(member.metadata, member.group_instance_id)
+            for member in joined.members
+        }
+        topics = sorted({topic for found in subscriptions.values() for topic in found.topics})
+        rows = self._session.client.metadata(topics).topics
+        counts = {row.name: len(row.partitions) for row in rows if row.name and not row.error_code}
+        found = ASSIGNORS[joined.protocol_name or PROTOCOLS[0]](counts, subscriptions)
+        return [
+            SyncGroupRequestAssignment(member_id, encode_assignment(Assignment(partitions)))
+            for member_id, partitions in found.items()
+        ]
+
+    def is_current(self) -> bool:
+        """Whether the assignment still holds; asks the coordinator when it is time to."""
+        if time.monotonic() < self._heartbeat_due:
+            return True
+        request = HeartbeatRequest(self._group, self._generation, self._member_id)
+        answer = self._session.call(HeartbeatResponse, request, self._coordinator)
+        if answer.error_code in _STALE:
+            if answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
+                self._member_id = ""
+            return False
+        check(answer.error_code, f"group {self._group}")
+        self._heartbeat_due = time.monotonic() + HEARTBEAT_SECONDS
+        return True
+
+    def commit(self, positions: Mapping[TopicPartition, int]) -> None:
+        """As a member of this generation; what a newer one has taken over is left alone."""
+        if not positions or not self._member_id:
+            return
+        rows = [
+            OffsetCommitRequestPartition(item.partition, offset, committed_metadata="")
+            for item, offset in positions.items()
+        ]
+        request = OffsetCommitRequest(
+            self._group,
+            self._generation,
+            self._member_id,
+            topics=[OffsetCommitRequestTopic(self._topic, rows)],
+        )
+        answer = self._session.call(OffsetCommitResponse, request, self._coordinator)
+        for topic in answer.topics:
+            for row in topic.partitions:
+                if row.error_code not in _STALE:
+                    check(row.error_code, f"group {self._group}")
+
+    def leave(self) -> None:
+        """At once, so that the others need not wait for the end of our session."""
+        if self._member_id:
+            leaving = MemberIdentity(self._member_id, reason="the consumer ended")
+            request = LeaveGroupRequest(self._group, members=[leaving])
+            self._session.call(LeaveGroupResponse, request, self._coordinator, versions=Versions(3))
+
+    def _is_stale(self, code: int) -> bool:
+        if code == ErrorCode.UNKNOWN_MEMBER_ID:
+            self._member_id = ""
+        return code in _STALE
+
+
+def follow_as_member(
+    session: Session,
+    group: str,
+    topic: str,
+    show: Callable[[str, int, Record], bytes],
+    wanted: Callable[[Record], bool],
+    limit: int | None,
+    *,
+    from_beginning: bool,
+    read_committed: bool,
+) -> None:
+    """Read what the group gives us until Ctrl-C or the limit."""
+    member = GroupMember(session, group, topic)
+    out = sys.stdout.buffer
+    written = 0
+    reader: TopicReader | None = None
+    try:
+        while written != limit:
+            partitions = member.join()
+            note(f"reading {topic}, partitions {sorted(item.partition for item in partitions)}")
+            begin = EARLIEST if from_beginning else LATEST
+            positions = offsets_at(session, partitions, begin) if partitions else {}
+            positions |= committed(session, group, partitions)
+            reader = TopicReader(session, positions, None, read_committed=read_committed)
+            commit_due = time.monotonic() + COMMIT_SECONDS
+            while written != limit and member.is_current():
+                if not partitions:
+                    time.sleep(MAX_WAIT_MS / 1000)  # there are more members than partitions
+                for item, record in reader.one_round():
+                    if wanted(record):
+                        out.write(show(item.topic, item.partition, record))
+                        written += 1
+                        if written == limit:
+                            break
+                out.flush()
+                if time.monotonic() >= commit_due:
+                    member.commit(reader.positions)
+                    commit_due = time.monotonic() + COMMIT_SECONDS
+            member.commit(reader.positions)
+    except KeyboardInterrupt:
+        note("")
+        if reader is not None:
+            member.commit(reader.positions)
+    finally:
+        out.flush()
+        member.leave()

@@ -1,0 +1,159 @@
+"""`ottla consume --group G --follow` as members of a group, beside each other and a real client."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from tests.doubles.broker_process import ROOT, BrokerProcess, start_broker
+from tests.doubles.command_line import CommandLine
+
+DEADLINE_S = 60.0
+PARTITIONS = 4
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with start_broker(tmp_path_factory.mktemp("members")) as started:
+        yield started
+
+
+class Member:
+    """The command in a process of its own."""
+
+    def __init__(self, broker: BrokerProcess, output: Path, *arguments: str) -> None:
+        self._output = output
+        command = [sys.executable, "-m", "cli.main", "consume", *arguments, "--follow"]
+        with output.open("wb") as sink:
+            self._process = subprocess.Popen(
+                command,
+                stdout=sink,
+                stderr=subprocess.DEVNULL,
+                cwd=ROOT,
+                env={**os.environ, "OTTLA_BOOTSTRAP": broker.bootstrap},
+            )
+
+    def read(self) -> list[int]:
+        """The numbers of all lines that are whole."""
+        lines = self._output.read_text().split("\n")[:-1]
+        return [int(line) for line in lines]
+
+    def interrupt(self) -> int:
+        self._process.send_signal(signal.SIGINT)
+        return self._process.wait(DEADLINE_S)
+
+    def wait(self) -> int:
+        return self._process.wait(DEADLINE_S)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def produce(broker: BrokerProcess, topic: str, first: int, count: int) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(first, first + count):
+        producer.produce(topic, b"%d" % number, partition=number % PARTITIONS)
+    assert producer.flush(DEADLINE_S) == 0
+
+
+def shares(ottla: CommandLine, group: str) -> list[int]:
+    """How many partitions each member of a stable group has."""
+    described = ottla("groups", "describe", group, "--members", "--json")
+    if described.code or described.value.get("state") != "Stable":
+        return []
+    return sorted(len(member["partitions"]) for member in described.value["members"])
+
+
+def test_members_share_take_over_and_leave_a_commit(broker: BrokerProcess, tmp_path: Path) -> None:
+    ottla = CommandLine(broker.bootstrap)
+    ottla.done("topics", "create", "shared", "--partitions", str(PARTITIONS))
+    produce(broker, "shared", 0, 40)
+    options = ("shared", "--group", "g", "--from-beginning")
+    first = Member(broker, tmp_path / "first", *options)
+    members = [first]
+    try:
+        wait_until(lambda: sorted(first.read()) == list(range(40)))
+        second = Member(broker, tmp_path / "second", *options)
+        members.append(second)
+        wait_until(lambda: shares(ottla, "g") == [2, 2])
+        produce(broker, "shared", 40, 40)
+        wait_until(lambda: len(first.read()) + len(second.read()) >= 80)
+        assert sorted(first.read() + second.read()) == list(range(80))
+        assert first.interrupt() == 0
+        wait_until(lambda: shares(ottla, "g") == [4])
+        produce(broker, "shared", 80, 20)
+        wait_until(lambda: set(second.read()) >= set(range(80, 100)))
+        assert second.interrupt() == 0
+    finally:
+        for member in members:
+            member.kill()
+    # What was read is committed: nobody is there any more, and nothing is left to read.
+    assert ottla.done("consume", "shared", "-g", "g").output == ""
+
+
+def test_beside_a_real_consumer(broker: BrokerProcess, tmp_path: Path) -> None:
+    ottla = CommandLine(broker.bootstrap)
+    ottla.done("topics", "create", "mixed", "--partitions", str(PARTITIONS))
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "m",
+            "auto.offset.reset": "earliest",
+            "partition.assignment.strategy": "range",
+        }
+    )
+    consumer.subscribe(["mixed"])
+    member = Member(broker, tmp_path / "member", "mixed", "--group", "m", "--from-beginning")
+    try:
+        deadline = time.monotonic() + DEADLINE_S
+        while len(consumer.assignment()) != 2 or shares(ottla, "m") != [2, 2]:
+            assert time.monotonic() < deadline
+            consumer.poll(0.1)
+        produce(broker, "mixed", 0, 20)
+        taken: set[int] = set()
+        while len(taken) + len(member.read()) < 20:
+            assert time.monotonic() < deadline
+            message = consumer.poll(0.1)
+            if message is not None and message.error() is None:
+                taken.add(int(message.value() or b""))
+        assert sorted([*taken, *member.read()]) == list(range(20))
+    finally:
+        member.kill()
+        consumer.close()
+
+
+def test_it_ends_at_the_limit(broker: BrokerProcess, tmp_path: Path) -> None:
+    ottla = CommandLine(broker.bootstrap)
+    ottla.done("topics", "create", "few", "--partitions", str(PARTITIONS))
+    produce(broker, "few", 0, 8)
+    options = ("few", "--group", "l", "--from-beginning", "--max", "3")
+    member = Member(broker, tmp_path / "few", *options)
+    try:
+        assert member.wait() == 0
+    finally:
+        member.kill()
+    assert len(member.read()) == 3
+    rest = ottla.done("consume", "few", "-g", "l").output.split()
+    assert sorted([*member.read(), *map(int, rest)]) == list(range(8))
+
+
+def test_a_member_does_not_choose_its_partitions(broker: BrokerProcess) -> None:
+    answer = CommandLine(broker.bootstrap)("consume", "t", "-g", "g", "--follow", "-p", "0")
+    assert answer.code == 2
+    assert "a member of a group reads what it is assigned" in answer.errors
