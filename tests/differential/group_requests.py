@@ -5,8 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from protocol.errors import ErrorCode
 from protocol.message import Message
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.create_topics import (
+    CreatableTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from protocol.messages.describe_groups import DescribeGroupsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.join_group import (
@@ -154,16 +159,14 @@ def offset_delete(group: str, topics: dict[str, list[int]]) -> OffsetDeleteReque
 
 def prepare(t: Transcript) -> None:
     """Topics t (2 partitions) and u (1), and the coordinators' topics; waits for leaders."""
-    t.quietly(
-        CreateTopicsRequest(
-            topics=[CreatableTopic("t", 2, 1), CreatableTopic("u", 1, 1)], timeout_ms=10_000
-        ),
-        1,
-    )
-    until = time.monotonic() + READY_DEADLINE_S
-    while time.monotonic() < until:
+    wanted = [CreatableTopic("t", 2, 1), CreatableTopic("u", 1, 1)]
+    # A broker that has just started may not be controller yet.
+    until(t, CreateTopicsRequest(topics=wanted, timeout_ms=10_000), 1, _are_there)
+    deadline = time.monotonic() + READY_DEADLINE_S
+    while time.monotonic() < deadline:
         topics = [MetadataRequestTopic(name="t"), MetadataRequestTopic(name="u")]
-        metadata = t.quietly(MetadataRequest(topics=topics), 1)
+        asked = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+        metadata = t.quietly(asked, 4)
         assert isinstance(metadata, MetadataResponse)
         errors = [topic.error_code for topic in metadata.topics]
         for key_type in (0, 1):
@@ -176,6 +179,12 @@ def prepare(t: Transcript) -> None:
             return
         time.sleep(0.1)
     raise AssertionError("the topics got no leaders")
+
+
+def _are_there(response: Message) -> bool:
+    assert isinstance(response, CreateTopicsResponse)
+    done = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+    return all(topic.error_code in done for topic in response.topics)
 
 
 def until(t: Transcript, message: Message, version: int, wanted: Callable[[Message], bool]) -> None:

@@ -27,6 +27,9 @@ from pathlib import Path
 
 import pytest
 
+from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from tests.doubles.wire import Wire
+
 KAFKA_VERSION = "3.9.1"
 REPOSITORY = Path(__file__).resolve().parents[2]
 LIBRARY = REPOSITORY / ".cache" / f"kafka-{KAFKA_VERSION}" / "lib"
@@ -301,6 +304,20 @@ def _broker_properties(directory: Path, zookeeper: str, settings: dict[str, obje
     return "".join(f"{name}={value}\n" for name, value in values.items())
 
 
+def _wait_for_controller(bootstrap: str) -> None:
+    """Until the broker has heard of a controller: it says "started" before, and then refuses to
+    create topics."""
+    deadline = time.monotonic() + START_DEADLINE_S
+    while True:
+        with Wire(bootstrap) as wire:
+            answer = wire.ask(MetadataRequest(topics=[]), 1)
+        assert isinstance(answer, MetadataResponse)
+        if answer.controller_id >= 0 and answer.brokers:
+            return
+        assert time.monotonic() < deadline, "no controller was elected"
+        time.sleep(0.05)
+
+
 @contextmanager
 def start_kafka(
     directory: Path, *, zookeeper: str | None = None, **settings: object
@@ -328,6 +345,8 @@ def start_kafka(
     try:
         process.wait_for(r"\[KafkaServer id=\d+\] started")
         port = process.wait_for(r"Awaiting socket connections on 127\.0\.0\.1:(\d+)").group(1)
+        if "listeners" not in settings:
+            _wait_for_controller(f"127.0.0.1:{port}")
         yield ApacheKafka(process, f"127.0.0.1:{port}", zookeeper, directories)
     finally:
         process.stop()
