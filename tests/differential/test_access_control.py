@@ -43,7 +43,7 @@ from tests.differential.access_requests import (
     of_transactions,
     whole_cluster,
 )
-from tests.differential.asking import Pair
+from tests.differential.asking import Closed, Pair
 from tests.differential.conftest import SETTINGS
 from tests.doubles.apache_kafka import start_kafka
 from tests.doubles.broker_process import start_broker
@@ -170,6 +170,17 @@ def ask_to_fetch(version: int) -> Message:
 def test_producing_and_fetching(client: Pair) -> None:
     compare(client, ask_to_produce, 3)
     client.compare(ask_to_fetch, versions(fetch.FetchRequest, 4)[:9])
+
+
+def test_without_an_answer_the_connection_ends(client: Pair) -> None:
+    """Nothing can be said to a producer with acks=0 but by hanging up."""
+    data = [
+        produce.TopicProduceData(name, [produce.PartitionProduceData(0, batch())])
+        for name in (OPEN, CLOSED)
+    ]
+    for version in (3, 11):
+        answers = client.answers(produce.ProduceRequest(None, 0, 30_000, data), version)
+        assert [type(answer) for answer in answers] == [Closed, Closed]
 
 
 def test_looking_up_offsets(client: Pair) -> None:
