@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from controller import znodes
+from controller.change_notifications import Announced, ChangeNotifications
 from controller.runtime import Runtime
 from controller.store import (
     CreateOp,
@@ -21,8 +22,6 @@ from controller.store import (
     Op,
     SetOp,
     StoreError,
-    WatchEvent,
-    WatchHandle,
     ZnodeStore,
     ancestors_of,
     children_or_empty,
@@ -36,9 +35,6 @@ from controller.znodes_admin import (
 )
 
 logger = logging.getLogger("ottla.controller")
-
-CHANGE_EXPIRATION_MS = 15 * 60 * 1000
-"""How long change notifications stay, so that brokers away for a moment find them; as Kafka."""
 
 
 def entity_path(entity_type: str, name: str, *, client: str | None = None) -> str:
@@ -157,56 +153,24 @@ class ConfigChangeWatcher:
 
     def __init__(self, store: ZnodeStore, runtime: Runtime, callback: ConfigCallback) -> None:
         self.store = store
-        self.runtime = runtime
         self.callback = callback
-        self._last = -1
-        self._handle: WatchHandle | None = None
-        self._busy = False
-        self._again = False
-        self._stopped = False
+        self._notifications = ChangeNotifications(
+            store, runtime, [znodes.CONFIG_CHANGES], self._process, name="config-changes"
+        )
 
     async def start(self) -> None:
-        self._handle = await self.store.watch_children(znodes.CONFIG_CHANGES, self._on_event)
-        self._last = max((_number(name) for name in await self._names()), default=-1)
+        await self._notifications.start()
 
     def stop(self) -> None:
-        self._stopped = True
-        if self._handle is not None:
-            self._handle.cancel()
+        self._notifications.stop()
 
-    def _on_event(self, event: WatchEvent) -> None:
-        self._again = True
-        if not self._busy and not self._stopped:
-            self._busy = True
-            self.runtime.spawn(self._drain(), name="config-changes")
-
-    async def _drain(self) -> None:
-        """At most one at a time, so that changes keep their order."""
-        try:
-            while self._again and not self._stopped:
-                self._again = False
-                await self._process()
-        except StoreError as error:
-            # The watch is set again with the next session and fires then.
-            logger.warning("Configuration changes cannot be read now: %s", error)
-        finally:
-            self._busy = False
-
-    async def _names(self) -> list[str]:
-        return sorted(await children_or_empty(self.store, znodes.CONFIG_CHANGES), key=_number)
-
-    async def _process(self) -> None:
-        names = await self._names()
-        fresh = [name for name in names if _number(name) > self._last]
-        paths = [f"{znodes.CONFIG_CHANGES}/{name}" for name in fresh]
-        nodes = await self.store.get_many(paths)
+    async def _process(self, announced: Announced) -> None:
         entities: dict[str, None] = {}
-        for path, node in zip(paths, nodes, strict=True):
-            if node is not None:
-                try:
-                    entities[decode_config_change(path, node[0])] = None
-                except MalformedZnode as error:
-                    logger.error("Ignoring a configuration change: %s", error)
+        for path, data in announced:
+            try:
+                entities[decode_config_change(path, data)] = None
+            except MalformedZnode as error:
+                logger.error("Ignoring a configuration change: %s", error)
         for entity, properties in (await read_configs(self.store, entities)).items():
             entity_type, _, name = entity.partition("/")
             try:
@@ -215,26 +179,3 @@ class ConfigChangeWatcher:
                     await result
             except Exception:
                 logger.exception("The configuration of %s could not be applied", entity)
-        if fresh:
-            self._last = _number(fresh[-1])
-        await self._purge(names)
-
-    async def _purge(self, names: list[str]) -> None:
-        """Removes notifications that are old enough for everybody to have seen them."""
-        horizon = self.runtime.now_ms() - CHANGE_EXPIRATION_MS
-        for name in names:
-            path = f"{znodes.CONFIG_CHANGES}/{name}"
-            stat = await self.store.exists(path)
-            if stat is None:
-                continue
-            if stat.ctime_ms > horizon:
-                return
-            try:
-                await self.store.delete(path)
-            except NoNode:
-                continue
-
-
-def _number(name: str) -> int:
-    digits = name.rpartition("_")[2]
-    return int(digits) if digits.isdecimal() else -1

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterable
 
 from broker.security.acl_rules import AclRules
+from controller.change_notifications import Announced, ChangeNotifications
 from controller.runtime import Runtime
 from controller.store import (
     BadVersion,
@@ -21,8 +22,6 @@ from controller.store import (
     Op,
     SetOp,
     StoreError,
-    WatchEvent,
-    WatchHandle,
     ZnodeStore,
     children_or_empty,
     make_paths,
@@ -51,8 +50,6 @@ logger = logging.getLogger("ottla.security")
 
 # Another broker may change the same resource at the same time; more often than that it does not.
 MAX_UPDATE_ATTEMPTS = 10
-# How long announcements stay for brokers that are away for a moment, as Kafka has it.
-CHANGE_EXPIRATION_MS = 15 * 60 * 1000
 
 
 class AclStore:
@@ -60,21 +57,19 @@ class AclStore:
 
     def __init__(self, store: ZnodeStore, runtime: Runtime, rules: AclRules) -> None:
         self._store = store
-        self._runtime = runtime
         self._rules = rules
-        self._last = {ACL_CHANGES: -1, EXTENDED_ACL_CHANGES: -1}
-        self._handles: list[WatchHandle] = []
-        self._busy = False
-        self._again = False
-        self._stopped = False
+        self._notifications = ChangeNotifications(
+            store,
+            runtime,
+            [ACL_CHANGES, EXTENDED_ACL_CHANGES],
+            self._reload,
+            name="acl-changes",
+        )
 
     async def start(self) -> None:
         """Read everything there is; changes are followed when it returns."""
         await make_paths(self._store, ACL_PATHS)
-        for changes in self._last:
-            self._handles.append(await self._store.watch_children(changes, self._on_event))
-            names = await children_or_empty(self._store, changes)
-            self._last[changes] = max((_number(name) for name in names), default=-1)
+        await self._notifications.start()
         resources: list[AclResource] = []
         for root, pattern_type in ((ACLS, LITERAL), (PREFIXED_ACLS, PREFIXED)):
             for kind in RESOURCE_TYPES:
@@ -83,9 +78,7 @@ class AclStore:
         await self._load(resources)
 
     def stop(self) -> None:
-        self._stopped = True
-        for handle in self._handles:
-            handle.cancel()
+        self._notifications.stop()
 
     async def update(
         self, resource: AclResource, change: Callable[[frozenset[Acl]], frozenset[Acl]]
@@ -145,58 +138,11 @@ class AclStore:
                 # What was in force stays: forgetting a denial would open a door.
                 logger.error("ACLs that cannot be read are not taken: %s", error)
 
-    # Following changes.
-
-    def _on_event(self, event: WatchEvent) -> None:
-        self._again = True
-        if not self._busy and not self._stopped:
-            self._busy = True
-            self._runtime.spawn(self._drain(), name="acl-changes")
-
-    async def _drain(self) -> None:
-        """At most one at a time, so that a change is never overtaken by an older one."""
-        try:
-            while self._again and not self._stopped:
-                self._again = False
-                for changes in self._last:
-                    await self._follow(changes)
-        except StoreError as error:
-            # The watch is set again with the next session and fires then.
-            logger.warning("changes of ACLs cannot be read now: %s", error)
-        finally:
-            self._busy = False
-
-    async def _follow(self, changes: str) -> None:
-        names = sorted(await children_or_empty(self._store, changes), key=_number)
-        fresh = [name for name in names if _number(name) > self._last[changes]]
-        paths = [f"{changes}/{name}" for name in fresh]
+    async def _reload(self, announced: Announced) -> None:
         resources: list[AclResource] = []
-        for path, node in zip(paths, await self._store.get_many(paths), strict=True):
-            if node is not None:
-                try:
-                    resources.append(decode_acl_change(path, node[0]))
-                except MalformedZnode as error:
-                    logger.error("an announcement of ACLs is ignored: %s", error)
-        await self._load(resources)
-        if fresh:
-            self._last[changes] = _number(fresh[-1])
-        await self._purge(changes, names)
-
-    async def _purge(self, changes: str, names: list[str]) -> None:
-        horizon = self._runtime.now_ms() - CHANGE_EXPIRATION_MS
-        for name in names:
-            path = f"{changes}/{name}"
-            stat = await self._store.exists(path)
-            if stat is None:
-                continue
-            if stat.ctime_ms > horizon:
-                return
+        for path, data in announced:
             try:
-                await self._store.delete(path)
-            except NoNode:
-                continue
-
-
-def _number(name: str) -> int:
-    digits = name.rpartition("_")[2]
-    return int(digits) if digits.isdecimal() else -1
+                resources.append(decode_acl_change(path, data))
+            except MalformedZnode as error:
+                logger.error("an announcement of ACLs is ignored: %s", error)
+        await self._load(resources)

@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from broker.security.acl_types import CLUSTER_NAME, Operation, ResourceType
-from broker.security.guard import Check, Guard, amend, refused_rows
+from broker.security.guard import Check, Guard, amend, refused_rows, unchecked
 from protocol.errors import ErrorCode
 from protocol.messages.delete_topics import DeletableTopicResult
 from protocol.registry import ApiKey
@@ -63,8 +63,8 @@ class AdminGuard(Guard):
             ApiKey.DESCRIBE_CLUSTER: self._describe_cluster,
             ApiKey.DESCRIBE_TOPIC_PARTITIONS: self._describe_topic_partitions,
             # What a client tells of itself needs no permission (KIP-714).
-            ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: _nothing,
-            ApiKey.PUSH_TELEMETRY: _nothing,
+            ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: unchecked,
+            ApiKey.PUSH_TELEMETRY: unchecked,
         }
 
     def _on_cluster(self, operation: Operation, context: RequestContext, request: Any) -> None:
@@ -235,7 +235,3 @@ class AdminGuard(Guard):
             )
 
         amend(context, change)
-
-
-def _nothing(context: RequestContext, request: Any) -> None:
-    """Nothing to check."""

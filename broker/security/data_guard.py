@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.coordination import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from broker.security.acl_types import CLUSTER_NAME, Operation, ResourceType
-from broker.security.guard import Check, Guard, amend, refused_rows
+from broker.security.guard import Check, Guard, amend, refused_rows, unchecked
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -39,7 +39,7 @@ class DataGuard(Guard):
         self._auto_create = auto_create
         self.checks: dict[int, Check] = {
             ApiKey.PRODUCE: self._produce,
-            ApiKey.FETCH: _nothing,  # each partition is checked by the handler
+            ApiKey.FETCH: unchecked,  # each partition is checked by the handler
             ApiKey.LIST_OFFSETS: self._list_offsets,
             ApiKey.METADATA: self._metadata_of,
             ApiKey.OFFSET_FOR_LEADER_EPOCH: self._offset_for_leader_epoch,
@@ -295,7 +295,3 @@ class DataGuard(Guard):
             )
 
         amend(context, change)
-
-
-def _nothing(context: RequestContext, request: Any) -> None:
-    """Nothing to check before the handler."""

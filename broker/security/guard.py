@@ -131,6 +131,10 @@ def amend(context: RequestContext, change: Amend) -> None:
     context.amend = change if before is None else both
 
 
+def unchecked(context: RequestContext, request: Any) -> None:
+    """The check of an API that everybody may use, or whose handler checks by itself."""
+
+
 def protect(entry: HandlerEntry, checks: Mapping[int, Check]) -> HandlerEntry:
     """The line of the handler table with its check in front of the handler."""
     if entry.before_authentication:

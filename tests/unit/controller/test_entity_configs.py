@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from controller import entity_configs, znodes
+from controller import znodes
+from controller.change_notifications import CHANGE_EXPIRATION_MS
 from controller.entity_configs import (
-    CHANGE_EXPIRATION_MS,
     ConfigChangeWatcher,
     entities_of,
     entity_path,
@@ -156,7 +156,7 @@ async def test_malformed_change_is_passed_over() -> None:
     assert listener.heard == [("clients", "c", {})]
 
 
-async def test_old_changes_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_old_changes_are_removed() -> None:
     store, listener = await embedded()
     await write_config(store, "topics/t", {"a": "1"})
     await settle()
@@ -166,7 +166,6 @@ async def test_old_changes_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     assert stat is not None
     listener.runtime.time_ms = stat.ctime_ms + CHANGE_EXPIRATION_MS + 1
-    monkeypatch.setattr(entity_configs, "CHANGE_EXPIRATION_MS", CHANGE_EXPIRATION_MS)
     change = encode_config_change("topics/t")
     await store.create(znodes.CONFIG_CHANGE_PREFIX, change, sequential=True)
     await settle()
