@@ -30,10 +30,10 @@ from broker.config_groups import check_groups
 from broker.config_listeners import (
     Endpoint,
     check_advertised,
-    check_protocols,
     parse_endpoints,
     parse_protocol_map,
 )
+from broker.config_sasl import check_sasl
 from broker.config_sources import collect
 from broker.security.authorizer_settings import ACL_AUTHORIZERS, parse_super_users
 
@@ -59,6 +59,7 @@ class BrokerConfig:
     broker_id_generation_enable: bool
     broker_rack: str | None
     compression_type: str
+    connection_failed_authentication_delay_ms: int
     connections_max_idle_ms: int
     connections_max_reauth_ms: int
     control_plane_listener_name: str | None
@@ -148,6 +149,7 @@ class BrokerConfig:
     replication_quota_window_num: int
     replication_quota_window_size_seconds: int
     request_timeout_ms: int
+    sasl_server_max_receive_size: int
     reserved_broker_max_id: int
     security_inter_broker_protocol: str
     socket_listen_backlog_size: int
@@ -370,12 +372,12 @@ class BrokerConfig:
         listeners = self.listener_endpoints()
         if not listeners:
             raise ConfigError("listeners names no listener.")
-        check_protocols(listeners)
         if self.inter_broker_listener_name and "security.inter.broker.protocol" in self.given:
             raise ConfigError(
                 "Set only one of inter.broker.listener.name and security.inter.broker.protocol."
             )
         check_advertised(listeners, self.advertised_endpoints(), self.inter_broker_listener())
+        check_sasl(self, listeners)
         self.connections_per_ip_overrides()
         self._check_numbers()
 

@@ -23,6 +23,11 @@ class Endpoint(NamedTuple):
         """Whether what is sent on it is encrypted."""
         return self.security_protocol.endswith("SSL")
 
+    @property
+    def uses_sasl(self) -> bool:
+        """Whether clients authenticate by SASL on it."""
+        return self.security_protocol.startswith("SASL_")
+
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.listener_name}://{host}:{self.port}"
@@ -82,16 +87,6 @@ def _check_unique(setting: str, endpoints: list[Endpoint]) -> None:
         both_families = ":" in endpoint.host and ":" not in other.host
         if endpoint.port and other is not endpoint and not (both_families or ":" in other.host):
             raise ConfigError(f"{setting}: {other} and {endpoint} use the same port.")
-
-
-def check_protocols(listeners: list[Endpoint]) -> None:
-    """Refuses what this broker cannot protect as asked for, rather than leave it open."""
-    for endpoint in listeners:
-        if endpoint.security_protocol.startswith("SASL_"):
-            raise ConfigError(
-                f"listeners: {endpoint.listener_name} asks for {endpoint.security_protocol}, but "
-                "SASL is not there yet. Use PLAINTEXT, or SSL with ssl.client.auth=required."
-            )
 
 
 def check_advertised(listeners: list[Endpoint], advertised: list[Endpoint], between: str) -> None:

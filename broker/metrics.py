@@ -100,11 +100,14 @@ class NetworkStatistics:
     """All listeners of one server together."""
 
     __slots__ = (
+        "authentications",
         "bytes_in",
         "bytes_out",
         "connections_accepted",
         "connections_closed",
         "connections_refused",
+        "expired_sessions",
+        "failed_authentications",
         "idle_closed",
         "protocol_errors",
         "sendfile_bytes",
@@ -119,6 +122,9 @@ class NetworkStatistics:
         self.connections_closed = 0
         self.connections_refused = 0  # over a limit of connections
         self.idle_closed = 0
+        self.authentications = 0  # by SASL, again ones counted too
+        self.failed_authentications = 0
+        self.expired_sessions = 0  # closed for not authenticating again (KIP-368)
         self.protocol_errors = 0
         self.wrong_protocol = 0  # HTTP, TLS or SSH on a Kafka port
 

@@ -23,6 +23,9 @@ _NETWORK_COUNTERS = {
     "connections_closed": ("ottla_connections_closed", "Connections closed."),
     "connections_refused": ("ottla_connections_refused", "Connections over a limit."),
     "idle_closed": ("ottla_connections_idle_closed", "Connections closed as idle."),
+    "authentications": ("ottla_authentications", "Successful SASL authentications."),
+    "failed_authentications": ("ottla_failed_authentications", "Refused SASL authentications."),
+    "expired_sessions": ("ottla_expired_sessions", "Clients cut off when their session was over."),
     "protocol_errors": ("ottla_protocol_errors", "Requests that were none or are not offered."),
     "wrong_protocol": ("ottla_wrong_protocol", "Clients that spoke HTTP, TLS or SSH."),
 }

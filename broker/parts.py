@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from broker.auto_topic_creation import AutoTopicCreation
 from broker.background import BackgroundWork
 from broker.clock import SystemClock
+from broker.config_sasl import peer_security
 from broker.controller_channel import ControllerChannel
 from broker.coordinators import Coordinators
 from broker.directory_failures import DirectoryFailures
@@ -43,6 +44,7 @@ from broker.replication.role_changes import RoleChanges
 from broker.replication.throttles import ReplicationThrottles
 from broker.request_channel import RequestChannel
 from broker.security.access_control import AccessControl
+from broker.security.scram_credentials import ScramCredentials
 from broker.tasks import WorkerPool, spawn
 from broker.timing.timer import Timer
 from controller.broker_channels import QueuedBrokerChannels
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     from broker.config import BrokerConfig
     from broker.replication.partition import Partition
     from broker.security.listener_tls import ListenerTls
+    from broker.security.sasl_listeners import SaslListeners
     from controller.store import ZnodeStore
     from protocol.topics import TopicPartition
     from storage.log import Log
@@ -141,12 +144,14 @@ class BrokerParts:
         config = self.config
         self.tls = _listener_tls(config)
         self._peer_tls = None if self.tls is None else self.tls.peer
+        self._peer_security = peer_security(config)
         self.peers = Peers(
             self.metadata,
             config.inter_broker_listener(),
             f"broker-{self.broker_id}",
             config.request_timeout_ms,
             tls=self._peer_tls,
+            security=self._peer_security,
         )
         self.registration = BrokerRegistration(
             self.store,
@@ -184,6 +189,7 @@ class BrokerParts:
         settings = FetcherSettings(config, self.broker_id)
         settings.throttle = self.throttles.follower
         settings.tls = self._peer_tls
+        settings.security = self._peer_security
         self.fetchers = FetcherManager(
             settings,
             self.replica_manager,
@@ -209,9 +215,8 @@ class BrokerParts:
         )
         self.client_metrics = _client_metrics(config, self.clock.monotonic)
         self.dynamic_config.on_client_metrics_change = self._client_metrics_changed
-        self.dynamic_config.on_quota_change = lambda kind, name, properties: self.quotas.apply(
-            f"{kind}/{name}", properties
-        )
+        self.scram_credentials = ScramCredentials()
+        self.dynamic_config.on_quota_change = self._user_or_client_changed
 
     def _build_network(self) -> None:
         config = self.config
@@ -242,6 +247,21 @@ class BrokerParts:
             ),
             request_max_bytes=config.socket_request_max_bytes,
             max_idle_ms=config.connections_max_idle_ms,
+        )
+        self.sasl = self._sasl_listeners()
+
+    def _sasl_listeners(self) -> SaslListeners | None:
+        """None without SASL: then nothing of it is imported."""
+        if not any(each.uses_sasl for each in self.config.listener_endpoints()):
+            return None
+        from broker.security.sasl_listeners import SaslListeners
+
+        return SaslListeners(
+            self.config,
+            self.scram_credentials,
+            self.timer,
+            self.clock.now_ms,
+            self.network.statistics,
         )
 
     # -- who is told of what --------------------------------------------------------------------
@@ -302,6 +322,10 @@ class BrokerParts:
         self.background.compaction.settings_changed()
         self._apply_limits()
         self.controller.update_settings(controller_settings(self.config))
+
+    def _user_or_client_changed(self, kind: str, name: str, properties: dict[str, str]) -> None:
+        self.scram_credentials.apply(kind, name, properties)
+        self.quotas.apply(f"{kind}/{name}", properties)
 
     def _client_metrics_changed(self, name: str, properties: dict[str, str]) -> None:
         if self.client_metrics is None:

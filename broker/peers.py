@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Awaitable, Callable
 
     from broker.metadata_cache import MetadataCache
     from controller.broker_channels import Connection
     from controller.model import BrokerInfo
     from protocol.client.aio_connection import AsyncConnection
+    from protocol.client.security import Security
     from protocol.message import Message
     from protocol.messages.add_partitions_to_txn import (
         AddPartitionsToTxnRequest,
@@ -37,14 +39,16 @@ class Peers:
         timeout_ms: int,
         *,
         tls: ssl.SSLContext | None = None,
+        security: Security | None = None,
     ) -> None:
-        """`listener_name` is the inter-broker listener, reached with `tls` if there is one;
-        `timeout_ms` is that of each request."""
+        """`listener_name` is the inter-broker listener, reached with `tls` if there is one and
+        with the SASL login of `security`; `timeout_ms` is that of each request."""
         self.timeout_ms = timeout_ms
         self._metadata = metadata
         self._listener_name = listener_name
         self._client_id = client_id
         self._tls = tls
+        self._security = security
         self._connections: dict[tuple[str, int], AsyncConnection] = {}
 
     async def request(
@@ -80,7 +84,11 @@ class Peers:
             raise ConnectionError(
                 f"broker {broker.broker_id} has no listener {self._listener_name}"
             )
-        return _OwnedConnection(await self._open(endpoint.host, endpoint.port, timeout_ms))
+
+        async def open_one() -> AsyncConnection:
+            return await self._open(endpoint.host, endpoint.port, timeout_ms)
+
+        return _OwnedConnection(await open_one(), open_one)
 
     def close(self) -> None:
         """Closes all shared connections."""
@@ -102,7 +110,13 @@ class Peers:
     async def _open(self, host: str, port: int, timeout_ms: int) -> AsyncConnection:
         from protocol.client.aio_connection import AsyncConnection
 
-        connection = AsyncConnection(host, port, client_id=self._client_id, ssl_context=self._tls)
+        connection = AsyncConnection(
+            host,
+            port,
+            client_id=self._client_id,
+            ssl_context=self._tls,
+            security=self._security,
+        )
         await connection.connect(timeout_ms)
         return connection
 
@@ -116,10 +130,17 @@ class Peers:
 class _OwnedConnection:
     """What the controller's channels use of a connection."""
 
-    def __init__(self, connection: AsyncConnection) -> None:
+    def __init__(
+        self, connection: AsyncConnection, open_one: Callable[[], Awaitable[AsyncConnection]]
+    ) -> None:
         self._connection = connection
+        self._open_one = open_one
 
     async def request(self, request: Message, version: int, timeout_ms: int) -> Message:
+        if not self._connection.is_usable:
+            # Its session is near the end that the other broker has set.
+            self._connection.close()
+            self._connection = await self._open_one()
         return await self._connection.request(request, timeout_ms, version=version)
 
     async def close(self) -> None:

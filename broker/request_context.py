@@ -14,6 +14,7 @@ from protocol.headers import encode_response
 from protocol.message import Message
 
 if TYPE_CHECKING:
+    from broker.security.sasl_session import SaslSession
     from protocol.headers import RequestHeader
 
 logger = logging.getLogger("ottla.requests")
@@ -97,6 +98,7 @@ class RequestConnection(Protocol):
     closed: bool
     client_software_name: str
     client_software_version: str
+    sasl: "SaslSession | None"
 
     def send_response(self, context: "RequestContext", parts: list[Any]) -> None: ...
 

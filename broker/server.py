@@ -112,13 +112,20 @@ class BrokerServer:
             tls = None
             if protocol.endswith("SSL") and parts.tls is not None:
                 tls = parts.tls.listener(name)
+            new_session = None
+            if protocol.startswith("SASL_") and parts.sasl is not None:
+                new_session = parts.sasl.new_session(name)
             self.ports[name] = parts.network.add_listener(
                 name,
                 host,
                 port,
                 security_protocol=protocol,
                 tls_context=None if tls is None else tls.context,
-                principal_of_certificate=None if tls is None else tls.principal_of_certificate,
+                principal_of_certificate=(
+                    None if tls is None or new_session else tls.principal_of_certificate
+                ),
+                new_session=new_session,
+                first_frame_max_bytes=self.config.sasl_server_max_receive_size,
             )
         parts.registration.info = broker_info(self.config, parts.broker_id, self.ports)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from broker.handlers import sasl
 from broker.handlers.api_versions import ApiVersionsHandler
 from broker.request_channel import Handler, HandlerEntry
 from protocol.registry import API, ApiKey
@@ -92,6 +93,7 @@ def build_table(handlers: Handlers) -> list[HandlerEntry]:
         _entry(ApiKey.SYNC_GROUP, membership.sync_group),
         _entry(ApiKey.DESCRIBE_GROUPS, groups.describe_groups),
         _entry(ApiKey.LIST_GROUPS, groups.list_groups),
+        _entry(ApiKey.SASL_HANDSHAKE, sasl.handshake)._replace(before_authentication=True),
         _entry(ApiKey.CREATE_TOPICS, topics.create_topics),
         _entry(ApiKey.DELETE_TOPICS, topics.delete_topics),
         _entry(ApiKey.DELETE_RECORDS, records.delete_records),
@@ -109,6 +111,7 @@ def build_table(handlers: Handlers) -> list[HandlerEntry]:
         _entry(ApiKey.ALTER_CONFIGS, handlers.config_alter.alter),
         _entry(ApiKey.ALTER_REPLICA_LOG_DIRS, handlers.log_dirs_admin.handle),
         _entry(ApiKey.DESCRIBE_LOG_DIRS, handlers.cluster.describe_log_dirs),
+        _entry(ApiKey.SASL_AUTHENTICATE, sasl.authenticate)._replace(before_authentication=True),
         _entry(ApiKey.CREATE_PARTITIONS, topics.create_partitions),
         _entry(ApiKey.DELETE_GROUPS, groups.delete_groups),
         _entry(ApiKey.ELECT_LEADERS, controller.elect_leaders),

@@ -26,6 +26,7 @@ from broker.request_channel import ANONYMOUS, Principal
 if TYPE_CHECKING:
     from broker.net.services import ListenerFacts, NetworkServices
     from broker.request_channel import RequestContext
+    from broker.security.sasl_session import SaslSession
     from broker.timing.wheel import TimerTask
 
 logger = logging.getLogger("ottla.net")
@@ -70,6 +71,7 @@ class Connection(SendingSide):
         "local_address",
         "max_frame_bytes",
         "principal",
+        "sasl",
         "token_handler",
     )
 
@@ -97,6 +99,10 @@ class Connection(SendingSide):
         # Takes the frames that come in instead of the request decoder, and answers each with
         # `send_token` or `close`: SASL tokens after SaslHandshake version 0 have no header.
         self.token_handler: Callable[[bytes], None] | None = None
+        self.sasl: SaslSession | None = None
+        if listener.new_session is not None:
+            self.sasl = listener.new_session(self, services.decoder)
+            self.token_handler = self.sasl.take_frame
         self._busy = False  # a request is in flight, or the client must wait: do not read
         self._ending = False  # it will be closed by a timer, and takes no more requests
         self._pending: bytearray | None = None  # read, but not looked at yet
@@ -155,7 +161,9 @@ class Connection(SendingSide):
         self._drop_output()
         services.on_closed(self)
 
-    def farewell(self, answer: bytes, linger_ms: int) -> None:
+    def farewell(
+        self, answer: bytes, linger_ms: int, reason: str = "the client does not speak Kafka"
+    ) -> None:
         """Send a last word to somebody who is in the wrong place, then close.
 
         The socket stays open, unread, for a moment: closed at once it could be reset before the
@@ -164,28 +172,27 @@ class Connection(SendingSide):
         self._busy = self._ending = True
         self._pending = None
         try:
-            self._sock.send(answer)
+            if answer:
+                self._sock.send(answer)
             self._sock.shutdown(socket.SHUT_WR)
         except OSError as error:
             self.close(f"the connection broke: {error}")
             return
-        self._timer_task = self._services.timer.schedule(
-            linger_ms, lambda: self.close("the client does not speak Kafka")
-        )
+        self._timer_task = self._services.timer.schedule(linger_ms, lambda: self.close(reason))
 
-    def close_after(self, delay_ms: int, reason: str) -> None:
-        """Close later and take no further request: connection.failed.authentication.delay.ms.
-
-        An answer may still be sent meanwhile.
-        """
+    def refuse_after(self, delay_ms: int, answer: bytes, linger_ms: int, reason: str) -> None:
+        """Say farewell later and read nothing meanwhile: whoever guesses passwords has to wait
+        (connection.failed.authentication.delay.ms)."""
         if not self.closed:
             self._busy = self._ending = True
             if self._timer_task is not None:
                 self._timer_task.cancel()
-            self._timer_task = self._services.timer.schedule(delay_ms, lambda: self.close(reason))
+            self._timer_task = self._services.timer.schedule(
+                delay_ms, lambda: self.farewell(answer, linger_ms, reason)
+            )
 
     def send_token(self, token: bytes) -> None:
-        """Answer a frame that `token_handler` got, with a size and nothing else around it."""
+        """Answer a frame that `token_handler` got: the size is put in front, nothing else."""
         if not self.closed:
             self._send_parts([_SIZE.pack(len(token)) + token])
         if not self.closed:

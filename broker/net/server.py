@@ -10,6 +10,7 @@ from broker.metrics import NetworkStatistics
 from broker.net.connection import READ_BYTES, Connection
 from broker.net.limits import ConnectionLimits, ListenerLimits
 from broker.net.listener import Listener, ListenError, SocketSettings, bind
+from broker.net.requests import RequestDecoder
 from broker.net.services import ListenerFacts, NetworkServices
 from broker.request_channel import Principal, RequestChannel
 from broker.tasks import WorkerPool
@@ -18,6 +19,7 @@ from broker.timing.timer import DelayQueue
 if TYPE_CHECKING:
     import ssl
 
+    from broker.security.sasl_session import SaslSession
     from broker.timing.wheel import TimerTask
 
 logger = logging.getLogger("ottla.net")
@@ -67,11 +69,15 @@ class NetworkServer:
         limits: ListenerLimits | None = None,
         tls_context: "ssl.SSLContext | None" = None,
         principal_of_certificate: Callable[[dict[str, Any]], Principal] | None = None,
+        new_session: "Callable[[Connection, RequestDecoder], SaslSession] | None" = None,
+        first_frame_max_bytes: int = 524288,
     ) -> int:
         """Bind a listener; port 0 picks a free one. Returns the port. Raises ListenError.
 
         SSL and SASL_SSL need a `tls_context`. `principal_of_certificate` gets the client's
         certificate (as `ssl.SSLSocket.getpeercert`, empty if none) and returns the principal.
+        SASL_... need `new_session`, which authenticates a connection; until it has, a frame takes
+        `first_frame_max_bytes` at most (sasl.server.max.receive.size).
 
         Connections wait in the backlog until `start`.
         """
@@ -92,8 +98,9 @@ class NetworkServer:
         facts = ListenerFacts(
             name,
             security_protocol=security_protocol,
-            requires_authentication=security_protocol.startswith("SASL_"),
+            new_session=new_session,
             request_max_bytes=self._request_max_bytes,
+            first_frame_max_bytes=first_frame_max_bytes,
             tls_context=tls_context,
             principal_of_certificate=principal_of_certificate,
         )
@@ -167,6 +174,8 @@ class NetworkServer:
 
     def _closed(self, connection: Connection) -> None:
         self.statistics.connections_closed += 1
+        if connection.sasl is not None:
+            connection.sasl.close()
         self._listeners[connection.listener_name].forget(connection)
 
     def _schedule_reaper(self) -> None:

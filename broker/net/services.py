@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import ssl
 
     from broker.net.connection import Connection
+    from broker.security.sasl_session import SaslSession
 
 
 class ListenerFacts:
@@ -23,6 +24,7 @@ class ListenerFacts:
     __slots__ = (
         "first_frame_max_bytes",
         "name",
+        "new_session",
         "principal_of_certificate",
         "request_max_bytes",
         "requires_authentication",
@@ -35,7 +37,7 @@ class ListenerFacts:
         name: str,
         *,
         security_protocol: str = "PLAINTEXT",
-        requires_authentication: bool = False,
+        new_session: "Callable[[Connection, RequestDecoder], SaslSession] | None" = None,
         request_max_bytes: int = 104857600,
         first_frame_max_bytes: int = 524288,
         tls_context: "ssl.SSLContext | None" = None,
@@ -43,7 +45,9 @@ class ListenerFacts:
     ) -> None:
         self.name = name
         self.security_protocol = security_protocol
-        self.requires_authentication = requires_authentication
+        # Authenticates a new connection (SASL listeners).
+        self.new_session = new_session
+        self.requires_authentication = security_protocol.startswith("SASL_")
         self.request_max_bytes = request_max_bytes
         self.tls_context = tls_context
         # Who a client is by its certificate (SSL listeners); called after the handshake.

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from broker.quotas_replication import ReplicationQuota
     from broker.replication.replica_manager import ReplicaManager
     from protocol.client.aio_connection import AsyncConnection
+    from protocol.client.security import Security
     from storage.log import Log
 
 logger = logging.getLogger("ottla.replication")
@@ -82,13 +83,17 @@ class FetcherSettings:
         self.throttle: ReplicationQuota | None = None
         #: How leaders are reached, when the inter-broker listener uses TLS.
         self.tls: ssl.SSLContext | None = None
+        #: Who this broker says it is, when that listener uses SASL.
+        self.security: Security | None = None
 
     async def connect(self, host: str, port: int) -> AsyncConnection:
         """A connection to the leader at an address."""
         from protocol.client.aio_connection import AsyncConnection
 
         name = f"broker-{self.broker_id}-fetcher"
-        connection = AsyncConnection(host, port, client_id=name, ssl_context=self.tls)
+        connection = AsyncConnection(
+            host, port, client_id=name, ssl_context=self.tls, security=self.security
+        )
         await connection.connect(self.timeout_ms)
         return connection
 

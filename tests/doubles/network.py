@@ -71,7 +71,10 @@ class Network:
         }
         self.listener_options = {
             name: options.pop(name)
-            for name in ("security_protocol", "tls_context", "principal_of_certificate")
+            for name in (
+                *("security_protocol", "tls_context", "principal_of_certificate"),
+                *("new_session", "first_frame_max_bytes"),
+            )
             if name in options
         }
         self.listener_limits: ListenerLimits = options.pop("listener_limits", ListenerLimits())

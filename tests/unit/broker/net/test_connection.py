@@ -392,10 +392,10 @@ async def test_frames_may_be_tokens_instead_of_requests() -> None:
         await network.until(lambda: network.channel.in_progress_bytes == 0)
 
 
-async def test_closing_may_wait_and_meanwhile_nothing_is_read() -> None:
+async def test_a_refusal_may_wait_and_meanwhile_nothing_is_read() -> None:
     def refuse(context: RequestContext, _: Message) -> object:
         assert isinstance(context.connection, Connection)
-        context.connection.close_after(20, "wrong password")
+        context.connection.refuse_after(20, b"too bad", 100, "wrong password")
         return MetadataResponse()
 
     async with running_network(entry(METADATA, "Metadata", refuse)) as network:
@@ -403,4 +403,5 @@ async def test_closing_may_wait_and_meanwhile_nothing_is_read() -> None:
         client.send(metadata_request())
         client.send(metadata_request())
         assert (await client.receive())[0] == 1
-        assert await client.is_closed()
+        async with asyncio.timeout(20):
+            assert await client.reader.read() == b"too bad"
