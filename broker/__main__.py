@@ -8,10 +8,11 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 
 from broker.config import BrokerConfig, ConfigError
-from broker.logs import configure_logging
+from broker.logs import LineFormatter, configure_logging
 from broker.server import BrokerServer
 
 logger = logging.getLogger("ottla.broker")
@@ -52,11 +53,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"ottla: {error}", file=sys.stderr)
         return 2
     gc.disable()  # until the broker has started: there is no garbage, and looking takes time
-    configure_logging(config)
+    lines = configure_logging(config)
     for warning in config.warnings:
         logger.warning("%s", warning)
     _allow_many_files()
-    return _run(config)
+    return _run(config, lines)
 
 
 def parse_arguments(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
@@ -93,7 +94,7 @@ def _allow_many_files() -> None:
         logger.warning("the limit of open files stays where it is: %s", error)
 
 
-def _run(config: BrokerConfig) -> int:
+def _run(config: BrokerConfig, lines: LineFormatter) -> int:
     try:
         import uvloop
 
@@ -102,10 +103,10 @@ def _run(config: BrokerConfig) -> int:
         logger.warning("uvloop is not installed: the broker runs, but slower")
         runner = asyncio.Runner()
     with runner:
-        return runner.run(_serve(config))
+        return runner.run(_serve(config, lines))
 
 
-async def _serve(config: BrokerConfig) -> int:
+async def _serve(config: BrokerConfig, lines: LineFormatter) -> int:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     reason: list[str] = []
@@ -132,6 +133,7 @@ async def _serve(config: BrokerConfig) -> int:
     gc.freeze()
     gc.enable()
     announce(config, server.parts.broker_id, server.parts.cluster_id, server.ports)
+    threading.Thread(target=lines.prepare, name="log-lines", daemon=True).start()
     await stopping.wait()
     logger.info("stopping because of %s", reason[0])
     await server.stop()

@@ -81,7 +81,12 @@ class AutoTopicCreation:
             codes = await self._create_topics(topics)
             for name, code in codes.items():
                 if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                    logger.warning("topic %s was not created: %s", name, error_name(code))
+                    logger.warning(
+                        "topic %s was not created: %s",
+                        name,
+                        error_name(code),
+                        extra={"topic": name},
+                    )
         finally:
             self._under_way.difference_update(names)
 

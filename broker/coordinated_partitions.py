@@ -145,7 +145,14 @@ class CoordinatedPartitions(Generic[P]):
         if partition is not None:
             self.on_unloaded(partition)
             level = logging.DEBUG if partition.is_empty else logging.INFO
-            logger.log(level, "%s-%d unloaded: %s", self.topic, index, partition.describe())
+            logger.log(
+                level,
+                "%s-%d unloaded: %s",
+                self.topic,
+                index,
+                partition.describe(),
+                extra={"topic": self.topic, "partition": index},
+            )
 
     def stop(self) -> None:
         """The broker goes down: refuse everything, forget everything."""
@@ -203,7 +210,12 @@ class CoordinatedPartitions(Generic[P]):
         except Exception:
             # Serving what was read so far could serve older state than was committed. The
             # partition stays in loading; its next election tries again.
-            logger.exception("%s-%d cannot be loaded", self.topic, partition.index)
+            logger.exception(
+                "%s-%d cannot be loaded",
+                self.topic,
+                partition.index,
+                extra={"topic": self.topic, "partition": partition.index},
+            )
         else:
             del self._loading[partition.index]
             self._active[partition.index] = partition
@@ -215,5 +227,6 @@ class CoordinatedPartitions(Generic[P]):
                 partition.index,
                 self._clock.monotonic() - started_at,
                 partition.describe(),
+                extra={"topic": self.topic, "partition": partition.index},
             )
         self._current = None

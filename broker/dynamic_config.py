@@ -163,7 +163,7 @@ class DynamicConfig:
         else:
             self._topics.pop(name, None)
         self._log_configs.pop(name, None)
-        logger.info("topic %s has the settings %s now", name, properties)
+        logger.info("topic %s has the settings %s now", name, properties, extra={"topic": name})
         self.on_topic_change(name)
 
     def _take_broker(self, name: str, properties: Properties) -> None:

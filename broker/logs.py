@@ -1,18 +1,25 @@
 """What the broker says: one line an event, in words, on standard error.
 
 As text, or with `ottla.log.format=json` one JSON object a line for programs. The levels of loggers
-change at run time (`ottla configs set logger`, Kafka's broker loggers). Plain logging: a library
-for structured events would take longer to import than the rest of a start's settings.
+change at run time (`ottla configs set logger`, Kafka's broker loggers).
+
+Modules log through the standard library, which costs them no import; structlog renders the lines,
+theirs and those of libraries. What a line is about (`group`, `topic`, `partition`, `peer`, ...)
+goes along as `extra=` and becomes a field of its own in JSON; as text the words say it already.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from time import monotonic
-from typing import TYPE_CHECKING
+from time import localtime, monotonic, strftime
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from structlog.stdlib import ProcessorFormatter
+    from structlog.typing import EventDict, Processor, WrappedLogger
+
     from broker.config import BrokerConfig
 
 TEXT = "text"
@@ -24,23 +31,96 @@ _QUIET_SECONDS = 30.0
 _REMEMBERED = 64
 
 
-class JsonFormatter(logging.Formatter):
-    """{"time", "level", "logger", "event"} and, after a failure of ours, "error"."""
+class LineFormatter(logging.Formatter):
+    """structlog's formatter.
+
+    Its import takes 15 ms of processor time, a twentieth of a start, and would hold up the loop of
+    a broker that serves clients already. So JSON has it made with the first line, and text takes
+    the plain way to the same line until `prepare` was called.
+    """
+
+    def __init__(self, *, as_json: bool) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(name)s  %(message)s", "%H:%M:%S")
+        self._as_json = as_json
+        self._inner: ProcessorFormatter | None = None
+
+    def prepare(self) -> None:
+        """Loads structlog; called in a thread once the broker is ready."""
+        if self._inner is None:
+            self._inner = _processor_formatter(self._as_json)
 
     def format(self, record: logging.LogRecord) -> str:
-        import json
-        from datetime import UTC, datetime
+        if self._as_json:
+            self.prepare()
+        inner = self._inner
+        return super().format(record) if inner is None else inner.format(record)
 
-        moment = datetime.fromtimestamp(record.created, UTC)
-        line = {
-            "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "event": record.getMessage(),
-        }
-        if record.exc_info:
-            line["error"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
+
+def _processor_formatter(as_json: bool) -> ProcessorFormatter:
+    _import_structlog()
+    from structlog import processors, stdlib
+
+    form: list[Processor] = [_as_text]
+    if as_json:
+        form = [_fields_in_order, processors.JSONRenderer(ensure_ascii=False)]
+    return stdlib.ProcessorFormatter(
+        foreign_pre_chain=[
+            stdlib.add_logger_name,
+            stdlib.add_log_level,
+            stdlib.ExtraAdder(),
+            _add_time,
+        ],
+        processors=[
+            stdlib.ProcessorFormatter.remove_processors_meta,
+            processors.format_exc_info,
+            *form,
+        ],
+    )
+
+
+def _import_structlog() -> None:
+    """Without rich, which structlog would load for coloured tracebacks that nobody asks for here:
+    that is most of the time and memory of its import. The command line may have it already."""
+    absent: dict[str, ModuleType] = sys.modules
+    hidden = "rich" not in absent and "structlog" not in absent
+    if hidden:
+        absent["rich"] = None  # type: ignore[assignment]  # "there is none"
+    try:
+        import structlog  # noqa: F401
+    finally:
+        if hidden:
+            del absent["rich"]
+
+
+def _add_time(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """When the line was logged, which may be a little before it is rendered."""
+    event["created"] = event["_record"].created
+    return event
+
+
+def _as_text(_: WrappedLogger, __: str, event: EventDict) -> str:
+    time = strftime("%H:%M:%S", localtime(event["created"]))
+    line = f"{time} {event['level'].upper():<7} {event['logger']}  {event['event']}"
+    error = event.get("exception")
+    return line if error is None else f"{line}\n{error}"
+
+
+def _fields_in_order(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """{"time", "level", "logger", "event"}, what it is about, and after a failure "error"."""
+    from datetime import UTC, datetime
+
+    moment = datetime.fromtimestamp(event.pop("created"), UTC)
+    line: dict[str, Any] = {
+        "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "level": event.pop("level"),
+        "logger": event.pop("logger"),
+        "event": event.pop("event"),
+    }
+    error = event.pop("exception", None)
+    line.update(event)
+    if error is not None:
+        line["error"] = error
+    return line
 
 
 class RepeatFilter(logging.Filter):
@@ -61,15 +141,11 @@ class RepeatFilter(logging.Filter):
         return True
 
 
-def configure_logging(config: BrokerConfig) -> None:
-    """Sets up the root logger of a process that runs one broker."""
+def configure_logging(config: BrokerConfig) -> LineFormatter:
+    """Sets up the root logger of a process that runs one broker; gives what forms its lines."""
     handler = logging.StreamHandler(sys.stderr)
-    if config.ottla_log_format == TEXT:
-        handler.setFormatter(
-            logging.Formatter("%(asctime)s %(levelname)-7s %(name)s  %(message)s", "%H:%M:%S")
-        )
-    else:
-        handler.setFormatter(JsonFormatter())
+    formatter = LineFormatter(as_json=config.ottla_log_format != TEXT)
+    handler.setFormatter(formatter)
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(config.ottla_log_level)
@@ -78,3 +154,4 @@ def configure_logging(config: BrokerConfig) -> None:
         logger.addFilter(RepeatFilter())
         if config.ottla_log_level != "DEBUG":
             logger.setLevel(logging.WARNING)
+    return formatter

@@ -119,7 +119,11 @@ class PartitionStateMachine:
         if current in VALID_PREVIOUS[target]:
             return True
         logger.error(
-            "Partition %s cannot become %s from %s", partition, target.value, current.value
+            "Partition %s cannot become %s from %s",
+            partition,
+            target.value,
+            current.value,
+            extra=partition._asdict(),
         )
         return False
 
@@ -134,6 +138,7 @@ class PartitionStateMachine:
                     "Partition %s stays without a leader: none of its replicas %s is alive",
                     partition,
                     list(replicas),
+                    extra=partition._asdict(),
                 )
                 continue
             states[partition] = LeaderAndIsr(
@@ -144,7 +149,12 @@ class PartitionStateMachine:
             )
         for partition, result in (await self.writer.create_states(states)).items():
             if isinstance(result, StoreError):
-                logger.error("Partition %s cannot come online: %s", partition, result)
+                logger.error(
+                    "Partition %s cannot come online: %s",
+                    partition,
+                    result,
+                    extra=partition._asdict(),
+                )
                 continue
             context.leadership[partition] = result
             context.partition_states[partition] = PartitionState.ONLINE
@@ -168,7 +178,9 @@ class PartitionStateMachine:
             if isinstance(outcome, LeaderAndIsr):
                 self.context.partition_states[partition] = PartitionState.ONLINE
             else:
-                logger.warning("No new leader for %s: %s", partition, outcome)
+                logger.warning(
+                    "No new leader for %s: %s", partition, outcome, extra=partition._asdict()
+                )
         return outcomes
 
     async def _try_elect(
@@ -195,7 +207,9 @@ class PartitionStateMachine:
             outcomes[partition] = result
             if isinstance(result, LeaderAndIsr):
                 if result.leader not in current[partition].isr:
-                    logger.warning("Unclean election of %s: %s", partition, result)
+                    logger.warning(
+                        "Unclean election of %s: %s", partition, result, extra=partition._asdict()
+                    )
                     self.unclean_elections_total += 1
                 self.context.leadership[partition] = result
                 self.batch.add_leader_and_isr(

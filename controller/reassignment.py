@@ -304,7 +304,11 @@ class Reassignment:
         if context.leadership[partition].leader not in done.replicas:
             # The targets are in sync but none may lead now (on its way out, directory lost): the
             # old replicas must stay until one may.
-            logger.warning("The reassignment of %s waits: no target can lead now", partition)
+            logger.warning(
+                "The reassignment of %s waits: no target can lead now",
+                partition,
+                extra=partition._asdict(),
+            )
             context.set_assignment(partition, assignment)
             return
         strangers = [
@@ -322,7 +326,12 @@ class Reassignment:
             lambda each, replicas: each == partition and replicas == done.replicas
         )
         context.reassigning.pop(partition, None)
-        logger.info("The reassignment of %s to %s is done", partition, list(done.replicas))
+        logger.info(
+            "The reassignment of %s to %s is done",
+            partition,
+            list(done.replicas),
+            extra=partition._asdict(),
+        )
         self.batch.add_update_metadata(context.brokers, (partition,))
         self.batch.send(context.epoch)
         await self.deletion.resume_topics((partition[0],))

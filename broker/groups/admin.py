@@ -152,7 +152,7 @@ class GroupAdmin:
                     home.groups[group.group_id] = group.revived(self._clock.now_ms())
                 on_result(offset_error(error_code))
                 return
-            logger.info("group %s: %s", group.group_id, reason)
+            logger.info("group %s: %s", group.group_id, reason, extra={"group": group.group_id})
             self._rebalancer.note(group, "deleted", reason=reason)
             for partition in partitions:
                 home.replay_offset(group.group_id, partition, None, base_offset)
@@ -260,6 +260,7 @@ class GroupAdmin:
                 group.group_id,
                 len(expired),
                 partition.index,
+                extra={"group": group.group_id},
             )
             self._remove_offsets(group, expired, "expired by offsets.retention.minutes", _ignore)
 

@@ -104,7 +104,7 @@ class ConsumerAdmin:
             for partition in offsets:
                 draft.put_tombstone(offset_key(group_id, partition))
             draft.delete()
-            logger.info("group %s: %s", group_id, reason)
+            logger.info("group %s: %s", group_id, reason, extra={"group": group_id})
             return Change(draft.records, lambda error: on_result(offset_error(error)))
 
         self._writer.submit(group_id, step)

@@ -255,7 +255,10 @@ class ConsumerMembership:
             draft.bump_epoch()
             self._sessions.rebalances += 1
             logger.info(
-                "group %s: epoch %d, to assign anew", draft.group.group_id, draft.group.epoch
+                "group %s: epoch %d, to assign anew",
+                draft.group.group_id,
+                draft.group.epoch,
+                extra={"group": draft.group.group_id},
             )
         elif group is not None and group.kind == "consumer":
             group.seen_catalog = version

@@ -66,7 +66,13 @@ class ConsumerSessions:
     ) -> Change:
         """Take a member out; the others share what it had. A group whose members all speak the
         classic protocol then may become a classic group."""
-        logger.info("group %s: member %s is out: %s", group.group_id, member.member_id, reason)
+        logger.info(
+            "group %s: member %s is out: %s",
+            group.group_id,
+            member.member_id,
+            reason,
+            extra={"group": group.group_id},
+        )
 
         def removed(error_code: int) -> None:
             if not error_code:
@@ -108,6 +114,7 @@ class ConsumerSessions:
                 logger.warning(
                     "group %s: member %s could not be taken out (error %d), trying again",
                     *(group_id, member_id, error_code),
+                    extra={"group": group_id},
                 )
                 again = partial(self._fence, kind, group_id, member_id, epoch)
                 self._timers.start(kind, group_id, member_id, RETRY_MS, again)

@@ -165,6 +165,7 @@ class GroupLoader:
                 "__consumer_offsets-%d: a record is skipped while loading: %s",
                 self._partition.index,
                 problem,
+                extra={"topic": "__consumer_offsets", "partition": self._partition.index},
             )
 
 

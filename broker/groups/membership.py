@@ -171,6 +171,7 @@ class GroupMembership:
                 member_id,
                 instance_id,
                 group.static_members[instance_id or ""],
+                extra={"group": group.group_id},
             )
         return error
 
@@ -316,7 +317,13 @@ class GroupMembership:
                 return error
         member = group.members[member_id]
         reason = leaving.reason or "not provided"
-        logger.info("group %s: member %s left: %s", group.group_id, member_id, reason)
+        logger.info(
+            "group %s: member %s left: %s",
+            group.group_id,
+            member_id,
+            reason,
+            extra={"group": group.group_id},
+        )
         self._rebalancer.note(group, "left", member, reason)
         self._rebalancer.remove_member(group, member, f"member {member_id} left: {reason}")
         return ErrorCode.NONE

@@ -84,6 +84,7 @@ class Migration:
                     "group %s stays classic: what its members said cannot be read: %s",
                     group.group_id,
                     problem,
+                    extra={"group": group.group_id},
                 )
                 return None
         return draft
@@ -169,6 +170,7 @@ class Migration:
                 "group %s stays a consumer group: what its members said cannot be read: %s",
                 group.group_id,
                 problem,
+                extra={"group": group.group_id},
             )
             return None
         assignments = {member.member_id: member.assignment for member in classic.members.values()}
@@ -224,7 +226,7 @@ class Migration:
     def _downgraded(self, group_id: str) -> None:
         group = self._partitions.find(group_id)
         if group is not None and group.kind == "classic" and not group.is_empty:
-            logger.info("group %s is a classic group now", group_id)
+            logger.info("group %s is a classic group now", group_id, extra={"group": group_id})
             self._rebalancer.loaded(group)
             self._rebalancer.prepare_if_possible(group, "the group became a classic one")
 

@@ -129,7 +129,11 @@ class Rebalancer:
             return
         if group.members and not group.ensure_joined_leader():
             # Only static members are left and none came back: their session timers decide.
-            logger.warning("group %s: nobody joined again, waiting on", group.group_id)
+            logger.warning(
+                "group %s: nobody joined again, waiting on",
+                group.group_id,
+                extra={"group": group.group_id},
+            )
             self._start_join_timer(group, group.rebalance_timeout_ms)
             return
         group.start_next_generation(self._clock())
@@ -142,6 +146,7 @@ class Rebalancer:
             group.group_id,
             group.generation_id,
             len(group.members),
+            extra={"group": group.group_id},
         )
         group.members_to_sync.update(group.members)
         self._start_sync_timer(group)
@@ -158,6 +163,7 @@ class Rebalancer:
                 "group %s: the empty generation was not stored (error %d)",
                 group.group_id,
                 error_code,
+                extra={"group": group.group_id},
             )
 
     # Waiting for syncs.
@@ -193,7 +199,10 @@ class Rebalancer:
         missing = [member_id for member_id in group.members if member_id not in given]
         if missing:
             logger.warning(
-                "group %s: the leader assigned nothing to %s", group.group_id, ", ".join(missing)
+                "group %s: the leader assigned nothing to %s",
+                group.group_id,
+                ", ".join(missing),
+                extra={"group": group.group_id},
             )
         assignments = {member_id: given.get(member_id, b"") for member_id in group.members}
         generation_id = group.generation_id
@@ -251,7 +260,13 @@ class Rebalancer:
         if waits and not member.is_new:
             return  # the answer it waits for starts a new session
         reason = "no heartbeat within its session timeout"
-        logger.info("group %s: member %s failed: %s", group.group_id, member.member_id, reason)
+        logger.info(
+            "group %s: member %s failed: %s",
+            group.group_id,
+            member.member_id,
+            reason,
+            extra={"group": group.group_id},
+        )
         self.note(group, "expired", member, reason)
         self.remove_member(group, member, f"member {member.member_id} failed")
 

@@ -44,6 +44,7 @@ class StaticMembers:
             instance_id,
             old_member_id,
             new_member_id,
+            extra={"group": group.group_id},
         )
         self._rebalancer.note(
             group,
@@ -87,6 +88,7 @@ class StaticMembers:
                     "group %s: the new id of a static member was not stored (error %d)",
                     group.group_id,
                     error_code,
+                    extra={"group": group.group_id},
                 )
                 response = join_error(error_code)
                 response.generation_id = group.generation_id

@@ -104,6 +104,7 @@ class DownConversion:
                     topic,
                     data.partition_index,
                     error,
+                    extra={"topic": topic, "partition": data.partition_index},
                 )
                 _refuse(data, ErrorCode.CORRUPT_MESSAGE)
 

@@ -195,7 +195,12 @@ class Listener:
             sock.close()
             services.statistics.connections_refused += 1
             if services.log_limiter.allows(client[0]):
-                logger.warning("listener %s refused a connection: %s", self.facts.name, refusal)
+                logger.warning(
+                    "listener %s refused a connection: %s",
+                    self.facts.name,
+                    refusal,
+                    extra={"peer": client[0], "listener": self.facts.name},
+                )
             return
         try:
             sock.setblocking(False)

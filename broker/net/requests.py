@@ -113,6 +113,7 @@ class RequestDecoder:
                 f"{software} {connection.client_software_version}".strip(),
                 connection.listener_name,
                 what,
+                extra={"peer": connection.client_host, "listener": connection.listener_name},
             )
         connection.close(what)
 

@@ -33,6 +33,7 @@ def refuse_size(
                 connection.client_host,
                 protocol,
                 explanation(protocol, connection.listener_name),
+                extra={"peer": connection.client_host, "listener": connection.listener_name},
             )
         if protocol == "HTTP":
             answer = http_answer(connection.listener_name, *connection.local_address)
@@ -53,6 +54,7 @@ def refuse_size(
             size,
             connection.max_frame_bytes,
             " (socket.request.max.bytes)" if connection.authenticated else " before authentication",
+            extra={"peer": connection.client_host, "listener": connection.listener_name},
         )
     connection.close(f"a request of {size} bytes")
     return True

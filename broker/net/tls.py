@@ -206,7 +206,13 @@ class TlsConnection(Connection):
     def _refuse(self, error: Exception) -> None:
         services = self._services
         if not isinstance(error, OSError) and services.log_limiter.allows(self.client_host):
-            logger.warning("%s:%d: %s", self.client_host, self.client_port, error)
+            logger.warning(
+                "%s:%d: %s",
+                self.client_host,
+                self.client_port,
+                error,
+                extra={"peer": self.client_host, "listener": self.listener_name},
+            )
         if isinstance(error, ssl.SSLError):
             services.statistics.wrong_protocol += 1
             if services.log_limiter.allows(self.client_host):
@@ -216,6 +222,7 @@ class TlsConnection(Connection):
                     self.client_port,
                     self.listener_name,
                     _explain(error),
+                    extra={"peer": self.client_host, "listener": self.listener_name},
                 )
         self.close(f"the TLS handshake failed: {error}")
 

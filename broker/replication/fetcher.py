@@ -283,18 +283,33 @@ class Fetcher:
                 await self._find_range(partition, asked)
             elif code == ErrorCode.FENCED_LEADER_EPOCH:
                 # A newer leader exists; its LeaderAndIsr request will add the partition again.
-                logger.info("%s: fenced by a newer leader epoch", partition.key)
+                logger.info(
+                    "%s: fenced by a newer leader epoch",
+                    partition.key,
+                    extra=partition.key._asdict(),
+                )
                 self.remove(partition.key)
             else:
                 level = logging.INFO if code in _WAIT else logging.WARNING
-                logger.log(level, "%s: the leader answers %s", partition.key, error_name(code))
+                logger.log(
+                    level,
+                    "%s: the leader answers %s",
+                    partition.key,
+                    error_name(code),
+                    extra=partition.key._asdict(),
+                )
                 self._rest(partition.key)
         except LogDirectoryOffline as error:
             self.remove(partition.key)
             self._replica_manager.on_directory_failure(error.directory)
         except (StorageError, RecordsError) as error:
             # The other partitions of this leader go on.
-            logger.error("%s: what the leader sent cannot be taken: %s", partition.key, error)
+            logger.error(
+                "%s: what the leader sent cannot be taken: %s",
+                partition.key,
+                error,
+                extra=partition.key._asdict(),
+            )
             self._rest(partition.key)
 
     def _append(self, partition: Partition, data: PartitionData) -> None:
@@ -335,8 +350,14 @@ class Fetcher:
                 partition.key,
                 target,
                 log.high_watermark,
+                extra=partition.key._asdict(),
             )
-        logger.info("%s: diverges from its leader, cut to offset %d", partition.key, target)
+        logger.info(
+            "%s: diverges from its leader, cut to offset %d",
+            partition.key,
+            target,
+            extra=partition.key._asdict(),
+        )
         self._truncate(log, target)
 
     async def _find_range(self, partition: Partition, asked: Wanted) -> None:
@@ -351,6 +372,7 @@ class Fetcher:
                 partition.key,
                 latest,
                 log.log_end_offset,
+                extra=partition.key._asdict(),
             )
             self._truncate(log, latest)
             return
@@ -358,7 +380,9 @@ class Fetcher:
         if partition.leader_epoch != asked.leader_epoch or partition.log is not log:
             return
         if earliest > log.log_end_offset:
-            logger.info("%s: starts anew at %d", partition.key, earliest)
+            logger.info(
+                "%s: starts anew at %d", partition.key, earliest, extra=partition.key._asdict()
+            )
             log.truncate_fully_and_start_at(earliest)
             self._replica_manager.on_truncated(log)
         else:

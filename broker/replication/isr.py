@@ -112,6 +112,7 @@ class IsrManager:
                     sorted(slow),
                     context.lag_time_max_ms,
                     sorted(partition.isr),
+                    extra=partition.key._asdict(),
                 )
                 # The high watermark goes on waiting for them until the controller agrees.
                 self._propose(partition, partition.isr - slow)
@@ -145,7 +146,12 @@ class IsrManager:
                 self.shrinks_total += 1
             partition.set_isr(frozenset(decision.isr))
             partition.partition_epoch = decision.partition_epoch
-            logger.info("%s: in-sync replicas are %s now", partition.key, decision.isr)
+            logger.info(
+                "%s: in-sync replicas are %s now",
+                partition.key,
+                decision.isr,
+                extra=partition.key._asdict(),
+            )
             if partition.maybe_increment_high_watermark():
                 self._on_high_watermark(partition)
             return
@@ -157,5 +163,6 @@ class IsrManager:
                 "%s: the controller did not change the in-sync replicas (%s), asking again",
                 partition.key,
                 error_name(error_code),
+                extra=partition.key._asdict(),
             )
             self._submitter.submit(proposal, lambda again: self._decided(proposal, proposed, again))

@@ -118,7 +118,7 @@ class LogDirMover:
                 try:
                     await self._copy_some(key)
                 except (StorageError, OSError) as error:
-                    logger.error("%s cannot be moved: %s", key, error)
+                    logger.error("%s cannot be moved: %s", key, error, extra=key._asdict())
                     self._moving.discard(key)
 
     async def _copy_some(self, key: TopicPartition) -> None:
@@ -176,4 +176,4 @@ class LogDirMover:
             partition.log = moved
             self._replica_manager.wake(partition)
         self._moving.discard(key)
-        logger.info("%s moved to %s", key, moved.log_directory.path)
+        logger.info("%s moved to %s", key, moved.log_directory.path, extra=key._asdict())

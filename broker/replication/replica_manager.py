@@ -206,7 +206,13 @@ class ReplicaManager:
         key = (topic, index, code)
         if now_ms - self._refusals_told.get(key, -_REFUSAL_QUIET_MS) >= _REFUSAL_QUIET_MS:
             self._refusals_told[key] = now_ms
-            logger.info("append to %s-%d refused: %s", topic, index, error)
+            logger.info(
+                "append to %s-%d refused: %s",
+                topic,
+                index,
+                error,
+                extra={"topic": topic, "partition": index},
+            )
 
     # -- reading --------------------------------------------------------------------------------
 

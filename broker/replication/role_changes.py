@@ -144,7 +144,11 @@ class RoleChanges:
             return ErrorCode.KAFKA_STORAGE_ERROR
         known_id = partition.topic_id
         if ZERO_UUID not in (topic_id, known_id) and topic_id != known_id:
-            logger.error("%s: the controller names another topic id than the log", partition.key)
+            logger.error(
+                "%s: the controller names another topic id than the log",
+                partition.key,
+                extra=partition.key._asdict(),
+            )
             return ErrorCode.INCONSISTENT_TOPIC_ID
         if state.leader_epoch < partition.leader_epoch:
             return ErrorCode.STALE_CONTROLLER_EPOCH
@@ -175,7 +179,12 @@ class RoleChanges:
             except Exception as error:
                 codes[partition.key] = error_code(error)
                 partition.offline = isinstance(error, LogDirectoryOffline)
-                logger.error("%s: cannot take its role: %s", partition.key, error)
+                logger.error(
+                    "%s: cannot take its role: %s",
+                    partition.key,
+                    error,
+                    extra=partition.key._asdict(),
+                )
                 continue
             done.append(partition)
         return done

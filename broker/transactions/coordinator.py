@@ -210,6 +210,7 @@ class TransactionCoordinator:
                 "transactional id %s: a producer starts while a transaction is open; it is "
                 "aborted first",
                 transactional_id,
+                extra={"transactional_id": transactional_id},
             )
             self._decide(
                 home,
@@ -322,6 +323,7 @@ class TransactionCoordinator:
             "transactional id %s: its end cannot be written (%s), trying again",
             transaction.transactional_id,
             error_name(error),
+            extra={"transactional_id": transaction.transactional_id},
         )
         self._timer.schedule(RETRY_DELAY_MS, partial(self._complete, home, transaction))
 
@@ -338,6 +340,7 @@ class TransactionCoordinator:
                         "is aborted",
                         transaction.transactional_id,
                         transaction.value.timeout_ms,
+                        extra={"transactional_id": transaction.transactional_id},
                     )
                     self._decide(home, transaction, transaction.fence(now_ms), _ignore)
 

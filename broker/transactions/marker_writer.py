@@ -142,5 +142,10 @@ class BrokerMarkerTransport:
                 self._send_to_broker(broker_id, request), SEND_DEADLINE_SECONDS
             )
         except Exception as problem:
-            logger.info("broker %d did not take transaction markers: %s", broker_id, problem)
+            logger.info(
+                "broker %d did not take transaction markers: %s",
+                broker_id,
+                problem,
+                extra={"broker": broker_id},
+            )
         on_response(response)

@@ -125,6 +125,7 @@ class MarkerSender:
                         "transactional id %s: %s-%d is gone, no marker is needed there",
                         ending.transaction.transactional_id,
                         *topic_partition,
+                        extra={"transactional_id": ending.transaction.transactional_id},
                     )
                     ending.left.discard(topic_partition)
                 else:
@@ -188,6 +189,7 @@ class MarkerSender:
                     ending.transaction.transactional_id,
                     *topic_partition,
                     error_name(error),
+                    extra={"transactional_id": ending.transaction.transactional_id},
                 )
                 del self._endings[ending.key]
                 return
@@ -198,6 +200,7 @@ class MarkerSender:
                     ending.transaction.transactional_id,
                     *topic_partition,
                     error_name(error),
+                    extra={"transactional_id": ending.transaction.transactional_id},
                 )
         if failed:
             self._retry(ending, failed)

@@ -65,6 +65,7 @@ class TransactionPartition:
                 "__transaction_state-%d: a record is skipped while loading: %s",
                 self.index,
                 problem,
+                extra={"topic": "__transaction_state", "partition": self.index},
             )
 
     @property

@@ -105,7 +105,12 @@ class TransactionVerifier:
                 self._send_to_broker(broker_id, request), SEND_DEADLINE_SECONDS
             )
         except Exception as problem:
-            logger.info("broker %d could not verify a transaction: %s", broker_id, problem)
+            logger.info(
+                "broker %d could not verify a transaction: %s",
+                broker_id,
+                problem,
+                extra={"broker": broker_id},
+            )
         else:
             if response.error_code:
                 errors = dict.fromkeys(partitions, ErrorCode.INVALID_TXN_STATE)
