@@ -7,7 +7,7 @@ STAMP := $(ENVIRONMENT)/.installed
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-fast lint format bench bench-protocol bench-storage bench-spark
 .PHONY: compat test-console compat-java compat-streams golden clean
-.PHONY: bench-cluster chaos
+.PHONY: bench-cluster chaos test-compose
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -29,6 +29,9 @@ compat: $(STAMP) ## pinned real clients against a broker; writes docs/compatibil
 
 test-console: $(STAMP) ## the web console in headless Chromium, where there is one
 	@$(RUN) -m tests.console.check $(ARGUMENTS)
+
+test-compose: $(STAMP) ## docker-compose.yml with a Docker engine, where there is one
+	@$(RUN) -m tests.compose.check $(ARGUMENTS)
 
 lint: $(STAMP) ## ruff, formatting and mypy --strict
 	@$(ENVIRONMENT)/bin/ruff check .

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from cli.app import family
+from cli.doctor import doctor
 from cli.output import Cell, print_fields, print_json, print_rows
 from cli.session import Session, check, connected, reported
 from protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -14,9 +15,12 @@ from protocol.messages.describe_cluster import DescribeClusterRequest, DescribeC
 EXAMPLES = """\
   ottla cluster info
   ottla cluster start --brokers 3
+  ottla cluster doctor
 """
 
 app = family("The cluster: brokers, controller; start one for trying things.", EXAMPLES)
+# The same as `ottla doctor`: people look for it in both places.
+app.command()(doctor)
 
 
 @app.command()

@@ -1,0 +1,261 @@
+"""docker-compose.yml with a real engine: `make test-compose`.
+
+Builds the image with the project's Dockerfile and brings the file up and down, with its data and
+without. Traffic comes from this machine through the published ports. Exit code 0 when all is well,
+1 when not, 2 when this machine has no engine or cannot get the base images ("not run").
+
+`--build-arguments` go to `docker build` (`--network host`, where only the host reaches an index).
+The containers and volumes are of a project of their own, and are removed at the end; ports are
+those of the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = "ottla-check"
+IMAGE = "ottla:latest"
+BOOTSTRAP = "localhost:9092,localhost:9093,localhost:9094"
+CONSOLES = (9404, 9405, 9406)
+BROKERS = ("broker1", "broker2", "broker3")
+TOPIC = "made-on-demand"
+DEADLINE_S = 180.0
+STOP_GRACE_S = 30.0  # stop_grace_period of the file
+USER_ID = "10001"
+MEGABYTE = 1_000_000
+EXIT_WRONG, EXIT_NOT_RUN = 1, 2
+
+
+class Wrong(Exception):
+    """What did not hold, in a sentence."""
+
+
+def run(command: Sequence[str], timeout_s: float = DEADLINE_S) -> str:
+    """The output of a command that must succeed."""
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=timeout_s, check=False
+    )
+    if done.returncode:
+        raise Wrong(f"{shlex.join(command)} ended with {done.returncode}:\n{done.stderr[-3000:]}")
+    return done.stdout.strip()
+
+
+def docker(*arguments: str, timeout_s: float = DEADLINE_S) -> str:
+    return run(("docker", *arguments), timeout_s)
+
+
+def compose(*arguments: str) -> str:
+    return docker("compose", "-p", PROJECT, *arguments)
+
+
+def require(holds: bool, words: str) -> None:
+    if not holds:
+        raise Wrong(words)
+    print(f"  {words}", flush=True)
+
+
+def base_images() -> list[str]:
+    """What has to be there before anything can be built or started."""
+    base = re.search(r"^ARG BASE=(\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    text = (ROOT / "docker-compose.yml").read_text()
+    zookeeper = re.search(r"^    image: (zookeeper:\S+)$", text, re.MULTILINE)
+    assert base is not None
+    assert zookeeper is not None
+    return [base[1], zookeeper[1]]
+
+
+def why_not() -> str:
+    """Why nothing can be checked here; empty when it can."""
+    if shutil.which("docker") is None:
+        return "there is no docker command"
+    try:
+        docker("info", "--format", "{{.ServerVersion}}", timeout_s=30)
+        docker("compose", "version", timeout_s=30)
+    except (Wrong, subprocess.TimeoutExpired) as error:
+        return f"no Docker engine with compose answers: {str(error).splitlines()[-1]}"
+    for image in base_images():
+        try:
+            docker("image", "inspect", image, timeout_s=30)
+        except Wrong:
+            try:
+                docker("pull", "-q", image, timeout_s=600)
+            except (Wrong, subprocess.TimeoutExpired):
+                return f"the image {image} is not here and cannot be pulled"
+    return ""
+
+
+def size_of(image: str) -> int:
+    return int(docker("image", "inspect", "--format", "{{.Size}}", image))
+
+
+def build(arguments: Sequence[str]) -> None:
+    docker("build", *arguments, "-t", IMAGE, ".", timeout_s=1800)
+    whole, base = size_of(IMAGE), size_of(base_images()[0])
+    print(f"  image: {(whole - base) / MEGABYTE:.0f} MB above its base of {base / MEGABYTE:.0f} MB")
+    user = docker("image", "inspect", "--format", "{{.Config.User}}", IMAGE)
+    require(user not in ("", "root", "0"), f"the image runs as {user or 'root'}")
+
+
+def up() -> str:
+    """Brings everything up; the cluster's id, once all brokers are in it."""
+    started = time.monotonic()
+    compose("up", "--no-build", "--detach", "--wait")
+    seconds = time.monotonic() - started
+    for port in CONSOLES:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=10) as answer:
+            require(answer.status == 200, f"/readyz on :{port} says 200")
+    found = cluster()
+    require(len(found[1]) == len(BROKERS), f"up and healthy in {seconds:.1f} s, cluster {found[0]}")
+    return found[0]
+
+
+def cluster() -> tuple[str, set[int]]:
+    """The cluster's id and its brokers, as many as there should be."""
+    admin = AdminClient({"bootstrap.servers": BOOTSTRAP, "log_level": 0})
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        seen = admin.list_topics(timeout=DEADLINE_S)
+        if len(seen.brokers) == len(BROKERS) or time.monotonic() > deadline:
+            return str(seen.cluster_id), set(seen.brokers)
+        time.sleep(0.2)
+
+
+def topics() -> set[str]:
+    seen = AdminClient({"bootstrap.servers": BOOTSTRAP}).list_topics(timeout=DEADLINE_S)
+    return set(seen.topics)
+
+
+def write(value: str) -> None:
+    producer = Producer({"bootstrap.servers": BOOTSTRAP, "acks": "all", "log_level": 0})
+    failures: list[object] = []
+    producer.produce(TOPIC, value, on_delivery=lambda error, _: failures.append(error))
+    left = producer.flush(DEADLINE_S)
+    require(not left and failures == [None], f"{value!r} is written from this machine, acks=all")
+
+
+def read(expected: list[str]) -> None:
+    settings = {"bootstrap.servers": BOOTSTRAP, "group.id": "compose", "log_level": 0}
+    consumer = Consumer({**settings, "enable.auto.commit": False})
+    consumer.assign([TopicPartition(TOPIC, 0, 0)])
+    rows: list[str] = []
+    deadline = time.monotonic() + DEADLINE_S
+    while len(rows) < len(expected) and time.monotonic() < deadline:
+        some = consumer.consume(len(expected), 1.0)
+        rows += [(row.value() or b"").decode() for row in some if row.error() is None]
+    consumer.close()
+    require(rows == expected, f"{rows} are read from this machine")
+
+
+def container(service: str) -> str:
+    return compose("ps", "--all", "--quiet", service)
+
+
+def state(service: str) -> dict[str, object]:
+    found = json.loads(docker("inspect", "--format", "{{json .State}}", container(service)))
+    assert isinstance(found, dict)
+    return found
+
+
+def down(*arguments: str) -> None:
+    """Stops as `docker compose down` does, looks at how brokers ended, and takes all away."""
+    started = time.monotonic()
+    compose("stop", *BROKERS)
+    seconds = time.monotonic() - started
+    codes = {service: state(service)["ExitCode"] for service in BROKERS}
+    require(set(codes.values()) == {0}, f"SIGTERM ends brokers with 0 in {seconds:.1f} s")
+    require(seconds < STOP_GRACE_S, f"that is within {STOP_GRACE_S:.0f} s")
+    compose("down", *arguments)
+
+
+def kill_one() -> None:
+    """The process of a broker is killed, not its container: the restart policy brings it back."""
+    before = state("broker2")
+    os.kill(int(str(before["Pid"])), signal.SIGKILL)
+    write("two")  # two of three are enough in sync
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        now = state("broker2")
+        health = now.get("Health")
+        healthy = isinstance(health, dict) and health["Status"] == "healthy"
+        if now["Pid"] != before["Pid"] and healthy:
+            break
+        time.sleep(0.5)
+    require(len(cluster()[1]) == len(BROKERS), "a killed broker is back and healthy by itself")
+
+
+def story() -> None:
+    print("up, traffic, a kill, down", flush=True)
+    first = up()
+    user = compose("exec", "-T", "broker1", "id", "-u")
+    require(user == USER_ID, f"a broker is user {user}")
+    listed = compose("exec", "-T", "broker1", "ottla", "topics", "list", "--json")
+    require(isinstance(json.loads(listed), list), "`ottla` in a container answers")
+    word = compose("exec", "-T", "broker3", "ottla", "healthcheck")
+    require(word.startswith("healthy"), word)
+    write("one")
+    kill_one()
+    read(["one", "two"])
+    down()
+    print("up again with the data, down without", flush=True)
+    require(up() == first, "the cluster is the same")
+    write("three")
+    read(["one", "two", "three"])
+    down("--volumes")
+    print("up from nothing", flush=True)
+    require(up() != first, "the cluster is another one")
+    require(TOPIC not in topics(), "nothing of the old one is left")
+    down("--volumes")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="docker-compose.yml with a real engine")
+    parser.add_argument("--build-arguments", default="", help="for `docker build`")
+    parser.add_argument("--no-build", action="store_true", help="take the image that is there")
+    options = parser.parse_args()
+    reason = why_not()
+    if reason:
+        print(f"not run: {reason}")
+        return EXIT_NOT_RUN
+    try:
+        if not options.no_build:
+            build(shlex.split(options.build_arguments))
+        compose("down", "--volumes")
+        story()
+    except (Wrong, subprocess.TimeoutExpired) as error:
+        print(f"WRONG: {error}\n{last_words()}")
+        return EXIT_WRONG
+    finally:
+        subprocess.run(
+            ("docker", "compose", "-p", PROJECT, "down", "--volumes"),
+            cwd=ROOT, capture_output=True, timeout=DEADLINE_S, check=False,
+        )  # fmt: skip
+    print("all well")
+    return 0
+
+
+def last_words() -> str:
+    done = subprocess.run(
+        ("docker", "compose", "-p", PROJECT, "logs", "--tail", "40"),
+        cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False,
+    )  # fmt: skip
+    return done.stdout
+
+
+if __name__ == "__main__":
+    sys.exit(main())
