@@ -63,13 +63,16 @@ def prepare(suite: Suite) -> None:
     """Fetches and builds the client, once for each version and each text of its build files."""
     suite.build.mkdir(parents=True, exist_ok=True)
     for template in suite.prepare:
-        done = subprocess.run(
-            suite.command(template),
-            cwd=suite.folder,
-            capture_output=True,
-            text=True,
-            timeout=PREPARE_SECONDS,
-        )
+        try:
+            done = subprocess.run(
+                suite.command(template),
+                cwd=suite.folder,
+                capture_output=True,
+                text=True,
+                timeout=PREPARE_SECONDS,
+            )
+        except OSError as error:  # what an earlier step should have put there
+            raise NotBuiltError(str(error)) from error
         if done.returncode:
             raise NotBuiltError((done.stdout + done.stderr).strip()[-2000:])
 
