@@ -31,6 +31,7 @@ from broker.handlers.transaction_refusals import TransactionRefusals
 from broker.handlers.transactional_offsets import TransactionalOffsetHandlers
 from broker.handlers.transactional_produce import TransactionalProduce
 from broker.handlers.transactions import TransactionHandlers
+from broker.handlers.user_credentials import UserCredentialHandlers
 from broker.transactions.queries import TransactionQueries
 from broker.znode_offsets import ZnodeConsumerOffsets
 
@@ -122,6 +123,9 @@ def build_handlers(parts: BrokerParts) -> Handlers:
         found.client_metrics = ClientMetricsHandlers(*parts.client_metrics, parts.workers)
     found.log_dirs_admin = LogDirsAdminHandler(parts.mover)
     found.quota_admin = QuotaAdminHandlers(parts.dynamic_config)
+    found.user_credentials = UserCredentialHandlers(
+        parts.dynamic_config, lambda: parts.controller.is_active
+    )
     found.controller = ControllerHandlers(parts.controller)
     security = parts.access_control
     found.acl_admin = AclAdminHandlers(security.rules, security.store)

@@ -283,6 +283,18 @@ def _describe_topic_partitions(request: Any, answer: Any, code: int, message: st
         answer.topics.append(module.DescribeTopicPartitionsResponseTopic(code, topic.name))
 
 
+def _describe_scram(request: Any, answer: Any, code: int, message: str | None) -> None:
+    module = _import("describe_user_scram_credentials")
+    for _ in request.users or ():
+        answer.results.append(module.DescribeUserScramCredentialsResult("", code, message))
+
+
+def _alter_scram(request: Any, answer: Any, code: int, message: str | None) -> None:
+    module = _import("alter_user_scram_credentials")
+    for user in sorted({change.name for change in (*request.deletions, *request.upsertions)}):
+        answer.results.append(module.AlterUserScramCredentialsResult(user, code, message))
+
+
 BUILDERS: dict[int, Builder] = {
     0: _produce,
     1: _fetch,
@@ -312,6 +324,8 @@ BUILDERS: dict[int, Builder] = {
     45: _alter_reassignments,
     48: _describe_client_quotas,
     49: _alter_client_quotas,
+    50: _describe_scram,
+    51: _alter_scram,
     61: _describe_producers,
     65: _describe_transactions,
     75: _describe_topic_partitions,

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from broker.handlers.topic_partitions import TopicPartitionsHandler
     from broker.handlers.transactional_offsets import TransactionalOffsetHandlers
     from broker.handlers.transactions import TransactionHandlers
+    from broker.handlers.user_credentials import UserCredentialHandlers
 
 
 class Handlers:
@@ -61,6 +62,7 @@ class Handlers:
     cluster: ClusterHandlers
     controller: ControllerHandlers
     quota_admin: QuotaAdminHandlers
+    user_credentials: UserCredentialHandlers
     log_dirs_admin: LogDirsAdminHandler
     acl_admin: AclAdminHandlers
     topic_partitions: TopicPartitionsHandler
@@ -121,6 +123,8 @@ def build_table(handlers: Handlers) -> list[HandlerEntry]:
         _entry(ApiKey.OFFSET_DELETE, groups.offset_delete),
         _entry(ApiKey.DESCRIBE_CLIENT_QUOTAS, handlers.quota_admin.describe),
         _entry(ApiKey.ALTER_CLIENT_QUOTAS, handlers.quota_admin.alter),
+        _entry(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, handlers.user_credentials.describe),
+        _entry(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, handlers.user_credentials.alter),
         _entry(ApiKey.ALTER_PARTITION, controller.alter_partition),
         _entry(ApiKey.UPDATE_FEATURES, controller.update_features),
         _entry(ApiKey.DESCRIBE_CLUSTER, handlers.cluster.describe_once_known),

@@ -202,7 +202,8 @@ class SaslSession:
             raise _Refused(
                 f"asked for the SASL mechanism {shown(mechanism)}; this listener has "
                 f"{', '.join(mechanisms)} (sasl.enabled.mechanisms)",
-                _encode(header, answer, with_size=True),
+                # Kafka only hangs up when it is asked for in a renewal.
+                b"" if self._is_renewal else _encode(header, answer, with_size=True),
             )
         if self._is_renewal and mechanism != self._mechanism:
             self._state = _State.OTHER_MECHANISM
@@ -257,10 +258,10 @@ class SaslSession:
         key = header.api_key
         route = Route(HandlerEntry(key, API[key].name, 0, 0, lambda context, asked: None))
         context = RequestContext(header, request, self._connection, route)
-        error = KafkaError(
-            ErrorCode.ILLEGAL_SASL_STATE,
-            f"Unexpected Kafka request of type {_java_name(key)} during SASL authentication.",
-        )
+        words = f"Unexpected Kafka request of type {_java_name(key)} during SASL authentication."
+        if key == ApiKey.FIND_COORDINATOR:  # Its answer has the general words of the code.
+            words = "Request is not valid given the current SASL state."
+        error = KafkaError(ErrorCode.ILLEGAL_SASL_STATE, words)
         answer = error_response(context, error)
         return b"" if answer is None else _encode(header, answer, with_size=True)
 

@@ -23,6 +23,7 @@ DIFFERENT = frozenset(
 SORT_KEYS = (
     *("name", "topic", "topic_name", "partition", "partition_index", "index", "group_id", "key"),
     *("transactional_id", "resource_type", "resource_name", "pattern_type", "principal"),
+    "user",
 )
 
 

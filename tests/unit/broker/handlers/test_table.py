@@ -5,9 +5,8 @@ from __future__ import annotations
 from protocol.registry import API
 from tests.unit.broker.handlers.tables import whole_table
 
-# What Kafka 3.9 lists in ZooKeeper mode and this broker does not: delegation tokens and the
-# credentials of users.
-LEFT_OUT = {38, 39, 40, 41, 50, 51}
+# What Kafka 3.9 lists in ZooKeeper mode and this broker does not: delegation tokens.
+LEFT_OUT = {38, 39, 40, 41}
 
 
 def test_every_api_has_one_line_and_all_of_its_versions() -> None:

@@ -1,0 +1,293 @@
+"""Authentication: the same conversations with Apache Kafka and with us, codes and words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from protocol.client.sasl import ScramMechanism
+from protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from protocol.messages.api_versions import ApiVersionsRequest
+from protocol.messages.create_topics import CreateTopicsRequest
+from protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    UserName,
+)
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from protocol.messages.sasl_handshake import SaslHandshakeRequest
+from tests.differential.asking import Pair
+from tests.differential.conftest import SETTINGS
+from tests.doubles.apache_kafka import start_kafka
+from tests.doubles.broker_process import start_broker
+from tests.doubles.sasl_talk import SaslTalk, Script, addresses, notes_of, sasl_listener
+
+pytestmark = pytest.mark.kafka
+
+SHA_256, SHA_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
+SALTED = {SHA_256: 1, SHA_512: 2}
+ANNA = b"\0anna\0s3cret"
+
+
+class Both(NamedTuple):
+    """The two brokers on their plain listeners, and on those for clients."""
+
+    open: Pair
+    guarded: Pair
+
+    def compare(self, script: Script) -> list[object]:
+        """The notes of a conversation, which must be the same with both."""
+        kafka = notes_of(self.guarded.kafka, script)
+        ottla = notes_of(self.guarded.ottla, script)
+        assert ottla == kafka
+        return ottla
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+    settings = SETTINGS | sasl_listener()
+    settings["connection_failed_authentication_delay_ms"] = 10
+    settings["listener_name_clients_scram-sha-512_connections_max_reauth_ms"] = 3_600_000
+    with (
+        start_kafka(tmp_path_factory.mktemp("kafka"), **settings) as kafka,
+        start_broker(tmp_path_factory.mktemp("ottla"), **settings) as ottla,
+    ):
+        pairs = [Pair(*each) for each in zip(addresses(kafka), addresses(ottla), strict=True)]
+        both = Both(pairs[0], pairs[1])
+        make_users(both.open)
+        yield both
+
+
+def upsertion(user: str, mechanism: str, password: str) -> ScramCredentialUpsertion:
+    """A credential as an administrator's client makes it."""
+    import hashlib
+
+    name = mechanism.removeprefix("SCRAM-").replace("-", "").lower()
+    salted = hashlib.pbkdf2_hmac(name, password.encode(), b"salt", 4096)
+    return ScramCredentialUpsertion(user, SALTED[mechanism], 4096, b"salt", salted)
+
+
+def make_users(pair: Pair) -> None:
+    users = [upsertion("anna", mechanism, "s3cret") for mechanism in SALTED]
+    pair.compare(AlterUserScramCredentialsRequest(upsertions=users), [0])
+
+
+PLAIN_TOKENS = (
+    ANNA,
+    b"anna\0anna\0s3cret",
+    b"",
+    b"\0",
+    b"\0\0\0\0\0",
+    b"\0\0x",
+    b"\0anna\0",
+    b"\0anna\0wrong",
+    b"\0nobody\0wrong",
+    b"bob\0anna\0s3cret",
+    b"\xff\0\xfe\0\xfd",
+)
+
+
+@pytest.mark.parametrize("token", PLAIN_TOKENS)
+def test_plain(both: Both, token: bytes) -> None:
+    for version in (0, 1, 2):
+        both.compare(lambda talk: talk.plain(token, version))  # noqa: B023 - run at once
+    both.compare(lambda talk: (talk.handshake("PLAIN", 0), talk.bare(token)))
+
+
+@pytest.mark.parametrize("mechanism", [SHA_256, SHA_512])
+def test_scram(both: Both, mechanism: str) -> None:
+    notes = both.compare(lambda talk: talk.scram(mechanism, "anna", "s3cret"))
+    assert [note[1] for note in notes if isinstance(note, tuple)] == [0, 0, 0]
+    both.compare(lambda talk: talk.scram(mechanism, "anna", "wrong"))
+    both.compare(lambda talk: talk.scram(mechanism, "nobody", "s3cret"))
+    both.compare(lambda talk: talk.scram(mechanism, "anna", "s3cret", ",tokenauth=true"))
+    both.compare(lambda talk: talk.scram(mechanism, "anna", "s3cret", ",unknown=x"))
+
+
+SCRAM_TOKENS = (
+    b"",
+    b"n,,n=anna,r=",
+    b"y,,n=anna,r=abc",
+    b"n,a=bob,n=anna,r=abc",
+    b"n,a=anna,n=anna,r=abc",
+    b"n,,m=x,n=anna,r=abc",
+    b"n,,n=an=na,r=abc",
+    "n,,n=\u00e4,r=abc".encode(),
+)
+
+
+@pytest.mark.parametrize("token", SCRAM_TOKENS)
+def test_first_messages_of_scram(both: Both, token: bytes) -> None:
+    both.compare(lambda talk: (talk.handshake(SHA_256), talk.authenticate(token)))
+    both.compare(lambda talk: (talk.handshake(SHA_256, 0), talk.bare(token)))
+
+
+@pytest.mark.parametrize("token", [b"", b"c=biws,r=other,p=AAAA", b"c=biws,r=", b"\xff"])
+def test_final_messages_of_scram(both: Both, token: bytes) -> None:
+    def script(talk: SaslTalk) -> None:
+        talk.handshake(SHA_256)
+        talk.authenticate(b"n,,n=anna,r=abc")
+        talk.authenticate(token)
+
+    both.compare(script)
+
+
+def bare_scram(talk: SaslTalk) -> None:
+    exchange = ScramMechanism(SHA_256, "anna", "s3cret")
+    talk.handshake(SHA_256, 0)
+    challenge = talk.bare(exchange.first())
+    assert challenge is not None
+    final = exchange.step(challenge)
+    assert final is not None
+    signature = talk.bare(final)
+    assert signature is not None
+    exchange.step(signature)
+    assert exchange.done
+    talk.ask(MetadataRequest(topics=[]), 9)
+
+
+def versions_twice(talk: SaslTalk) -> None:
+    talk.ask(ApiVersionsRequest(), 0)
+    talk.ask(ApiVersionsRequest(), 0)
+
+
+def versions_refused_then_right(talk: SaslTalk) -> None:
+    talk.ask(ApiVersionsRequest(client_software_name="-"), 3)
+    talk.ask(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 3)
+    talk.plain(ANNA)
+
+
+def versions_after_the_handshake(talk: SaslTalk) -> None:
+    talk.handshake("PLAIN")
+    talk.ask(ApiVersionsRequest(), 0)
+
+
+def again_without_an_end(talk: SaslTalk) -> None:
+    talk.plain(ANNA)
+    talk.handshake("PLAIN")
+    talk.authenticate(ANNA)
+    talk.ask(MetadataRequest(topics=[]), 9)
+
+
+def again(talk: SaslTalk) -> None:
+    talk.scram(SHA_512, "anna", "s3cret")
+    talk.scram(SHA_512, "anna", "s3cret")
+    talk.ask(MetadataRequest(topics=[]), 9)
+    talk.scram(SHA_512, "anna", "s3cret")  # Too soon.
+
+
+def again_with_a_wrong_password(talk: SaslTalk) -> None:
+    talk.scram(SHA_512, "anna", "s3cret")
+    talk.scram(SHA_512, "anna", "wrong")
+
+
+def again_by_another_mechanism(talk: SaslTalk) -> None:
+    talk.scram(SHA_512, "anna", "s3cret")
+    talk.scram(SHA_256, "anna", "s3cret")
+
+
+def again_by_an_unknown_mechanism(talk: SaslTalk) -> None:
+    talk.scram(SHA_512, "anna", "s3cret")
+    talk.handshake("OTHER")
+    talk.handshake("PLAIN")
+
+
+CONVERSATIONS: dict[str, Script] = {
+    "unknown mechanism": lambda talk: (talk.handshake("OTHER"), talk.handshake("PLAIN")),
+    "unknown mechanism, old": lambda talk: (talk.handshake("GSSAPI", 0), talk.bare(b"x")),
+    "nothing first": lambda talk: talk.bare(b""),
+    "noise first": lambda talk: talk.bare(b"\x60\x61\x62\x63\x64\x65\x66\x67\x68\x69"),
+    "metadata first": lambda talk: talk.ask(MetadataRequest(topics=[]), 9),
+    "token first": lambda talk: talk.authenticate(ANNA),
+    "metadata in the middle": lambda talk: (
+        talk.handshake("PLAIN"),
+        talk.ask(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 1),
+    ),
+    "coordinator in the middle": lambda talk: (
+        talk.handshake("PLAIN"),
+        talk.ask(FindCoordinatorRequest(key="g"), 3),
+    ),
+    "topics in the middle": lambda talk: (
+        talk.handshake("PLAIN"),
+        talk.ask(CreateTopicsRequest(), 5),
+    ),
+    "handshake in the middle": lambda talk: (talk.handshake("PLAIN"), talk.handshake("PLAIN")),
+    "bare scram": bare_scram,
+    "versions twice": versions_twice,
+    "versions refused": versions_refused_then_right,
+    "versions after the handshake": versions_after_the_handshake,
+    "again without an end": again_without_an_end,
+    "again": again,
+    "again, wrong password": again_with_a_wrong_password,
+    "again, other mechanism": again_by_another_mechanism,
+    "again, unknown mechanism": again_by_an_unknown_mechanism,
+}
+
+
+@pytest.mark.parametrize("name", CONVERSATIONS)
+def test_conversations(both: Both, name: str) -> None:
+    both.compare(CONVERSATIONS[name])
+
+
+def test_on_a_listener_without_authentication(both: Both) -> None:
+    both.open.compare(SaslHandshakeRequest(mechanism="PLAIN"), [0, 1])
+    both.open.compare(SaslAuthenticateRequest(auth_bytes=ANNA), [0, 1, 2])
+
+
+# Credentials of users
+
+
+def described(*users: str) -> DescribeUserScramCredentialsRequest:
+    return DescribeUserScramCredentialsRequest([UserName(user) for user in users])
+
+
+def test_credentials_of_users(both: Both) -> None:
+    pair = both.open
+    changes = AlterUserScramCredentialsRequest(
+        deletions=[
+            ScramCredentialDeletion("", 1),
+            ScramCredentialDeletion("gone", 1),
+            ScramCredentialDeletion("unknown", 9),
+            ScramCredentialDeletion("twice", 1),
+            ScramCredentialDeletion("half", 2),
+        ],
+        upsertions=[
+            ScramCredentialUpsertion("few", 1, 4095, b"salt", b"salted"),
+            ScramCredentialUpsertion("many", 2, 16385, b"salt", b"salted"),
+            ScramCredentialUpsertion("many", 7, 4096, b"salt", b"salted"),
+            ScramCredentialUpsertion("twice", 1, 4096, b"salt", b"salted"),
+            ScramCredentialUpsertion("half", 1, 4096, b"salt", b"salted"),
+            ScramCredentialUpsertion("b\u00e4r <x>/%", 1, 8192, b"salt", b"salted"),
+            ScramCredentialUpsertion("b\u00e4r <x>/%", 2, 16384, b"", b"salted"),
+        ],
+    )
+    pair.compare(changes, [0])
+    pair.compare(described(), [0])
+    pair.compare(DescribeUserScramCredentialsRequest(None), [0])
+    pair.compare(described("b\u00e4r <x>/%", "nobody", "", "twice", "twice", "", "anna"), [0])
+    gone = [ScramCredentialDeletion("b\u00e4r <x>/%", number) for number in (1, 2)]
+    pair.compare(AlterUserScramCredentialsRequest(deletions=gone), [0])
+    pair.compare(described(), [0])
+    pair.compare(AlterUserScramCredentialsRequest(), [0])
+    empty = ScramCredentialUpsertion("empty", 1, 4096, b"", b"")
+    pair.compare(AlterUserScramCredentialsRequest(upsertions=[empty]), [0])
+
+
+def test_a_new_password_counts_at_once(both: Both) -> None:
+    for password in ("first", "second"):
+        change = AlterUserScramCredentialsRequest(upsertions=[upsertion("carl", SHA_256, password)])
+        both.open.compare(change, [0])
+        # Ours takes it before it answers, Kafka a moment later: only ours is asked.
+        notes = notes_of(
+            both.guarded.ottla,
+            lambda talk: talk.scram(SHA_256, "carl", password),  # noqa: B023 - run at once
+        )
+        assert isinstance(notes[-1], tuple)
+        assert notes[-1][1] == 0
