@@ -13,6 +13,7 @@ from broker.coordination import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from broker.identity import StartError, broker_info, establish, open_store
 from broker.monitoring import event_log, http_address, serve_http
 from broker.parts import BrokerParts
+from broker.stray_logs import set_strays_aside
 from broker.tasks import run_in_threads
 from controller import znodes
 from controller.store import NoNode
@@ -203,7 +204,8 @@ def _check_directories(logs: LogManager) -> None:
 
 
 async def _join_cluster(parts: BrokerParts) -> None:
-    """Registers, then lets the controller tell this broker what it leads."""
+    """Registers, then lets the controller tell this broker what it leads. Requests of a controller
+    elsewhere wait in the backlog of the listener, which is why strays can be looked for here."""
     counts = [
         await _partition_count(parts.store, topic)
         for topic in (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC)
@@ -211,6 +213,7 @@ async def _join_cluster(parts: BrokerParts) -> None:
     parts.coordinators.startup(*counts)
     parts.request_channel.start()
     await parts.registration.register()
+    await set_strays_aside(parts.logs, parts.store, parts.broker_id)
     await parts.controller.start()
 
 

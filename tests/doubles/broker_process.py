@@ -69,11 +69,30 @@ class BrokerProcess:
 
     def stop(self) -> int:
         """Stops it as an operator does (SIGTERM); returns the exit code."""
-        return self._end(signal.SIGTERM)
+        self.ask_to_stop()
+        return self.wait_for_end()
+
+    def ask_to_stop(self) -> None:
+        """SIGTERM; returns at once."""
+        assert self._process is not None, "the broker is not running"
+        self._process.send_signal(signal.SIGTERM)
+
+    def wait_for_end(self) -> int:
+        """The exit code of one that was asked to stop; it has half a minute for it."""
+        process, self._process = self._process, None
+        assert process is not None, "the broker is not running"
+        try:
+            return process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise AssertionError(f"the broker did not stop:\n{self.log()}") from None
 
     def kill(self) -> None:
         """Kills it (SIGKILL): nothing in it gets to do anything any more."""
-        self._end(signal.SIGKILL)
+        assert self._process is not None, "the broker is not running"
+        self._process.kill()
+        self.wait_for_end()
 
     def restart(self) -> None:
         """Stops it, if it runs, and starts it again on the same port and data."""
@@ -124,17 +143,6 @@ class BrokerProcess:
             time.sleep(0.01)
         self.kill()
         raise AssertionError(f"the broker was not ready in {START_SECONDS} s:\n{self.log()}")
-
-    def _end(self, number: signal.Signals) -> int:
-        process, self._process = self._process, None
-        assert process is not None, "the broker is not running"
-        process.send_signal(number)
-        try:
-            return process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            raise AssertionError(f"the broker did not stop:\n{self.log()}") from None
 
 
 def _is_harmless(name: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
@@ -176,11 +177,24 @@ class ClusterView:
         assert answer.error_code == 0
         assert answer.responses[0].partitions[0].error_code == 0
 
+    def replica(self, broker_id: int, topic: str, index: int = 0) -> Path | None:
+        """Where a broker keeps a replica, in whichever of its log directories."""
+        root = self.cluster[broker_id].data_directory
+        found = [
+            path
+            for path in (root / f"{topic}-{index}", *root.glob(f"*/{topic}-{index}"))
+            if path.is_dir()
+        ]
+        assert len(found) <= 1, found
+        return found[0] if found else None
+
     def has_data(self, broker_id: int, topic: str, index: int = 0) -> bool:
-        return (self.cluster[broker_id].data_directory / f"{topic}-{index}").exists()
+        return self.replica(broker_id, topic, index) is not None
 
     def log_bytes(self, broker_id: int, topic: str, index: int = 0) -> bytes:
-        directory = self.cluster[broker_id].data_directory / f"{topic}-{index}"
+        directory = self.replica(broker_id, topic, index)
+        if directory is None:
+            return b""
         return b"".join(file.read_bytes() for file in sorted(directory.glob("*.log")))
 
     def wait_for_same_data(self, topic: str, *brokers: int) -> None:
