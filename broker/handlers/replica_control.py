@@ -78,7 +78,7 @@ class ReplicaControl:
         names = {topic.topic_name for topic in request.topic_states}
         names.update(state.topic_name for state in request.ungrouped_partition_states)
         await self._dynamic_config.load_topics(names)
-        return self._roles.become_leader_or_follower(request, version)
+        return await self._roles.become_leader_or_follower(request, version)
 
     def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
         """Publishes the next picture of the cluster."""

@@ -115,6 +115,8 @@ class Fetcher:
         self._partitions: dict[TopicPartition, Partition] = {}
         # Partitions that rest, with the monotonic time at which they go on.
         self._resting: dict[TopicPartition, float] = {}
+        # What the answer of this fetch has refused, by error.
+        self._refused: dict[int, list[TopicPartition]] = {}
         # Partitions in which the leader's high watermark is beyond what we have.
         self._behind: set[TopicPartition] = set()
         self._session = FetchSessionClient(settings.partition_max_bytes)
@@ -264,6 +266,7 @@ class Fetcher:
                 partition = self._partitions.get(key)
                 if asked is not None and partition is not None:
                     await self._take(partition, asked, data)
+        self._say_refusals()
 
     # -- answers --------------------------------------------------------------------------------
 
@@ -290,14 +293,7 @@ class Fetcher:
                 )
                 self.remove(partition.key)
             else:
-                level = logging.INFO if code in _WAIT else logging.WARNING
-                logger.log(
-                    level,
-                    "%s: the leader answers %s",
-                    partition.key,
-                    error_name(code),
-                    extra=partition.key._asdict(),
-                )
+                self._refused.setdefault(code, []).append(partition.key)
                 self._rest(partition.key)
         except LogDirectoryOffline as error:
             self.remove(partition.key)
@@ -311,6 +307,21 @@ class Fetcher:
                 extra=partition.key._asdict(),
             )
             self._rest(partition.key)
+
+    def _say_refusals(self) -> None:
+        """One line for each error: a new topic may have a thousand partitions."""
+        refused, self._refused = self._refused, {}
+        for code, keys in refused.items():
+            level = logging.INFO if code in _WAIT else logging.WARNING
+            more = f" and {len(keys) - 1} more partitions" if len(keys) > 1 else ""
+            logger.log(
+                level,
+                "%s%s: the leader answers %s",
+                keys[0],
+                more,
+                error_name(code),
+                extra=keys[0]._asdict(),
+            )
 
     def _append(self, partition: Partition, data: PartitionData) -> None:
         log = partition.log

@@ -2,11 +2,12 @@
 
 Mirrors the role half of Kafka's `ReplicaManager`. Each order carries the controller's epoch and the
 partition's leader epoch; orders that are older than what is known are refused, so a deposed
-controller or a late request changes nothing. Loop only; nothing here awaits.
+controller or a late request changes nothing. Loop only.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
@@ -43,6 +44,11 @@ logger = logging.getLogger("ottla.replication")
 _EPOCH_DURING_DELETE = -2
 _NO_EPOCH = -1
 
+# New partitions need files, a millisecond or more each, and a request may name thousands: after so
+# many of them everybody else gets a turn.
+_PARTITIONS_A_TURN = 16
+
+Named = tuple[str, bytes, LeaderAndIsrPartitionState]
 Roles = dict[Partition, LeaderAndIsrPartitionState]
 LeadershipListener = Callable[[list[Partition], list[Partition]], None]
 
@@ -91,25 +97,39 @@ class RoleChanges:
 
     # -- LeaderAndIsr ---------------------------------------------------------------------------
 
-    def become_leader_or_follower(
+    async def become_leader_or_follower(
         self, request: LeaderAndIsrRequest, version: int
     ) -> LeaderAndIsrResponse:
-        """Takes the roles of the request; each partition gets an error code of its own."""
-        if request.controller_epoch < self.controller_epoch:
-            logger.warning(
-                "controller %d with epoch %d is deposed (epoch %d rules): its order is ignored",
-                request.controller_id,
-                request.controller_epoch,
-                self.controller_epoch,
-            )
-            return LeaderAndIsrResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
-        self.controller_epoch = request.controller_epoch
+        """Takes the roles of the request; each partition gets an error code of its own.
+
+        A partition changes without an await in between, the request as a whole does not: what
+        comes meanwhile finds some of its partitions in their old roles, as it does in Kafka.
+        """
+        states = list(_states(request))
+        codes: dict[TopicPartition, int] = {}
+        for start in range(0, max(len(states), 1), _PARTITIONS_A_TURN):
+            if start:
+                await asyncio.sleep(0)
+            if request.controller_epoch < self.controller_epoch:
+                logger.warning(
+                    "controller %d with epoch %d is deposed (epoch %d rules): its order is ignored",
+                    request.controller_id,
+                    request.controller_epoch,
+                    self.controller_epoch,
+                )
+                return LeaderAndIsrResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
+            self.controller_epoch = request.controller_epoch
+            codes.update(self._take_roles(states[start : start + _PARTITIONS_A_TURN]))
+        ids = {topic: topic_id for topic, topic_id, _ in states}
+        return _leader_and_isr_response(codes, ids, version)
+
+    def _take_roles(self, states: list[Named]) -> dict[TopicPartition, int]:
         codes: dict[TopicPartition, int] = {}
         ids: dict[str, bytes] = {}
         leaders: Roles = {}
         followers: Roles = {}
         own = self._replica_manager.context.broker_id
-        for topic, topic_id, state in _states(request):
+        for topic, topic_id, state in states:
             ids[topic] = topic_id
             key = TopicPartition(topic, state.partition_index)
             partition = self._hosted(key)
@@ -127,7 +147,7 @@ class RoleChanges:
             # Who waited for the old role is answered with what holds now.
             self._replica_manager.wake_all(partition)
         self.on_leadership(led, following)
-        return _leader_and_isr_response(codes, ids, version)
+        return codes
 
     def _hosted(self, key: TopicPartition) -> Partition:
         partitions = self._replica_manager.partitions
@@ -250,9 +270,7 @@ class RoleChanges:
         return ErrorCode.NONE
 
 
-def _states(
-    request: LeaderAndIsrRequest,
-) -> Iterable[tuple[str, bytes, LeaderAndIsrPartitionState]]:
+def _states(request: LeaderAndIsrRequest) -> Iterable[Named]:
     for state in request.ungrouped_partition_states:
         yield state.topic_name, ZERO_UUID, state
     for topic in request.topic_states:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar
 
 from broker.clock import ManualClock
 from broker.metadata_cache import MetadataCache
@@ -34,6 +35,17 @@ from tests.doubles.storage_logs import NewRecord, batch_of
 BROKER = 1
 TOPIC = "t"
 TOPIC_ID = b"t" * 16
+T = TypeVar("T")
+
+
+def run_now(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of one that has nothing to wait for."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    raise AssertionError("it waits")
 
 
 class Replicas:
@@ -90,7 +102,7 @@ class Replicas:
             controller_epoch=controller_epoch,
             topic_states=[LeaderAndIsrTopicState(topic, topic_id, [state])],
         )
-        return self.roles.become_leader_or_follower(request, version)
+        return run_now(self.roles.become_leader_or_follower(request, version))
 
     def lead(self, index: int = 0, **fields: object) -> Partition:
         """This broker leads a partition; other brokers know of it, too."""

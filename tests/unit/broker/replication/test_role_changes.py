@@ -6,6 +6,11 @@ import pytest
 
 from broker.replication.partition import Partition
 from protocol.errors import ErrorCode
+from protocol.messages.leader_and_isr import (
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+)
 from protocol.messages.stop_replica import (
     StopReplicaPartitionState,
     StopReplicaPartitionV0,
@@ -17,7 +22,7 @@ from protocol.topics import TopicPartition
 from protocol.uuids import ZERO_UUID
 from storage.log_manager import LogManager
 from tests.doubles.memory_file_system import MemoryFileSystem
-from tests.doubles.replicas import TOPIC, Replicas, codes
+from tests.doubles.replicas import TOPIC, TOPIC_ID, Replicas, codes, run_now
 
 
 class Listener:
@@ -207,3 +212,52 @@ def test_a_full_disk_keeps_a_partition_out_only_for_now() -> None:
     assert replicas.logs.offline_directories == []
     assert codes(replicas.order(1, is_new=True)) == [0]
     assert replicas.partition().is_leader
+
+
+def big_order(count: int, controller_epoch: int = 1) -> LeaderAndIsrRequest:
+    states = [
+        LeaderAndIsrPartitionState(
+            partition_index=index,
+            controller_epoch=controller_epoch,
+            leader=1,
+            leader_epoch=0,
+            isr=[1],
+            replicas=[1],
+            is_new=True,
+        )
+        for index in range(count)
+    ]
+    return LeaderAndIsrRequest(
+        controller_id=1,
+        controller_epoch=controller_epoch,
+        topic_states=[LeaderAndIsrTopicState(TOPIC, TOPIC_ID, states)],
+    )
+
+
+def test_others_get_their_turn_while_a_big_order_is_carried_out() -> None:
+    replicas = Replicas()
+    order = replicas.roles.become_leader_or_follower(big_order(100), 7)
+    counts = []
+    while True:
+        try:
+            order.send(None)
+        except StopIteration as done:
+            response = done.value
+            break
+        counts.append(len(replicas.manager.partitions))
+    assert counts == [16, 32, 48, 64, 80, 96]
+    assert codes(response) == [0] * 100
+    assert len(response.topics) == 1
+    assert len(replicas.manager.partitions) == 100
+
+
+def test_the_rest_of_an_order_is_ignored_when_its_controller_is_deposed() -> None:
+    replicas = Replicas()
+    order = replicas.roles.become_leader_or_follower(big_order(100), 7)
+    order.send(None)
+    newer = run_now(replicas.roles.become_leader_or_follower(big_order(0, 2), 7))
+    assert newer.error_code == 0
+    with pytest.raises(StopIteration) as done:
+        order.send(None)
+    assert done.value.value.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+    assert len(replicas.manager.partitions) == 16
