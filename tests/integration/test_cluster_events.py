@@ -10,11 +10,17 @@ from collections.abc import Iterator
 
 import pytest
 
+from protocol.errors import ErrorCode
 from protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
+)
+from protocol.messages.create_topics import (
+    CreatableTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
 )
 from protocol.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -27,6 +33,13 @@ from protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
     OngoingPartitionReassignment,
 )
+from protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from protocol.records.builder import build_batch
 from tests.doubles.broker_cluster import start_cluster
 from tests.doubles.cluster_view import BROKER_CONFIG, TOPIC_CONFIG, ClusterView, view
 
@@ -96,6 +109,57 @@ def test_a_topic_is_created_grown_deleted_and_made_again(seen: ClusterView) -> N
     assert seen.state("changing")["leader_epoch"] > first_epoch
 
 
+def test_a_topic_is_created_grown_and_deleted_by_its_znodes(seen: ClusterView) -> None:
+    """As the tools of Kafka 2 do it, which know of ZooKeeper alone."""
+    node = {"version": 1, "partitions": {"0": [2, 3]}}
+    seen.tree.create("/config/topics/by-znode", b'{"version":1,"config":{}}')
+    seen.tree.create("/brokers/topics/by-znode", json.dumps(node).encode())
+    seen.wait_for_leaders("by-znode", [2])
+    node = seen.znode("/brokers/topics/by-znode")
+    assert node["topic_id"], "the controller gives it an id"
+    node["partitions"]["1"] = [3, 1]
+    seen.tree.set("/brokers/topics/by-znode", json.dumps(node).encode())
+    seen.wait_for_leaders("by-znode", [2, 3])
+    assert seen.state("by-znode", 1)["isr"] == [3, 1]
+    seen.produce("by-znode", 10)
+    seen.wait_for_same_data("by-znode", 2, 3)
+    seen.tree.create("/admin/delete_topics/by-znode", b"")
+    seen.wait(lambda: not seen.exists("/brokers/topics/by-znode"), "the topic stays")
+    assert not seen.exists("/admin/delete_topics/by-znode")
+    for broker_id in ALL:
+        seen.wait(lambda by=broker_id: not seen.leaders("by-znode", by), "it is told of")  # type: ignore[misc]
+        assert not seen.has_data(broker_id, "by-znode")
+
+
+def test_replicas_are_spread_evenly_where_there_are_no_racks(seen: ClusterView) -> None:
+    answer = seen.client.call_controller(
+        CreateTopicsRequest([CreatableTopic("spread", 6, 2)], 30_000)
+    )
+    assert isinstance(answer, CreateTopicsResponse)
+    assert answer.topics[0].error_code == 0
+    grown = CreatePartitionsTopic("spread", 9, None)
+    more = seen.client.call_controller(CreatePartitionsRequest([grown], 30_000))
+    assert isinstance(more, CreatePartitionsResponse)
+    assert more.results[0].error_code == 0
+    replicas = seen.znode("/brokers/topics/spread")["partitions"]
+    pairs = [replicas[str(index)] for index in range(9)]
+    for part in (pairs[:6], pairs[6:]):
+        leaders = [pair[0] for pair in part]
+        assert sorted(leaders) == sorted(ALL * (len(part) // 3))
+        hosts = [each for pair in part for each in pair]
+        assert {each: hosts.count(each) for each in ALL} == dict.fromkeys(ALL, len(part) * 2 // 3)
+    seen.wait_for_leaders("spread", [pair[0] for pair in pairs])
+    for index, pair in enumerate(pairs):
+        for broker_id in ALL:
+            seen.wait(
+                lambda by=broker_id, of=index, at=pair: (
+                    seen.has_data(by, "spread", of)  # type: ignore[misc]
+                    == (by in at)
+                ),
+                "data is not where it should be",
+            )
+
+
 def test_deletion_waits_for_a_dead_broker(seen: ClusterView) -> None:
     seen.create("going", [1, 3])
     kill(seen, 3)
@@ -144,6 +208,53 @@ def test_a_throttled_reassignment_is_cancelled_and_done_again(seen: ClusterView)
     assert seen.znode("/brokers/topics/slow")["partitions"] == {"0": [2, 3]}
     seen.wait(lambda: not seen.has_data(1, "slow"), "the replica that left keeps its data")
     seen.wait_for_same_data("slow", 2, 3)
+
+
+def test_a_reassignment_by_znode_and_a_broker_that_misses_it(seen: ClusterView) -> None:
+    """The broker that a partition was taken from while it was away keeps its log as a stray."""
+    seen.create("taken", [1, 3])
+    seen.produce("taken", 10)
+    seen.wait_for_same_data("taken", 1, 3)
+    kill(seen, 3)
+    row = {"topic": "taken", "partition": 0, "replicas": [1, 2]}
+    wanted = {"version": 1, "partitions": [row]}
+    seen.tree.create("/admin/reassign_partitions", json.dumps(wanted).encode())
+    seen.wait(lambda: not seen.exists("/admin/reassign_partitions"), "nobody carries it out")
+    seen.wait_for_isr("taken", {1, 2})
+    node = seen.znode("/brokers/topics/taken")
+    assert node["partitions"] == {"0": [1, 2]}
+    assert (node["adding_replicas"], node["removing_replicas"]) == ({}, {})
+    seen.wait_for_same_data("taken", 1, 2)
+    restart(seen, 3)
+    assert not seen.has_data(3, "taken")
+    (stray,) = seen.cluster[3].data_directory.glob("taken-0.*-stray")
+    assert (stray / f"{0:020}.log").read_bytes() == seen.log_bytes(1, "taken")
+    seen.reassign("taken", [1, 3])
+    seen.wait(lambda: not reassignments(seen), "the reassignment does not end")
+    seen.produce("taken", 10)
+    seen.wait_for_same_data("taken", 1, 3)
+    assert stray.exists()
+
+
+def test_too_few_in_sync_replicas_take_no_records(seen: ClusterView) -> None:
+    seen.create("strict", [1, 2], min_insync_replicas="2")
+    seen.produce("strict", 10)
+    kill(seen, 2)
+    seen.wait_for_isr("strict", {1})
+    seen.wait_for_leaders("strict", [1], 1, 3)
+    records = seen.log_bytes(1, "strict")
+    row = PartitionProduceData(0, build_batch([(0, None, b"refused", [])]))
+    request = ProduceRequest(None, -1, 5_000, [TopicProduceData("strict", [row])])
+    answer = seen.ask(1, request)
+    assert isinstance(answer, ProduceResponse)
+    code = answer.responses[0].partition_responses[0].error_code
+    assert code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert seen.log_bytes(1, "strict") == records
+    seen.produce("strict", 1, acks="1")
+    restart(seen, 2)
+    seen.wait_for_isr("strict", {1, 2})
+    seen.produce("strict", 10)
+    seen.wait_for_same_data("strict", 1, 2)
 
 
 def test_preferred_leaders_by_znode_and_by_request(seen: ClusterView) -> None:
@@ -238,6 +349,27 @@ def test_a_deposed_controller_changes_nothing(seen: ClusterView) -> None:
         lambda: seen.metadata(old, "ruled").controller_id == seen.controller(),
         "it believes in another controller",
     )
+
+
+def test_a_controller_whose_znode_is_deleted_resigns(seen: ClusterView) -> None:
+    """What operators do to have another one elected."""
+    epoch = int(seen.tree.get("/controller_epoch")[0])
+    before = seen.tree.exists("/controller").czxid
+    seen.tree.delete("/controller")
+    seen.wait(lambda: seen.controller() in ALL, "nobody takes over")
+    assert seen.tree.exists("/controller").czxid > before
+    assert int(seen.tree.get("/controller_epoch")[0]) > epoch
+    for broker_id in ALL:
+        seen.wait(
+            lambda by=broker_id: (  # type: ignore[misc]
+                seen.metadata(by, "none").controller_id == seen.controller()
+            ),
+            "a broker knows of another controller",
+        )
+    seen.create("resigned", [3, 1])
+    assert seen.state("resigned")["controller_epoch"] > epoch
+    seen.produce("resigned", 10)
+    seen.wait_for_same_data("resigned", 3, 1)
 
 
 def test_a_broker_is_back_before_its_session_has_ended(seen: ClusterView) -> None:
