@@ -28,6 +28,7 @@ from pathlib import Path
 import pytest
 
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from tests.doubles.maven import fetch_jars
 from tests.doubles.wire import Wire
 
 KAFKA_VERSION = "3.9.1"
@@ -41,14 +42,10 @@ START_DEADLINE_S = 90.0
 # A broker that is killed because it was slow to stop leaves logs to recover: what tests look for.
 STOP_DEADLINE_S = 90.0
 
-_POM = """<project><modelVersion>4.0.0</modelVersion>
-<groupId>oracle</groupId><artifactId>oracle</artifactId><version>1</version><dependencies>
-<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId>
-<version>{version}</version></dependency>
-<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId>
-<version>{version}</version></dependency>
-</dependencies></project>
-"""
+_DEPENDENCIES = (
+    ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION, ""),
+    ("org.apache.kafka", "kafka-tools", KAFKA_VERSION, ""),
+)
 
 # A broker tells its story on INFO; a tool speaks only when something is wrong.
 _LOG4J = """log4j.rootLogger={level}, stdout
@@ -64,9 +61,7 @@ def kafka_library() -> Path:
         pytest.skip("Apache Kafka as the oracle needs Java: there is no `java` on the PATH")
     if (LIBRARY / SERVER_JAR).exists():
         return LIBRARY
-    if shutil.which("mvn") is None:
-        pytest.skip(f"Apache Kafka's jars are not in {LIBRARY} and there is no `mvn` to fetch them")
-    _fetch_jars()
+    fetch_jars(LIBRARY, _DEPENDENCIES)
     return LIBRARY
 
 
@@ -74,25 +69,6 @@ def kafka_library() -> Path:
 def kafka_jars() -> Path:
     """`kafka_library()` as a fixture, for tests that only need the tools."""
     return kafka_library()
-
-
-def _fetch_jars() -> None:
-    project = LIBRARY.parent / "project"
-    project.mkdir(parents=True, exist_ok=True)
-    (project / "pom.xml").write_text(_POM.format(version=KAFKA_VERSION))
-    # Copied beside and renamed, so that an interrupted download is never taken for a whole one.
-    partial = LIBRARY.parent / "lib.partial"
-    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={partial}"]
-    done = subprocess.run(
-        ["mvn", "-q", "-B", "-f", str(project / "pom.xml"), *goal],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        reason = (done.stdout + done.stderr).strip().splitlines()[:1] or ["no message"]
-        pytest.skip(f"Maven could not fetch Apache Kafka {KAFKA_VERSION}: {reason[0]}")
-    partial.rename(LIBRARY)
 
 
 def java_command(

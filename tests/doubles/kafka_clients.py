@@ -14,13 +14,14 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.doubles import apache_kafka
+from tests.doubles.maven import ALONE, fetch_jars
 
 OLD = apache_kafka.KAFKA_VERSION
 NEW = "4.3.1"  # the newest with tools when this was written
@@ -30,52 +31,15 @@ _JVM_OPTIONS = (
     *("-Xmx96m", "-Xms16m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 )
-_ALONE = (
-    "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
-)
 # With the newest versions that these tools take.
 _DEPENDENCIES = (
     ("org.apache.kafka", "kafka-clients", NEW, ""),
-    ("org.apache.kafka", "kafka-tools", NEW, _ALONE),
-    ("org.apache.kafka", "kafka-server-common", NEW, _ALONE),
+    ("org.apache.kafka", "kafka-tools", NEW, ALONE),
+    ("org.apache.kafka", "kafka-server-common", NEW, ALONE),
     ("net.sourceforge.argparse4j", "argparse4j", "0.7.0", ""),
     ("com.fasterxml.jackson.core", "jackson-databind", "2.16.2", ""),
     ("org.slf4j", "slf4j-simple", "1.7.36", ""),
 )
-
-
-def fetch_jars(library: Path, dependencies: Sequence[tuple[str, str, str, str]]) -> None:
-    """Copies jars (group, artifact, version, further XML) with all they need into `library`.
-
-    Skips the running test when there is no Maven or it has no success.
-    """
-    if shutil.which("mvn") is None:
-        pytest.skip(f"the jars are not in {library} and there is no `mvn` to fetch them")
-    project = library.parent / "project"
-    project.mkdir(parents=True, exist_ok=True)
-    rows = "".join(
-        f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
-        f"<version>{version}</version>{more}</dependency>"
-        for group, artifact, version, more in dependencies
-    )
-    (project / "pom.xml").write_text(
-        "<project><modelVersion>4.0.0</modelVersion><groupId>clients</groupId>"
-        f"<artifactId>clients</artifactId><version>1</version><dependencies>{rows}</dependencies>"
-        "</project>"
-    )
-    # Copied beside and renamed, so that an interrupted download is never taken for a whole one.
-    partial = library.parent / "lib.partial"
-    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={partial}"]
-    done = subprocess.run(
-        ["mvn", "-q", "-B", "-f", str(project / "pom.xml"), *goal],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        reason = (done.stdout + done.stderr).strip().splitlines()[:1] or ["no message"]
-        pytest.skip(f"Maven could not fetch {dependencies[0][:3]}: {reason[0]}")
-    partial.rename(library)
 
 
 def client_library(version: str) -> Path:

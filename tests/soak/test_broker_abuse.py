@@ -9,9 +9,7 @@ OTTLA_SOAK_ROUNDS=80 is the long form, with 200 real clients at a time.
 
 import gzip
 import os
-import socket
 import threading
-import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,7 +17,6 @@ from struct import pack, pack_into
 from time import monotonic, sleep
 
 import crc32c
-import psutil
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -36,6 +33,7 @@ from protocol.messages.produce import (
 from protocol.records.builder import build_batch
 from tests.doubles.apache_kafka import free_port
 from tests.doubles.broker_process import BrokerProcess, start_broker
+from tests.soak.observed import ObservedServer
 
 LONG = "OTTLA_SOAK_ROUNDS" in os.environ
 ROUNDS = max(2, int(os.environ.get("OTTLA_SOAK_ROUNDS", "2")) // 8)
@@ -53,36 +51,12 @@ COUNT_POSITION = 57
 GZIP = 1
 
 
-class Server:
-    """The broker, and what it says about itself."""
+class Server(ObservedServer):
+    """The broker; real clients want its address as they know it."""
 
     def __init__(self, broker: BrokerProcess, http_port: int) -> None:
+        super().__init__(broker.pid, broker.port, http_port, DEADLINE_SECONDS)
         self.bootstrap = broker.bootstrap
-        self.port = broker.port
-        self.process = psutil.Process(broker.pid)
-        self._url = f"http://127.0.0.1:{http_port}/metrics"
-
-    def metrics(self) -> dict[str, float]:
-        with urllib.request.urlopen(self._url, timeout=DEADLINE_SECONDS) as answer:
-            lines = answer.read().decode().splitlines()
-        pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
-        return {name: float(value) for name, value in pairs}
-
-    def left(self) -> dict[str, float]:
-        metrics = self.metrics()
-        return {
-            "connections": metrics['ottla_connections_open{listener="PLAINTEXT"}'],
-            "queued requests": metrics["ottla_request_queue_size"],
-            "bytes in progress": metrics["ottla_request_memory_bytes"],
-        }
-
-    def connect(self, receive_buffer_bytes: int = 0) -> socket.socket:
-        sock = socket.socket()
-        if receive_buffer_bytes:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
-        sock.settimeout(DEADLINE_SECONDS)
-        sock.connect(("127.0.0.1", self.port))
-        return sock
 
 
 @pytest.fixture

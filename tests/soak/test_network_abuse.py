@@ -12,14 +12,12 @@ import socket
 import subprocess
 import sys
 import threading
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from struct import pack
 from time import monotonic, sleep
 
-import psutil
 import pytest
 
 from protocol.headers import decode_response, encode_request
@@ -32,6 +30,7 @@ from protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from tests.soak.observed import ObservedServer
 
 # In the first half of the rounds allocators and caches fill up; the second must not take more.
 ROUNDS = int(os.environ.get("OTTLA_SOAK_ROUNDS", "2"))
@@ -42,38 +41,15 @@ DEADLINE_SECONDS = 60.0
 RESET = pack("ii", 1, 0)
 
 
-class Server:
-    """The process, and what it says about itself."""
-
-    def __init__(self, process: "subprocess.Popen[bytes]", port: int, http_port: int) -> None:
-        self.process = psutil.Process(process.pid)
-        self.port = port
-        self._url = f"http://127.0.0.1:{http_port}/metrics"
-
-    def metrics(self) -> dict[str, float]:
-        with urllib.request.urlopen(self._url, timeout=DEADLINE_SECONDS) as answer:
-            lines = answer.read().decode().splitlines()
-        pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
-        return {name: float(value) for name, value in pairs}
+class Server(ObservedServer):
+    """The process with the network layer alone: there every task and descriptor is a client's."""
 
     def left(self) -> dict[str, float]:
-        """What must be the same after a round as before it."""
         metrics = self.metrics()
-        return {
-            "connections": metrics['ottla_connections_open{listener="PLAINTEXT"}'],
+        return super().left() | {
             "tasks": metrics["ottla_tasks"],
             "descriptors": metrics["process_open_fds"],
-            "queued requests": metrics["ottla_request_queue_size"],
-            "bytes in progress": metrics["ottla_request_memory_bytes"],
         }
-
-    def connect(self, receive_buffer_bytes: int = 0) -> socket.socket:
-        sock = socket.socket()
-        if receive_buffer_bytes:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
-        sock.settimeout(DEADLINE_SECONDS)
-        sock.connect(("127.0.0.1", self.port))
-        return sock
 
 
 @pytest.fixture
@@ -89,7 +65,8 @@ def server(tmp_path: Path) -> Iterator[Server]:
                 assert process.poll() is None
                 assert monotonic() < deadline
                 sleep(0.01)
-            yield Server(process, *map(int, ports_path.read_text().split()))
+            port, http_port = map(int, ports_path.read_text().split())
+            yield Server(process.pid, port, http_port, DEADLINE_SECONDS)
         finally:
             process.kill()
             process.wait()

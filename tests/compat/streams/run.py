@@ -27,7 +27,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.doubles import apache_kafka
 from tests.doubles.broker_cluster import BrokerCluster, start_cluster
 from tests.doubles.broker_process import BrokerProcess, start_broker
-from tests.doubles.kafka_clients import JsonLines, fetch_jars, java_command
+from tests.doubles.kafka_clients import JsonLines, java_command
+from tests.doubles.maven import fetch_jars
 
 SOURCE = Path(__file__).with_name("CountJob.java")
 PARTITIONS = 4
