@@ -147,6 +147,15 @@ class RequestChannel:
             self._busy_tasks += 1
             self._idle.pop().set_result(None)
 
+    def put_first(self, context: RequestContext) -> None:
+        """Queue a request before all others: it came in with the one of the same client that was
+        just answered, and their answers should leave together. How many in a row may do so is the
+        caller's bound."""
+        self._queue.appendleft(context)
+        if not self._busy_tasks and self._idle:
+            self._busy_tasks += 1
+            self._idle.pop().set_result(None)
+
     def reserve(self, size: int) -> None:
         """Count the bytes of a frame that is in memory or about to be."""
         self.in_progress_bytes += size

@@ -41,6 +41,10 @@ READ_BYTES = 65536
 MAX_GROWTH_BYTES = 1 << 20
 FEW_BYTES = 64 << 20
 
+# How many requests of one client are handled in a row when they came in together. In a row, their
+# answers leave in one packet; the others wait for a millisecond at most.
+MAX_IN_A_ROW = 16
+
 _SIZE = Struct(">i")
 _ZEROS = memoryview(bytes(MAX_GROWTH_BYTES))  # never written, so the system keeps no memory for it
 
@@ -56,6 +60,7 @@ class Connection(SendingSide):
         "_filled_before",
         "_frame",
         "_frame_size",
+        "_in_a_row",
         "_pending",
         "_position",
         "_reading",
@@ -107,6 +112,7 @@ class Connection(SendingSide):
         self._ending = False  # it will be closed by a timer, and takes no more requests
         self._pending: bytearray | None = None  # read, but not looked at yet
         self._position = 0  # in `_pending`
+        self._in_a_row = 0  # requests handled without a look at those of others
         self._frame: bytearray | None = None  # a frame of which a part is here
         self._frame_size = 0
         self._filled = 0
@@ -234,6 +240,7 @@ class Connection(SendingSide):
         if received == 0:
             self.close("the client closed it")
             return
+        self._in_a_row = 0
         self.last_active = monotonic()
         services.statistics.bytes_in += received
         buffer = services.receive_buffer
@@ -272,6 +279,7 @@ class Connection(SendingSide):
     def _wait(self) -> None:
         """Stop reading until the channel calls `room_available`."""
         self._busy = True
+        self._in_a_row = -1
         self._pause_reading()
 
     def room_available(self) -> None:
@@ -285,6 +293,7 @@ class Connection(SendingSide):
             return
         self._busy = False
         if self._pending is not None:
+            self._in_a_row += 1
             self._take_pending()
             if self._busy or self.closed:
                 return
@@ -371,7 +380,11 @@ class Connection(SendingSide):
         self.identified = True
         self._busy = True
         self._context = context
-        channel.put(context)
+        if 0 < self._in_a_row < MAX_IN_A_ROW:
+            channel.put_first(context)
+        else:
+            self._in_a_row = 0
+            channel.put(context)
 
     def _answer_is_out(self, context: "RequestContext") -> None:
         """Let the next request in, when the client's throttle time is over."""
@@ -387,4 +400,8 @@ class Connection(SendingSide):
         self._next_request()
 
     def _can_hold(self) -> bool:
-        return self._pending is not None
+        pending = self._pending
+        if pending is None:
+            return False
+        left = len(pending) - self._position - 4
+        return left >= 0 and _SIZE.unpack_from(pending, self._position)[0] <= left

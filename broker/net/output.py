@@ -16,7 +16,8 @@ from broker.metrics import NetworkStatistics
 
 # How much one connection sends in one turn of the loop, so that others get theirs. At 2 GB/s this
 # is half a millisecond; a bigger bound gains nothing, as a socket buffer holds a few MB at most.
-MAX_TURN_BYTES = 1 << 20
+# What consumers fetch of a partition by default, 1 MiB, goes out in one turn with all around it.
+MAX_TURN_BYTES = (1 << 20) + 65536
 
 # Buffers in one sendmsg. Linux takes up to 1024; a fetch of many partitions has two or three for
 # each of them.
@@ -120,7 +121,15 @@ def join_if_small(parts: list[Any]) -> bytes | None:
 class Output:
     """The parts of one or more responses. `add`, then `flush` until it says DONE."""
 
-    __slots__ = ("_first", "_parts", "_sent_of_first", "_sock", "_statistics", "_warm_until")
+    __slots__ = (
+        "_first",
+        "_is_full",
+        "_parts",
+        "_sent_of_first",
+        "_sock",
+        "_statistics",
+        "_warm_until",
+    )
 
     def __init__(self, sock: socket.socket, statistics: NetworkStatistics) -> None:
         self._sock = sock
@@ -129,6 +138,7 @@ class Output:
         self._first = 0  # the first part not sent yet
         self._sent_of_first = 0  # how much of that part is sent
         self._warm_until = 0  # up to where that part is known to be cached
+        self._is_full = False  # the socket took less than it was given
 
     def add(self, parts: list[Any]) -> None:
         """Append the parts of a response: bytes-like objects and file parts."""
@@ -164,6 +174,9 @@ class Output:
             left -= sent
             self._statistics.bytes_out += sent
             self._advance(sent)
+            if self._is_full:  # to ask it again would be a system call for nothing
+                self._is_full = False
+                return BLOCKED
         return DONE
 
     def cold_part(self) -> tuple[FilePart, int, int]:
@@ -208,6 +221,7 @@ class Output:
         if sent == 0:
             raise FileTruncated(f"{part.length - offset} bytes are missing")
         self._statistics.sendfile_bytes += sent
+        self._is_full = sent < wanted
         return sent
 
     def _advance(self, sent: int) -> None:

@@ -73,7 +73,8 @@ class SendingSide(ABC):
 
     @abstractmethod
     def _can_hold(self) -> bool:
-        """More requests of this client are here, so its answers will be looked after soon."""
+        """One more whole request of this client is here, so its answers will be looked after
+        soon."""
 
     def _new_output(self) -> Output:
         return Output(self._sock, self._services.statistics)
@@ -124,25 +125,30 @@ class SendingSide(ABC):
             channel.in_turn
             and (channel.queued or context.frame_bytes <= SMALL_REQUEST_BYTES)
             and self._held_bytes < MAX_HELD_BYTES
-            and self._can_hold()
+            and (self._held is not None or self._can_hold())
         ):
             self._hold(answer)
             self._finished(context)
             return
         if self._held is not None:
             answer = self._take_held() + answer
+        if self._send_at_once(answer):
+            self._finished(context)
+
+    def _send_at_once(self, answer: bytes) -> bool:
+        """Send with nothing before it; False: the rest goes out later, or the connection broke."""
         try:
             sent = self._sock.send(answer)
         except (BlockingIOError, InterruptedError):
             sent = 0
         except OSError as error:
             self.close(f"the connection broke: {error}")
-            return
+            return False
         self._services.statistics.bytes_out += sent
         if sent == len(answer):
-            self._finished(context)
-        else:
-            self._send_parts([memoryview(answer)[sent:]])
+            return True
+        self._send_parts([memoryview(answer)[sent:]])
+        return False
 
     def _send_parts(self, parts: list[Any]) -> None:
         output = self._output
@@ -224,7 +230,7 @@ class SendingSide(ABC):
 
     def _flush_held(self) -> None:
         if self._held is not None:
-            self._send_parts([])
+            self._send_at_once(self._take_held())
 
     def _drop_output(self) -> None:
         """The connection closes: nothing more will be sent."""

@@ -1,11 +1,12 @@
 import asyncio
 import socket
+from itertools import groupby
 from struct import pack
 from typing import Any
 
 import pytest
 
-from broker.net.connection import READ_BYTES, Connection
+from broker.net.connection import MAX_IN_A_ROW, READ_BYTES, Connection
 from broker.request_channel import DEFERRED, RequestContext
 from protocol.headers import encode_request
 from protocol.message import Message
@@ -95,6 +96,25 @@ async def test_answers_of_many_busy_clients_stay_in_order() -> None:
 
     async with running_network() as network:
         await asyncio.gather(*(pipeline(network, name) for name in "abcdef"))
+
+
+async def test_requests_that_came_together_are_handled_in_a_row_but_not_for_ever() -> None:
+    handled: list[int] = []
+
+    def handler(context: RequestContext, _: Message) -> Message:
+        handled.append(context.client_port)
+        return MetadataResponse()
+
+    count = 2 * MAX_IN_A_ROW + 8
+    requests = encode_request(1, "tester", metadata_request("t"), 4) * count
+    async with running_network(entry(METADATA, "Metadata", handler)) as network:
+        with network.raw_socket() as one, network.raw_socket() as other:
+            await network.until(lambda: len(network.server.connections) == 2)
+            for sock in (one, other):
+                sock.send(requests)
+            await network.until(lambda: len(handled) == 2 * count)
+    rows = [len(list(row)) for _, row in groupby(handled)]
+    assert rows == [MAX_IN_A_ROW] * 4 + [8, 8]
 
 
 async def test_one_request_at_a_time_even_when_it_waits() -> None:
