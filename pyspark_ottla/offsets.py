@@ -3,11 +3,12 @@
 An offset is always the next one to read. The JSON is that of Spark's JVM connector,
 `{"topicA":{"0":23,"1":345}}` with topics and partitions sorted, so that a checkpoint can be carried
 from one to the other. Spark compares the text, hence the order matters. Keys that begin with `@`
-(no topic can) are marks of ours, present only where they are needed:
+(no topic can) are marks of ours, present only where they are needed. To the JVM connector each is a
+topic without a partition, which it passes over; so what a mark says is in the key itself, as JSON:
 
-  "@fresh": true          the position was resolved just now and is not yet in any journal
-  "@start": {topic: ...}  in the end of the first batch: the start that batch was planned with
-  "@ids": {topic: id}     the topics' ids, when the option trackTopicIds is on
+  "@fresh": {}                  the position was resolved just now and is in no journal yet
+  "@start {topic: ...}": {}     in the end of the first batch: the start that it was planned with
+  "@ids {topic: id}": {}        the topics' ids, when the option trackTopicIds is on
 
 Pure functions; no input or output.
 """
@@ -160,11 +161,11 @@ def encode(position: StreamOffset) -> dict[str, Json]:
     """The dict to hand to Spark, marks last and only those that are set."""
     encoded = to_json_dict(position.offsets)
     if position.fresh:
-        encoded[FRESH] = True
+        encoded[FRESH] = {}
     if position.start is not None:
-        encoded[START] = to_json_dict(position.start)
+        encoded[f"{START} {to_text(position.start)}"] = {}
     if position.topic_ids is not None:
-        encoded[IDS] = dict(sorted(position.topic_ids.items()))
+        encoded[f"{IDS} {json.dumps(position.topic_ids, sort_keys=True)}"] = {}
     return encoded
 
 
@@ -173,26 +174,41 @@ def decode(value: Mapping[str, Json]) -> StreamOffset:
 
     Raises ConnectorError for anything else, so that a checkpoint of another source is noticed.
     """
-    start = value.get(START)
-    ids = value.get(IDS)
+    marks: dict[str, Json] = {}
+    for key in value:
+        if key.startswith("@"):
+            name, _, content = key.partition(" ")
+            marks[name] = _load_mark(content, value) if content else True
     topics = {key: part for key, part in value.items() if not key.startswith("@")}
     return StreamOffset(
         _decode_offsets(topics),
-        value.get(FRESH) is True,
-        None if start is None else _decode_offsets(start),
-        None if ids is None else _decode_ids(ids),
+        FRESH in marks,
+        _decode_offsets(marks[START]) if START in marks else None,
+        _decode_ids(marks[IDS]) if IDS in marks else None,
     )
+
+
+def _foreign(value: object) -> errors.ConnectorError:
+    return errors.ConnectorError(
+        errors.INVALID_OFFSETS,
+        f"The checkpoint holds an offset that is none of this source: {value}",
+        "Was the checkpoint written by another source? Use a new checkpointLocation",
+    )
+
+
+def _load_mark(content: str, value: object) -> Json:
+    try:
+        loaded: Json = json.loads(content)
+    except (ValueError, RecursionError):
+        raise _foreign(value) from None
+    return loaded
 
 
 def _decode_offsets(value: Json) -> Offsets:
     try:
         return parse_partition_values(json.dumps(value), "offset", minimum=0)
     except errors.ConnectorError:
-        raise errors.ConnectorError(
-            errors.INVALID_OFFSETS,
-            f"The checkpoint holds an offset that is none of this source: {value}",
-            "Was the checkpoint written by another source? Use a new checkpointLocation",
-        ) from None
+        raise _foreign(value) from None
 
 
 def _decode_ids(value: Json) -> dict[str, str]:

@@ -74,21 +74,40 @@ def test_both_read_equal_rows(
         assert rows[0]
 
 
+@pytest.mark.parametrize(
+    ("kinds", "limit"),
+    [
+        # Three batches each: every kind of batch is the other's last one.
+        (("kafka", "ottla", "ottla", "kafka", "ottla"), 4),
+        # One batch each: the other goes on after our very first one, which has marks of ours.
+        (("ottla", "kafka", "ottla"), 1000),
+    ],
+    ids=["theirs-first", "ours-first"],
+)
 def test_a_checkpoint_goes_over_and_back(
-    spark: SparkSession, broker: BrokerProcess, new_topic: NewTopicName, tmp_path: Path
+    spark: SparkSession,
+    broker: BrokerProcess,
+    new_topic: NewTopicName,
+    tmp_path: Path,
+    kinds: tuple[str, ...],
+    limit: int,
 ) -> None:
     topic = new_topic("moved")
     create_topic(broker.bootstrap, topic, 2)
     job = Job(spark, tmp_path)
     written = {}
-    for turn, kind in enumerate(("kafka", "ottla", "ottla", "kafka", "ottla")):
+    for turn, kind in enumerate(kinds):
         records = [Sent(b"%d" % n, b"%d" % turn, n % 2) for n in range(turn * 10, turn * 10 + 10)]
         written |= write(broker.bootstrap, topic, records)
         reader = spark.readStream.format(kind).option("kafka.bootstrap.servers", broker.bootstrap)
-        options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "4"}
+        options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": limit}
+        if kind == "ottla":
+            options["trackTopicIds"] = "true"
         frame = reader.options(**options).load()
         batches = job.run(frame)
         assert sum(found["numInputRows"] for found in batches) == 10, (turn, kind)
     assert job.rows() == written
     last = max((job.checkpoint / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
-    assert json.loads(last.read_text().splitlines()[-1]) == {topic: {"0": 25, "1": 25}}
+    end = json.loads(last.read_text().splitlines()[-1])
+    assert end.pop(topic) == {"0": 5 * len(kinds), "1": 5 * len(kinds)}
+    assert not any(end.values()), "nothing but marks"

@@ -13,7 +13,7 @@ def source(end: Any, latest: Any) -> dict[str, Any]:
 
 
 def test_lag_is_the_way_to_the_end() -> None:
-    end = {"b": {"0": 5, "10": 7}, "a": {"1": 3}, "@start": {"a": {"1": 0}}}
+    end = {"b": {"0": 5, "10": 7}, "a": {"1": 3}, '@start {"a":{"1":0}}': {}}
     latest = {"a": {"1": 3}, "b": {"0": 9, "10": 8}}
     found = lag_of_progress({"sources": [source(end, latest)]})
     assert found == Lag({"a": {1: 0}, "b": {0: 4, 10: 1}})

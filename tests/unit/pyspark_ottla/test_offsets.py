@@ -55,13 +55,15 @@ def test_marks_are_written_only_where_they_are_set() -> None:
     assert encode(StreamOffset(offsets)) == {"a": {"0": 1}}
     assert encode(StreamOffset(offsets, True, {}, {"a": "x"})) == {
         "a": {"0": 1},
-        "@fresh": True,
-        "@start": {},
-        "@ids": {"a": "x"},
+        "@fresh": {},
+        "@start {}": {},
+        '@ids {"a": "x"}': {},
     }
 
 
-@pytest.mark.parametrize("foreign", [{"logOffset": 5}, {"a": {"0": "five"}}, {"a": {"0": -1}}])
+@pytest.mark.parametrize(
+    "foreign", [{"logOffset": 5}, {"a": {"0": "five"}}, {"a": {"0": -1}}, {"@start {": {}}]
+)
 def test_an_offset_of_another_source_is_noticed(foreign: dict[str, object]) -> None:
     with pytest.raises(ConnectorError, match="none of this source"):
         decode(foreign)  # type: ignore[arg-type] # on purpose: what a wrong checkpoint may hold
