@@ -16,6 +16,7 @@ import pyarrow as pa
 from protocol.records.errors import InvalidRecordError
 from protocol.topics import TopicPartition
 from pyspark_ottla import errors
+from pyspark_ottla.arrays import numbers, repeated_text, truths
 from pyspark_ottla.columns import Columns, Longs, read_varints
 from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.offsets import describe
@@ -41,14 +42,13 @@ def segments(data: Any, start: Longs, length: Longs, kind: Any) -> Array:
     element of its own, is an array without a copy; `take` then gathers every other one, in C.
     """
     count = len(start)
+    if not count:
+        return pa.Array.from_buffers(kind, 0, [None, pa.py_buffer(bytes(4)), pa.py_buffer(b"")])
     bounds = np.empty(2 * count, np.int32)
     bounds[0::2] = start
     bounds[1::2] = start + np.maximum(length, 0)
-    if not count:
-        return pa.array([], kind)
     wanted = np.arange(0, 2 * count, 2, dtype=np.int32)
-    null = length < 0
-    indices = pa.array(wanted, mask=null) if null.any() else pa.array(wanted)
+    indices = numbers(wanted, pa.int32(), null=length < 0)
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.binary(), 2 * count - 1, buffers).take(indices).cast(kind)
 
@@ -87,20 +87,19 @@ class BatchBuilder:
 
     def _build_one(self, columns: Columns) -> RecordBatch:
         schema_ids: Array = None
+        count = len(columns.offsets)
         if self._strips:
             columns, schema_ids = self._strip(columns)
         makers: dict[str, Callable[[Any], Array]] = {
             "key": lambda kind: self._content(columns, "key", kind),
             "value": lambda kind: self._content(columns, "value", kind),
-            "topic": lambda kind: pa.repeat(
-                pa.scalar(self._partition.topic, kind), len(columns.offsets)
+            "topic": lambda kind: repeated_text(self._partition.topic, count),
+            "partition": lambda kind: numbers(
+                np.full(count, self._partition.partition, np.int32), kind
             ),
-            "partition": lambda kind: pa.repeat(
-                pa.scalar(self._partition.partition, kind), len(columns.offsets)
-            ),
-            "offset": lambda kind: pa.array(columns.offsets),
+            "offset": lambda kind: numbers(columns.offsets, kind),
             "timestamp": lambda kind: self._timestamps(columns, kind),
-            "timestampType": lambda kind: pa.array(columns.timestamp_types.astype(np.int32)),
+            "timestampType": lambda kind: numbers(columns.timestamp_types.astype(np.int32), kind),
             "headers": lambda kind: headers_array(columns, kind),
             "value_schema_id": lambda kind: schema_ids,
         }
@@ -136,21 +135,16 @@ class BatchBuilder:
 
     def _timestamps(self, columns: Columns, kind: Any) -> Array:
         timestamps = columns.timestamps
-        odd = np.flatnonzero(np.abs(timestamps) > TIMESTAMP_MS_MAX)
-        if odd.size and not self._null_on_error:
-            row = int(odd[0])
+        odd = np.abs(timestamps) > TIMESTAMP_MS_MAX
+        if odd.any() and not self._null_on_error:
+            row = int(np.flatnonzero(odd)[0])
             raise ConnectorError(
                 errors.DECODE_FAILED,
                 f"The record at offset {columns.offsets[row]} of {describe(self._partition)} has "
                 f"the timestamp {timestamps[row]}, which no Spark timestamp can hold",
                 "Set onDecodeError to null to get null instead",
             )
-        micros = pa.array(timestamps * 1000, pa.int64())
-        if odd.size:
-            mask = np.zeros(len(timestamps), bool)
-            mask[odd] = True
-            micros = pa.array(timestamps * 1000, pa.int64(), mask=mask)
-        return micros.view(kind)
+        return numbers(timestamps * 1000, kind, null=odd)
 
     def _strip(self, columns: Columns) -> tuple[Columns, Array]:
         """Takes the schema registry's five bytes (zero, then an id) off the values."""
@@ -171,7 +165,7 @@ class BatchBuilder:
         stripped = np.where(framed, length - CONFLUENT_PREFIX_BYTES, -1)
         moved = np.where(framed, start + CONFLUENT_PREFIX_BYTES, start)
         columns = columns._replace(value_start=moved, value_length=stripped)
-        return columns, pa.array(ids, mask=~framed)
+        return columns, numbers(ids, pa.int32(), null=~framed)
 
 
 def headers_array(columns: Columns, kind: Any) -> Array:
@@ -212,8 +206,8 @@ def _headers_array(columns: Columns, kind: Any) -> Array:
     keys = _header_keys(columns.data, table[0], table[1], fields.field(0).type)
     values = segments(columns.data, table[2], table[3], fields.field(1).type)
     entries = pa.StructArray.from_arrays([keys, values], fields=[fields.field(0), fields.field(1)])
-    offsets = pa.array(list_offsets.astype(np.int32))
-    return pa.ListArray.from_arrays(offsets, entries, type=kind, mask=pa.array(counts == 0))
+    offsets = numbers(list_offsets.astype(np.int32), pa.int32())
+    return pa.ListArray.from_arrays(offsets, entries, type=kind, mask=truths(counts == 0))
 
 
 def _read_header(
