@@ -19,6 +19,7 @@ from pyspark_ottla import errors
 from pyspark_ottla.client_options import ClientOptions
 from pyspark_ottla.cluster import KafkaCluster
 from pyspark_ottla.errors import ConnectorError
+from pyspark_ottla.oauth_tokens import TokenSource
 from pyspark_ottla.options import SourceOptions
 from pyspark_ottla.security_options import SecurityOptions, resolve_all
 
@@ -66,6 +67,8 @@ def connect(options: ClientOptions) -> BlockingClient:
                     mechanism=security.mechanism or None,
                     username=security.username if security.uses_sasl else None,
                     password=security.password if security.uses_sasl else None,
+                    token=None if security.oauth is None else TokenSource(security.oauth),
+                    extensions=() if security.oauth is None else security.oauth.extensions,
                     key_password=security.key_password or None,
                     check_hostname=security.check_hostname,
                     **names,

@@ -11,9 +11,11 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeVar
 
 from pyspark_ottla import errors
 from pyspark_ottla.errors import ConnectorError
+from pyspark_ottla.oauth_options import OAUTH_SETTINGS, OAuthOptions, parse_oauth
 from pyspark_ottla.values import OptionReader, invalid
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -42,6 +44,7 @@ SECURITY_SETTINGS = (
     "ssl.keystore.key",
     "ssl.endpoint.identification.algorithm",
     "enable.ssl.certificate.verification",
+    *OAUTH_SETTINGS,
 )
 
 _JAAS = re.compile(r"\s*(?P<module>[\w.$]+)\s+(?P<flag>\w+)(?P<options>.*?);\s*", re.DOTALL)
@@ -59,6 +62,7 @@ class SecurityOptions:
     mechanism: str = ""
     username: str = field(default="", repr=False)
     password: str = field(default="", repr=False)
+    oauth: OAuthOptions | None = None
     ca_location: str = ""
     ca_pem: str = field(default="", repr=False)
     certificate_location: str = ""
@@ -103,20 +107,26 @@ def parse_jaas(text: str, option: str) -> tuple[str, dict[str, str]]:
     return match.group("module"), found
 
 
-def _from_jaas(jaas: str, mechanism: str) -> tuple[str, str, str]:
+_MODULES = {
+    "PlainLoginModule": ("PLAIN",),
+    "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+    "OAuthBearerLoginModule": ("OAUTHBEARER",),
+}
+
+
+def _jaas_entries(jaas: str, mechanism: str) -> dict[str, str]:
+    """The options of the login module, which must be one for the mechanism."""
     option = "kafka.sasl.jaas.config"
     module, entries = parse_jaas(jaas, option)
     name = module.rsplit(".", 1)[-1]  # also kafkashaded.org.apache..., as one vendor writes it
-    expected: tuple[str, ...]
-    if name == "PlainLoginModule":
-        expected = ("PLAIN",)
-    elif name == "ScramLoginModule":
-        expected = ("SCRAM-SHA-256", "SCRAM-SHA-512")
-    else:
+    if name == "Krb5LoginModule":
+        raise _no_kerberos(f"the login module {name} in {option}")
+    expected = _MODULES.get(name)
+    if expected is None:
         raise ConnectorError(
             errors.UNSUPPORTED_OPTION,
             f"The option {option} uses the login module {name}, which is not supported",
-            "Supported are PlainLoginModule and ScramLoginModule",
+            f"Supported are {', '.join(_MODULES)}",
         )
     if mechanism not in expected:
         raise ConnectorError(
@@ -125,14 +135,17 @@ def _from_jaas(jaas: str, mechanism: str) -> tuple[str, str, str]:
             f"{mechanism or '(not set)'}",
             f"Set kafka.sasl.mechanism to {' or '.join(expected)}",
         )
-    for wanted in ("username", "password"):
-        if wanted not in entries:
-            raise ConnectorError(
-                errors.INVALID_OPTION,
-                f"The option {option} has no {wanted}",
-                f'Add {wanted}="..." to the entry',
-            )
-    return mechanism, entries["username"], entries["password"]
+    return entries
+
+
+def _no_kerberos(where: str) -> ConnectorError:
+    return ConnectorError(
+        errors.UNSUPPORTED_OPTION,
+        f"Kerberos ({where}) is not supported",
+        "Connect to a listener of the brokers that takes SCRAM-SHA-512, OAUTHBEARER or client "
+        "certificates (security.protocol SSL); the brokers can have such a listener beside the "
+        "one with Kerberos",
+    )
 
 
 def parse_security(reader: OptionReader) -> SecurityOptions:
@@ -143,8 +156,14 @@ def parse_security(reader: OptionReader) -> SecurityOptions:
 
     protocol = reader.choice("kafka.security.protocol", "PLAINTEXT", PROTOCOLS)
     mechanism = username = password = ""
+    oauth: OAuthOptions | None = None
     if protocol.startswith("SASL_"):
-        mechanism, username, password = _parse_sasl(reader, text)
+        mechanism = _parse_mechanism(reader, text)
+        if mechanism == "OAUTHBEARER":
+            jaas = text("sasl.jaas.config")
+            oauth = parse_oauth(reader, _jaas_entries(jaas, mechanism) if jaas else {})
+        else:
+            username, password = _parse_password(text, mechanism)
     elif text("sasl.jaas.config") or text("sasl.password"):
         raise ConnectorError(
             errors.CONFLICTING_OPTIONS,
@@ -180,6 +199,7 @@ def parse_security(reader: OptionReader) -> SecurityOptions:
         mechanism=mechanism,
         username=username,
         password=password,
+        oauth=oauth,
         ca_location=text("ssl.ca.location") or text("ssl.truststore.location"),
         ca_pem=text("ssl.ca.pem") or text("ssl.truststore.certificates"),
         certificate_location=text("ssl.certificate.location") or keystore,
@@ -191,17 +211,25 @@ def parse_security(reader: OptionReader) -> SecurityOptions:
     )
 
 
-def _parse_sasl(reader: OptionReader, text: Callable[[str], str]) -> tuple[str, str, str]:
+def _parse_mechanism(reader: OptionReader, text: Callable[[str], str]) -> str:
     name = "kafka.sasl.mechanisms" if text("sasl.mechanisms") else "kafka.sasl.mechanism"
-    mechanism = reader.choice(name, "", MECHANISMS)
-    if mechanism == "OAUTHBEARER":
-        raise ConnectorError(
-            errors.UNSUPPORTED_OPTION,
-            "The SASL mechanism OAUTHBEARER is not supported yet",
-            f"Use one of {', '.join(MECHANISMS[:-1])}",
-        )
-    if text("sasl.jaas.config"):
-        return _from_jaas(text("sasl.jaas.config"), mechanism)
+    if text(name.removeprefix("kafka.")).upper() == "GSSAPI":
+        raise _no_kerberos(f"{name} GSSAPI")
+    return reader.choice(name, "", MECHANISMS)
+
+
+def _parse_password(text: Callable[[str], str], mechanism: str) -> tuple[str, str]:
+    jaas = text("sasl.jaas.config")
+    if jaas:
+        entries = _jaas_entries(jaas, mechanism)
+        for wanted in ("username", "password"):
+            if wanted not in entries:
+                raise ConnectorError(
+                    errors.INVALID_OPTION,
+                    f"The option kafka.sasl.jaas.config has no {wanted}",
+                    f'Add {wanted}="..." to the entry',
+                )
+        return entries["username"], entries["password"]
     if not mechanism or not text("sasl.username"):
         missing = "kafka.sasl.username" if mechanism else "kafka.sasl.mechanism"
         raise ConnectorError(
@@ -210,7 +238,7 @@ def _parse_sasl(reader: OptionReader, text: Callable[[str], str]) -> tuple[str, 
             "Set kafka.sasl.mechanism with kafka.sasl.username and kafka.sasl.password, "
             "or kafka.sasl.jaas.config",
         )
-    return mechanism, text("sasl.username"), text("sasl.password")
+    return text("sasl.username"), text("sasl.password")
 
 
 def _look_up(kind: str, argument: str) -> str:
@@ -253,10 +281,18 @@ def resolve(text: str) -> str:
 
 
 def resolve_all(security: SecurityOptions) -> SecurityOptions:
-    resolved = security
-    for item in fields(security):
-        value = getattr(security, item.name)
+    """The same with every reference replaced, in this process."""
+    oauth = security.oauth
+    return replace(_resolved(security), oauth=None if oauth is None else _resolved(oauth))
+
+
+Options = TypeVar("Options", SecurityOptions, OAuthOptions)
+
+
+def _resolved(options: Options) -> Options:
+    changes: dict[str, Any] = {}
+    for item in fields(options):
+        value = getattr(options, item.name)
         if isinstance(value, str) and "${" in value:
-            resolved = replace(resolved, **{item.name: resolve(value)})  # type: ignore[arg-type]
-            # ... as mypy cannot know that these fields are all strings
-    return resolved
+            changes[item.name] = resolve(value)
+    return replace(options, **changes)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
-def load_function(path: str) -> Function:
+def load_function(path: str, option: str = "transform") -> Function:
     """The function that `package.module:function` names; raises ConnectorError."""
     module, _, name = path.partition(":")
     try:
@@ -36,14 +36,14 @@ def load_function(path: str) -> Function:
     except (ImportError, AttributeError) as error:
         raise ConnectorError(
             errors.MISSING_DEPENDENCY,
-            f"The option transform names {path}, which the Python of {platform.node()} "
+            f"The option {option} names {path}, which the Python of {platform.node()} "
             f"({sys.executable}) does not have: {error}",
             "Its module must be installed on the driver and on every executor, or go with the job "
             "(--py-files)",
         ) from None
     if not callable(found):
         raise ConnectorError(
-            errors.INVALID_OPTION, f"The option transform names {path}, which is no function"
+            errors.INVALID_OPTION, f"The option {option} names {path}, which is no function"
         )
     function: Function = found
     return function

@@ -1,4 +1,5 @@
-"""The client's side of SASL PLAIN (RFC 4616) and SCRAM (RFC 5802), as steps without any I/O.
+"""The client's side of SASL PLAIN (RFC 4616), SCRAM (RFC 5802) and OAUTHBEARER (RFC 7628), as steps
+without any I/O.
 
 Send ``first()``, then hand every challenge of the broker to ``step`` and send what it returns,
 until ``done``.
@@ -50,6 +51,32 @@ class PlainMechanism(SaslMechanism):
         del challenge  # the broker has nothing to say but yes
         self.done = True
         return None
+
+
+class BearerMechanism(SaslMechanism):
+    """A token that somebody issued who the broker trusts; `extensions` as in Kafka's KIP-342."""
+
+    name = "OAUTHBEARER"
+
+    def __init__(self, token: str, extensions: tuple[tuple[str, str], ...] = ()) -> None:
+        super().__init__()
+        pairs = [f"auth=Bearer {token}", *(f"{name}={value}" for name, value in extensions)]
+        self._token = ("n,,\x01" + "".join(f"{pair}\x01" for pair in pairs) + "\x01").encode()
+        self._was_refused = False
+
+    def first(self) -> bytes:
+        return self._token
+
+    def step(self, challenge: bytes) -> bytes | None:
+        if not challenge:
+            self.done = True
+            return None
+        if self._was_refused:
+            raise AuthenticationError(f"{self.name} failed: the broker goes on asking")
+        # Why the token is no good, as JSON. Told that we have seen it, the broker says it again as
+        # the error of the whole exchange.
+        self._was_refused = True
+        return b"\x01"
 
 
 class ScramMechanism(SaslMechanism):
@@ -148,6 +175,10 @@ def mechanism_factory(security: Security | None) -> Callable[[], SaslMechanism] 
         return None
     name, username, password = security.mechanism, security.username, security.password
     assert name is not None
+    if name == BearerMechanism.name:
+        token, extensions = security.token, security.extensions
+        assert token is not None
+        return lambda: BearerMechanism(token(), extensions)
     assert username is not None
     assert password is not None
     if name == "PLAIN":

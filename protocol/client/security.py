@@ -1,6 +1,6 @@
 """How a client proves who it is: settings only, no files are read and no sockets opened here."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 PLAINTEXT = "PLAINTEXT"
 SSL = "SSL"
@@ -8,7 +8,8 @@ SASL_PLAINTEXT = "SASL_PLAINTEXT"
 SASL_SSL = "SASL_SSL"
 
 _PROTOCOLS = (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL)
-_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_BEARER = "OAUTHBEARER"
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", _BEARER)
 
 _FILE_SETTINGS = {
     "ca_file": ("ssl.ca.location", "ssl.truststore.location"),
@@ -21,6 +22,9 @@ _FILE_SETTINGS = {
 class Security:
     """``protocol`` as Kafka's ``security.protocol``; files are PEM.
 
+    OAUTHBEARER takes a ``token`` instead of user name and password: it is asked for one before each
+    connection is opened, may block, and raises AuthenticationError. ``extensions`` go with it.
+
     Raises ValueError for settings that cannot work together.
     """
 
@@ -28,11 +32,13 @@ class Security:
         "ca_file",
         "certificate_file",
         "check_hostname",
+        "extensions",
         "key_file",
         "key_password",
         "mechanism",
         "password",
         "protocol",
+        "token",
         "username",
     )
 
@@ -43,6 +49,8 @@ class Security:
         mechanism: str | None = None,
         username: str | None = None,
         password: str | None = None,
+        token: Callable[[], str] | None = None,
+        extensions: tuple[tuple[str, str], ...] = (),
         ca_file: str | None = None,
         certificate_file: str | None = None,
         key_file: str | None = None,
@@ -57,12 +65,17 @@ class Security:
                 raise ValueError(
                     f"sasl.mechanism={mechanism} is not one of {', '.join(_MECHANISMS)}"
                 )
-            if username is None or password is None:
+            if mechanism == _BEARER:
+                if token is None:
+                    raise ValueError(f"sasl.mechanism={_BEARER} needs somebody who gives tokens")
+            elif username is None or password is None:
                 raise ValueError(f"security.protocol={protocol} needs a user name and a password")
         self.protocol = protocol
         self.mechanism = mechanism
         self.username = username
         self.password = password
+        self.token = token
+        self.extensions = extensions
         self.ca_file = ca_file
         self.certificate_file = certificate_file
         self.key_file = key_file
@@ -101,6 +114,8 @@ class Security:
             mechanism=properties.get("sasl.mechanism", properties.get("sasl.mechanisms")),
             username=username,
             password=password,
+            token=None,  # a property cannot say how to get one
+            extensions=(),
             check_hostname=properties.get("ssl.endpoint.identification.algorithm", "https") != "",
             **files,
         )

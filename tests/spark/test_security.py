@@ -15,6 +15,7 @@ from confluent_kafka.admin import (
 from pyspark.sql import SparkSession
 
 from tests.doubles.apache_kafka import start_kafka
+from tests.doubles.tokens import TokenEndpoint, token_endpoint
 from tests.spark.support import Sent, create_topic, load, write
 
 pytestmark = pytest.mark.kafka
@@ -22,6 +23,7 @@ pytestmark = pytest.mark.kafka
 TOPIC = "guarded"
 PASSWORD = "hunter2;=x"
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+BEARER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 
 
@@ -32,8 +34,9 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "listeners": "PLAINTEXT://127.0.0.1:0,CLIENTS://127.0.0.1:0",
         "listener_security_protocol_map": "PLAINTEXT:PLAINTEXT,CLIENTS:SASL_PLAINTEXT",
         "inter_broker_listener_name": "PLAINTEXT",
-        "sasl_enabled_mechanisms": "PLAIN,SCRAM-SHA-512",
+        "sasl_enabled_mechanisms": "PLAIN,SCRAM-SHA-512,OAUTHBEARER",
         "listener_name_clients_plain_sasl_jaas_config": f'{PLAIN} user_anna="{PASSWORD}";',
+        "listener_name_clients_oauthbearer_sasl_jaas_config": f"{BEARER};",
         "listener_name_clients_scram-sha-512_sasl_jaas_config": f"{SCRAM};",
     }
     with start_kafka(tmp_path_factory.mktemp("guarded"), **settings) as kafka:
@@ -82,3 +85,46 @@ def test_no_credentials_at_all(spark: SparkSession, guarded: str) -> None:
     with pytest.raises(Exception, match=r"BROKER_UNAVAILABLE|BROKER_INCOMPATIBLE") as raised:
         load(spark, guarded, **options).count()
     assert guarded in str(raised.value)
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[TokenEndpoint]:
+    with token_endpoint("anna", PASSWORD) as running:
+        yield running
+
+
+def bearer(jaas: str = "", **settings: str) -> dict[str, str]:
+    given = {f"kafka.sasl.{name.replace('_', '.')}": value for name, value in settings.items()}
+    given |= {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "OAUTHBEARER"}
+    return given | ({"kafka.sasl.jaas.config": f"{BEARER} {jaas};"} if jaas else {})
+
+
+def test_bearer_tokens(spark: SparkSession, guarded: str, endpoint: TokenEndpoint) -> None:
+    by_endpoint = bearer(
+        f'clientId="anna" clientSecret="{PASSWORD}"', oauthbearer_token_endpoint_url=endpoint.url
+    )
+    unsecured = bearer('unsecuredLoginStringClaim_sub="anna"')
+    by_function = bearer(oauthbearer_token_function="tests.doubles.tokens:token_of_anna")
+    for options in (by_endpoint, unsecured, by_function):
+        assert load(spark, guarded, subscribe=TOPIC, **options).count() >= 2
+    before = load(spark, guarded, subscribe=TOPIC, **by_endpoint).count()
+    writer = spark.range(1).selectExpr("'x' AS value").write.format("ottla").mode("append")
+    writer = writer.options(**by_endpoint, topic=TOPIC)
+    writer.option("kafka.bootstrap.servers", guarded).save()
+    assert load(spark, guarded, subscribe=TOPIC, **by_endpoint).count() == before + 1
+
+
+def test_bearer_tokens_that_are_refused(
+    spark: SparkSession, guarded: str, endpoint: TokenEndpoint
+) -> None:
+    wrong_secret = bearer(
+        'clientId="anna" clientSecret="wrong-secret"', oauthbearer_token_endpoint_url=endpoint.url
+    )
+    expired = bearer(oauthbearer_token_function="tests.doubles.tokens:expired_token")
+    for options, words in (
+        (wrong_secret, "token endpoint http://127.0.0.1:.* gave no token: 401 invalid_client"),
+        (expired, "refused to authenticate us by OAUTHBEARER: .*invalid_token"),
+    ):
+        with pytest.raises(Exception, match=f"AUTHENTICATION_FAILED.*{words}") as raised:
+            load(spark, guarded, subscribe=TOPIC, **options).count()
+        assert "wrong-secret" not in str(raised.value)

@@ -123,11 +123,11 @@ def test_credentials_in_librdkafkas_names() -> None:
             {
                 "security_protocol": "SASL_SSL",
                 "sasl_mechanism": "PLAIN",
-                "sasl_jaas_config": "com.sun.security.auth.module.Krb5LoginModule required;",
+                "sasl_jaas_config": "com.example.OurLoginModule required;",
             },
             "[UNSUPPORTED_OPTION] The option kafka.sasl.jaas.config uses the login module "
-            "Krb5LoginModule, which is not supported. Supported are PlainLoginModule and "
-            "ScramLoginModule.",
+            "OurLoginModule, which is not supported. Supported are PlainLoginModule, "
+            "ScramLoginModule, OAuthBearerLoginModule.",
         ),
         (
             {"security_protocol": "SSL", "ssl_truststore_location": "/t.jks"},

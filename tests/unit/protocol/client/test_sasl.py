@@ -7,7 +7,12 @@ import hmac
 import pytest
 
 from protocol.client.errors import AuthenticationError
-from protocol.client.sasl import PlainMechanism, ScramMechanism, mechanism_factory
+from protocol.client.sasl import (
+    BearerMechanism,
+    PlainMechanism,
+    ScramMechanism,
+    mechanism_factory,
+)
 from protocol.client.security import Security
 
 NONCE = "rOprNGfwEbeRWgbNEkqO"
@@ -103,3 +108,30 @@ def test_factory() -> None:
     )
     assert scram is not None
     assert scram().name == "SCRAM-SHA-512"
+
+
+def test_a_bearer_token_with_extensions() -> None:
+    exchange = BearerMechanism("abc.def.", (("traceId", "7"),))
+    assert exchange.first() == b"n,,\x01auth=Bearer abc.def.\x01traceId=7\x01\x01"
+    assert exchange.step(b"") is None
+    assert exchange.done
+
+
+def test_a_bearer_token_that_is_refused() -> None:
+    """The broker says why in a challenge, and wants that acknowledged before it hangs up."""
+    exchange = BearerMechanism("abc")
+    assert exchange.step(b'{"status":"invalid_token"}') == b"\x01"
+    with pytest.raises(AuthenticationError, match="goes on asking"):
+        exchange.step(b'{"status":"invalid_token"}')
+    assert not exchange.done
+
+
+def test_each_connection_asks_for_a_token() -> None:
+    tokens = iter(["one", "two"])
+    factory = mechanism_factory(
+        Security("SASL_SSL", mechanism="OAUTHBEARER", token=lambda: next(tokens))
+    )
+    assert factory is not None
+    assert [b"Bearer " + word in factory().first() for word in (b"one", b"two")] == [True, True]
+    with pytest.raises(ValueError, match="OAUTHBEARER needs somebody who gives tokens"):
+        Security("SASL_SSL", mechanism="OAUTHBEARER")
