@@ -85,6 +85,7 @@ class BrokerFacts(NamedTuple):
     versions: Mapping[int, tuple[int, int]]
     settings: Mapping[str, str | None]
     given: Mapping[str, str]  # those that stand in its file, but for secrets
+    hidden: frozenset[str] = frozenset()  # in its file too; brokers do not tell these values
 
 
 @app.command()
@@ -102,22 +103,26 @@ def migrate(session: Session) -> None:
     findings = [*check_brokers(brokers), *check_topics(metadata)]
     findings += _check_tiered(session, [topic.name or "" for topic in metadata.topics])
     findings += _check_moves(session)
+    findings += check_hidden(brokers)
     zookeeper = _common(brokers, "zookeeper.connect")
     if zookeeper:
         findings.append(check_zookeeper(zookeeper))
-    settings = new_settings(brokers)
+    settings, to_copy = new_settings(brokers), sorted(hidden_settings(brokers))
     if session.json:
         print_json(
             {
                 "ok": all(each.result != PROBLEM for each in findings),
                 "checks": [each.as_row() for each in findings],
                 "settings": settings,
+                "settings_to_copy": to_copy,
             }
         )
     else:
         print_rows((each.as_row() for each in findings), ["result", "what", "finding"])
         print("\n# server.properties of an Ottla broker here; the rest is Kafka's default")
         print("\n".join(f"{name}={value}" for name, value in settings.items()))
+        for name in to_copy:
+            print(f"# {name}=   copy it: brokers do not tell its value")
     bad = sum(each.result == PROBLEM for each in findings)
     if bad:
         raise Failure(f"{bad} of {len(findings)} checks found something that stands in the way.")
@@ -134,6 +139,11 @@ def _facts(session: Session, broker_id: int) -> BrokerFacts:
             for row in result.configs
             if row.config_source == _FROM_FILE and row.value is not None
         },
+        frozenset(
+            row.name
+            for row in result.configs
+            if row.config_source == _FROM_FILE and row.value is None
+        ),
     )
 
 
@@ -255,6 +265,22 @@ def _check_moves(session: Session) -> list[Finding]:
     if not answer.topics:
         return []
     return [Finding(NOTE, "topics", "partitions are being reassigned; wait until that is over")]
+
+
+def hidden_settings(brokers: list[BrokerFacts]) -> set[str]:
+    """What brokers have in their files and do not tell: passwords, and what Kafka's own table of
+    settings does not know, such as super.users."""
+    return set().union(*(broker.hidden for broker in brokers)) - _OWN
+
+
+def check_hidden(brokers: list[BrokerFacts]) -> list[Finding]:
+    """Without super.users, say, a new broker would refuse the controller's requests."""
+    return [
+        Finding(
+            NOTE, name, "is set, and brokers do not tell its value: copy it from a broker's file"
+        )
+        for name in sorted(hidden_settings(brokers))
+    ]
 
 
 def check_zookeeper(connect: str) -> Finding:

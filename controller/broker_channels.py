@@ -84,6 +84,7 @@ class _Line:
         self.stopped = False
         self.waiter: asyncio.Future[None] | None = None
         self.connection: Connection | None = None
+        self.failure = ""  # what the log says of it now
         self.task: Cancellable | None = None
 
     def put(self, item: _Item) -> None:
@@ -147,18 +148,34 @@ class _Line:
                     self.connection = await self.channels.connect(
                         self.broker, self.channels.timeout_ms
                     )
-                return await self.connection.request(
+                answer = await self.connection.request(
                     item.request, item.version, self.channels.timeout_ms
                 )
             except Exception as error:
-                logger.warning(
-                    "%s to broker %d failed (%s); connecting again",
-                    item.request.NAME,
-                    self.broker.broker_id,
-                    error or type(error).__name__,
-                )
+                self._failed(item.request.NAME, str(error) or type(error).__name__)
+            else:
+                self._answered()
+                return answer
             await self._disconnect()
             await self._pause()
+
+    def _failed(self, what: str, failure: str) -> None:
+        """One line for what happens again with every attempt, ten times a second."""
+        if failure != self.failure:
+            self.failure = failure
+            logger.warning(
+                "%s to broker %d failed (%s); connecting again until it answers",
+                what,
+                self.broker.broker_id,
+                failure,
+                extra={"broker": self.broker.broker_id},
+            )
+
+    def _answered(self) -> None:
+        if self.failure:
+            self.failure = ""
+            broker_id = self.broker.broker_id
+            logger.info("Broker %d answers again", broker_id, extra={"broker": broker_id})
 
     async def _pause(self) -> None:
         import asyncio

@@ -12,6 +12,7 @@ from cli.migrate import (
     PROBLEM,
     BrokerFacts,
     check_brokers,
+    check_hidden,
     check_topics,
     check_zookeeper,
     new_settings,
@@ -108,3 +109,11 @@ def test_the_settings_of_a_new_broker() -> None:
         "num.partitions": "6",
     }
     assert new_settings([]) == {}
+
+
+def test_what_brokers_do_not_tell_is_to_be_copied() -> None:
+    silent = broker()._replace(hidden=frozenset({"super.users", "listeners"}))
+    (note,) = check_hidden([broker(2), silent])
+    assert note[:2] == (NOTE, "super.users")
+    assert "copy it" in note.finding
+    assert check_hidden([broker()]) == []
