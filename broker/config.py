@@ -70,6 +70,11 @@ class BrokerConfig:
     controller_quota_window_size_seconds: int
     controller_socket_timeout_ms: int
     default_replication_factor: int
+    delegation_token_expiry_check_interval_ms: int
+    delegation_token_expiry_time_ms: int
+    delegation_token_master_key: str | None
+    delegation_token_max_lifetime_ms: int
+    delegation_token_secret_key: str | None
     delete_topic_enable: bool
     fetch_max_bytes: int
     group_consumer_assignors: list[str]

@@ -44,6 +44,7 @@ from broker.replication.role_changes import RoleChanges
 from broker.replication.throttles import ReplicationThrottles
 from broker.request_channel import RequestChannel
 from broker.security.access_control import AccessControl
+from broker.security.delegation_tokens import DelegationTokens
 from broker.security.scram_credentials import ScramCredentials
 from broker.tasks import WorkerPool, spawn
 from broker.timing.timer import Timer
@@ -98,6 +99,7 @@ class BrokerParts:
             store, self.runtime, config, self.broker_id, LogConfig.from_properties
         )
         self.access_control = AccessControl(config, store, self.runtime, self.metadata)
+        self.delegation_tokens = DelegationTokens(config, store, self.runtime)
         self._build_replicas()
         self._build_controller()
         self._build_followers()
@@ -175,6 +177,7 @@ class BrokerParts:
             controller_settings(config),
             self.runtime,
         )
+        self.delegation_tokens.is_controller = lambda: self.controller.is_active
         channels.on_overflow = self.controller.resend_all
         self.channel = ControllerChannel(self.broker_id, self.controller, self.metadata, self.peers)
 
@@ -259,6 +262,7 @@ class BrokerParts:
         return SaslListeners(
             self.config,
             self.scram_credentials,
+            self.delegation_tokens,
             self.timer,
             self.clock.now_ms,
             self.network.statistics,

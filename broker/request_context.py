@@ -14,6 +14,7 @@ from protocol.headers import encode_response
 from protocol.message import Message
 
 if TYPE_CHECKING:
+    from broker.net.services import ListenerFacts
     from broker.security.sasl_session import SaslSession
     from protocol.headers import RequestHeader
 
@@ -89,6 +90,7 @@ class Route:
 class RequestConnection(Protocol):
     """What a request needs from the connection it came in on."""
 
+    listener: "ListenerFacts"
     listener_name: str
     principal: Principal
     authenticated: bool

@@ -93,6 +93,7 @@ class BrokerServer:
         self._listen(parts)
         await parts.dynamic_config.start()
         await parts.access_control.start()
+        await parts.delegation_tokens.start()
         await parts.workers.run(self._load_logs)
         await _join_cluster(parts)
         parts.network.start()
@@ -162,6 +163,7 @@ class BrokerServer:
             await parts.controller.stop()
             parts.dynamic_config.stop()
             parts.access_control.stop()
+            parts.delegation_tokens.stop()
             parts.stalls.stop()
         if self._http is not None:
             await self._http.close()

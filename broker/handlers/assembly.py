@@ -10,6 +10,7 @@ from broker.handlers.cluster import ClusterHandlers
 from broker.handlers.config_admin import ConfigAlterer
 from broker.handlers.config_describe import ConfigDescriber
 from broker.handlers.controller_api import ControllerHandlers
+from broker.handlers.delegation_tokens import DelegationTokenHandlers
 from broker.handlers.down_conversion import DownConversion
 from broker.handlers.fetch import FetchHandler
 from broker.handlers.find_coordinator import FindCoordinatorHandler
@@ -128,6 +129,7 @@ def build_handlers(parts: BrokerParts) -> Handlers:
     )
     found.controller = ControllerHandlers(parts.controller)
     security = parts.access_control
+    found.delegation_tokens = DelegationTokenHandlers(parts.delegation_tokens, security.allows)
     found.acl_admin = AclAdminHandlers(security.rules, security.store)
     found.fetch.may_read = security.may_read
     return found

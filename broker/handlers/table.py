@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from broker.handlers.config_describe import ConfigDescriber
     from broker.handlers.consumer_groups import ConsumerGroupHandlers
     from broker.handlers.controller_api import ControllerHandlers
+    from broker.handlers.delegation_tokens import DelegationTokenHandlers
     from broker.handlers.fetch import FetchHandler
     from broker.handlers.find_coordinator import FindCoordinatorHandler
     from broker.handlers.group_admin import GroupAdminHandlers
@@ -63,6 +64,7 @@ class Handlers:
     controller: ControllerHandlers
     quota_admin: QuotaAdminHandlers
     user_credentials: UserCredentialHandlers
+    delegation_tokens: DelegationTokenHandlers
     log_dirs_admin: LogDirsAdminHandler
     acl_admin: AclAdminHandlers
     topic_partitions: TopicPartitionsHandler
@@ -77,6 +79,7 @@ def build_table(handlers: Handlers) -> list[HandlerEntry]:
     topics, records = handlers.topic_admin, handlers.records_admin
     replicas, controller = handlers.replica_control, handlers.controller
     consumer_groups = handlers.consumer_groups
+    tokens = handlers.delegation_tokens
     entries = [
         _entry(ApiKey.PRODUCE, handlers.produce.handle),
         _entry(ApiKey.FETCH, handlers.fetch.handle),
@@ -115,6 +118,10 @@ def build_table(handlers: Handlers) -> list[HandlerEntry]:
         _entry(ApiKey.DESCRIBE_LOG_DIRS, handlers.cluster.describe_log_dirs),
         _entry(ApiKey.SASL_AUTHENTICATE, sasl.authenticate)._replace(before_authentication=True),
         _entry(ApiKey.CREATE_PARTITIONS, topics.create_partitions),
+        _entry(ApiKey.CREATE_DELEGATION_TOKEN, tokens.create),
+        _entry(ApiKey.RENEW_DELEGATION_TOKEN, tokens.renew),
+        _entry(ApiKey.EXPIRE_DELEGATION_TOKEN, tokens.expire),
+        _entry(ApiKey.DESCRIBE_DELEGATION_TOKEN, tokens.describe),
         _entry(ApiKey.DELETE_GROUPS, groups.delete_groups),
         _entry(ApiKey.ELECT_LEADERS, controller.elect_leaders),
         _entry(ApiKey.INCREMENTAL_ALTER_CONFIGS, handlers.config_alter.alter_incrementally),

@@ -12,10 +12,12 @@ if TYPE_CHECKING:
     from broker.metadata_cache import MetadataCache
     from broker.request_context import HandlerEntry, RequestContext
     from broker.security.acl_store import AclStore
+    from broker.security.acl_types import Operation, ResourceType
     from broker.security.guard import Check
     from controller.runtime import Runtime
     from controller.store import ZnodeStore
 
+Allows = Callable[["RequestContext", "Operation", "ResourceType", str], bool]
 MayRead = Callable[["RequestContext", bool], Callable[[str], bool]]
 
 
@@ -28,6 +30,7 @@ class AccessControl:
         self.rules = AclRules()
         self.store: AclStore | None = None
         self.may_read: MayRead | None = None
+        self.allows: Allows = lambda context, operation, kind, name: True
         self._checks: dict[int, Check] = {}
         if not config.authorizer_class_name:
             return
@@ -45,6 +48,7 @@ class AccessControl:
             parse_super_users(config.super_users),
             allow_everyone_if_no_acl_found=config.allow_everyone_if_no_acl_found,
         )
+        self.allows = authorizer.allows
         data = DataGuard(authorizer, metadata, auto_create=config.auto_create_topics_enable)
         self.may_read = data.may_read
         self._checks = {

@@ -13,9 +13,8 @@ import hmac
 import re
 import secrets
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
-from broker.security.scram_credentials import HASHES, MIN_ITERATIONS, ScramCredential
+from broker.security.scram_credentials import HASHES, MIN_ITERATIONS, ScramCredential, TokenLogin
 
 _SAFE = r"[\x01-\x2b\x2d-\x3c\x3e-\x7f]"
 _NAME = rf"(?:{_SAFE}|=2C|=3D)+"
@@ -108,14 +107,6 @@ _OTHER_AUTHORIZATION_ID = (
 
 def _told(message: str) -> AuthenticationRefused:
     return AuthenticationRefused(message, message)
-
-
-class TokenLogin(NamedTuple):
-    """What a delegation token is checked against."""
-
-    credential: ScramCredential
-    owner: str
-    expires_at_ms: int
 
 
 class ScramExchange(Exchange):

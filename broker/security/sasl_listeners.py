@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from broker.metrics import NetworkStatistics
     from broker.net.connection import Connection
     from broker.net.requests import RequestDecoder
+    from broker.security.delegation_tokens import DelegationTokens
     from broker.security.scram_credentials import ScramCredentials
     from broker.timing.timer import DelayQueue
 
@@ -33,12 +34,14 @@ class SaslListeners:
         self,
         config: BrokerConfig,
         credentials: ScramCredentials,
+        tokens: DelegationTokens,
         timer: DelayQueue,
         now_ms: Callable[[], int],
         statistics: NetworkStatistics,
     ) -> None:
         self._config = config
         self._credentials = credentials
+        self._tokens = tokens
         self._timer = timer
         self._now_ms = now_ms
         self._statistics = statistics
@@ -65,7 +68,7 @@ class SaslListeners:
         def new_exchange(mechanism: str) -> Exchange:
             if mechanism == "PLAIN":
                 return PlainExchange(passwords.current)
-            return ScramExchange(mechanism, self._credentials.get)
+            return ScramExchange(mechanism, self._credentials.get, self._tokens.login)
 
         return new_exchange
 

@@ -38,6 +38,14 @@ class ScramCredential(NamedTuple):
     iterations: int
 
 
+class TokenLogin(NamedTuple):
+    """What a delegation token is checked against, when it serves as a login."""
+
+    credential: ScramCredential
+    owner: str
+    expires_at_ms: int
+
+
 def from_salted_password(
     mechanism: str, salted_password: bytes, salt: bytes, iterations: int
 ) -> ScramCredential:

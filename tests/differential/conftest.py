@@ -5,8 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.differential.asking import Pair
+from tests.differential.guarded import Both, make_users
 from tests.doubles.apache_kafka import start_kafka
 from tests.doubles.broker_process import start_broker
+from tests.doubles.sasl_talk import addresses, sasl_listener
 
 SETTINGS = {
     "broker_id": 0,
@@ -32,3 +34,19 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         start_broker(tmp_path_factory.mktemp("ottla"), **SETTINGS) as ottla,
     ):
         yield Pair(kafka.bootstrap, ottla.bootstrap)
+
+
+@pytest.fixture(scope="session")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+    settings = SETTINGS | sasl_listener()
+    settings["connection_failed_authentication_delay_ms"] = 10
+    settings["delegation_token_secret_key"] = "secret"
+    settings["listener_name_clients_scram-sha-512_connections_max_reauth_ms"] = 3_600_000
+    with (
+        start_kafka(tmp_path_factory.mktemp("kafka"), **settings) as kafka,
+        start_broker(tmp_path_factory.mktemp("ottla"), **settings) as ottla,
+    ):
+        pairs = [Pair(*each) for each in zip(addresses(kafka), addresses(ottla), strict=True)]
+        both = Both(pairs[0], pairs[1])
+        make_users(both.open)
+        yield both

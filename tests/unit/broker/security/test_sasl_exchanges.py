@@ -4,7 +4,7 @@ import base64
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.security import scram_credentials
@@ -12,9 +12,8 @@ from broker.security.sasl_exchanges import (
     AuthenticationRefused,
     PlainExchange,
     ScramExchange,
-    TokenLogin,
 )
-from broker.security.scram_credentials import ScramCredential, ScramCredentials
+from broker.security.scram_credentials import ScramCredential, ScramCredentials, TokenLogin
 from protocol.client.errors import AuthenticationError
 from protocol.client.sasl import ScramMechanism
 
@@ -32,10 +31,12 @@ FINAL = (
 SIGNATURE = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
 
 
+USERS = {"user": scram_credentials.from_password(SHA_256, "pencil", salt=SALT)}
+
+
 def rfc_exchange() -> ScramExchange:
-    users = {"user": scram_credentials.from_password(SHA_256, "pencil", salt=SALT)}
     return ScramExchange(
-        SHA_256, lambda mechanism, user: users.get(user), nonce=lambda: SERVER_NONCE
+        SHA_256, lambda mechanism, user: USERS.get(user), nonce=lambda: SERVER_NONCE
     )
 
 
@@ -111,10 +112,11 @@ def test_a_delegation_token_stands_for_its_owner(mechanism: str) -> None:
     assert (exchange.name, exchange.expires_at_ms, exchange.is_token) == ("anna", 5000, True)
 
 
-names = st.text(st.characters(min_codepoint=1, max_codepoint=0x7E), min_size=1, max_size=30)
-passwords = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
+names = st.text("aZ09=,.- \x01~", min_size=1, max_size=20)
+passwords = st.text("aZ0 ,=\u00e4\u20ac\U0001f600", min_size=1, max_size=3)
 
 
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(names, passwords, passwords, st.sampled_from([SHA_256, SHA_512]))
 def test_our_client_gets_in_with_the_right_password_only(
     user: str, password: str, other: str, mechanism: str
@@ -131,6 +133,7 @@ def test_our_client_gets_in_with_the_right_password_only(
         refusal(exchange, final)
 
 
+@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.binary(max_size=80), min_size=1, max_size=3), st.booleans())
 def test_any_bytes_are_refused_in_words(tokens: list[bytes], begins_well: bool) -> None:
     exchange = rfc_exchange()

@@ -1,0 +1,42 @@
+"""The two brokers with a listener that asks for SASL, and conversations with both."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import NamedTuple
+
+from protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialUpsertion,
+)
+from tests.differential.asking import Pair
+from tests.doubles.sasl_talk import Script, notes_of
+
+SHA_256, SHA_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
+_NUMBERS = {SHA_256: 1, SHA_512: 2}
+
+
+class Both(NamedTuple):
+    """The two brokers on their plain listeners, and on those for clients."""
+
+    open: Pair
+    guarded: Pair
+
+    def compare(self, script: Script) -> list[object]:
+        """The notes of a conversation, which must be the same with both."""
+        kafka = notes_of(self.guarded.kafka, script)
+        ottla = notes_of(self.guarded.ottla, script)
+        assert ottla == kafka
+        return ottla
+
+
+def upsertion(user: str, mechanism: str, password: str) -> ScramCredentialUpsertion:
+    """A credential as an administrator's client makes it."""
+    name = mechanism.removeprefix("SCRAM-").replace("-", "").lower()
+    salted = hashlib.pbkdf2_hmac(name, password.encode(), b"salt", 4096)
+    return ScramCredentialUpsertion(user, _NUMBERS[mechanism], 4096, b"salt", salted)
+
+
+def make_users(pair: Pair) -> None:
+    users = [upsertion("anna", mechanism, "s3cret") for mechanism in _NUMBERS]
+    pair.compare(AlterUserScramCredentialsRequest(upsertions=users), [0])
