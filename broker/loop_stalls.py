@@ -41,7 +41,6 @@ BASES = ("broker.__main__", "broker.embedded")
 # Places that may hold up the loop, with the reason; they are counted, and told on INFO.
 STATED_PLACES = {
     "protocol.codec": "a version of a message is used for the first time",
-    "storage.validation": "the records of a compacted topic, or of another compression, are read",
     "broker.server": "the broker starts or stops",
 }
 

@@ -103,6 +103,11 @@ def build_registry(parts: BrokerParts) -> MetricsRegistry:
         ],
     )
     metrics_sources.add_process(registry, parts.workers)
+    registry.counter(
+        "ottla_record_examinations",
+        "Batches whose records took too long to look at on the event loop.",
+        lambda: parts.examination.total,
+    )
     _add_replicas(registry, replicas, parts.isr_manager)
     add_groups(registry, parts.coordinators.groups, end_offset_reader(replicas), parts.clock.now_ms)
     _add_controller(registry, parts.controller, parts.metadata)

@@ -33,6 +33,7 @@ from broker.net.server import NetworkServer
 from broker.peers import Peers
 from broker.quotas import ClientQuotas
 from broker.replication.alter_partition import AlterPartitionManager
+from broker.replication.examination import Examination
 from broker.replication.fetcher import FetcherSettings
 from broker.replication.fetcher_manager import FetcherManager
 from broker.replication.isr import IsrManager
@@ -135,7 +136,10 @@ class BrokerParts:
         context.lag_time_max_ms = config.replica_lag_time_max_ms
         context.is_alive = lambda broker_id: broker_id in self.metadata.snapshot.brokers
         context.now_ms = lambda: int(clock.monotonic() * 1000)
-        self.replica_manager = ReplicaManager(context, clock, self.timer, self.metadata)
+        self.examination = Examination(clock.now_ms)
+        self.replica_manager = ReplicaManager(
+            context, clock, self.timer, self.metadata, examination=self.examination
+        )
         self.roles = RoleChanges(
             self.replica_manager, self.logs, self.dynamic_config.log_config, clock.now_ms
         )

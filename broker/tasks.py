@@ -78,6 +78,10 @@ def run_in_threads(jobs: Sequence[Callable[[], None]]) -> None:
         future.result()
 
 
+class WorkerPoolClosed(RuntimeError):
+    """The process is about to end: nothing is taken on any more."""
+
+
 class WorkerPool:
     """Runs blocking functions outside of the loop: bounded threads, bounded queue.
 
@@ -119,7 +123,14 @@ class WorkerPool:
             self._release()
             raise
         future.add_done_callback(partial(self._finished, loop))
-        return await asyncio.wrap_future(future, loop=loop)
+        outcome = asyncio.wrap_future(future, loop=loop)
+        del future
+        try:
+            return await outcome
+        finally:
+            # An exception knows this frame, and the futures know the exception: a circle that would
+            # keep all that the function had in hand until the garbage collector comes around.
+            del outcome
 
     async def close(self) -> None:
         """Wait for what was accepted, then end the threads. `run` fails from now on."""
@@ -127,7 +138,7 @@ class WorkerPool:
         while self._waiting:
             waiter = self._waiting.popleft()
             if not waiter.done():
-                waiter.set_exception(RuntimeError(f"worker pool {self._name} is closed"))
+                waiter.set_exception(WorkerPoolClosed(f"worker pool {self._name} is closed"))
         executor, self._executor = self._executor, None
         if executor is not None:
             loop = asyncio.get_running_loop()
@@ -136,7 +147,7 @@ class WorkerPool:
 
     async def _acquire(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._closed:
-            raise RuntimeError(f"worker pool {self._name} is closed")
+            raise WorkerPoolClosed(f"worker pool {self._name} is closed")
         if self._free > 0 and not self._waiting:
             self._free -= 1
             return

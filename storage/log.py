@@ -26,9 +26,11 @@ from protocol.records.compression import LZ4
 from protocol.records.crc32c import crc32c
 from protocol.records.lz4_header import is_plain_frame
 from storage import log_append, log_reads, retention, truncation
+from storage.allowance import Allowance
 from storage.log_info import AppendInfo, ReadInfo
 from storage.log_state import LogState
 from storage.producer_entry import AppendedBatch, AppendOrigin
+from storage.validation import Examined
 from storage.verification import Verification
 
 _unpack = HEADER.unpack_from
@@ -54,13 +56,15 @@ class Log(LogState):
         now_ms: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         verification: Verification | None = None,
+        allowance: Allowance | None = None,
     ) -> AppendInfo:
         """Checks batches, assigns offsets and leader epoch in place, and appends them in one write.
 
         `records` is writable and belongs to the log until this returns. A batch that the producer
         sent before is not written again: `AppendInfo.duplicate`. Raises RecordsError for bad bytes,
         ProducerError for a bad sequence number or epoch, BatchTooLargeForSegment, DiskFull (nothing
-        was written), LogDirectoryOffline.
+        was written), LogDirectoryOffline; TooMuchAtOnce when looking at the records takes more than
+        `allowance`: then they go through `validation.examine` and `append_examined`.
         """
         size = len(records)
         # The common case, in one go; whatever is unusual is found out, and said, by append_checked.
@@ -90,7 +94,7 @@ class Log(LogState):
                     )
                     if not in_order:
                         return log_append.append_checked(
-                            self, records, leader_epoch, now_ms, origin, verification
+                            self, records, leader_epoch, now_ms, origin, verification, allowance
                         )
                 if self._closed or self.log_directory.refusal is not None:
                     self.check_writable()
@@ -104,7 +108,23 @@ class Log(LogState):
                     entry.remember(epoch, _as_appended(AppendedBatch, batch))
                 self.producer_state.end_offset = last + 1
                 return AppendInfo(first, last, timestamp, -1, self.log_start_offset, size)
-        return log_append.append_checked(self, records, leader_epoch, now_ms, origin, verification)
+        return log_append.append_checked(
+            self, records, leader_epoch, now_ms, origin, verification, allowance
+        )
+
+    def append_examined(
+        self,
+        examined: Examined,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        verification: Verification | None = None,
+    ) -> AppendInfo:
+        """Appends a client's batches whose records were looked at before, elsewhere.
+
+        Sequence numbers, epochs and transactions are checked now; raises as `append`.
+        """
+        return log_append.append_examined(self, examined, leader_epoch, now_ms, verification)
 
     def append_as_follower(
         self, records: bytearray | memoryview | bytes, *, now_ms: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from storage.allowance import Allowance
 from storage.errors import (
     BatchTooLargeForSegment,
     InvalidTransactionState,
@@ -18,7 +19,14 @@ from storage.producer_entry import (
     ProducerAppend,
 )
 from storage.txn_index import AbortedTransaction
-from storage.validation import Accepted, AcceptedBatch, prepare_for_follower, prepare_for_leader
+from storage.validation import (
+    Accepted,
+    AcceptedBatch,
+    Examined,
+    assign,
+    examine,
+    prepare_for_follower,
+)
 from storage.verification import Verification
 
 if TYPE_CHECKING:
@@ -32,16 +40,36 @@ def append_checked(
     now_ms: int,
     origin: AppendOrigin,
     verification: Verification | None,
+    allowance: Allowance | None = None,
 ) -> AppendInfo:
     """`Log.append` for anything but a single plain batch. See there."""
     log.check_writable(even_if_full=origin is AppendOrigin.COORDINATOR)
-    accepted = prepare_for_leader(
-        records,
-        log.config,
-        origin,
-        leader_epoch=leader_epoch,
-        first_offset=log.log_end_offset,
-        now_ms=now_ms,
+    examined = examine(records, log.config, origin, now_ms, allowance)
+    return _append_sound(log, examined, leader_epoch, now_ms, origin, verification)
+
+
+def append_examined(
+    log: LogState,
+    examined: Examined,
+    leader_epoch: int,
+    now_ms: int,
+    verification: Verification | None,
+) -> AppendInfo:
+    """`Log.append_examined`. See there."""
+    log.check_writable()
+    return _append_sound(log, examined, leader_epoch, now_ms, AppendOrigin.CLIENT, verification)
+
+
+def _append_sound(
+    log: LogState,
+    examined: Examined,
+    leader_epoch: int,
+    now_ms: int,
+    origin: AppendOrigin,
+    verification: Verification | None,
+) -> AppendInfo:
+    accepted = assign(
+        examined, leader_epoch=leader_epoch, first_offset=log.log_end_offset, now_ms=now_ms
     )
     _check_fits(log, accepted)
     producers = _ProducerChanges(log, origin, verification)

@@ -14,6 +14,7 @@ from protocol.records.batch import (
     BATCH_OVERHEAD,
     CODEC_MASK,
     MAGIC_POSITION,
+    TRANSACTIONAL_MASK,
     BatchHeader,
     check_crc,
     patch_base_offset,
@@ -22,22 +23,44 @@ from protocol.records.batch import (
 )
 from protocol.records.batch import CREATE_TIME as CREATE_TIME_ID
 from protocol.records.batch import LOG_APPEND_TIME as LOG_APPEND_TIME_ID
-from protocol.records.builder import build_batch
-from protocol.records.compression import GZIP, LZ4, ZSTD, codec_name, decompress
+from protocol.records.builder import assemble_batch, build_batch
+from protocol.records.compression import (
+    DEFAULT_LZ4_LEVEL,
+    DEFAULT_ZSTD_LEVEL,
+    GZIP,
+    LZ4,
+    SNAPPY,
+    ZSTD,
+    codec_name,
+    compress,
+    decompress,
+)
 from protocol.records.convert import up_convert
 from protocol.records.errors import (
     CorruptRecordError,
+    DecompressedTooLargeError,
     InvalidRecordError,
     InvalidTimestampError,
     RecordTooLargeError,
     UnsupportedCompressionError,
 )
 from protocol.records.lz4_header import check_frame
-from protocol.records.reader import iterate_entries, read_batch
+from protocol.records.reader import absolute_timestamps, iterate_entries, read_section
+from protocol.records.varint import wrap_int64
+from storage.allowance import (
+    KIB_COMPRESSED,
+    KIB_COMPRESSED_WELL,
+    KIB_DECOMPRESSED,
+    MESSAGE_BYTES,
+    RECORD_FOUND,
+    RECORD_REBUILT,
+    Allowance,
+    TooMuchAtOnce,
+)
 from storage.config import LOG_APPEND_TIME, NO_LIMIT, LogConfig
 from storage.errors import OffsetsOutOfOrder
 from storage.producer_entry import AppendOrigin
-from storage.record_outline import outline
+from storage.record_walk import Walk, walk_records
 
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 KEEP_CODEC = "producer"
@@ -71,31 +94,45 @@ class Accepted(NamedTuple):
     log_append_time: int
 
 
-def prepare_for_leader(
+class Examined(NamedTuple):
+    """Batches in which all is right with the records; they only need their place in a log."""
+
+    buffer: bytearray | memoryview
+    batches: list[tuple[int, BatchHeader]]
+    config: LogConfig  # the settings by which it is right
+
+
+def examine(
     records: bytearray | memoryview,
     config: LogConfig,
     origin: AppendOrigin,
-    *,
-    leader_epoch: int,
-    first_offset: int,
     now_ms: int,
-) -> Accepted:
-    """Checks batches from a producer or a coordinator and assigns offsets from `first_offset` on.
+    allowance: Allowance | None = None,
+) -> Examined:
+    """Checks batches from a producer or a coordinator; converts and compresses where that is asked.
 
-    Works in place where it can; the buffer of the result is another one after recompression or
-    conversion. Raises RecordsError, with the buffer's offsets perhaps changed.
+    Knows nothing of the log: may run in any thread, and does not change `records`. The buffer of
+    the result is another one after recompression or conversion. Raises RecordsError; TooMuchAtOnce
+    when the records need more than `allowance`.
     """
     if len(records) <= MAGIC_POSITION:
         raise CorruptRecordError(f"{len(records)} bytes are too few to hold a record batch")
     if records[MAGIC_POSITION] < 2:
-        return _convert_old(records, config, leader_epoch, first_offset, now_ms)
-    headers = _check_batches(records, config, origin)
-    if any(_target_codec(config, header) != header.codec for _, header in headers):
-        return _recompress(records, headers, config, leader_epoch, first_offset, now_ms)
-    stamp = config.message_timestamp_type == LOG_APPEND_TIME
+        return _rebuilt(_convert_old(records, config, now_ms, allowance), config)
+    batches = _check_batches(records, config, origin)
+    if any(_target_codec(config, header) != header.codec for _, header in batches):
+        return _rebuilt(_recompress(records, batches, config, now_ms, allowance), config)
+    for position, header in batches:
+        _check_records(records, position, header, config, now_ms, allowance)
+    return Examined(records, batches, config)
+
+
+def assign(examined: Examined, *, leader_epoch: int, first_offset: int, now_ms: int) -> Accepted:
+    """Gives the batches offsets from `first_offset` on, in place, and the time if it is ours."""
+    records = examined.buffer
+    stamp = examined.config.message_timestamp_type == LOG_APPEND_TIME
     accepted = []
-    for position, header in headers:
-        _check_records(records, position, header, config, now_ms)
+    for position, header in examined.batches:
         timestamp = header.max_timestamp
         if stamp:
             timestamp = now_ms
@@ -207,6 +244,7 @@ def _check_records(
     header: BatchHeader,
     config: LogConfig,
     now_ms: int,
+    allowance: Allowance | None,
 ) -> None:
     """What needs a look at the single records, if the settings ask for any of it."""
     if header.is_control:
@@ -222,33 +260,45 @@ def _check_records(
     )
     if not (limited or config.compact):
         return
-    _check_count(header)
-    content = memoryview(records)[position + BATCH_OVERHEAD : position + header.size_in_bytes]
-    if header.codec:
-        data = decompress(header.codec, content, MAX_DECOMPRESSED_BYTES)
-    else:
-        data = bytes(content)
-    lines = outline(data, 0, len(data), header.record_count)
-    errors: list[tuple[int, str]] = []
+    walk = _look(records, position, header, allowance)[1]
     if limited:
         oldest = now_ms - config.message_timestamp_before_max_ms
         newest = now_ms + config.message_timestamp_after_max_ms
-        for index, delta in enumerate(lines.timestamp_deltas):
-            timestamp = header.base_timestamp + delta
-            if timestamp != -1 and not oldest <= timestamp <= newest:
-                errors.append((index, f"timestamp {timestamp} is not in [{oldest}, {newest}]"))
-        if errors:
-            raise InvalidTimestampError(
-                f"{len(errors)} records have timestamps out of range; the first: {errors[0][1]}",
-                errors[:_ERRORS_TOLD_MAX],
-            )
-    if config.compact:
+        _check_timestamps(walk, header.base_timestamp, oldest, newest)
+    if config.compact and walk.keyless:
         missing = "a compacted topic takes no record without a key"
-        errors = [(index, missing) for index, key in enumerate(lines.keys) if key is None]
-        if errors:
-            raise InvalidRecordError(
-                f"{len(errors)} records were refused: {missing}", errors[:_ERRORS_TOLD_MAX]
-            )
+        raise InvalidRecordError(
+            f"{len(walk.keyless)} records were refused: {missing}",
+            [(index, missing) for index in walk.keyless[:_ERRORS_TOLD_MAX]],
+        )
+
+
+def _check_timestamps(walk: Walk, base: int, oldest: int, newest: int) -> None:
+    wrong = [
+        (index, base + delta)
+        for index, delta in enumerate(walk.timestamp_deltas)
+        if not oldest <= base + delta <= newest and base + delta != -1
+    ]
+    if wrong:
+        errors = [
+            (index, f"timestamp {timestamp} is not in [{oldest}, {newest}]")
+            for index, timestamp in wrong[:_ERRORS_TOLD_MAX]
+        ]
+        raise InvalidTimestampError(
+            f"{len(wrong)} records have timestamps out of range; the first: {errors[0][1]}", errors
+        )
+
+
+def _look(
+    records: bytearray | memoryview, position: int, header: BatchHeader, allowance: Allowance | None
+) -> tuple[bytes, Walk]:
+    """The records of a batch, decompressed, and what is to be seen in them."""
+    _check_count(header)
+    if allowance is not None:
+        allowance.spend(header.record_count * RECORD_FOUND)
+    content = memoryview(records)[position + BATCH_OVERHEAD : position + header.size_in_bytes]
+    data = _decompress(header.codec, content, allowance)
+    return data, walk_records(data, header.record_count)
 
 
 def _check_count(header: BatchHeader) -> None:
@@ -273,51 +323,105 @@ def _level(config: LogConfig, codec: int) -> int | None:
     return config.compression_zstd_level if codec == ZSTD else None
 
 
+def _decompress(codec: int, content: memoryview, allowance: Allowance | None) -> bytes:
+    if not codec:
+        return bytes(content)
+    if allowance is None:
+        return decompress(codec, content, MAX_DECOMPRESSED_BYTES)
+    try:
+        data = decompress(codec, content, min(MAX_DECOMPRESSED_BYTES, allowance.decompressed_bytes))
+    except DecompressedTooLargeError:
+        raise TooMuchAtOnce from None  # it may be more than is ever allowed, or may not
+    allowance.spend((len(data) >> 10) * KIB_DECOMPRESSED)
+    return data
+
+
+def _compression_cost(config: LogConfig, codec: int) -> int:
+    """Of one KiB, as `storage.allowance` counts."""
+    if not codec:
+        return 0
+    level = _level(config, codec)
+    usual = {SNAPPY: None, LZ4: DEFAULT_LZ4_LEVEL, ZSTD: DEFAULT_ZSTD_LEVEL}
+    return KIB_COMPRESSED if codec in usual and usual[codec] == level else KIB_COMPRESSED_WELL
+
+
 def _recompress(
     records: bytearray | memoryview,
     headers: list[tuple[int, BatchHeader]],
     config: LogConfig,
-    leader_epoch: int,
-    first_offset: int,
     now_ms: int,
-) -> Accepted:
-    stamp = config.message_timestamp_type == LOG_APPEND_TIME
+    allowance: Allowance | None,
+) -> bytearray:
     rebuilt = bytearray()
     for position, header in headers:
-        _check_count(header)
-        _check_records(records, position, header, config, now_ms)
+        _check_records(records, position, header, config, now_ms, allowance)
         codec = _target_codec(config, header)
-        found = read_batch(records, position, header, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES)
-        batch = build_batch(
-            ((r.timestamp, r.key, r.value, r.headers) for r in found),
-            base_offset=first_offset,
-            codec=codec,
-            level=_level(config, codec),
+        if codec == header.codec:
+            rebuilt += memoryview(records)[position : position + header.size_in_bytes]
+            continue
+        data, walk = _look(records, position, header, allowance)
+        if allowance is not None:
+            allowance.spend((len(data) >> 10) * _compression_cost(config, codec))
+        level = _level(config, codec)
+        if not walk.is_in_order or header.timestamp_type != CREATE_TIME_ID:
+            rebuilt += _renumber(records, position, header, codec, level, allowance)
+            continue
+        payload = compress(codec, data, level) if codec else data
+        # Before a hundred megabytes are copied to be refused.
+        _check_size(len(payload) + BATCH_OVERHEAD, codec, config)
+        rebuilt += assemble_batch(
+            payload,
+            base_offset=0,
+            last_offset_delta=header.last_offset_delta,
+            base_timestamp=header.base_timestamp,
+            max_timestamp=wrap_int64(header.base_timestamp + max(walk.timestamp_deltas)),
+            record_count=header.record_count,
+            attributes=header.attributes & TRANSACTIONAL_MASK | codec,
             producer_id=header.producer_id,
             producer_epoch=header.producer_epoch,
             base_sequence=header.base_sequence,
-            transactional=header.is_transactional,
-            leader_epoch=leader_epoch,
-            timestamp_type=LOG_APPEND_TIME_ID if stamp else CREATE_TIME_ID,
-            log_append_time=now_ms,
         )
-        if len(found) != header.record_count:
-            raise InvalidRecordError(
-                f"a batch says it has {header.record_count} records and has {len(found)}"
-            )
-        rebuilt += batch
-        first_offset += len(found)
-    return _accept_rebuilt(rebuilt, config, now_ms if stamp else -1)
+    return rebuilt
+
+
+def _renumber(
+    records: bytearray | memoryview,
+    position: int,
+    header: BatchHeader,
+    codec: int,
+    level: int | None,
+    allowance: Allowance | None,
+) -> bytes:
+    """The batch built anew, with offsets in order. No client that we know of needs it."""
+    if allowance is not None:
+        allowance.spend(header.record_count * RECORD_REBUILT)
+    section = read_section(records, position, header, MAX_DECOMPRESSED_BYTES)
+    headers = section.headers or [[]] * len(section.keys)
+    times = absolute_timestamps(header, section)
+    return build_batch(
+        zip(times, section.keys, section.values, headers, strict=True),
+        codec=codec,
+        level=level,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        transactional=header.is_transactional,
+    )
 
 
 def _convert_old(
     records: bytearray | memoryview,
     config: LogConfig,
-    leader_epoch: int,
-    first_offset: int,
     now_ms: int,
-) -> Accepted:
+    allowance: Allowance | None,
+) -> bytearray:
     """Messages of magic 0 and 1 become one batch of magic 2."""
+    room = MAX_DECOMPRESSED_BYTES
+    if allowance is not None:
+        # How many messages there are, and whether they unpack, is seen only on the way.
+        room = allowance.left // RECORD_REBUILT * MESSAGE_BYTES
+        if len(records) > room:
+            raise TooMuchAtOnce
     for _, header in iterate_entries(records, allow_partial=False):
         if header.size_in_bytes > config.max_message_bytes:
             raise RecordTooLargeError(
@@ -326,35 +430,44 @@ def _convert_old(
             )
     stamp = config.message_timestamp_type == LOG_APPEND_TIME
     codec = None if config.compression_type == KEEP_CODEC else CODECS[config.compression_type]
-    batch = up_convert(
-        records,
-        2,
-        base_offset=first_offset,
-        codec=codec,
-        level=None if codec is None else _level(config, codec),
-        timestamp_type=LOG_APPEND_TIME_ID if stamp else CREATE_TIME_ID,
-        log_append_time=now_ms,
-        leader_epoch=leader_epoch,
-        max_decompressed_bytes=MAX_DECOMPRESSED_BYTES,
-    )
+    try:
+        batch = up_convert(
+            records,
+            2,
+            codec=codec,
+            level=None if codec is None else _level(config, codec),
+            timestamp_type=LOG_APPEND_TIME_ID if stamp else CREATE_TIME_ID,
+            log_append_time=now_ms,
+            max_decompressed_bytes=room,
+        )
+    except DecompressedTooLargeError:
+        if allowance is None:
+            raise
+        raise TooMuchAtOnce from None
+    if allowance is not None:
+        allowance.spend(read_header(batch).record_count * RECORD_REBUILT)
     if not stamp:
-        _check_records(bytearray(batch), 0, read_header(batch), config, now_ms)
+        _check_records(bytearray(batch), 0, read_header(batch), config, now_ms, allowance)
     elif config.compact:
         header = read_header(batch)
         # Only the keys: nobody but this broker has stamped it.
         unstamped = header._replace(attributes=header.attributes & CODEC_MASK)
-        _check_records(bytearray(batch), 0, unstamped, config, 0)
-    return _accept_rebuilt(bytearray(batch), config, now_ms if stamp else -1)
+        _check_records(bytearray(batch), 0, unstamped, config, 0, allowance)
+    return bytearray(batch)
 
 
-def _accept_rebuilt(buffer: bytearray, config: LogConfig, log_append_time: int) -> Accepted:
-    accepted = []
+def _rebuilt(buffer: bytearray, config: LogConfig) -> Examined:
+    batches = []
     for position, header in iterate_entries(buffer):
         assert isinstance(header, BatchHeader)
-        if header.size_in_bytes > config.max_message_bytes:
-            raise RecordTooLargeError(
-                f"with {codec_name(header.codec)} compression a batch has {header.size_in_bytes}"
-                f" bytes, more than max.message.bytes={config.max_message_bytes}"
-            )
-        accepted.append(_as_it_says(position, header))
-    return Accepted(buffer, accepted, log_append_time)
+        _check_size(header.size_in_bytes, header.codec, config)
+        batches.append((position, header))
+    return Examined(buffer, batches, config)
+
+
+def _check_size(size: int, codec: int, config: LogConfig) -> None:
+    if size > config.max_message_bytes:
+        raise RecordTooLargeError(
+            f"with {codec_name(codec)} compression a batch has {size} bytes, more than"
+            f" max.message.bytes={config.max_message_bytes}"
+        )

@@ -22,6 +22,7 @@ from protocol.messages.fetch import AbortedTransaction, EpochEndOffset, Partitio
 from protocol.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse
 from protocol.records.errors import InvalidRecordError
 from protocol.topics import TopicPartition
+from storage.allowance import AT_ONCE, Allowance, TooMuchAtOnce
 from storage.errors import LogDirectoryOffline, OffsetOutOfRange
 from storage.producer_entry import AppendOrigin
 
@@ -30,13 +31,17 @@ if TYPE_CHECKING:
     from broker.fetch_sessions import FetchItem, FetchPosition, FetchResult
     from broker.metadata_cache import MetadataCache
     from broker.quotas_replication import ReplicationQuota
+    from broker.replication.examination import Examination
     from broker.replication.isr import IsrManager
     from broker.replication.read_replica import RackAwareSelector
     from broker.timing.timer import DelayQueue
     from storage.log import Log
+    from storage.validation import Examined
     from storage.verification import Verification
 
 logger = logging.getLogger("ottla.replication")
+
+_CLIENT = AppendOrigin.CLIENT
 
 # One partition of a produce request: topic, index, what to append, and the answer to fill.
 ProduceEntry = tuple[str, int, bytearray | memoryview, PartitionProduceResponse]
@@ -60,8 +65,12 @@ class ReplicaManager:
         timer: DelayQueue,
         metadata: MetadataCache,
         purge_intervals: tuple[int, int] = (1000, 1000),
+        examination: Examination | None = None,
     ) -> None:
-        """`purge_intervals` are those of the produce and the fetch purgatory."""
+        """`purge_intervals` are those of the produce and the fetch purgatory.
+
+        `examination`: where records are looked at that take long; None: at once, whatever it takes.
+        """
         self.context = context
         self.partitions: dict[PartitionKey, Partition] = {}
         self.isr_manager: IsrManager | None = None
@@ -76,6 +85,9 @@ class ReplicaManager:
         self._clock = clock
         self._metadata = metadata
         self._refusals_told: dict[tuple[str, int, int], int] = {}
+        self._examination = examination
+        # Of the request that is served now: nothing awaits, so there is never more than one.
+        self._allowance = Allowance()
         produce_interval, fetch_interval = purge_intervals
         self.produce_purgatory: Purgatory[DelayedProduce] = Purgatory(
             "produce", timer, purge_interval=produce_interval
@@ -121,12 +133,15 @@ class ReplicaManager:
         callback: Callable[[], None],
         origin: AppendOrigin = AppendOrigin.CLIENT,
         guards: Mapping[tuple[str, int], Verification] | None = None,
+        examined: Examined | None = None,
     ) -> None:
         """Appends to partitions led here and fills the entries' responses; calls back when done.
 
         The records are written into in place (offsets, leader epoch). With acks -1 the callback
         comes when the records are committed, or after `timeout_ms` with REQUEST_TIMED_OUT; with 0
-        and 1 it comes at once. `guards` are those of verified transactions.
+        and 1 it comes at once. `guards` are those of verified transactions. Records of clients that
+        take long to look at are appended later, after they were looked at in a worker thread;
+        `examined` is what came of that for the only entry there is.
 
         What is answered without an error is in the log's file: it outlives this process, and
         outlives the machine when other replicas or a flush have it.
@@ -135,21 +150,40 @@ class ReplicaManager:
         partitions = self.partitions
         waiting: list[tuple[Partition, int, PartitionProduceResponse]] = []
         touched: list[Partition] = []
-        for topic, index, records, response in entries:
+        later: list[ProduceEntry] = []
+        allowance = None
+        if origin is _CLIENT and self._examination is not None:
+            allowance = self._allowance
+            allowance.left = AT_ONCE
+        for entry in entries:
+            topic, index, records, response = entry
             try:
                 partition = partitions.get((topic, index)) or self.partition(topic, index)
                 log = partition.leader_log()
                 if required_acks == -1:
                     partition.check_enough_in_sync()
-                info = log.append(
-                    records,
-                    leader_epoch=partition.leader_epoch,
-                    now_ms=now_ms,
-                    origin=origin,
-                    verification=None if guards is None else guards.get((topic, index)),
-                )
+                verification = None if guards is None else guards.get((topic, index))
+                if examined is None:
+                    info = log.append(
+                        records,
+                        leader_epoch=partition.leader_epoch,
+                        now_ms=now_ms,
+                        origin=origin,
+                        verification=verification,
+                        allowance=allowance,
+                    )
+                else:
+                    info = log.append_examined(
+                        examined,
+                        leader_epoch=partition.leader_epoch,
+                        now_ms=now_ms,
+                        verification=verification,
+                    )
+            except TooMuchAtOnce:
+                later.append(entry)
+                continue
             except Exception as error:
-                self._append_failed(topic, index, error, response)
+                self.append_failed(topic, index, error, response)
                 continue
             partition.after_append(log)
             touched.append(partition)
@@ -160,6 +194,11 @@ class ReplicaManager:
                 waiting.append((partition, info.last_offset + 1, response))
         for partition in touched:
             self.wake(partition)
+        if later:
+            assert self._examination is not None
+            callback = self._examination.start(
+                self, required_acks, timeout_ms, later, callback, guards
+            )
         if not waiting:
             callback()
             return
@@ -179,9 +218,10 @@ class ReplicaManager:
         self.wake(partition)
         self.delete_records_purgatory.check_and_complete(partition.key)
 
-    def _append_failed(
+    def append_failed(
         self, topic: str, index: int, error: Exception, response: PartitionProduceResponse
     ) -> None:
+        """Puts an error into the answer for a partition, and one line into the log."""
         code = error_code(error)
         response.error_code = code
         response.error_message = error_message(error)

@@ -9,12 +9,17 @@ lz4 in messages of magic 0 has a header checksum that Kafka's first versions com
 the frame's magic number too) and that every client since then repeats: ``broken_lz4_checksum``.
 """
 
+from typing import TYPE_CHECKING
+
 from protocol.records.crc32c import Buffer
 from protocol.records.errors import (
     CorruptRecordError,
     DecompressedTooLargeError,
     UnsupportedCompressionError,
 )
+
+if TYPE_CHECKING:
+    from mmap import mmap
 
 NONE = 0
 GZIP = 1
@@ -33,6 +38,10 @@ DEFAULT_ZSTD_LEVEL = 3
 
 _PIECE_BYTES = 256 * 1024  # decompressed at a time where the size is not known before
 _ZSTD_FIRST_BYTES = 1024 * 1024
+# Much more is not copied in one go: that holds the interpreter's lock, and with it the loop of a
+# broker whose worker thread is at it, where `bytes.join` lets go of it. And glibc gives what is
+# larger than 32 MiB back to the system as soon as it is free.
+_LARGE_BYTES = 33 * 1024 * 1024
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"  # version 1, compatible with 1
 _XERIAL_BLOCK_BYTES = 32 * 1024
@@ -100,6 +109,52 @@ def _corrupt(codec: int, reason: object) -> CorruptRecordError:
     return CorruptRecordError(f"{codec_name(codec)} data cannot be decompressed: {reason}")
 
 
+class _Output:
+    """What comes out of a decompressor, by pieces. Nearly always there is only one.
+
+    Others are put together in pages of the system, which are gone when nobody needs them any more;
+    a hundred megabytes in pieces would be kept by the allocator of the thread.
+    """
+
+    def __init__(self, codec: int, max_bytes: int) -> None:
+        self._codec = codec
+        self._max_bytes = max_bytes
+        self._first = b""
+        self._pages: mmap | None = None
+        self.size = 0
+
+    @property
+    def room(self) -> int:
+        """How much to ask for: one byte more than allowed tells that it is too much."""
+        return self._max_bytes - self.size + 1
+
+    def add(self, piece: bytes) -> None:
+        start = self.size
+        self.size += len(piece)
+        if self.size > self._max_bytes:
+            raise _too_large(self._codec, self._max_bytes)
+        if not start:
+            self._first = piece
+            return
+        if self._pages is None:
+            from mmap import mmap
+
+            self._pages = mmap(-1, self._max_bytes)  # what is not written takes no memory
+            self._pages[:start] = self._first
+            self._first = b""
+        self._pages[start : self.size] = piece
+
+    def take(self) -> bytes:
+        return self._first if self._pages is None else _copy(self._pages, self.size)
+
+
+def _copy(pages: "mmap", size: int) -> bytes:
+    if size <= _LARGE_BYTES:
+        return pages[:size]
+    step = -(-size // (size // _LARGE_BYTES))
+    return b"".join([pages[start : min(start + step, size)] for start in range(0, size, step)])
+
+
 # gzip ------------------------------------------------------------------------------------------
 
 
@@ -114,26 +169,22 @@ def _decompress_gzip(data: Buffer, max_bytes: int) -> bytes:
     """One or more gzip members behind each other, as Java's GZIPInputStream takes them."""
     import zlib
 
-    pieces: list[bytes] = []
-    room = max_bytes
+    out = _Output(GZIP, max_bytes)
     rest: Buffer = data
     while True:
         member = zlib.decompressobj(wbits=31)
         while not member.eof:
             try:
-                piece = member.decompress(rest, room + 1)
+                piece = member.decompress(rest, min(out.room, _guess(len(data))))
             except zlib.error as error:
                 raise _corrupt(GZIP, error) from None
-            room -= len(piece)
-            if room < 0:
-                raise _too_large(GZIP, max_bytes)
-            pieces.append(piece)
+            out.add(piece)
             rest = member.unconsumed_tail
             if not piece and not rest and not member.eof:
                 raise _corrupt(GZIP, "the stream ends too early")
         rest = member.unused_data
         if not rest:
-            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            return out.take()
 
 
 # snappy ----------------------------------------------------------------------------------------
@@ -222,32 +273,30 @@ def _decompress_lz4(data: Buffer, max_bytes: int, broken_checksum: bool) -> byte
         from protocol.records.lz4_header import with_right_checksum
 
         data = with_right_checksum(data)
-    pieces: list[bytes] = []
-    room = max_bytes
+    out = _Output(LZ4, max_bytes)
+    is_empty = True
     rest: Buffer | None = data
     while rest:
         decompressor = frame.LZ4FrameDecompressor()
         feed: Buffer = rest
         while not decompressor.eof:
             try:
-                # A guess first: asking for the whole bound would make the library allocate it.
-                piece: bytes = decompressor.decompress(feed, min(room + 1, _guess(len(data))))
+                piece: bytes = decompressor.decompress(feed, min(out.room, _guess(len(data))))
             except (RuntimeError, ValueError) as error:
                 raise _corrupt(LZ4, error) from None
-            room -= len(piece)
-            if room < 0:
-                raise _too_large(LZ4, max_bytes)
-            pieces.append(piece)
+            out.add(piece)
+            is_empty = False
             feed = b""
             if not piece and not decompressor.eof:
                 raise _corrupt(LZ4, "the frame ends too early")
         rest = decompressor.unused_data
-    if not pieces:
+    if is_empty:
         raise _corrupt(LZ4, "there is no frame")
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    return out.take()
 
 
 def _guess(compressed_bytes: int) -> int:
+    """What to ask for at a time: for the whole bound, a library would allocate it."""
     return max(_PIECE_BYTES, 4 * compressed_bytes)
 
 
@@ -262,6 +311,8 @@ def _compress_zstd(data: Buffer, level: int | None) -> bytes:
 
 def _decompress_zstd(data: Buffer, max_bytes: int) -> bytes:
     """Decompress into a buffer that is known to be large enough from the frame's block headers."""
+    from mmap import mmap
+
     from cramjam import DecompressionError, zstd
 
     from protocol.records.zstd_frame import largest_content_bytes
@@ -270,7 +321,8 @@ def _decompress_zstd(data: Buffer, max_bytes: int) -> bytes:
     # Small blocks of a long stream make the bound a loose one: try with less first.
     room = min(bound, max(_ZSTD_FIRST_BYTES, 8 * len(data)))
     while True:
-        out = bytearray(room)
+        # The system's pages are zeros already; a bytearray would be filled with them.
+        out = bytearray(room) if room <= _ZSTD_FIRST_BYTES else mmap(-1, room)
         try:
             size: int = zstd.decompress_into(data, out)
         except DecompressionError as error:
@@ -282,4 +334,4 @@ def _decompress_zstd(data: Buffer, max_bytes: int) -> bytes:
             continue
         if size > max_bytes:
             raise _too_large(ZSTD, max_bytes)
-        return bytes(memoryview(out)[:size])
+        return bytes(memoryview(out)[:size]) if isinstance(out, bytearray) else _copy(out, size)

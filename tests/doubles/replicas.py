@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from broker.clock import ManualClock
 from broker.metadata_cache import MetadataCache
+from broker.replication.examination import Examination
 from broker.replication.partition import Partition, PartitionContext
 from broker.replication.replica_manager import ReplicaManager
 from broker.replication.role_changes import RoleChanges
@@ -51,7 +52,9 @@ def run_now(coroutine: Coroutine[Any, Any, T]) -> T:
 class Replicas:
     """One broker with a replica manager; `lead` and `follow` are orders of a controller."""
 
-    def __init__(self, *, broker_id: int = BROKER, **settings: object) -> None:
+    def __init__(
+        self, *, broker_id: int = BROKER, examination: Examination | None = None, **settings: object
+    ) -> None:
         """`settings` are those of the logs (`LogConfig`)."""
         self.broker_id = broker_id
         self.clock = ManualClock()
@@ -67,7 +70,9 @@ class Replicas:
         context.lag_time_max_ms = 10_000
         context.is_alive = lambda broker_id: broker_id in self.live
         context.now_ms = lambda: int(self.clock.monotonic() * 1000)
-        self.manager = ReplicaManager(context, self.clock, self.timer, self.metadata)
+        self.manager = ReplicaManager(
+            context, self.clock, self.timer, self.metadata, examination=examination
+        )
         self.roles = RoleChanges(self.manager, self.logs, lambda _: self.config, self.clock.now_ms)
 
     def order(

@@ -112,7 +112,7 @@ async def test_a_stated_place_is_no_warning(caplog: pytest.LogCaptureFixture) ->
     assert "used for the first time" in record.getMessage()
     place = "broker.handlers.fetch.handle"
     assert stated_reason(Sight(place, f"{place}:1 < broker.request_channel.handle:2")) == ""
-    assert stated_reason(Sight("protocol.x", "protocol.x:1 < storage.validation.check:2"))
+    assert stated_reason(Sight("protocol.x", "protocol.x:1 < protocol.codec.check:2"))
 
 
 async def test_after_stop_nothing_is_left() -> None:

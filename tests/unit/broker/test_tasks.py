@@ -1,6 +1,8 @@
 import asyncio
 import gc
 import threading
+import weakref
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -172,3 +174,27 @@ class TestRunInThreads:
         with pytest.raises(RuntimeError, match="as planned"):
             run_in_threads([fail, partial(done.append, 1), partial(done.append, 2)])
         assert sorted(done) == [1, 2]
+
+
+class Load:
+    """Something that a function had in hand."""
+
+
+async def test_a_failed_function_leaves_nothing_in_memory() -> None:
+    """Without a run of the garbage collector: what it had in hand may be a hundred megabytes."""
+    seen: list[weakref.ref[Load]] = []
+
+    def fail() -> None:
+        load = Load()
+        seen.append(weakref.ref(load))
+        raise ValueError
+
+    pool = WorkerPool(threads=1)
+    gc.disable()
+    try:
+        with suppress(ValueError):
+            await pool.run(fail)
+        await pool.close()  # the thread's own hold on it has ended
+        assert seen[0]() is None
+    finally:
+        gc.enable()

@@ -2,8 +2,14 @@
 
 import pytest
 
-from protocol.records.batch import LOG_APPEND_TIME, BatchHeader, iterate_batches, read_header
-from protocol.records.builder import assemble_batch, build_batch
+from protocol.records.batch import (
+    LOG_APPEND_TIME,
+    BatchHeader,
+    iterate_batches,
+    patch_max_timestamp,
+    read_header,
+)
+from protocol.records.builder import assemble_batch, build_batch, encode_record
 from protocol.records.errors import (
     CorruptRecordError,
     InvalidRecordError,
@@ -14,14 +20,16 @@ from protocol.records.errors import (
 from protocol.records.legacy import build_message_set
 from protocol.records.reader import read_records
 from protocol.records.record import Record
+from storage.allowance import Allowance, TooMuchAtOnce
 from storage.config import LogConfig
 from storage.errors import OffsetsOutOfOrder
 from storage.producer_entry import AppendOrigin
 from storage.validation import (
     MAX_RECORDS_LOOKED_AT,
     Accepted,
+    assign,
+    examine,
     prepare_for_follower,
-    prepare_for_leader,
 )
 from tests.doubles.storage_logs import NOW_MS, NewRecord, batch_of, marker
 
@@ -31,14 +39,8 @@ CLIENT, COORDINATOR = AppendOrigin.CLIENT, AppendOrigin.COORDINATOR
 def prepare(
     content: bytes | bytearray, origin: AppendOrigin = CLIENT, **settings: object
 ) -> Accepted:
-    return prepare_for_leader(
-        bytearray(content),
-        LogConfig(**settings),
-        origin,
-        leader_epoch=5,
-        first_offset=100,
-        now_ms=NOW_MS,
-    )
+    examined = examine(bytearray(content), LogConfig(**settings), origin, NOW_MS)
+    return assign(examined, leader_epoch=5, first_offset=100, now_ms=NOW_MS)
 
 
 def headers(accepted: Accepted) -> list[BatchHeader]:
@@ -55,9 +57,8 @@ def assemble(**fields: int) -> bytes:
 
 def test_offsets_and_epoch_are_assigned_in_place() -> None:
     content = batch_of(3)
-    accepted = prepare_for_leader(
-        content, LogConfig(), CLIENT, leader_epoch=5, first_offset=100, now_ms=NOW_MS
-    )
+    examined = examine(content, LogConfig(), CLIENT, NOW_MS)
+    accepted = assign(examined, leader_epoch=5, first_offset=100, now_ms=NOW_MS)
     assert accepted.buffer is content
     header = read_header(content)
     assert (header.base_offset, header.partition_leader_epoch) == (100, 5)
@@ -306,3 +307,74 @@ def test_followers_take_old_messages_as_they_are() -> None:
 
 def test_build_batch_is_what_the_tests_think() -> None:
     assert assemble() == build_batch([(NOW_MS, b"a", b"", [])])
+
+
+MANY = 6_000  # more records than there is time for at once
+
+
+@pytest.mark.parametrize(
+    ("content", "settings"),
+    [
+        (batch_of(MANY), {"cleanup_policy": ("compact",)}),
+        (batch_of(MANY), {"compression_type": "lz4"}),
+        (batch_of([(NOW_MS, b"k", bytes(4 << 20), [])], codec=1), {"cleanup_policy": ("compact",)}),
+        (batch_of([(NOW_MS, b"k", bytes(4 << 20), [])], codec=4), {"compression_type": "lz4"}),
+        (batch_of([(NOW_MS, b"k", bytes(500_000), [])], codec=3), {"compression_type": "gzip"}),
+        (batch_of(MANY), {"message_timestamp_before_max_ms": 10**15}),
+        (bytearray(build_message_set([Record(0, 1, 0, b"", b"", [])], magic=1) * MANY), {}),
+        (
+            bytearray(
+                build_message_set(
+                    [Record(n, 1, 0, b"", b"", []) for n in range(MANY)], magic=1, codec=1
+                )
+            ),
+            {},
+        ),
+    ],
+)
+def test_what_takes_long_is_left_to_others(content: bytearray, settings: dict[str, object]) -> None:
+    config = LogConfig(max_message_bytes=1 << 20, **settings)
+    before = bytes(content)
+    with pytest.raises(TooMuchAtOnce):
+        examine(content, config, CLIENT, NOW_MS, Allowance())
+    assert content == before
+    assert examine(content, config, CLIENT, NOW_MS).batches
+
+
+def test_an_allowance_is_for_all_batches_together() -> None:
+    config = LogConfig(cleanup_policy=("compact",))
+    allowance = Allowance()
+    for _ in range(4):
+        examine(batch_of(1_000), config, CLIENT, NOW_MS, allowance)
+    with pytest.raises(TooMuchAtOnce):
+        examine(batch_of(1_001), config, CLIENT, NOW_MS, allowance)
+
+
+def test_headers_alone_cost_nothing() -> None:
+    allowance = Allowance(0)
+    examine(batch_of(MANY), LogConfig(), CLIENT, NOW_MS, allowance)
+    examine(
+        batch_of(MANY), LogConfig(message_timestamp_type="LogAppendTime"), CLIENT, NOW_MS, allowance
+    )
+
+
+def test_offsets_out_of_order_are_put_in_order_with_another_compression() -> None:
+    payload = bytearray()
+    for delta in (3, 1):
+        encode_record(payload, delta, delta, b"k", b"v", [("h", None)])
+    batch = assemble_batch(
+        bytes(payload), base_offset=0, last_offset_delta=1, base_timestamp=NOW_MS,
+        max_timestamp=NOW_MS + 3, record_count=2, attributes=0,
+    )  # fmt: skip
+    accepted = prepare(batch, compression_type="lz4")
+    found = list(read_records(bytes(accepted.buffer)))
+    assert [(r.offset, r.timestamp, r.headers) for r in found] == [
+        (100, NOW_MS + 3, [("h", None)]), (101, NOW_MS + 1, [("h", None)]),
+    ]  # fmt: skip
+
+
+def test_recompression_corrects_the_newest_timestamp() -> None:
+    batch = bytearray(batch_of([(NOW_MS, b"k", b"v", []), (NOW_MS + 5, b"k", b"v", [])]))
+    patch_max_timestamp(batch, 0, 0, NOW_MS + 99)
+    (header,) = headers(prepare(batch, compression_type="zstd"))
+    assert (header.codec, header.max_timestamp) == (4, NOW_MS + 5)
