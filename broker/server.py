@@ -186,7 +186,9 @@ class BrokerServer:
             elif self._logs_loaded:
                 parts = self.parts
                 epoch = parts.registration.broker_epoch
-                await asyncio.to_thread(logs.shutdown, parts.clock.now_ms(), epoch)
+                await asyncio.to_thread(
+                    logs.shutdown, parts.clock.now_ms(), epoch, run_all=run_in_threads
+                )
             else:
                 # Nothing was opened: the data is as clean, or not, as it was.
                 logs.directories.unlock()

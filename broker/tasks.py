@@ -21,7 +21,8 @@ logger = logging.getLogger("ottla.tasks")
 
 Result = TypeVar("Result")
 
-# Disks that are read at the same time at a start: more threads than that only take turns.
+# Disks that are read at a start, files that are synced at a stop, at the same time: more threads
+# than that only take turns.
 _THREADS_AT_ONCE_MAX = 8
 
 _tasks: set[asyncio.Task[Any]] = set()
@@ -72,7 +73,7 @@ def run_in_threads(jobs: Sequence[Callable[[], None]]) -> None:
         return
     from concurrent.futures import ThreadPoolExecutor
 
-    with ThreadPoolExecutor(min(len(jobs), _THREADS_AT_ONCE_MAX), "ottla-start") as executor:
+    with ThreadPoolExecutor(min(len(jobs), _THREADS_AT_ONCE_MAX), "ottla-disks") as executor:
         futures = [executor.submit(job) for job in jobs]
     for future in futures:
         future.result()

@@ -393,19 +393,32 @@ class LogState:
 
     def close(self) -> None:
         """Takes a snapshot of the producers, syncs everything and gives up all descriptors."""
-        if self._closed:
-            return
-        self._closed = True
-        if self.log_directory.is_offline:
-            self.release()
-            return
+        flush = self.begin_close()
+        if flush is not None:
+            flush.run()
+        self.finish_close(flush)
+
+    def begin_close(self) -> Flush | None:
+        """`close` up to the syncing: `run` the result, if any, and then call `finish_close`."""
+        if self._closed or self.log_directory.is_offline:
+            return None
         try:
             for segment in self.segments:
                 segment.finish()
             self.producer_state.take_snapshot()
-            self.flush()
+            return self.begin_flush()
         except OSError as error:
+            self.release()
             raise self.log_directory.fail(error) from error
+        except StorageError:
+            self.release()
+            raise
+
+    def finish_close(self, flush: Flush | None) -> None:
+        """Gives up all descriptors. Raises LogDirectoryOffline when the flush failed."""
+        try:
+            if flush is not None:
+                self.finish_flush(flush, self.last_flushed_ms)
         finally:
             self.release()
 
