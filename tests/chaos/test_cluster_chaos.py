@@ -43,7 +43,10 @@ class Chaos:
         self.cluster = cluster
         self.random = random.Random(seed)
         self.admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-        self.admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])[TOPIC].result(60)
+        # The records have no times, so they are old enough to be deleted when a long run comes to
+        # the first look at retention, on each broker at a time of its own.
+        kept = NewTopic(TOPIC, PARTITIONS, 3, config={"retention.ms": "-1"})
+        self.admin.create_topics([kept])[TOPIC].result(60)
         self.writers = [Writer(cluster.bootstrap, each) for each in range(PARTITIONS)]
         self.reader = Reader(cluster.bootstrap)
         self.watch = LeaderWatch(cluster)
