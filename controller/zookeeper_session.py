@@ -39,6 +39,8 @@ logger = logging.getLogger("ottla.zookeeper")
 MAX_IN_FLIGHT = 128
 """Requests handed to kazoo and not yet answered. Each sends a byte through kazoo's wake-up pipe,
 a blocking socket pair that takes some 270 of them: more could block the event loop."""
+READ_ANSWERS_S = 0.05
+"""After a deadline, for kazoo's threads to hand over what they have read."""
 REVIVE_DELAY_S = 1.0
 """Before a client that died is replaced, lest it die again and again in a hot loop."""
 
@@ -260,16 +262,26 @@ class ZooKeeperSession:
     # Requests
 
     async def _until(self, future: "asyncio.Future[T]", path: str, deadline: float) -> T:
-        """The future's result; ConnectionLost when the deadline comes first."""
-        assert self._loop is not None
+        """The future's result; ConnectionLost when the deadline comes first.
 
-        def expire() -> None:
+        Where the loop was held up past the deadline, the timer runs before answers that came in the
+        meantime are read. They go first: a controller that takes them for lost resigns.
+        """
+        loop = self._loop
+        assert loop is not None
+        timer: asyncio.TimerHandle
+
+        def give_up() -> None:
             if not future.done():
                 future.set_exception(
                     ConnectionLost(path, f"ZooKeeper gave no answer for {path or 'a request'}")
                 )
 
-        timer = self._loop.call_at(deadline, expire)
+        def expire() -> None:
+            nonlocal timer
+            timer = loop.call_later(READ_ANSWERS_S, lambda: loop.call_soon(give_up))
+
+        timer = loop.call_at(deadline, expire)
         try:
             return await future
         finally:

@@ -6,12 +6,14 @@ import asyncio
 import gc
 import importlib.util
 import logging
+import threading
 import time
 import warnings
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from controller import zookeeper_multi_read, zookeeper_session
 from controller.store import (
@@ -27,7 +29,7 @@ from controller.store import (
     SetOp,
     WatchEvent,
 )
-from controller.zookeeper_session import MAX_IN_FLIGHT, ZooKeeperTls, split_connect
+from controller.zookeeper_session import MAX_IN_FLIGHT, AsyncResult, ZooKeeperTls, split_connect
 from controller.zookeeper_store import ZooKeeperStore
 from tests.doubles.certificates import Certificates
 from tests.doubles.tcp_proxy import TcpProxy
@@ -350,3 +352,49 @@ async def test_error_words_name_the_node(ensemble: ZooKeeperEnsemble) -> None:
     store = await ensemble.open()
     with pytest.raises(NoNode, match="/nothing"):
         await store.get("/nothing")
+
+
+class Noticed:
+    """A result of kazoo's; `handed_over` is set when the loop has been given it."""
+
+    def __init__(self, result: AsyncResult, handed_over: threading.Event) -> None:
+        self._result = result
+        self._handed_over = handed_over
+
+    def rawlink(self, callback: Callable[[AsyncResult], None]) -> None:
+        def tell(result: AsyncResult) -> None:
+            callback(result)
+            self._handed_over.set()
+
+        self._result.rawlink(tell)
+
+
+def hold_up(until: threading.Event) -> None:
+    assert until.wait(60)
+    time.sleep(0.1)
+
+
+def test_an_answer_counts_that_came_while_the_loop_was_held_up(
+    zookeeper: ZooKeeperProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On uvloop timers run first, and an answer taken for lost ends a controller's reign."""
+
+    async def ask() -> None:
+        store = await opened(zookeeper.connect)
+        monkeypatch.setattr(store.session, "_call_timeout_ms", 50)
+        client = store.session.kazoo()
+        handed_over = threading.Event()
+        try:
+            async with asyncio.TaskGroup() as group:
+                answer = group.create_task(
+                    store.session.request(
+                        "/", lambda: Noticed(client.exists_async("/"), handed_over)
+                    )
+                )
+                await asyncio.sleep(0)  # it is asked
+                hold_up(handed_over)
+            assert answer.result() is not None
+        finally:
+            await store.close()
+
+    uvloop.run(ask())
