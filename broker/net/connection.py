@@ -167,9 +167,7 @@ class Connection(SendingSide):
         self._drop_output()
         services.on_closed(self)
 
-    def farewell(
-        self, answer: bytes, linger_ms: int, reason: str = "the client does not speak Kafka"
-    ) -> None:
+    def farewell(self, answer: bytes, linger_ms: int) -> None:
         """Send a last word to somebody who is in the wrong place, then close.
 
         The socket stays open, unread, for a moment: closed at once it could be reset before the
@@ -178,24 +176,38 @@ class Connection(SendingSide):
         self._busy = self._ending = True
         self._pending = None
         try:
-            if answer:
-                self._sock.send(answer)
+            self._sock.send(answer)
             self._sock.shutdown(socket.SHUT_WR)
         except OSError as error:
             self.close(f"the connection broke: {error}")
             return
-        self._timer_task = self._services.timer.schedule(linger_ms, lambda: self.close(reason))
+        self._timer_task = self._services.timer.schedule(
+            linger_ms, lambda: self.close("the client does not speak Kafka")
+        )
 
     def refuse_after(self, delay_ms: int, answer: bytes, linger_ms: int, reason: str) -> None:
-        """Say farewell later and read nothing meanwhile: whoever guesses passwords has to wait
-        (connection.failed.authentication.delay.ms)."""
+        """Send a refusal later, read nothing meanwhile, and close: whoever guesses passwords has
+        to wait (connection.failed.authentication.delay.ms)."""
         if not self.closed:
             self._busy = self._ending = True
             if self._timer_task is not None:
                 self._timer_task.cancel()
             self._timer_task = self._services.timer.schedule(
-                delay_ms, lambda: self.farewell(answer, linger_ms, reason)
+                delay_ms, lambda: self._refuse(answer, linger_ms, reason)
             )
+
+    def _refuse(self, answer: bytes, linger_ms: int, reason: str) -> None:
+        """The end follows the answer after a moment: some clients that find both at once take no
+        notice of the answer."""
+        try:
+            sent = self._sock.send(answer) if answer else 0
+        except OSError as error:
+            self.close(f"the connection broke: {error}")
+            return
+        if not sent:
+            self.close(reason)
+            return
+        self._timer_task = self._services.timer.schedule(linger_ms, lambda: self.close(reason))
 
     def send_token(self, token: bytes) -> None:
         """Answer a frame that `token_handler` got: the size is put in front, nothing else."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.security")
 
 # How long a client gets to read why it was refused before the socket is closed.
-FAREWELL_MS = 1000
+FAREWELL_MS = 50
 
 # Kafka takes no second authentication again within this time.
 LEAST_REAUTHENTICATION_INTERVAL_MS = 1000

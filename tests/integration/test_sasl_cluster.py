@@ -1,0 +1,133 @@
+"""A cluster in which everybody authenticates by SCRAM: Apache Kafka and us."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.doubles.acknowledged_records import wait_for
+from tests.doubles.apache_kafka import ApacheKafka, run_tool, start_kafka, start_zookeeper
+from tests.doubles.broker_process import BrokerProcess, start_broker
+from tests.doubles.sasl_talk import SCRAM_LOGIN
+
+pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka]
+
+PASSWORD = "br0ker-x"
+MECHANISM = "SCRAM-SHA-512"
+SETTINGS = {
+    "listeners": "INSIDE://127.0.0.1:0",
+    "listener_security_protocol_map": "INSIDE:SASL_PLAINTEXT",
+    "inter_broker_listener_name": "INSIDE",
+    "sasl_enabled_mechanisms": MECHANISM,
+    "sasl_mechanism_inter_broker_protocol": MECHANISM,
+    "listener_name_inside_scram-sha-512_sasl_jaas_config": (
+        f'{SCRAM_LOGIN} username="broker" password="{PASSWORD}";'
+    ),
+    "authorizer_class_name": "kafka.security.authorizer.AclAuthorizer",
+    "super_users": "User:broker",
+    "zookeeper_session_timeout_ms": 6000,
+    "inter_broker_protocol_version": "3.9",
+    "min_insync_replicas": 1,
+    "offsets_topic_num_partitions": 1,
+    "offsets_topic_replication_factor": 1,
+    "connections_max_reauth_ms": 5_000,
+}
+TOPIC = "guarded"
+RECORDS = 200
+
+
+def client(bootstrap: str, **more: object) -> dict[str, object]:
+    login = {
+        "bootstrap.servers": bootstrap,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": MECHANISM,
+        "sasl.username": "broker",
+        "sasl.password": PASSWORD,
+    }
+    return login | {name.replace("_", "."): value for name, value in more.items()}
+
+
+def produce(bootstrap: str, first: int) -> None:
+    producer = Producer(client(bootstrap, acks="all", message_timeout_ms=60_000))
+    failures: list[object] = []
+    for number in range(first, first + RECORDS):
+        producer.produce(TOPIC, str(number), on_delivery=lambda error, _: failures.append(error))
+    assert producer.flush(90) == 0
+    assert failures == [None] * RECORDS
+
+
+def consume(bootstrap: str, count: int) -> list[int]:
+    consumer = Consumer(client(bootstrap, group_id="g", auto_offset_reset="earliest"))
+    consumer.subscribe([TOPIC])
+    found: list[int] = []
+    try:
+        wait_for(lambda: take(consumer, found) >= count, "records are missing")
+    finally:
+        consumer.close()
+    return sorted(found)
+
+
+def take(consumer: Consumer, found: list[int]) -> int:
+    for message in consumer.consume(500, timeout=1):
+        assert message.error() is None, message.error()
+        found.append(int(message.value() or b""))
+    return len(found)
+
+
+def in_sync(bootstrap: str) -> dict[int, set[int]]:
+    """In-sync replicas by partition."""
+    try:
+        metadata = AdminClient(client(bootstrap)).list_topics(TOPIC, timeout=20)
+    except KafkaException:
+        return {}
+    return {number: set(each.isrs) for number, each in metadata.topics[TOPIC].partitions.items()}
+
+
+def everybody_in_sync(bootstrap: str) -> bool:
+    return in_sync(bootstrap) == {0: {1, 2}, 1: {1, 2}}
+
+
+def test_a_mixed_cluster(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        zookeeper = stack.enter_context(start_zookeeper(tmp_path / "zookeeper"))
+        make_user = ("--alter", "--entity-type", "users", "--entity-name", "broker")
+        run_tool(
+            "kafka.admin.ConfigCommand",
+            *("--zookeeper", zookeeper, *make_user),
+            *("--add-config", f"{MECHANISM}=[iterations=4096,password={PASSWORD}]"),
+        )
+        with_kafka = stack.enter_context(ExitStack())
+        kafka = with_kafka.enter_context(kafka_broker(tmp_path, zookeeper))
+        ours = stack.enter_context(
+            start_broker(tmp_path / "ours", broker_id=2, zookeeper_connect=zookeeper, **SETTINGS)
+        )
+        both = f"{kafka.bootstrap},{ours.bootstrap}"
+        admin = AdminClient(client(both))
+        wait_for(
+            lambda: set(admin.list_topics(timeout=20).brokers) == {1, 2}, "they know each other not"
+        )
+        admin.create_topics([NewTopic(TOPIC, 2, 2)])[TOPIC].result(60)
+        produce(both, 0)
+        wait_for(lambda: everybody_in_sync(both), "not everybody is in sync")
+        with_kafka.close()
+        wait_for(lambda: in_sync(ours.bootstrap) == {0: {2}, 1: {2}}, "the other is not missed")
+        produce(ours.bootstrap, RECORDS)
+        again = stack.enter_context(kafka_broker(tmp_path, zookeeper))
+        wait_for(lambda: everybody_in_sync(ours.bootstrap), "Kafka is not back in sync")
+        produce(f"{again.bootstrap},{ours.bootstrap}", 2 * RECORDS)
+        assert consume(again.bootstrap, 3 * RECORDS) == list(range(3 * RECORDS))
+        assert_no_secret(ours)
+        assert "Failed authentication" not in again.output()
+
+
+def kafka_broker(directory: Path, zookeeper: str) -> AbstractContextManager[ApacheKafka]:
+    return start_kafka(directory / "kafka", zookeeper=zookeeper, broker_id=1, **SETTINGS)
+
+
+def assert_no_secret(broker: BrokerProcess) -> None:
+    assert PASSWORD not in broker.log()
+    assert "failed to authenticate" not in broker.log()
