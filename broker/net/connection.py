@@ -193,10 +193,10 @@ class Connection(SendingSide):
             if self._timer_task is not None:
                 self._timer_task.cancel()
             self._timer_task = self._services.timer.schedule(
-                delay_ms, lambda: self._refuse(answer, linger_ms, reason)
+                delay_ms, lambda: self._say_no(answer, linger_ms, reason)
             )
 
-    def _refuse(self, answer: bytes, linger_ms: int, reason: str) -> None:
+    def _say_no(self, answer: bytes, linger_ms: int, reason: str) -> None:
         """The end follows the answer after a moment: some clients that find both at once take no
         notice of the answer."""
         try:

@@ -7,6 +7,7 @@ import random
 import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsRespon
 from protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 from protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from protocol.messages.sasl_handshake import SaslHandshakeRequest
+from tests.doubles.certificates import Certificates
 from tests.doubles.network import (
     METADATA,
     SIZE,
@@ -83,7 +85,7 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene() -> AsyncIterator[tuple[Scene, Network]]:
+async def scene(**tls: Any) -> AsyncIterator[tuple[Scene, Network]]:
     made = Scene()
     lines = [
         entry(METADATA, "Metadata", made.metadata),
@@ -92,9 +94,10 @@ async def scene() -> AsyncIterator[tuple[Scene, Network]]:
     ]
     async with running_network(
         *lines,
-        security_protocol="SASL_PLAINTEXT",
+        security_protocol="SASL_SSL" if tls else "SASL_PLAINTEXT",
         new_session=made.new_session,
         first_frame_max_bytes=10_000,
+        **tls,
     ) as network:
         try:
             yield made, network
@@ -269,6 +272,18 @@ async def test_the_handlers_after_authentication() -> None:
             "SaslAuthenticate request received after successful authentication"
         )
         assert await who(client) == "User:anna"
+
+
+async def test_over_tls(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    async with scene(tls_context=certificates.server_context()) as (_, network):
+        client = await network.connect(tls=certificates.client_context())
+        await log_in(client)
+        assert await who(client) == "User:anna"
+        client = await network.connect(tls=certificates.client_context())
+        answer = await log_in(client, b"\0anna\0wrong")
+        assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert await client.is_closed()
 
 
 # KIP-368
