@@ -224,7 +224,23 @@ def format_value(value: Value) -> str | None:
         return "true" if value else "false"
     if isinstance(value, list):
         return ",".join(value)
+    if isinstance(value, float):
+        return _java_double(value)
     return str(value)
+
+
+def _java_double(value: float) -> str:
+    """As Java writes it: 0.5 and 10.0, but 1.0E7 and 1.7976931348623157E308."""
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return repr(value)
+    from decimal import Decimal  # rarely needed
+
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    if not isinstance(exponent, int):
+        return {"n": "NaN", "N": "NaN"}.get(exponent, "-Infinity" if sign else "Infinity")
+    first, *rest = map(str, digits)
+    places = exponent + len(rest)
+    return f"{'-' if sign else ''}{first}.{''.join(rest) or '0'}E{places}"
 
 
 def near_matches(name: str, known: dict[str, Setting]) -> list[str]:

@@ -125,7 +125,7 @@ class ControllerHandlers:
                 for index in topic.partition_indexes
             ]
         found = await self._controller.list_partition_reassignments(wanted)
-        answer = module.ListPartitionReassignmentsResponse(error_message=None)
+        answer = module.ListPartitionReassignmentsResponse(error_message="")  # as Kafka says it
         for name, partitions in _by_topic(found).items():
             rows = [
                 module.OngoingPartitionReassignment(

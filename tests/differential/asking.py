@@ -21,7 +21,8 @@ DIFFERENT = frozenset(
     }
 )
 SORT_KEYS = (
-    *("name", "topic", "topic_name", "partition", "partition_index", "index", "group_id", "key"),
+    *("name", "topic", "topic_name", "partition", "partition_index", "partition_id", "index"),
+    *("group_id", "key"),
     *("transactional_id", "resource_type", "resource_name", "pattern_type", "principal"),
     "user",
 )

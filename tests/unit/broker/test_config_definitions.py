@@ -93,7 +93,18 @@ def test_a_secret_is_not_shown_when_it_is_wrong() -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(True, "true"), (["a", "b"], "a,b"), (None, None), (5, "5"), (0.5, "0.5"), ("x", "x")],
+    [
+        (True, "true"),
+        (["a", "b"], "a,b"),
+        (None, None),
+        (5, "5"),
+        (0.5, "0.5"),
+        ("x", "x"),
+        (0.0, "0.0"),
+        (1e7, "1.0E7"),
+        (-1.25e-5, "-1.25E-5"),
+        (1.7976931348623157e308, "1.7976931348623157E308"),
+    ],
 )
 def test_formatting(value: object, text: str | None) -> None:
     assert format_value(value) == text  # type: ignore[arg-type]  # the parameters are all values
