@@ -13,7 +13,6 @@ from collections.abc import Sequence
 
 from broker.config import BrokerConfig, ConfigError
 from broker.logs import LineFormatter, configure_logging
-from broker.server import BrokerServer
 
 logger = logging.getLogger("ottla.broker")
 
@@ -23,6 +22,12 @@ Usage: ottla start [server.properties] [--override key=value]...
 Starts a broker. Without a settings file it listens on 127.0.0.1:9092 and keeps its data in
 ./ottla-data. Settings are Kafka's; they come from the file, from KAFKA_... and OTTLA_...
 environment variables (KAFKA_LOG_DIRS is log.dirs) and from --override; the later one wins.
+
+Examples:
+  ottla start
+  ottla start server.properties
+  ottla start --override listeners=PLAINTEXT://:9092 --override log.dirs=/var/lib/ottla
+  KAFKA_LISTENERS=PLAINTEXT://:9092 ottla start
 """
 
 # How long a worker thread that computes keeps the interpreter when the loop wants it back. By
@@ -112,6 +117,9 @@ def _run(config: BrokerConfig, lines: LineFormatter) -> int:
 
 
 async def _serve(config: BrokerConfig, lines: LineFormatter) -> int:
+    from broker.banner import announce
+    from broker.server import BrokerServer  # not for --help, nor for a setting that is wrong
+
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     reason: list[str] = []
@@ -124,8 +132,6 @@ async def _serve(config: BrokerConfig, lines: LineFormatter) -> int:
         loop.add_signal_handler(number, stop, number.name)
     server = BrokerServer(config)
     server.on_all_disks_failed = lambda: stop("the failure of all log directories")
-    from broker.banner import announce
-
     try:
         await server.start()
     except Exception as error:

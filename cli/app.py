@@ -68,6 +68,7 @@ class LazyGroup(TyperGroup):
             return None
         command = get_command(import_module(entry[0]).app)
         command.name = cmd_name
+        _share_examples(command, f"ottla {cmd_name}")
         return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -75,6 +76,16 @@ class LazyGroup(TyperGroup):
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in FAMILIES.items()])
+
+
+def _share_examples(command: Any, path: str) -> None:
+    """Each command of a family shows those of the family's examples that are about it."""
+    lines = (command.epilog or "").splitlines()
+    for name, each in getattr(command, "commands", {}).items():
+        own = [line for line in lines if f"{path} {name} " in f"{line} "]
+        if own and not each.epilog and "Examples:" not in (each.help or ""):
+            each.epilog = "\n".join(["\b", "Examples:", *own])
+        _share_examples(each, f"{path} {name}")
 
 
 def family(help_text: str, examples: str = "") -> typer.Typer:

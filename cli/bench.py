@@ -46,6 +46,11 @@ def bench(
     """Produce, consume, and single round trips, with this command's own simple client.
 
     It is one connection with one request in flight: compare brokers with it, not clients.
+
+    \b
+    Examples:
+      ottla bench
+      ottla bench -b broker-1:9092 --json
     """
     topic = f"ottla-bench-{os.getpid()}-{int(time.time())}"
     request = CreateTopicsRequest(

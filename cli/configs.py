@@ -31,6 +31,7 @@ EXAMPLES = """\
   ottla configs set topic orders retention.ms=86400000 cleanup.policy=compact
   ottla configs set broker 1 log.cleaner.threads=2
   ottla configs append topic orders cleanup.policy=delete
+  ottla configs subtract topic orders cleanup.policy=delete
   ottla configs unset topic orders retention.ms
 """
 
