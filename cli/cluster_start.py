@@ -1,14 +1,11 @@
 """`ottla cluster start`: a ZooKeeper and several brokers as processes of this machine.
 
-For trying things without Docker, and for tests. The brokers are started as `ottla start` starts
+For trying things without Docker. The brokers are started as `ottla start` starts
 them; everything is stopped, in order, when the caller is done or presses Ctrl-C.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -20,6 +17,7 @@ from pathlib import Path
 
 from cli.healthcheck import Unhealthy, ask
 from cli.output import Failure, note
+from cli.zookeeper_server import free_port, server_command
 
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
@@ -27,13 +25,6 @@ _PROBE_SECONDS = 0.05
 _ASK_SECONDS = 5.0
 # Shorter than Kafka's 18 s: on one machine a killed broker is to be noticed soon.
 SESSION_TIMEOUT_MS = 6000
-
-_JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-_LOG_SETTINGS = """<?xml version="1.0" encoding="UTF-8"?>
-<Configuration status="WARN"><Appenders><Console name="out"><PatternLayout pattern="%d %p %m%n"/>
-</Console></Appenders><Loggers><Root level="WARN"><AppenderRef ref="out"/></Root></Loggers>
-</Configuration>
-"""
 
 
 def run_cluster(brokers: int, directory: str, port: int, overrides: Sequence[str]) -> None:
@@ -180,24 +171,7 @@ def _wait_until_known(process: Process, port: int, brokers: int) -> None:
 
 def start_zookeeper(directory: Path, port: int) -> Process:
     """A ZooKeeper server on 127.0.0.1 with its data under `directory`."""
-    jars = zookeeper_jars()
-    java = find_java()
-    home = directory / "zookeeper"
-    home.mkdir(parents=True, exist_ok=True)
-    (home / "zoo.cfg").write_text(
-        f"dataDir={home / 'data'}\nclientPort={port}\nclientPortAddress=127.0.0.1\n"
-        "tickTime=500\nmaxClientCnxns=0\nadmin.enableServer=false\n"
-    )
-    (home / "log4j2.xml").write_text(_LOG_SETTINGS)
-    command = [
-        java,
-        *_JVM_OPTIONS,
-        f"-Dlog4j2.configurationFile={home / 'log4j2.xml'}",
-        "-cp",
-        f"{jars}/*",
-        "org.apache.zookeeper.server.ZooKeeperServerMain",
-        str(home / "zoo.cfg"),
-    ]
+    command = server_command(directory / "zookeeper", port)
     return Process("ZooKeeper", command, directory / "zookeeper.log")
 
 
@@ -224,41 +198,6 @@ def _start_broker(
     command += [f"--override={name}={value}" for name, value in settings.items()]
     command += [f"--override={text}" for text in overrides]
     return Process(f"broker {number}", command, cluster.directory / f"broker-{number}.log")
-
-
-def find_java() -> str:
-    """The `java` to use; a Failure that says how to get one."""
-    home = os.environ.get("JAVA_HOME")
-    if home and (Path(home) / "bin" / "java").exists():
-        return str(Path(home) / "bin" / "java")
-    found = shutil.which("java")
-    if found is None:
-        raise Failure(
-            "ZooKeeper needs Java, and there is none: no JAVA_HOME and no `java` on the PATH. "
-            "Install one (Debian: apt-get install openjdk-17-jre-headless), or run a single "
-            "broker, which needs neither: ottla start."
-        )
-    return found
-
-
-def zookeeper_jars() -> Path:
-    """The directory with ZooKeeper's jars; a Failure that says how to get them."""
-    spec = importlib.util.find_spec("pyspark")
-    if spec is not None and spec.origin is not None:
-        jars = Path(spec.origin).parent / "jars"
-        if any(jars.glob("zookeeper-3*.jar")):
-            return jars
-    raise Failure(
-        "ZooKeeper comes with pyspark, which is not installed: pip install 'ottla[spark]', or run "
-        "a single broker, which needs no ZooKeeper: ottla start."
-    )
-
-
-def free_port() -> int:
-    """A TCP port of the loopback address that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _check_free(port: int) -> None:

@@ -17,7 +17,7 @@ from controller.store import ZnodeStore
 from controller.zookeeper_store import ZooKeeperStore
 from tests.doubles.zookeeper_process import ZooKeeperProcess
 
-WAIT_DEADLINE_S = 20.0
+WAIT_DEADLINE_S = 60.0
 
 
 class Ensemble(Protocol):

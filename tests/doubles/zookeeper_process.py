@@ -1,4 +1,4 @@
-"""A real ZooKeeper for tests, from the jars that come with pyspark (or with Apache Kafka).
+"""A real ZooKeeper for tests, run as `ottla cluster start` runs one.
 
     with start_zookeeper(tmp_path) as zookeeper:
         ...  # zookeeper.connect is "127.0.0.1:port"
@@ -10,9 +10,6 @@ no `java` or no jar. Sessions may be as short as 300 ms, so that expiry can be t
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -23,46 +20,13 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-KAFKA_LIBRARY = REPOSITORY / ".cache" / "kafka-3.9.1" / "lib"
-JVM_OPTIONS = ("-Xmx256m", "-Xms32m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+from cli.output import Failure
+from cli.zookeeper_server import free_port, server_command
+
 START_DEADLINE_S = 60.0
 STOP_DEADLINE_S = 20.0
 TICK_TIME_MS = 100
 """Sessions end on a tick; with the usual 2000 every test of expiry would take seconds."""
-
-_LOG = """<?xml version="1.0" encoding="UTF-8"?>
-<Configuration status="WARN"><Appenders><Console name="out"><PatternLayout pattern="%p %m (%c)%n"/>
-</Console></Appenders><Loggers><Root level="WARN"><AppenderRef ref="out"/></Root></Loggers>
-</Configuration>
-"""
-
-
-def zookeeper_jars() -> list[Path]:
-    """Directories whose jars make a server; skips the running test when there are none."""
-    if find_java() is None:
-        pytest.skip("a real ZooKeeper needs Java: no JAVA_HOME and no `java` on the PATH")
-    spec = importlib.util.find_spec("pyspark")
-    if spec is not None and spec.origin is not None:
-        jars = Path(spec.origin).parent / "jars"
-        if any(jars.glob("zookeeper-3*.jar")):
-            return [jars]
-    if any(KAFKA_LIBRARY.glob("zookeeper-3*.jar")):
-        return [KAFKA_LIBRARY]
-    pytest.skip("a real ZooKeeper needs its jar: neither pyspark nor Kafka's jars are installed")
-
-
-def find_java() -> str | None:
-    home = os.environ.get("JAVA_HOME")
-    if home and (Path(home) / "bin" / "java").exists():
-        return str(Path(home) / "bin" / "java")
-    return shutil.which("java")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class ZooKeeperProcess:
@@ -74,40 +38,31 @@ class ZooKeeperProcess:
         self.connect = f"127.0.0.1:{self.port}"
         self.process: subprocess.Popen[bytes] | None = None
         self._java_options = java
-        self._jars = zookeeper_jars()
-        directory.mkdir(parents=True, exist_ok=True)
-        lines = {
-            "dataDir": str(directory / "data"),
-            "clientPort": str(self.port),
-            "clientPortAddress": "127.0.0.1",
+        self._settings = {
             "tickTime": str(TICK_TIME_MS),
             "minSessionTimeout": "300",
             "maxSessionTimeout": "60000",
-            "maxClientCnxns": "0",
-            "admin.enableServer": "false",
             "4lw.commands.whitelist": "*",
             **settings,
         }
-        text = "".join(f"{name}={value}\n" for name, value in lines.items())
-        (directory / "zoo.cfg").write_text(text)
-        (directory / "log4j2.xml").write_text(_LOG)
+        directory.mkdir(parents=True, exist_ok=True)
+        self._command_line()  # whether there is one is said at once
+
+    def _command_line(self) -> list[str]:
+        try:
+            return server_command(
+                self.directory,
+                self.port,
+                settings=self._settings,
+                java_options=self._java_options,
+            )
+        except Failure as failure:
+            pytest.skip(str(failure))
 
     def start(self) -> None:
-        classpath = ":".join(f"{jars}/*" for jars in self._jars)
-        java = find_java()
-        assert java is not None
         with (self.directory / "output.txt").open("ab") as output:
             self.process = subprocess.Popen(
-                [
-                    java,
-                    *JVM_OPTIONS,
-                    f"-Dlog4j2.configurationFile={self.directory / 'log4j2.xml'}",
-                    *self._java_options,
-                    "-cp",
-                    classpath,
-                    "org.apache.zookeeper.server.ZooKeeperServerMain",
-                    str(self.directory / "zoo.cfg"),
-                ],
+                self._command_line(),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

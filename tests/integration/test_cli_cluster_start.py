@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.cluster_start import find_java, run_cluster, zookeeper_jars
+from cli.cluster_start import run_cluster
 from cli.output import Failure
+from cli.zookeeper_server import find_java, zookeeper_jars
 from tests.doubles.command_line import CommandLine
 
 ROOT = Path(__file__).resolve().parents[2]

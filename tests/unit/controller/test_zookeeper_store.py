@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from cli.zookeeper_server import free_port
 from controller import zookeeper_multi_read, zookeeper_session
 from controller.store import (
     CHANGED,
@@ -34,7 +35,7 @@ from controller.zookeeper_store import ZooKeeperStore
 from tests.doubles.certificates import Certificates
 from tests.doubles.tcp_proxy import TcpProxy
 from tests.doubles.znode_ensembles import ZooKeeperEnsemble, eventually
-from tests.doubles.zookeeper_process import ZooKeeperProcess, free_port, start_zookeeper
+from tests.doubles.zookeeper_process import ZooKeeperProcess, start_zookeeper
 
 pytestmark = pytest.mark.zookeeper
 
