@@ -154,6 +154,11 @@ class BrokerConfig:
     replication_quota_window_num: int
     replication_quota_window_size_seconds: int
     request_timeout_ms: int
+    sasl_oauthbearer_clock_skew_seconds: int
+    sasl_oauthbearer_expected_audience: list[str] | None
+    sasl_oauthbearer_expected_issuer: str | None
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int
+    sasl_oauthbearer_sub_claim_name: str
     sasl_server_max_receive_size: int
     reserved_broker_max_id: int
     security_inter_broker_protocol: str

@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from broker.security.jaas import JaasLogin
     from protocol.client.security import Security
 
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
 _LOGIN = "org.apache.kafka.common.security."
 _MODULES = {
     "PLAIN": _LOGIN + "plain.PlainLoginModule",
     "SCRAM-SHA-256": _LOGIN + "scram.ScramLoginModule",
     "SCRAM-SHA-512": _LOGIN + "scram.ScramLoginModule",
+    "OAUTHBEARER": _LOGIN + "oauthbearer.OAuthBearerLoginModule",
 }
 
 
@@ -67,6 +68,13 @@ def plain_passwords(config: BrokerConfig, listener_name: str) -> dict[str, str]:
     }
 
 
+def jwks_url(config: BrokerConfig, listener_name: str) -> str | None:
+    """Where the keys of signed bearer tokens are; None for tokens without a signature."""
+    name = "sasl.oauthbearer.jwks.endpoint.url"
+    special = config.effective_text(mechanism_setting(listener_name, "OAUTHBEARER", name))
+    return special or config.listener_text(listener_name, name)
+
+
 def max_reauth_ms(config: BrokerConfig, listener_name: str, mechanism: str) -> int:
     """`connections.max.reauth.ms`, for a mechanism on a listener; not positive for none."""
     name = "connections.max.reauth.ms"
@@ -95,6 +103,11 @@ def peer_security(config: BrokerConfig) -> Security | None:
         raise ConfigError(
             f"sasl.mechanism.inter.broker.protocol is {mechanism}, which is none of the mechanisms "
             f"of listener {name} ({', '.join(enabled)}): set it to one of them."
+        )
+    if mechanism == "OAUTHBEARER":
+        raise ConfigError(
+            "sasl.mechanism.inter.broker.protocol: brokers do not authenticate to each other with "
+            "OAUTHBEARER here; take PLAIN or SCRAM-SHA-512 for them."
         )
     login = jaas_login(config, name, mechanism)
     options = {} if login is None else login.options
@@ -139,8 +152,7 @@ def _check_listener(config: BrokerConfig, name: str) -> None:
                 f"{', '.join(MECHANISMS)}."
             )
         handler = mechanism_setting(name, mechanism, "sasl.server.callback.handler.class")
-        if config.effective_text(handler) is not None:
-            raise ConfigError(f"{handler}: Java classes cannot be loaded here; drop the setting.")
+        _check_handler(handler, config.effective_text(handler), jwks_url(config, name))
         login = jaas_login(config, name, mechanism)
         max_reauth_ms(config, name, mechanism)
         if mechanism == "PLAIN" and login is None:
@@ -151,3 +163,13 @@ def _check_listener(config: BrokerConfig, name: str) -> None:
                 "KAFKA_OPTS -Djava.security.auth.login.config, are not read: copy their "
                 "KafkaServer login into that setting)."
             )
+
+
+def _check_handler(setting: str, name: str | None, keys: str | None) -> None:
+    """Kafka's own class for signed tokens stands for what is built in; no other can be had."""
+    if name is None:
+        return
+    if not name.endswith(".OAuthBearerValidatorCallbackHandler"):
+        raise ConfigError(f"{setting}: Java classes cannot be loaded here; drop the setting.")
+    if not keys:
+        raise ConfigError(f"{setting} needs sasl.oauthbearer.jwks.endpoint.url.")

@@ -270,6 +270,7 @@ class BrokerParts:
             self.timer,
             self.clock.now_ms,
             self.network.statistics,
+            self.workers.run,
         )
 
     # -- who is told of what --------------------------------------------------------------------

@@ -94,6 +94,8 @@ class BrokerServer:
         await parts.dynamic_config.start()
         await parts.access_control.start()
         await parts.delegation_tokens.start()
+        if parts.sasl is not None:
+            await parts.sasl.start()
         await parts.workers.run(self._load_logs)
         await _join_cluster(parts)
         parts.network.start()
@@ -164,6 +166,8 @@ class BrokerServer:
             parts.dynamic_config.stop()
             parts.access_control.stop()
             parts.delegation_tokens.stop()
+            if parts.sasl is not None:
+                parts.sasl.stop()
             parts.stalls.stop()
         if self._http is not None:
             await self._http.close()

@@ -7,8 +7,16 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from broker.config_errors import ConfigError
-from broker.config_sasl import enabled_mechanisms, max_reauth_ms, mechanism_setting, plain_passwords
+from broker.config_sasl import (
+    enabled_mechanisms,
+    jaas_login,
+    jwks_url,
+    max_reauth_ms,
+    mechanism_setting,
+    plain_passwords,
+)
 from broker.net.wrong_protocol import LogLimiter
+from broker.security.oauthbearer import OauthExchange, UnsecuredTokens, Validate
 from broker.security.sasl_exchanges import Exchange, PlainExchange, ScramExchange
 from broker.security.sasl_session import SaslListener, SaslSession
 from protocol.java_order import hash_map_order
@@ -19,6 +27,7 @@ if TYPE_CHECKING:
     from broker.net.connection import Connection
     from broker.net.requests import RequestDecoder
     from broker.security.delegation_tokens import DelegationTokens
+    from broker.security.oauth_keys import RunInThread, SignedTokens
     from broker.security.scram_credentials import ScramCredentials
     from broker.timing.timer import DelayQueue
 
@@ -38,6 +47,7 @@ class SaslListeners:
         timer: DelayQueue,
         now_ms: Callable[[], int],
         statistics: NetworkStatistics,
+        run_in_thread: RunInThread,
     ) -> None:
         self._config = config
         self._credentials = credentials
@@ -45,7 +55,9 @@ class SaslListeners:
         self._timer = timer
         self._now_ms = now_ms
         self._statistics = statistics
+        self._run_in_thread = run_in_thread
         self._log_limiter = LogLimiter()
+        self._signed: list[SignedTokens] = []
 
     def new_session(self, listener_name: str) -> NewSession:
         """What makes the session of a new connection on a listener."""
@@ -64,13 +76,50 @@ class SaslListeners:
 
     def _exchanges(self, listener_name: str) -> Callable[[str], Exchange]:
         passwords = PlainPasswords(self._config, listener_name)
+        validate: Validate | None = None
+        if "OAUTHBEARER" in enabled_mechanisms(self._config, listener_name):
+            validate = self._bearer_tokens(listener_name)
 
         def new_exchange(mechanism: str) -> Exchange:
             if mechanism == "PLAIN":
                 return PlainExchange(passwords.current)
+            if validate is not None and mechanism == "OAUTHBEARER":
+                return OauthExchange(validate)
             return ScramExchange(mechanism, self._credentials.get, self._tokens.login)
 
         return new_exchange
+
+    async def start(self) -> None:
+        """Reads what is not in the settings: keys of issuers. Raises ConfigError."""
+        for tokens in self._signed:
+            await tokens.start()
+
+    def stop(self) -> None:
+        for tokens in self._signed:
+            tokens.stop()
+
+    def _bearer_tokens(self, listener_name: str) -> Validate:
+        url = jwks_url(self._config, listener_name)
+        if url:
+            # Only now: PyJWT is an extra, and its import slow.
+            from broker.security.oauth_keys import SignedTokens, TokenRules
+
+            signed = SignedTokens(
+                TokenRules.of(self._config, url), self._timer, self._run_in_thread
+            )
+            self._signed.append(signed)
+            return signed.validate
+        login = jaas_login(self._config, listener_name, "OAUTHBEARER")
+        try:
+            tokens = UnsecuredTokens({} if login is None else login.options, self._now_ms)
+        except ValueError as error:
+            raise ConfigError(f"Listener {listener_name}, OAUTHBEARER: {error}.") from None
+        logger.warning(
+            "listener %s takes bearer tokens without a signature, which anybody can make: for "
+            "development only; sasl.oauthbearer.jwks.endpoint.url names the keys of an issuer",
+            listener_name,
+        )
+        return tokens.validate
 
 
 class PlainPasswords:

@@ -8,18 +8,27 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.abc import AbstractTokenProvider as AioTokenProvider
 from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaConsumer, KafkaProducer
+from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from tests.doubles.apache_kafka import run_tool
 from tests.doubles.broker_process import BrokerProcess, start_broker
-from tests.doubles.sasl_talk import PLAIN_LOGIN, SCRAM_LOGIN, addresses, sasl_listener
+from tests.doubles.sasl_talk import (
+    PLAIN_LOGIN,
+    SCRAM_LOGIN,
+    addresses,
+    bearer_token,
+    sasl_listener,
+)
 
 pytestmark = pytest.mark.kafka
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 TOPIC = "t"
+BEARER = {"sub": "anna", "exp": 4_000_000_000, "iat": 1_600_000_000, "scope": ["use"]}
 DEADLINE_S = 60
 
 
@@ -116,6 +125,44 @@ def test_a_record_and_back(address: str, name: str, mechanism: str) -> None:
     value = CLIENTS[name](address, mechanism)
     assert value is not None
     assert value.decode() in MECHANISMS
+
+
+class Tokens(AbstractTokenProvider):
+    """What the Python clients ask for a token."""
+
+    def token(self) -> str:
+        return bearer_token(BEARER)
+
+
+class AioTokens(AioTokenProvider):
+    async def token(self) -> str:
+        return bearer_token(BEARER)
+
+
+def test_bearer_tokens(address: str) -> None:
+    login = {
+        "bootstrap.servers": address,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "oauth_cb": lambda _: (bearer_token(BEARER), float(BEARER["exp"])),
+    }
+    producer = Producer(login)
+    producer.produce(TOPIC, b"PLAIN")
+    assert producer.flush(DEADLINE_S) == 0
+    python = {
+        "bootstrap_servers": address,
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "OAUTHBEARER",
+    }
+    kafka_producer = KafkaProducer(sasl_oauth_token_provider=Tokens(), **python)
+    kafka_producer.send(TOPIC, b"PLAIN").get(DEADLINE_S)
+    kafka_producer.close()
+
+    async def run() -> None:
+        async with AIOKafkaProducer(sasl_oauth_token_provider=AioTokens(), **python) as sender:
+            await sender.send_and_wait(TOPIC, b"PLAIN")
+
+    asyncio.run(run())
 
 
 def properties(directory: Path, mechanism: str, password: str) -> Path:

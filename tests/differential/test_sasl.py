@@ -21,7 +21,7 @@ from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.differential.guarded import SHA_256, SHA_512, Both, upsertion
-from tests.doubles.sasl_talk import SaslTalk, Script, notes_of
+from tests.doubles.sasl_talk import SaslTalk, Script, bearer_token, notes_of
 
 pytestmark = pytest.mark.kafka
 
@@ -203,6 +203,55 @@ def test_what_is_listed(both: Both) -> None:
         for row in kafka.api_keys
         if listed.get(row.api_key) != (row.min_version, row.max_version)
     } <= DIFFERENT
+
+
+# Bearer tokens
+
+FUTURE, PAST = 4_000_000_000, 1_600_000_000
+CLAIMS: dict[str, object] = {"sub": "anna", "exp": FUTURE, "iat": PAST, "scope": ["use", "more"]}
+GOOD = bearer_token(CLAIMS)
+# Not among them: another scheme than Bearer, at which Kafka stumbles and hangs up.
+BEARERS = (
+    f"n,,\x01auth=Bearer {GOOD}\x01\x01",
+    f"n,a=anna,\x01traceId=1\x01auth=bearer {GOOD}\x01\x01",
+    f"n,a=bob,\x01auth=Bearer {GOOD}\x01\x01",
+    "n,,\x01auth=Bearer x.y.z\x01\x01",
+    "n,,\x01auth=Bearer x..z\x01\x01",
+    "n,,\x01auth=Bearer \x01\x01",
+    "n,,\x01other=1\x01\x01",
+    "n,,\x01\x01",
+    "\x01",
+    "",
+    *(
+        f"n,,\x01auth=Bearer {bearer_token(claims)}\x01\x01"
+        for claims in (
+            CLAIMS | {"scope": "use"},
+            CLAIMS | {"scope": "use more"},
+            CLAIMS | {"scope": ["more"]},
+            CLAIMS | {"sub": ""},
+            CLAIMS | {"exp": PAST + 5},
+            CLAIMS | {"exp": "soon"},
+            CLAIMS | {"iat": FUTURE - 5},
+            {"sub": "anna", "scope": "use"},
+            {"exp": FUTURE, "scope": "use"},
+        )
+    ),
+    f"n,,\x01auth=Bearer {bearer_token(CLAIMS, {'alg': 'HS256'})}\x01\x01",
+    f"n,,\x01auth=Bearer {bearer_token(CLAIMS, signature='abc')}\x01\x01",
+)
+
+
+@pytest.mark.parametrize("message", BEARERS)
+def test_bearer_tokens(both: Both, message: str) -> None:
+    def script(talk: SaslTalk) -> None:
+        talk.handshake("OAUTHBEARER")
+        answer = talk.authenticate(message.encode())
+        if answer is not None and not answer.error_code:
+            talk.notes.append(answer.auth_bytes)
+            if answer.auth_bytes:
+                talk.authenticate(b"\x01")
+
+    both.compare(script)
 
 
 # Credentials of users

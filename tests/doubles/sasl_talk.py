@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 import struct
 from collections.abc import Callable
@@ -18,21 +20,26 @@ from tests.doubles.wire import ConnectionClosed, Wire
 LOGIN = "org.apache.kafka.common.security."
 PLAIN_LOGIN = f"{LOGIN}plain.PlainLoginModule required"
 SCRAM_LOGIN = f"{LOGIN}scram.ScramLoginModule required"
+BEARER_LOGIN = f"{LOGIN}oauthbearer.OAuthBearerLoginModule required"
 
 CLOSED = "closed"
 
 
 def sasl_listener(name: str = "clients") -> dict[str, str]:
-    """Settings for a plain listener and, beside it, one for clients with PLAIN and SCRAM."""
+    """Settings for a plain listener and, beside it, one for clients with every mechanism."""
     login = f"listener_name_{name}_"
     return {
         "listeners": f"PLAINTEXT://127.0.0.1:0,{name.upper()}://127.0.0.1:0",
         "listener_security_protocol_map": (f"PLAINTEXT:PLAINTEXT,{name.upper()}:SASL_PLAINTEXT"),
         "inter_broker_listener_name": "PLAINTEXT",
-        "sasl_enabled_mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+        "sasl_enabled_mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
         f"{login}plain_sasl_jaas_config": f'{PLAIN_LOGIN} user_anna="s3cret" user_bob="pass";',
         f"{login}scram-sha-256_sasl_jaas_config": f"{SCRAM_LOGIN};",
         f"{login}scram-sha-512_sasl_jaas_config": f"{SCRAM_LOGIN};",
+        f"{login}oauthbearer_sasl_jaas_config": (
+            f'{BEARER_LOGIN} unsecuredLoginStringClaim_sub="broker" '
+            'unsecuredValidatorRequiredScope="use";'
+        ),
     }
 
 
@@ -43,6 +50,14 @@ def addresses(broker: ApacheKafka | BrokerProcess) -> list[str]:
     else:
         ports = re.findall(r"^  \w+://127\.0\.0\.1:(\d+)", broker.log(), re.MULTILINE)
     return [f"127.0.0.1:{port}" for port in ports]
+
+
+def bearer_token(claims: object, header: object = None, signature: str = "") -> str:
+    """A token without a signature, unless one is given."""
+    parts = [{"alg": "none"} if header is None else header, claims]
+    # Kafka takes the common alphabet of base64 only, and we both.
+    encoded = [base64.b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts]
+    return ".".join([*encoded, signature])
 
 
 class SaslTalk:
