@@ -253,6 +253,18 @@ class BrokerConfig:
         special = self.effective_text(f"listener.name.{listener_name.lower()}.{name}")
         return special if special is not None else self.effective_text(name)
 
+    def listener_limit(self, listener_name: str, name: str) -> int:
+        """A connection limit of one listener, which has none unless it is set for it alone."""
+        setting = broker_settings()[name]
+        special = f"listener.name.{listener_name.lower()}.{name}"
+        text = self.effective_text(special)
+        try:
+            value = parse_value(setting, setting.default if text is None else text)
+        except ConfigError as error:
+            raise ConfigError(f"{special}: {error}") from None
+        assert isinstance(value, int)
+        return value
+
     def _apply_synonyms(self) -> None:
         """`broker.id` and `node.id` are the same setting, as in Kafka's ZooKeeper mode."""
         ids = {name: self.given[name] for name in ("broker.id", "node.id") if name in self.given}
@@ -272,7 +284,9 @@ class BrokerConfig:
         A value that does not parse is left out with a warning, as Kafka does: what stands in the
         znode was checked by whoever wrote it.
         """
-        names = (*broker_settings(), *dynamic_only_settings())
+        names = {*broker_settings(), *dynamic_only_settings()}
+        for layer in (self.cluster_dynamic, self.broker_dynamic, cluster, broker):
+            names.update(name for name in layer if name.startswith("listener.name."))
         before = {name: self.effective_text(name) for name in names}
         self.cluster_dynamic = self._parsable(cluster)
         self.broker_dynamic = self._parsable(broker)
@@ -283,9 +297,12 @@ class BrokerConfig:
         table = {**broker_settings(), **dynamic_only_settings()}
         good: dict[str, str] = {}
         for name, text in layer.items():
+            known = name
+            if name.startswith("listener.name."):
+                known = name.split(".", 3)[-1]
             try:
-                if name in table:
-                    parse_value(table[name], text)
+                if known in table:
+                    parse_value(table[known], text)
             except ConfigError as error:
                 self.warnings.append(f"dynamic setting passed over: {error}")
                 continue
@@ -389,6 +406,9 @@ class BrokerConfig:
         check_advertised(listeners, self.advertised_endpoints(), self.inter_broker_listener())
         check_sasl(self, listeners)
         self.connections_per_ip_overrides()
+        for listener in listeners:
+            for name in ("max.connections", "max.connection.creation.rate"):
+                self.listener_limit(listener.listener_name, name)
         self._check_numbers()
 
     def _check_authorizer(self) -> None:

@@ -27,7 +27,7 @@ from broker.handlers.table import build_table
 from broker.identity import wildcard_listeners
 from broker.loop_stalls import StallMonitor
 from broker.metadata_cache import MetadataCache
-from broker.net.limits import ConnectionLimits
+from broker.net.limits import ConnectionLimits, ListenerLimits
 from broker.net.listener import SocketSettings
 from broker.net.server import NetworkServer
 from broker.peers import Peers
@@ -212,6 +212,14 @@ class BrokerParts:
     def _build_quotas(self) -> None:
         config = self.config
         self.limits = ConnectionLimits()
+        endpoints = config.listener_endpoints()
+        self.listener_limits = {
+            each.listener_name: ListenerLimits(
+                protected=len(endpoints) > 1
+                and each.listener_name == config.inter_broker_listener()
+            )
+            for each in endpoints
+        }
         self._apply_limits()
         self.quotas = ClientQuotas(
             window_count=config.quota_window_num,
@@ -352,6 +360,9 @@ class BrokerParts:
         limits.max_per_ip = config.max_connections_per_ip
         limits.max_per_ip_overrides = config.connections_per_ip_overrides()
         limits.max_creation_rate = config.max_connection_creation_rate
+        for name, listener in self.listener_limits.items():
+            listener.max_connections = config.listener_limit(name, "max.connections")
+            listener.max_creation_rate = config.listener_limit(name, "max.connection.creation.rate")
 
 
 def _listener_tls(config: BrokerConfig) -> ListenerTls | None:

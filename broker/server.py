@@ -124,6 +124,7 @@ class BrokerServer:
                 host,
                 port,
                 security_protocol=protocol,
+                limits=parts.listener_limits[name],
                 tls_context=None if tls is None else tls.context,
                 principal_of_certificate=(
                     None if tls is None or new_session else tls.principal_of_certificate
