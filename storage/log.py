@@ -27,6 +27,7 @@ from protocol.records.crc32c import crc32c
 from protocol.records.lz4_header import is_plain_frame
 from storage import log_append, log_reads, retention, truncation
 from storage.allowance import Allowance
+from storage.batch_times import BatchTimes
 from storage.log_info import AppendInfo, ReadInfo
 from storage.log_state import LogState
 from storage.producer_entry import AppendedBatch, AppendOrigin
@@ -171,16 +172,22 @@ class Log(LogState):
         """
         return log_reads.read(self, offset, max_bytes, up_to, min_one_batch, read_committed)
 
-    def offset_for_timestamp(self, timestamp: int) -> tuple[int, int, int] | None:
+    def offset_for_timestamp(
+        self, timestamp: int, times: BatchTimes | None = None
+    ) -> tuple[int, int, int] | None:
         """(timestamp, offset, leader epoch) of the first record that is not older than this.
 
-        None when all are. Reads and decompresses one batch.
+        None when all are. Reads and decompresses one batch, nearly always. With `times` that have
+        an allowance, TooLongToRead is raised for a batch beyond it.
         """
-        return log_reads.offset_for_timestamp(self, timestamp)
+        return log_reads.offset_for_timestamp(self, timestamp, times or BatchTimes())
 
-    def max_timestamp_offset(self) -> tuple[int, int, int] | None:
-        """(timestamp, offset, leader epoch) of the first record with the newest timestamp."""
-        return log_reads.max_timestamp_offset(self)
+    def max_timestamp_offset(self, times: BatchTimes | None = None) -> tuple[int, int, int] | None:
+        """(timestamp, offset, leader epoch) of the first record with the newest timestamp.
+
+        `times` as for `offset_for_timestamp`.
+        """
+        return log_reads.max_timestamp_offset(self, times or BatchTimes())
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset) for OffsetForLeaderEpoch; (-1, -1) when there is no answer."""

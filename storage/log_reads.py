@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from protocol.records.errors import CorruptRecordError
-from protocol.records.reader import read_records
-from protocol.records.record import Record
 from storage.batch_scan import DamagedLog, Place, find, walk, walk_batches
+from storage.batch_times import BatchTimes
 from storage.errors import CorruptIndex, LogClosed, OffsetOutOfRange, StorageError
 from storage.log_info import ReadInfo
 from storage.segment import Segment
 from storage.txn_index import AbortedTransaction
-from storage.validation import MAX_DECOMPRESSED_BYTES
 
 if TYPE_CHECKING:
     from storage.log_state import LogState
@@ -151,33 +149,35 @@ def batches(log: LogState, from_offset: int, to_offset: int) -> Iterator[memoryv
                 yield content
 
 
-def offset_for_timestamp(log: LogState, timestamp: int) -> tuple[int, int, int] | None:
+def offset_for_timestamp(
+    log: LogState, timestamp: int, times: BatchTimes
+) -> tuple[int, int, int] | None:
     """`Log.offset_for_timestamp`. See there."""
     with _Reading(log):
         for segment in log.segments.from_offset(log.log_start_offset):
             if segment.size and segment.newest()[0] >= timestamp:
-                found = _find_in(log, segment, timestamp)
+                found = _find_in(log, segment, timestamp, times)
                 if found is not None:
                     return found
     return None
 
 
-def max_timestamp_offset(log: LogState) -> tuple[int, int, int] | None:
+def max_timestamp_offset(log: LogState, times: BatchTimes) -> tuple[int, int, int] | None:
     """`Log.max_timestamp_offset`. See there."""
     with _Reading(log):
         newest = -1
         holder: Segment | None = None
         for segment in log.segments.from_offset(log.log_start_offset):
-            timestamp = _newest_from(log, segment)
+            timestamp = _newest_from(log, segment, times)
             if timestamp > newest:
                 newest, holder = timestamp, segment
         if holder is None:
             return None
-        found = _find_in(log, holder, newest)
-        return found if found is not None else _newest_record(log)
+        found = _find_in(log, holder, newest, times)
+        return found if found is not None else _newest_record(log, times)
 
 
-def _newest_record(log: LogState) -> tuple[int, int, int] | None:
+def _newest_record(log: LogState, times: BatchTimes) -> tuple[int, int, int] | None:
     """The same by the records themselves, where the headers promise one that is gone.
 
     Compaction keeps the last batch of a producer as a header, with the timestamp it had.
@@ -192,13 +192,13 @@ def _newest_record(log: LogState) -> tuple[int, int, int] | None:
                 break
             if best is not None and place.max_timestamp < best[0]:
                 continue
-            for record in reversed(_records(segment, place, log.log_start_offset)):
-                if best is None or record.timestamp >= best[0]:
-                    best = record.timestamp, record.offset, place.leader_epoch
+            for timestamp, offset in reversed(times.of(segment, place, log.log_start_offset)):
+                if best is None or timestamp >= best[0]:
+                    best = timestamp, offset, place.leader_epoch
     return best
 
 
-def _newest_from(log: LogState, segment: Segment) -> int:
+def _newest_from(log: LogState, segment: Segment, times: BatchTimes) -> int:
     """The newest timestamp of the segment at or above the log start, or -1."""
     start = log.log_start_offset
     if segment.base_offset >= start:
@@ -211,28 +211,21 @@ def _newest_from(log: LogState, segment: Segment) -> int:
     for place in walk(segment.log, first.position, segment.size):
         timestamp = place.max_timestamp
         if place.base_offset < start:
-            timestamp = max((r.timestamp for r in _records(segment, place, start)), default=-1)
+            timestamp = max((each[0] for each in times.of(segment, place, start)), default=-1)
         newest = max(newest, timestamp)
     return newest
 
 
-def _find_in(log: LogState, segment: Segment, timestamp: int) -> tuple[int, int, int] | None:
+def _find_in(
+    log: LogState, segment: Segment, timestamp: int, times: BatchTimes
+) -> tuple[int, int, int] | None:
     from_offset = log.log_start_offset
     while True:
         place = segment.find_timestamp(timestamp, from_offset)
         if place is None:
             return None
-        for record in _records(segment, place, from_offset):
-            if record.timestamp >= timestamp:
-                return record.timestamp, record.offset, place.leader_epoch
+        for found, offset in times.of(segment, place, from_offset):
+            if found >= timestamp:
+                return found, offset, place.leader_epoch
         # The header promises a timestamp that compaction has since taken out of the batch.
         from_offset = place.last_offset + 1
-
-
-def _records(segment: Segment, place: Place, from_offset: int) -> list[Record]:
-    """The records of a batch from `from_offset` on, markers too."""
-    content = segment.log.read(place.position, place.size)
-    found = read_records(
-        content, include_control=True, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES
-    )
-    return [record for record in found if record.offset >= from_offset]

@@ -63,7 +63,7 @@ def build_handlers(parts: BrokerParts) -> Handlers:
         config.fetch_max_bytes,
         parts.quotas.fetch,
     )
-    found.list_offsets = ListOffsetsHandler(replicas)
+    found.list_offsets = ListOffsetsHandler(replicas, parts.examination.workers)
     found.metadata = MetadataHandler(
         metadata,
         parts.endpoints,

@@ -8,11 +8,13 @@ UNSUPPORTED_VERSION, as Kafka answers what it does not know.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.dispatch.error_map import error_code
 from broker.replication.partition import READ_COMMITTED, Partition
 from broker.request_channel import RequestContext
+from broker.tasks import WorkerPool
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -21,6 +23,8 @@ from protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from storage.allowance import Allowance
+from storage.batch_times import BatchTimes, TooLongToRead, read_times
 
 if TYPE_CHECKING:
     from broker.replication.replica_manager import ReplicaManager
@@ -38,15 +42,36 @@ _CONSUMER = -1
 _DEBUGGER = -2  # A reader with this replica id may ask any replica and sees the log's end.
 
 
+# How many large batches are read for one partition before the search goes on without a bound. One
+# is what it takes, but for logs whose compaction has taken away what batches promise.
+_TRIES = 50
+
+
+class _Search(NamedTuple):
+    """A search by time that needs a batch which takes long to read."""
+
+    topic: str
+    asked: ListOffsetsPartition
+    response: ListOffsetsPartitionResponse
+    times: BatchTimes
+    batch: TooLongToRead
+
+
 class ListOffsetsHandler:
-    """Answers from the local logs; no answer waits."""
+    """Answers from the local logs; waits only while a large batch is unpacked."""
 
-    def __init__(self, replica_manager: ReplicaManager) -> None:
+    def __init__(self, replica_manager: ReplicaManager, workers: WorkerPool) -> None:
+        """`workers` unpack batches that would hold up the loop."""
         self._replica_manager = replica_manager
+        self._workers = workers
 
-    def handle(self, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    def handle(
+        self, context: RequestContext, request: ListOffsetsRequest
+    ) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
         version = context.header.api_version
         answer = ListOffsetsResponse()
+        allowance = Allowance()
+        later: list[_Search] = []
         seen: set[tuple[str, int]] = set()
         twice: set[tuple[str, int]] = set()
         if version >= 1:
@@ -63,12 +88,39 @@ class ListOffsetsHandler:
                 if (topic.name, asked.partition_index) in twice:
                     response.error_code = ErrorCode.INVALID_REQUEST
                     continue
+                times = BatchTimes(allowance)
                 try:
-                    self._answer(request, version, topic.name, asked, response)
+                    self._answer(request, version, topic.name, asked, response, times)
+                except TooLongToRead as batch:
+                    later.append(_Search(topic.name, asked, response, times, batch))
                 except Exception as error:
-                    response.error_code = _code(error, version)
-                    response.offset = response.timestamp = response.leader_epoch = -1
-                    response.old_style_offsets = []
+                    _refuse(response, error, version)
+        if later:
+            return self._finish(request, version, answer, later)
+        return answer
+
+    async def _finish(
+        self,
+        request: ListOffsetsRequest,
+        version: int,
+        answer: ListOffsetsResponse,
+        searches: list[_Search],
+    ) -> ListOffsetsResponse:
+        """Reads large batches in a worker thread; each search begins anew with what was read."""
+        for topic, asked, response, times, needed in searches:
+            batch: TooLongToRead | None = needed
+            for number in range(_TRIES):
+                assert batch is not None
+                try:
+                    times.know(batch.key, await self._workers.run(read_times, batch.content))
+                    times.allowance = Allowance() if number < _TRIES - 1 else None
+                    self._answer(request, version, topic, asked, response, times)
+                except TooLongToRead as another:
+                    batch = another
+                    continue
+                except Exception as error:
+                    _refuse(response, error, version)
+                break
         return answer
 
     def _answer(
@@ -78,6 +130,7 @@ class ListOffsetsHandler:
         topic: str,
         asked: ListOffsetsPartition,
         response: ListOffsetsPartitionResponse,
+        times: BatchTimes,
     ) -> None:
         timestamp = asked.timestamp
         if timestamp < 0 and version < _KNOWN_FROM.get(timestamp, 1 << 15):
@@ -97,7 +150,7 @@ class ListOffsetsHandler:
             end = log.last_stable_offset
         else:
             end = log.high_watermark
-        found = _find(partition, log, timestamp, end, is_consumer)
+        found = _find(partition, log, timestamp, end, is_consumer, times)
         if found is None:
             response.timestamp = response.offset = response.leader_epoch = -1
         else:
@@ -105,6 +158,12 @@ class ListOffsetsHandler:
             if version >= 4:
                 # The epoch of the record that was found, which may be older than the leader's.
                 response.leader_epoch = epoch
+
+
+def _refuse(response: ListOffsetsPartitionResponse, error: Exception, version: int) -> None:
+    response.error_code = _code(error, version)
+    response.offset = response.timestamp = response.leader_epoch = -1
+    response.old_style_offsets = []
 
 
 def _code(error: Exception, version: int) -> int:
@@ -115,7 +174,12 @@ def _code(error: Exception, version: int) -> int:
 
 
 def _find(
-    partition: Partition, log: Log, timestamp: int, end: int, is_consumer: bool
+    partition: Partition,
+    log: Log,
+    timestamp: int,
+    end: int,
+    is_consumer: bool,
+    times: BatchTimes,
 ) -> tuple[int, int, int] | None:
     """(timestamp, offset, leader epoch) of what was asked for, or None."""
     # After an election a consumer must not see offsets go back: until the high watermark has
@@ -130,9 +194,9 @@ def _find(
     if timestamp == LATEST_TIERED:
         return None
     found = (
-        log.max_timestamp_offset()
+        log.max_timestamp_offset(times)
         if timestamp == MAX_TIMESTAMP
-        else log.offset_for_timestamp(timestamp)
+        else log.offset_for_timestamp(timestamp, times)
     )
     if found is not None and found[1] < end:
         return found

@@ -37,12 +37,12 @@ class Examination:
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
-        self._workers = WorkerPool(threads=_THREADS, name="records")
+        self.workers = WorkerPool(threads=_THREADS, name="records")
         self.total = 0  # batches that were not looked at on the loop
 
     async def close(self) -> None:
         """Waits for what has begun; nothing more is begun."""
-        await self._workers.close()
+        await self.workers.close()
 
     def start(
         self,
@@ -88,7 +88,7 @@ class Examination:
         for _ in range(_ATTEMPTS):
             config = replica_manager.partition(topic, index).leader_log().config
             try:
-                found = await self._workers.run(
+                found = await self.workers.run(
                     examine, records, config, AppendOrigin.CLIENT, self._now_ms()
                 )
             except WorkerPoolClosed:

@@ -6,6 +6,8 @@ import pytest
 
 from protocol.records.batch import iterate_batches
 from protocol.records.errors import CorruptRecordError
+from storage.allowance import Allowance
+from storage.batch_times import BatchTimes, TooLongToRead, read_times
 from storage.cleaner import Cleaner
 from storage.errors import LogClosed, LogDirectoryOffline, OffsetOutOfRange
 from storage.log import Log
@@ -250,3 +252,15 @@ def test_a_timestamp_that_is_left_in_a_header_only_is_not_found() -> None:
     assert log.max_timestamp_offset() == (90, 3, 0)
     assert log.offset_for_timestamp(95) is None
     assert log.offset_for_timestamp(90) == (90, 3, 0)
+
+
+def test_a_search_gives_up_where_its_allowance_ends_and_goes_on_with_what_is_known() -> None:
+    log = new_log()
+    append(log, [(NOW_MS + number % 7, b"k", b"v", []) for number in range(6_000)], codec=3)
+    append(log, [(NOW_MS + 9, b"k", b"v", [])])
+    times = BatchTimes(Allowance())
+    with pytest.raises(TooLongToRead) as needed:
+        log.offset_for_timestamp(NOW_MS + 6, times)
+    times.know(needed.value.key, read_times(needed.value.content))
+    assert log.offset_for_timestamp(NOW_MS + 6, times) == (NOW_MS + 6, 6, 0)
+    assert log.offset_for_timestamp(NOW_MS + 9, BatchTimes(Allowance())) == (NOW_MS + 9, 6_000, 0)

@@ -64,4 +64,4 @@ class DataPath(Replicas):
             1 << 20,
             self.quotas.fetch,
         )
-        self.list_offsets = ListOffsetsHandler(self.manager)
+        self.list_offsets = ListOffsetsHandler(self.manager, self.workers)

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
+from broker.request_channel import RequestContext
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -11,7 +14,7 @@ from protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from tests.doubles.replicas import TOPIC
-from tests.doubles.request_context import Asked
+from tests.doubles.request_context import Asked, FakeContext
 from tests.doubles.storage_logs import NOW_MS
 from tests.unit.broker.handlers.scene import DataPath
 
@@ -141,3 +144,30 @@ def test_a_partition_named_twice_is_a_mistake(path: DataPath) -> None:
     answer = Asked(path.list_offsets.handle, request, NEWEST).answer(ListOffsetsResponse)
     codes = [each.error_code for each in answer.topics[0].partitions]
     assert codes == [ErrorCode.INVALID_REQUEST] * 2
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "expected"),
+    [(NOW_MS + 1, (NOW_MS + 1, 1, 0)), (-3, (NOW_MS + 9, 2, 0)), (NOW_MS + 10, (-1, -1, -1))],
+)
+@pytest.mark.parametrize("codec", [0, 1, 4])
+async def test_a_batch_that_takes_long_to_read_is_read_by_a_worker(
+    codec: int, timestamp: int, expected: tuple[int, int, int]
+) -> None:
+    """Two of them: many records, and few that unpack to much; one search looks at both."""
+    path = DataPath(max_message_bytes=10 << 20)
+    path.lead(epoch=0)
+    big = [(NOW_MS, b"k", None, []), (NOW_MS + 1, b"k", bytes(6 << 20), [])]
+    path.append([*big, (NOW_MS + 9, b"k", None, [])], codec=codec)
+    path.append([(NOW_MS + 2, b"k", b"v", [])] * 6_000, codec=codec)
+    row = ListOffsetsPartition(0, timestamp=timestamp, max_num_offsets=1)
+    small = ListOffsetsPartition(7, timestamp=timestamp, max_num_offsets=1)
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(TOPIC, [row, small])])
+    context = cast(RequestContext, FakeContext(request.API_KEY, NEWEST))
+    answer = path.list_offsets.handle(context, request)
+    if not isinstance(answer, ListOffsetsResponse):
+        answer = await answer
+    rows = answer.topics[0].partitions
+    assert found(rows[0]) == expected
+    assert rows[1].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    await path.workers.close()
