@@ -6,6 +6,7 @@ from typing import Any
 
 from broker.client_metrics.exported import ExportedMetrics
 from broker.client_metrics.manager import ClientMetricsManager
+from broker.fetch_sessions import FetchSessionCache
 from broker.metrics import MetricsRegistry, NetworkStatistics, Reading
 from broker.net.server import NetworkServer
 from broker.purgatory.purgatory import Purgatory
@@ -73,6 +74,11 @@ def add_requests(registry: MetricsRegistry, channel: RequestChannel) -> None:
         "ottla_request_memory_bytes",
         "Bytes of requests in progress (bounded by queued.max.request.bytes).",
         lambda: channel.in_progress_bytes,
+    )
+    registry.gauge(
+        "ottla_request_memory_limit_bytes",
+        "queued.max.request.bytes; 0 without a bound.",
+        lambda: channel.max_bytes or 0,
     )
     registry.counter(
         "ottla_request_handler_busy_seconds",
@@ -154,6 +160,22 @@ def add_purgatories(registry: MetricsRegistry, purgatories: Iterable[Purgatory[A
 
 def _by_purgatory(purgatories: list[Purgatory[Any]], field: str) -> Any:
     return lambda: {(purgatory.name,): getattr(purgatory, field) for purgatory in purgatories}
+
+
+def add_fetch_sessions(registry: MetricsRegistry, cache: FetchSessionCache) -> None:
+    """The cache of incremental fetch sessions, bounded by
+    max.incremental.fetch.session.cache.slots."""
+    registry.gauge("ottla_fetch_sessions", "Incremental fetch sessions.", lambda: len(cache))
+    registry.gauge(
+        "ottla_fetch_session_partitions",
+        "Partitions that the fetch sessions hold.",
+        lambda: cache.partitions,
+    )
+    registry.counter(
+        "ottla_fetch_session_evictions",
+        "Fetch sessions that made room for others.",
+        lambda: cache.evictions_total,
+    )
 
 
 def add_process(registry: MetricsRegistry, worker_pool: WorkerPool) -> None:

@@ -102,6 +102,7 @@ def build_registry(parts: BrokerParts) -> MetricsRegistry:
             replicas.delete_records_purgatory,
         ],
     )
+    metrics_sources.add_fetch_sessions(registry, parts.sessions.cache)
     metrics_sources.add_process(registry, parts.workers)
     registry.counter(
         "ottla_record_examinations",

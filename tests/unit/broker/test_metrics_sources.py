@@ -1,8 +1,15 @@
 import pytest
 
 from broker import metrics_sources
+from broker.fetch_sessions import FetchSessionCache
 from broker.metrics import MetricsRegistry, Reading
-from broker.metrics_sources import add_network, add_process, add_purgatories, add_requests
+from broker.metrics_sources import (
+    add_fetch_sessions,
+    add_network,
+    add_process,
+    add_purgatories,
+    add_requests,
+)
 from broker.purgatory.purgatory import Purgatory
 from broker.timing.timer import ManualTimer
 from protocol.messages.api_versions import ApiVersionsRequest
@@ -57,6 +64,18 @@ async def test_client_software_has_a_bounded_number_of_names(
             ("b", "1"): 2,
             ("other", ""): 2,
         }
+
+
+def test_fetch_sessions() -> None:
+    registry = MetricsRegistry()
+    cache = FetchSessionCache(1)
+    add_fetch_sessions(registry, cache)
+    assert cache.create(False, 3, True, 0) is not None
+    assert cache.create(True, 5, True, 0) is not None  # a follower's, which has precedence
+    found = readings(registry)
+    assert found["ottla_fetch_sessions"] == 1
+    assert found["ottla_fetch_session_partitions"] == 0
+    assert found["ottla_fetch_session_evictions"] == 1
 
 
 async def test_purgatories_and_the_process() -> None:
