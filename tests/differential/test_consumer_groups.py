@@ -1,11 +1,33 @@
-"""Groups of the new protocol (KIP-848): the same conversations with Kafka 3.9.1 in KRaft mode."""
+"""What Kafka 3.9.1 has in KRaft mode only: groups of the new protocol (KIP-848), by the same
+conversations; topics page by page; subscriptions to metrics of clients (KIP-714)."""
 
 import difflib
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsRequestCursor,
+    TopicRequest,
+)
+from protocol.messages.get_telemetry_subscriptions import (
+    GetTelemetrySubscriptionsRequest,
+    GetTelemetrySubscriptionsResponse,
+)
+from protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from protocol.messages.list_client_metrics_resources import (
+    ListClientMetricsResourcesRequest,
+    ListClientMetricsResourcesResponse,
+)
+from protocol.messages.push_telemetry import PushTelemetryRequest
 from tests.differential import consumer_group_scripts as scripts
 from tests.differential.asking import Pair
 from tests.doubles.apache_kafka_kraft import start_kraft_kafka
@@ -33,7 +55,12 @@ SETTINGS = {
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     with (
         start_kraft_kafka(tmp_path_factory.mktemp("kafka"), **SETTINGS) as kafka,
-        start_broker(tmp_path_factory.mktemp("ottla"), broker_id=0, **SETTINGS) as ottla,
+        start_broker(
+            tmp_path_factory.mktemp("ottla"),
+            broker_id=0,
+            ottla_metrics_address="127.0.0.1:0",  # which is what shows metrics of clients
+            **SETTINGS,
+        ) as ottla,
     ):
         for bootstrap in (kafka.bootstrap, ottla.bootstrap):
             with Transcript(bootstrap) as transcript:
@@ -85,3 +112,86 @@ def test_conversation(prepared: Pair, script: Callable[[Transcript], None]) -> N
     kafka, ottla = noted
     difference = "\n".join(difflib.unified_diff(kafka, ottla, "kafka", "ottla", lineterm=""))
     assert not difference, f"\n{difference}"
+
+
+# Names, how many partitions at the most, and where to begin. The names that `prepare` made are
+# t (2 partitions), u (1) and wide (6).
+PAGES: dict[str, tuple[list[str], int, tuple[str, int] | None]] = {
+    "some": (["wide", "t"], 2000, None),
+    "twice": (["t", "t"], 2000, None),
+    "not there": (["u", "not-there"], 2000, None),
+    "bad name": (["bad name"], 2000, None),
+    "the first two": (["t", "u", "wide"], 2, None),
+    "no more than none": (["t", "u"], 0, None),
+    "fewer than none": (["t", "u"], -1, None),
+    "from the middle": (["t", "u", "wide"], 3, ("t", 1)),
+    "from beyond the end": (["t", "u"], 2000, ("t", 9)),
+    "from a name between": (["t", "u"], 2000, ("ta", 0)),
+    "from behind all": (["t", "u"], 2000, ("zz", 0)),
+    "from below the first": (["t"], 2000, ("t", -1)),
+    "from what was not asked for": (["u"], 2, ("t", 1)),
+}
+
+
+@pytest.mark.parametrize("case", PAGES)
+def test_topics_page_by_page(prepared: Pair, case: str) -> None:
+    names, limit, cursor = PAGES[case]
+    request = DescribeTopicPartitionsRequest(
+        [TopicRequest(name) for name in names],
+        limit,
+        None if cursor is None else DescribeTopicPartitionsRequestCursor(*cursor),
+    )
+    prepared.compare(request, [0])
+
+
+def subscription(name: str, setting: str, value: str | None) -> IncrementalAlterConfigsRequest:
+    change = AlterableConfig(name=setting, config_operation=0 if value else 1, value=value)
+    resource = AlterConfigsResource(resource_type=16, resource_name=name, configs=[change])
+    return IncrementalAlterConfigsRequest(resources=[resource])
+
+
+def test_subscriptions_to_metrics_of_clients(prepared: Pair) -> None:
+    listing = ListClientMetricsResourcesRequest()
+    prepared.compare(listing, [0])
+    for name, setting, value in (
+        ("all", "metrics", "org.apache.kafka.producer."),
+        ("all", "interval.ms", "5000"),
+        ("bad", "interval.ms", "1"),
+        ("bad", "match", "nonsense"),
+        ("bad", "no.such", "1"),
+        ("", "metrics", "x"),
+        ("gone", "metrics", None),
+        ("some", "match", "client_id=x"),
+    ):
+        prepared.compare(subscription(name, setting, value), [1], ignore=["error_message"])
+    until = time.monotonic() + 60
+    while not all(known(answer) == {"all", "some"} for answer in prepared.answers(listing, 0)):
+        assert time.monotonic() < until, "a subscription never arrived"
+    for name in ("all", "bad", "nobody", ""):
+        asked = DescribeConfigsResource(
+            resource_type=16, resource_name=name, configuration_keys=None
+        )
+        prepared.compare(
+            DescribeConfigsRequest(resources=[asked], include_synonyms=True),
+            [4],
+            ignore=["error_message"],
+        )
+    # The ids of clients and subscriptions are each broker's own choice.
+    question = GetTelemetrySubscriptionsRequest(client_instance_id=b"\0" * 16)
+    while not all(
+        isinstance(answer, GetTelemetrySubscriptionsResponse) and answer.push_interval_ms == 5000
+        for answer in prepared.answers(question, 0)
+    ):
+        assert time.monotonic() < until, "a subscription is listed and not followed"
+    prepared.compare(question, [0], ignore=["client_instance_id", "subscription_id"])
+    prepared.compare(
+        PushTelemetryRequest(
+            client_instance_id=b"\1" * 16, subscription_id=5, compression_type=0, metrics=b""
+        ),
+        [0],
+    )
+
+
+def known(answer: object) -> set[str]:
+    assert isinstance(answer, ListClientMetricsResourcesResponse)
+    return {row.name for row in answer.client_metrics_resources}
