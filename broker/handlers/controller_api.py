@@ -7,11 +7,12 @@ On another broker they are NOT_CONTROLLER.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from broker.dispatch.error_map import error_code, error_message
-from broker.request_channel import RequestContext
+from broker.request_channel import DEFERRED, Deferred, RequestContext
 from controller.features import FeatureUpdate
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
@@ -27,6 +28,9 @@ from protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
     from controller.controller import Controller
+    from protocol.message import Message
+
+logger = logging.getLogger("ottla.requests")
 
 _PREFERRED = 0
 
@@ -36,6 +40,18 @@ class ControllerHandlers:
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
+
+    def envelope(self, context: RequestContext, request: Message) -> Deferred:
+        """Envelope (58) carries requests to a KRaft controller. Without one it is listed, and
+        whoever sends it is cut off, as by Kafka."""
+        logger.info(
+            "%s:%d sent an Envelope request, but nothing is forwarded here",
+            context.client_host,
+            context.client_port,
+            extra={"peer": context.client_host},
+        )
+        context.close("it sent an Envelope request")
+        return DEFERRED
 
     async def controlled_shutdown(
         self, context: RequestContext, request: controlled_shutdown.ControlledShutdownRequest

@@ -134,6 +134,7 @@ def build_table(handlers: Handlers) -> list[HandlerEntry]:
         _entry(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, handlers.user_credentials.alter),
         _entry(ApiKey.ALTER_PARTITION, controller.alter_partition),
         _entry(ApiKey.UPDATE_FEATURES, controller.update_features),
+        _entry(ApiKey.ENVELOPE, controller.envelope),
         _entry(ApiKey.DESCRIBE_CLUSTER, handlers.cluster.describe_once_known),
         _entry(ApiKey.DESCRIBE_PRODUCERS, handlers.cluster.describe_producers),
         _entry(ApiKey.DESCRIBE_TRANSACTIONS, transactions.describe_transactions),

@@ -64,6 +64,7 @@ class AdminGuard(Guard):
             ApiKey.INCREMENTAL_ALTER_CONFIGS: self._alter_configs,
             ApiKey.DESCRIBE_CLUSTER: self._describe_cluster,
             ApiKey.DESCRIBE_TOPIC_PARTITIONS: self._describe_topic_partitions,
+            ApiKey.ENVELOPE: unchecked,  # It is refused to everybody.
             # The handler asks itself: it depends on whose token it is.
             ApiKey.CREATE_DELEGATION_TOKEN: unchecked,
             ApiKey.RENEW_DELEGATION_TOKEN: unchecked,

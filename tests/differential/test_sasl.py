@@ -16,6 +16,7 @@ from protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     UserName,
 )
+from protocol.messages.envelope import EnvelopeRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -25,8 +26,8 @@ from tests.doubles.sasl_talk import SaslTalk, Script, bearer_token, notes_of
 
 pytestmark = pytest.mark.kafka
 
-# Where we have versions of Kafka 4; and Envelope, which Kafka lists and refuses without KRaft.
-DIFFERENT = {58, 68, 69}
+# Where we have versions of Kafka 4, too.
+DIFFERENT = {68, 69}
 
 ANNA = b"\0anna\0s3cret"
 
@@ -203,6 +204,7 @@ def test_what_is_listed(both: Both) -> None:
         for row in kafka.api_keys
         if listed.get(row.api_key) != (row.min_version, row.max_version)
     } <= DIFFERENT
+    both.open.compare(EnvelopeRequest(), [0])
 
 
 # Bearer tokens
