@@ -48,6 +48,9 @@ _EXPECTED = (
     "CorruptFile",
 )
 
+# What a start put off is done this long after it, when the first clients have had their answers.
+_CALM_SECONDS = 2.0
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a broker; returns the exit code: 0 after a clean stop, 1 when it could not start."""
@@ -144,7 +147,8 @@ async def _serve(config: BrokerConfig, lines: LineFormatter) -> int:
     gc.freeze()
     gc.enable()
     announce(config, server.parts.broker_id, server.parts.cluster_id, server.ports)
-    threading.Thread(target=lines.prepare, name="log-lines", daemon=True).start()
+    loading = threading.Thread(target=lines.prepare, name="log-lines", daemon=True)
+    loop.call_later(_CALM_SECONDS, loading.start)
     await stopping.wait()
     logger.info("stopping because of %s", reason[0])
     await server.stop()

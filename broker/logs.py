@@ -45,7 +45,7 @@ class LineFormatter(logging.Formatter):
         self._inner: ProcessorFormatter | None = None
 
     def prepare(self) -> None:
-        """Loads structlog; called in a thread once the broker is ready."""
+        """Loads structlog; called in a thread a while after the start."""
         if self._inner is None:
             self._inner = _processor_formatter(self._as_json)
 
