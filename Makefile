@@ -58,6 +58,9 @@ bench-spark: $(STAMP) ## the Spark connector beside the JVM one
 compat-java: $(STAMP) ## every strategy of the Java consumers of 3.9 and 4.x (minutes; Java, Maven)
 	@$(RUN) -m pytest -q tests/compat/java_matrix.py
 
+compat-spark: $(STAMP) ## the Spark connector on pyspark 4.0, 4.1 and 4.2 (downloads them once; minutes)
+	@$(RUN) -m pytest -q tests/spark/older_sparks.py
+
 compat-streams: $(STAMP) ## Kafka Streams, exactly_once_v2, through broker kills (JDK, Maven)
 	@$(RUN) -m tests.compat.streams.run $(ARGUMENTS)
 

@@ -6,6 +6,9 @@ way to read fewer: what is not named is not decoded.
 
 from __future__ import annotations
 
+from inspect import signature
+from typing import Any
+
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -26,6 +29,16 @@ from pyspark_ottla.options import SourceOptions
 def headers_type() -> ArrayType:
     fields = [StructField("key", StringType()), StructField("value", BinaryType())]
     return ArrayType(StructType(fields))
+
+
+def arrow_schema(schema: StructType) -> Any:
+    """As Spark itself makes it of `schema`: it compares that with what is read."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    make: Any = to_arrow_schema  # its parameters differ from version to version
+    if "timezone" in signature(make).parameters:
+        return make(schema, timezone="UTC")
+    return make(schema)  # Spark 4.0 and 4.1, which know no other zone here
 
 
 def row_schema(options: SourceOptions) -> StructType:

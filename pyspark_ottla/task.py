@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from protocol.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
@@ -21,7 +20,7 @@ from pyspark_ottla.fetch import Answer, PartitionFetch, Prefetcher
 from pyspark_ottla.offsets import OffsetRange, describe
 from pyspark_ottla.options import SourceOptions
 from pyspark_ottla.planning import LossReport
-from pyspark_ottla.schema import row_schema
+from pyspark_ottla.schema import arrow_schema, row_schema
 from pyspark_ottla.transform import transformed
 
 RecordBatch = Any
@@ -35,12 +34,12 @@ def read_range(
     if options.transform is None:
         return _read(options, schema, wanted)
     batches = _read(options, row_schema(options), wanted)
-    return transformed(options.transform, batches, to_arrow_schema(schema, timezone="UTC"))
+    return transformed(options.transform, batches, arrow_schema(schema))
 
 
 def _read(options: SourceOptions, schema: StructType, wanted: OffsetRange) -> Iterator[RecordBatch]:
     builder = BatchBuilder(
-        to_arrow_schema(schema, timezone="UTC"),
+        arrow_schema(schema),
         wanted.partition,
         value_format=options.value_format,
         null_on_error=options.on_decode_error == "null",

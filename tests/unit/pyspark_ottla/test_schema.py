@@ -1,11 +1,14 @@
 """The columns of a read, and a schema as a choice among them."""
 
+from typing import Any
+
 import pytest
+from pyspark.sql.pandas import types
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.options import SourceOptions, parse_source_options
-from pyspark_ottla.schema import check_projection, headers_type, row_schema
+from pyspark_ottla.schema import arrow_schema, check_projection, headers_type, row_schema
 
 
 def options(**given: str) -> SourceOptions:
@@ -46,3 +49,17 @@ def test_any_subset_in_any_order() -> None:
 def test_refused_schemas(fields: list[StructField], text: str) -> None:
     with pytest.raises(ConnectorError, match=text):
         check_projection(StructType(fields), options())
+
+
+def test_the_arrow_schema_on_newer_and_on_older_sparks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """4.0 and 4.1 name the parameter otherwise and make UTC of it without being told."""
+    schema = row_schema(options(includeHeaders="true"))
+    newer = arrow_schema(schema)
+    assert str(newer.field("timestamp").type) == "timestamp[us, tz=UTC]"
+    make: Any = types.to_arrow_schema
+
+    def older(schema: StructType, timestamp_utc: bool = True) -> Any:
+        return make(schema, timezone="UTC" if timestamp_utc else None)
+
+    monkeypatch.setattr(types, "to_arrow_schema", older)
+    assert arrow_schema(schema).equals(newer)
