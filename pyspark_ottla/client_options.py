@@ -39,6 +39,9 @@ PRODUCER_SETTINGS = (
     "acks",
     "compression.type",
     "compression.level",
+    "compression.gzip.level",
+    "compression.lz4.level",
+    "compression.zstd.level",
     "batch.size",
     "max.request.size",
     "delivery.timeout.ms",
@@ -55,6 +58,10 @@ HARMLESS_SETTINGS = (
     "group.protocol",
     "partition.assignment.strategy",
     "metadata.max.age.ms",
+    "metadata.max.idle.ms",
+    "metadata.recovery.strategy",
+    "metadata.recovery.rebootstrap.trigger.ms",
+    "group.remote.assignor",
     "connections.max.idle.ms",
     "reconnect.backoff.ms",
     "reconnect.backoff.max.ms",
@@ -87,6 +94,8 @@ HARMLESS_SETTINGS = (
     "ssl.keystore.password",
     "ssl.provider",
     "ssl.secure.random.implementation",
+    "ssl.keymanager.algorithm",
+    "ssl.trustmanager.algorithm",
     "sasl.login.class",
     "sasl.login.connect.timeout.ms",
     "sasl.login.retry.backoff.ms",
@@ -97,6 +106,13 @@ HARMLESS_SETTINGS = (
     "sasl.login.refresh.buffer.seconds",
     "sasl.oauthbearer.scope.claim.name",
     "sasl.oauthbearer.sub.claim.name",
+    "sasl.oauthbearer.clock.skew.seconds",
+    "sasl.oauthbearer.expected.audience",
+    "sasl.oauthbearer.expected.issuer",
+    "sasl.oauthbearer.jwks.endpoint.url",
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
     "sasl.kerberos.service.name",
     "sasl.kerberos.kinit.cmd",
     "sasl.kerberos.min.time.before.relogin",
@@ -114,6 +130,13 @@ REFUSED_SETTINGS = {
     "auto.commit.interval.ms": "Use the option commitOffsets",
     "interceptor.classes": "Java interceptors cannot run here",
     "transactional.id": "Set delivery to exactly-once; the connector names its transactions",
+    "security.providers": "Java's security providers cannot run here",
+    "ssl.engine.factory.class": "Java classes cannot run here; name PEM files in kafka.ssl.*",
+    "ssl.cipher.suites": "The system's OpenSSL configuration says which ciphers Python uses",
+    "sasl.client.callback.handler.class": "Java classes cannot run here; give the credentials in "
+    "kafka.sasl.jaas.config",
+    "sasl.oauthbearer.jwt.retriever.class": "Java classes cannot run here; set "
+    "kafka.sasl.oauthbearer.token.endpoint.url or kafka.sasl.oauthbearer.token.function",
     "partitioner.class": "Add a partition column to choose partitions yourself",
 }
 
@@ -201,6 +224,11 @@ def parse_client_options(options: Mapping[str, str], *, writes: bool) -> ClientO
     isolation = reader.choice(
         "kafka.isolation.level", "read_uncommitted", ("read_uncommitted", "read_committed")
     )
+    codec = reader.choice("kafka.compression.type", "none", CODECS)
+    # Java's producer has a level for each codec, librdkafka one for all.
+    level = f"kafka.compression.{codec}.level"
+    if reader.text(level) is None:
+        level = "kafka.compression.level"
     acks = reader.choice("kafka.acks", "all", ("all", "-1", "0", "1"))
     idempotent = reader.boolean("kafka.enable.idempotence", acks in ("all", "-1"))
     if idempotent and acks not in ("all", "-1"):
@@ -231,8 +259,8 @@ def parse_client_options(options: Mapping[str, str], *, writes: bool) -> ClientO
         check_crcs=reader.boolean("kafka.check.crcs", True),
         rack=reader.text("kafka.client.rack") or "",
         acks={"all": -1, "-1": -1, "0": 0, "1": 1}[acks],
-        codec=reader.choice("kafka.compression.type", "none", CODECS),
-        codec_level=reader.integer("kafka.compression.level", minimum=-131072, maximum=22),
+        codec=codec,
+        codec_level=reader.integer(level, minimum=-131072, maximum=22),
         # The Java producer's 16 KiB suits single sends; a task writes thousands of rows at once.
         batch_bytes=reader.integer_or("kafka.batch.size", 256 * 1024, minimum=0, maximum=INT_MAX),
         request_bytes_max=reader.integer_or(

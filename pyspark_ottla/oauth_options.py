@@ -21,6 +21,9 @@ OAUTH_SETTINGS = (
     "sasl.oauthbearer.token.endpoint.url",
     "sasl.oauthbearer.client.id",
     "sasl.oauthbearer.client.secret",
+    # As Java's clients of 4.1 and newer have it.
+    "sasl.oauthbearer.client.credentials.client.id",
+    "sasl.oauthbearer.client.credentials.client.secret",
     "sasl.oauthbearer.scope",
     "sasl.oauthbearer.extensions",
     "sasl.oauthbearer.method",
@@ -127,8 +130,10 @@ def _parse_endpoint(
         return OAuthOptions(FILE, parts.path, extensions=extensions)
     if not usable:
         raise invalid(option, url, expected)
-    client_id = jaas.get("clientId") or text("oauthbearer.client.id")
+    newer = "oauthbearer.client.credentials.client"
+    client_id = jaas.get("clientId") or text("oauthbearer.client.id") or text(f"{newer}.id")
     client_secret = jaas.get("clientSecret") or text("oauthbearer.client.secret")
+    client_secret = client_secret or text(f"{newer}.secret")
     for name, value in (("id", client_id), ("secret", client_secret)):
         if not value:
             raise ConnectorError(

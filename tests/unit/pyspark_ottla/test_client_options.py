@@ -92,3 +92,10 @@ def test_a_codec_must_be_known() -> None:
     assert text_of(writes=True, compression_type="brotli").endswith(
         "Expected one of none, gzip, snappy, lz4, zstd."
     )
+
+
+def test_a_level_is_of_the_codec_that_is_used() -> None:
+    java = {"compression_zstd_level": "9", "compression_gzip_level": "1"}
+    assert parse(writes=True, compression_type="zstd", **java).codec_level == 9
+    assert parse(writes=True, compression_type="lz4", **java).codec_level is None
+    assert parse(writes=True, compression_type="lz4", compression_level="3").codec_level == 3

@@ -39,7 +39,14 @@ def test_a_token_endpoint_in_both_ways_of_writing() -> None:
         sasl_oauthbearer_scope="kafka",
         sasl_oauthbearer_extensions="logicalCluster=lkc-1",
     )
-    assert java == plain
+    newer = parse(
+        sasl_oauthbearer_token_endpoint_url=ENDPOINT,
+        sasl_oauthbearer_client_credentials_client_id="spark",
+        sasl_oauthbearer_client_credentials_client_secret=SECRET,
+        sasl_oauthbearer_scope="kafka",
+        sasl_oauthbearer_extensions="logicalCluster=lkc-1",
+    )
+    assert java == plain == newer
     assert (java.kind, java.source, java.client_id, java.client_secret, java.scope) == (
         ("endpoint", ENDPOINT, "spark", SECRET, "kafka")
     )
