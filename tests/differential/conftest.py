@@ -48,5 +48,5 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     ):
         pairs = [Pair(*each) for each in zip(addresses(kafka), addresses(ottla), strict=True)]
         both = Both(pairs[0], pairs[1])
-        make_users(both.open)
+        make_users(both)
         yield both

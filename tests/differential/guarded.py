@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from typing import NamedTuple
 
 from protocol.messages.alter_user_scram_credentials import (
@@ -37,6 +38,16 @@ def upsertion(user: str, mechanism: str, password: str) -> ScramCredentialUpsert
     return ScramCredentialUpsertion(user, _NUMBERS[mechanism], 4096, b"salt", salted)
 
 
-def make_users(pair: Pair) -> None:
+def make_users(both: Both) -> None:
+    """Anna, with both mechanisms. Kafka takes a credential a moment after it has answered."""
     users = [upsertion("anna", mechanism, "s3cret") for mechanism in _NUMBERS]
-    pair.compare(AlterUserScramCredentialsRequest(upsertions=users), [0])
+    both.open.compare(AlterUserScramCredentialsRequest(upsertions=users), [0])
+    deadline = time.monotonic() + 60
+    while not all(_is_known(both.guarded.kafka, mechanism) for mechanism in _NUMBERS):
+        assert time.monotonic() < deadline, "Kafka does not take the credentials"
+        time.sleep(0.05)
+
+
+def _is_known(bootstrap: str, mechanism: str) -> bool:
+    last = notes_of(bootstrap, lambda talk: talk.scram(mechanism, "anna", "s3cret"))[-1]
+    return isinstance(last, tuple) and last[1] == 0

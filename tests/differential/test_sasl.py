@@ -133,7 +133,6 @@ def again(talk: SaslTalk) -> None:
     talk.scram(SHA_512, "anna", "s3cret")
     talk.scram(SHA_512, "anna", "s3cret")
     talk.ask(MetadataRequest(topics=[]), 9)
-    talk.scram(SHA_512, "anna", "s3cret")  # Too soon.
 
 
 def again_with_a_wrong_password(talk: SaslTalk) -> None:
