@@ -74,7 +74,7 @@ def print_figures(console: Console, samples: dict[str, list[Sample]]) -> None:
     by_ivy = medians(samples.get("kafka by Ivy", [])).get(("cold start", "s"))
     own = ours.get(("cold start", "s"))
     if own is not None:
-        rows.insert(1, ("cold start, jars from Ivy", "s", own, by_ivy))
+        rows.insert(2, ("cold start, jars from Ivy", "s", own, by_ivy))
     table = Table("what (medians)", "unit", "ottla", "Spark's own", "ratio", "aim")
     last = ""
     for name, unit, value, other in rows:
