@@ -14,7 +14,6 @@ import json
 import sys
 import time
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -67,7 +66,7 @@ def main(directory: Path) -> None:
     session = build_session(directory / "work")
     running = [
         # One after the other, as all of them start Python processes.
-        started(partial(query.start, session), query.has_begun)
+        started(query.start(session), query.has_begun)
         for query in queries
     ]
     for query in running:

@@ -14,8 +14,6 @@ from pyspark.sql.streaming import StreamingQuery
 from tests.spark.support import Sent, rows_by_place
 
 QUERY_SECONDS = 300
-STARTS_MAX = 10
-WORKER_WAS_LATE = "Python worker failed to connect back"
 
 
 def stream(spark: SparkSession, bootstrap: str, **options: object) -> DataFrame:
@@ -45,7 +43,7 @@ class Job:
 
     def run(self, frame: DataFrame, **trigger: Any) -> list[dict[str, Any]]:
         """Runs to its end (availableNow unless told otherwise); the progress of each batch."""
-        return finish(lambda: self.start(frame, **(trigger or {"availableNow": True})))
+        return finish(self.start(frame, **(trigger or {"availableNow": True})))
 
     def rows(self) -> dict[tuple[int, int], Sent]:
         """Everything written so far, each record once."""
@@ -59,26 +57,16 @@ class Job:
 
 
 def started(
-    start: Callable[[], StreamingQuery],
+    query: StreamingQuery,
     has_begun: Callable[[StreamingQuery], bool] = lambda query: query.lastProgress is not None,
 ) -> StreamingQuery:
-    """A query that has got as far as `has_begun`, or has failed or ended before.
-
-    Spark gives the Python process of a source ten seconds to start, which no setting changes. On a
-    machine that is very busy it fails before it has done anything, and is started again.
-    """
-    for starts_left in reversed(range(STARTS_MAX)):
-        query = start()
-        wait_until(lambda query=query: has_begun(query) or not query.isActive, "the first batch")
-        if starts_left and WORKER_WAS_LATE in str(query.exception()):
-            continue
-        break
+    """The query, when it has got as far as `has_begun`, or has failed or ended before."""
+    wait_until(lambda: has_begun(query) or not query.isActive, "the first batch")
     return query
 
 
-def run_to_end(start: Callable[[], StreamingQuery]) -> StreamingQuery:
-    """Starts a query and waits for its end; raises what it failed with."""
-    query = started(start)
+def run_to_end(query: StreamingQuery) -> StreamingQuery:
+    """The query at its end; raises what it failed with."""
     try:
         assert query.awaitTermination(QUERY_SECONDS), "the query did not end in time"
     finally:
@@ -86,9 +74,9 @@ def run_to_end(start: Callable[[], StreamingQuery]) -> StreamingQuery:
     return query
 
 
-def finish(start: Callable[[], StreamingQuery]) -> list[dict[str, Any]]:
+def finish(query: StreamingQuery) -> list[dict[str, Any]]:
     """As `run_to_end`; the progress of those batches that had data."""
-    reports = [json.loads(progress.json) for progress in run_to_end(start).recentProgress]
+    reports = [json.loads(progress.json) for progress in run_to_end(query).recentProgress]
     return [report for report in reports if report["numInputRows"]]
 
 

@@ -124,7 +124,7 @@ def test_a_stream_says_the_same(
             .trigger(availableNow=True)
         )
         with pytest.raises(Exception, match=text):
-            finish(writer.start)
+            finish(writer.start())
 
 
 def test_a_broker_that_is_away_for_a_while(
@@ -136,7 +136,7 @@ def test_a_broker_that_is_away_for_a_while(
     write(broker.bootstrap, name, [Sent(b"1")])
     job = Job(spark, tmp_path)
     frame = stream(spark, broker.bootstrap, subscribe=name, startingOffsets="earliest")
-    query = started(lambda: job.start(frame, processingTime="0 seconds"))
+    query = started(job.start(frame, processingTime="0 seconds"))
     try:
         query.processAllAvailable()
         broker.restart()

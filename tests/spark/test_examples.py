@@ -43,10 +43,10 @@ def test_word_count_stream(
     listener = LagListener(seen.append)
     spark.streams.addListener(listener)
     write(broker.bootstrap, lines, [Sent(b"To be, or not to be:"), Sent(b"that is", partition=1)])
-    query = run_to_end(lambda: module.start(spark, options))
+    query = run_to_end(module.start(spark, options))
     assert lag(query).partitions == {lines: {0: 0, 1: 0}}
     write(broker.bootstrap, lines, [Sent(b"the question: be")])
-    run_to_end(lambda: module.start(spark, options))
+    run_to_end(module.start(spark, options))
     wait_until(lambda: len(seen) >= 2, "the listener to hear of both runs")
     spark.streams.removeListener(listener)
     newest: dict[str, int] = {}

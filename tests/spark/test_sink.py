@@ -207,7 +207,7 @@ class Copy:
             .option("topic", self.target)
             .option("checkpointLocation", str(self.checkpoint))
         )
-        finish(writer.options(**options).trigger(availableNow=True).start)
+        finish(writer.options(**options).trigger(availableNow=True).start())
 
     def forget_end_of(self, batch: int) -> None:
         """As if Spark had died after the sink's tasks and before it noted the batch's end."""
@@ -302,7 +302,7 @@ def test_a_repeated_batch_in_foreach_batch_is_written_exactly_once(
         finish(
             writer.option("checkpointLocation", str(copy.checkpoint))
             .trigger(availableNow=True)
-            .start
+            .start()
         )
 
     run()
@@ -326,6 +326,6 @@ def test_complete_mode_appends_the_whole_result_each_time(
     writer = writer.option("kafka.bootstrap.servers", broker.bootstrap)
     writer = writer.option("topic", copy.target).option("delivery", "exactly-once")
     finish(
-        writer.option("checkpointLocation", str(copy.checkpoint)).trigger(availableNow=True).start
+        writer.option("checkpointLocation", str(copy.checkpoint)).trigger(availableNow=True).start()
     )
     assert copy.values() == [20, 30]

@@ -66,7 +66,7 @@ def test_a_new_query_starts_at_the_end(
     write(broker.bootstrap, topic, numbers(0, 5))
     job = Job(spark, tmp_path)
     frame = stream(spark, broker.bootstrap, subscribe=topic)
-    query = started(lambda: job.start(frame, processingTime="0 seconds"))
+    query = started(job.start(frame, processingTime="0 seconds"))
     try:
         wait_until((job.checkpoint / "commits" / "0").exists, "the first, empty batch")
         written = write(broker.bootstrap, topic, numbers(5, 12))
@@ -119,7 +119,7 @@ def test_few_records_wait_for_more_or_for_the_delay(
         maxTriggerDelay="1h",
     )
     job = Job(spark, tmp_path)
-    query = started(lambda: job.start(frame, processingTime="0 seconds"))
+    query = started(job.start(frame, processingTime="0 seconds"))
     try:
         wait_until((job.checkpoint / "commits" / "0").exists, "the first batch, never held back")
         write(broker.bootstrap, topic, numbers(3, 9))
@@ -322,7 +322,7 @@ def test_two_sources_in_one_query(
         .trigger(availableNow=True)
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
     )
-    finish(writer.start)
+    finish(writer.start())
     rows = spark.table("both_sources").groupBy("topic").count().collect()
     assert sorted(tuple(row) for row in rows) == [(topic, 4) for topic in sorted(topics)]
 

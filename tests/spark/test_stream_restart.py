@@ -16,7 +16,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -55,7 +54,7 @@ def rows(spark: SparkSession, query: Query) -> Records:
 @contextmanager
 def running(spark: SparkSession, query: Query) -> Iterator[None]:
     """Runs the query in the session at hand until the block ends."""
-    running_query = started(partial(replace(query, blocked=None).start, spark))
+    running_query = started(replace(query, blocked=None).start(spark))
     try:
         yield
     finally:
