@@ -346,6 +346,7 @@ class SaslSession:
                 connection.client_port,
                 connection.listener_name,
                 refusal.reason,
+                extra={"peer": connection.client_host, "listener": connection.listener_name},
             )
         delay_ms = listener.failure_delay_ms
         connection.refuse_after(delay_ms, refusal.answer, FAREWELL_MS, "authentication failed")
