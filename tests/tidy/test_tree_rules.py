@@ -82,3 +82,12 @@ def test_no_path_of_a_single_machine() -> None:
         if pattern.search(text):
             wrong.append(name)
     assert not wrong
+
+
+def test_the_tests_that_the_documentation_names_are_there() -> None:
+    """Whoever renames one finds the page that sends people to it."""
+    tests = "".join((ROOT / name).read_text() for name in python_files() if "tests/" in name)
+    known = set(re.findall(r"def (test_\w+)\(", tests))
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "controller.md").read_text()))
+    assert len(named) > 20
+    assert named <= known
