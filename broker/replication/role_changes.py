@@ -46,7 +46,7 @@ _NO_EPOCH = -1
 
 # New partitions need files, a millisecond or more each, and a request may name thousands: after so
 # many of them everybody else gets a turn.
-_PARTITIONS_A_TURN = 16
+_PARTITIONS_A_TURN = 32
 
 Named = tuple[str, bytes, LeaderAndIsrPartitionState]
 Roles = dict[Partition, LeaderAndIsrPartitionState]
@@ -107,6 +107,29 @@ class RoleChanges:
         """
         states = list(_states(request))
         codes: dict[TopicPartition, int] = {}
+        following: list[Partition] = []
+        try:
+            deposed = await self._take_all(request, states, codes, following)
+        finally:
+            # All at once: a fetcher would else begin with the first few, and ask for them over and
+            # over while their leader is still making its logs. Others may have had orders since.
+            hosted = self._replica_manager.partitions
+            self.fetchers.follow(
+                [p for p in following if not p.is_leader and hosted.get(p.key) is p]
+            )
+        if deposed:
+            return LeaderAndIsrResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
+        ids = {topic: topic_id for topic, topic_id, _ in states}
+        return _leader_and_isr_response(codes, ids, version)
+
+    async def _take_all(
+        self,
+        request: LeaderAndIsrRequest,
+        states: list[Named],
+        codes: dict[TopicPartition, int],
+        following: list[Partition],
+    ) -> bool:
+        """Fills `codes` and `following`; True when the controller was found to be deposed."""
         for start in range(0, max(len(states), 1), _PARTITIONS_A_TURN):
             if start:
                 await asyncio.sleep(0)
@@ -117,14 +140,13 @@ class RoleChanges:
                     request.controller_epoch,
                     self.controller_epoch,
                 )
-                return LeaderAndIsrResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
+                return True
             self.controller_epoch = request.controller_epoch
-            codes.update(self._take_roles(states[start : start + _PARTITIONS_A_TURN]))
-        ids = {topic: topic_id for topic, topic_id, _ in states}
-        return _leader_and_isr_response(codes, ids, version)
+            following += self._take_roles(states[start : start + _PARTITIONS_A_TURN], codes)
+        return False
 
-    def _take_roles(self, states: list[Named]) -> dict[TopicPartition, int]:
-        codes: dict[TopicPartition, int] = {}
+    def _take_roles(self, states: list[Named], codes: dict[TopicPartition, int]) -> list[Partition]:
+        """The error codes go to `codes`; the result are those that are to follow now."""
         ids: dict[str, bytes] = {}
         leaders: Roles = {}
         followers: Roles = {}
@@ -140,14 +162,13 @@ class RoleChanges:
             elif partition.log is None and partition.leader_epoch < 0:
                 self._replica_manager.partitions.pop(key, None)
         led = self._apply(leaders, ids, codes, Partition.make_leader)
-        self.fetchers.stop(led)
         following = self._apply(followers, ids, codes, Partition.make_follower)
-        self.fetchers.follow(following)
+        self.fetchers.stop([*led, *following])
         for partition in (*led, *following):
             # Who waited for the old role is answered with what holds now.
             self._replica_manager.wake_all(partition)
         self.on_leadership(led, following)
-        return codes
+        return following
 
     def _hosted(self, key: TopicPartition) -> Partition:
         partitions = self._replica_manager.partitions
