@@ -63,6 +63,7 @@ class KazooTree:
             self._client.start(CONNECT_TIMEOUT_SECONDS)
         except Exception as problem:
             self._client.stop()
+            self._client.close()
             raise Failure(f"ZooKeeper at {hosts} does not answer: {problem}") from None
 
     def _on_state(self, state: str) -> None:

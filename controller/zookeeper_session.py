@@ -15,6 +15,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from controller.store import (
@@ -41,6 +42,8 @@ MAX_IN_FLIGHT = 128
 a blocking socket pair that takes some 270 of them: more could block the event loop."""
 READ_ANSWERS_S = 0.05
 """After a deadline, for kazoo's threads to hand over what they have read."""
+CLOSE_TIMEOUT_S = 10.0
+"""For the thread of a client that somebody else has stopped; kazoo itself waits as long."""
 REVIVE_DELAY_S = 1.0
 """Before a client that died is replaced, lest it die again and again in a hot loop."""
 
@@ -434,8 +437,20 @@ def _settler(future: "asyncio.Future[AsyncResult]") -> Callable[[AsyncResult], N
 
 
 def _stop(client: "KazooClient") -> None:
-    for step in (client.stop, client.close):  # the second also when the first fails
+    """In a thread of ours: ends the client and gives its sockets back."""
+    try:
+        client.stop()
+    except Exception as error:
+        logger.warning("Ending the ZooKeeper session failed: %s", error)
+    # When it was told to stop before, `stop` has returned at once, and its thread may still be at
+    # it: until that has ended, closing is refused.
+    deadline = monotonic() + CLOSE_TIMEOUT_S
+    while True:
         try:
-            step()
+            client.close()
         except Exception as error:
-            logger.warning("Closing the ZooKeeper session failed: %s", error)
+            if monotonic() < deadline:
+                sleep(0.01)
+                continue
+            logger.warning("Closing the ZooKeeper client failed: %s", error)
+        return

@@ -56,7 +56,15 @@ def cases(now_ms: int) -> list[tuple[str, int, bytes]]:
     keyless = [(now_ms, b"k", b"v", []), (now_ms, None, b"v", []), (now_ms, None, b"w", [])]
     old = [(now_ms, b"k", b"v", []), (OLD_MS, b"k", b"v", []), (-1, b"k", b"v", [])]
     late = [(now_ms + 3 * DAY_MS, b"k", b"v", []), (now_ms, b"k", None, [])]
+    # More than are looked at on the event loop.
+    many = [(now_ms + n % 9, b"k%d" % n, b"v", []) for n in range(6_000)]
+    but_one = [*many[:4_321], (now_ms, None, b"v", []), *many[4_321:]]
     found = []
+    for codec in (0, 3):
+        found += [
+            (f"many, codec {codec}", NEW_BATCHES, build_batch(many, codec=codec)),
+            (f"many but one, codec {codec}", NEW_BATCHES, build_batch(but_one, codec=codec)),
+        ]
     for codec in (0, 1, 3):
         found += [
             (f"keyed, codec {codec}", NEW_BATCHES, build_batch(keyed, codec=codec)),

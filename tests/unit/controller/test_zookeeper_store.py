@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 import uvloop
@@ -36,6 +37,9 @@ from tests.doubles.certificates import Certificates
 from tests.doubles.tcp_proxy import TcpProxy
 from tests.doubles.znode_ensembles import ZooKeeperEnsemble, eventually
 from tests.doubles.zookeeper_process import ZooKeeperProcess, start_zookeeper
+
+if TYPE_CHECKING:
+    from kazoo.client import KazooClient
 
 pytestmark = pytest.mark.zookeeper
 
@@ -347,6 +351,32 @@ async def test_client_that_died_is_replaced(
     assert store.session.kazoo() is not dead
     await store.set("/a", b"x")
     await eventually(lambda: bool(events))
+
+
+class StoppedBySomebody:
+    """A client of kazoo's whose thread has not quite ended, so that it refuses to be closed."""
+
+    def __init__(self, refusals: int) -> None:
+        self.refusals = refusals
+        self.is_closed = False
+
+    def stop(self) -> None:
+        """It was told already."""
+
+    def close(self) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise RuntimeError("Cannot close connection until it is stopped")
+        self.is_closed = True
+
+
+def test_a_client_is_closed_when_its_thread_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the socket pair that wakes it would be left to the garbage collector."""
+    client = StoppedBySomebody(refusals=3)
+    zookeeper_session._stop(cast("KazooClient", client))
+    assert client.is_closed
+    monkeypatch.setattr(zookeeper_session, "CLOSE_TIMEOUT_S", 0.0)
+    zookeeper_session._stop(cast("KazooClient", StoppedBySomebody(refusals=3)))
 
 
 async def test_error_words_name_the_node(ensemble: ZooKeeperEnsemble) -> None:
