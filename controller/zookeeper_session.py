@@ -110,6 +110,7 @@ class ZooKeeperSession:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._session_id = 0
         self._connected = False
+        self._connections = 0  # that were made in all: the number of the newest
         self._closing = False
         self._refused = False
         self._ending: list[asyncio.Future[None]] = []  # of clients that were replaced
@@ -215,6 +216,7 @@ class ZooKeeperSession:
             if client_id is None:  # gone again already; its next state is on its way
                 return
             self._connected = True
+            self._connections += 1
             self._session_id = client_id[0]
             self._wake_waiters()
             for watch in list(self._watches):
@@ -346,6 +348,7 @@ class ZooKeeperSession:
             await self._until_connected(path, deadline)
             await self._take_slot(path, deadline)
             future: asyncio.Future[AsyncResult] = self._loop.create_future()
+            connection = self._connections
             self.submit(start, _settler(future))
             result = await self._until(future, path, deadline)
             error = result.exception
@@ -353,7 +356,16 @@ class ZooKeeperSession:
                 return result.value
             if not (repeat and is_connection_loss(error)):
                 raise error_from(error, path)
-            self._connected = False  # its state change is on its way
+            self._lost(connection)
+
+    def _lost(self, connection: int) -> None:
+        """A call that was sent on this connection failed with it.
+
+        The change of state is on its way then, or came before the call's result did, and perhaps
+        the next connection with it: that one is not to be given up too.
+        """
+        if connection == self._connections:
+            self._connected = False
 
     async def pipeline(
         self, starts: Sequence[Callable[[], AsyncResult]], *, repeat: bool
@@ -365,18 +377,20 @@ class ZooKeeperSession:
         assert self._loop is not None
         deadline = self._loop.time() + self._call_timeout_ms / 1000
         futures: list[asyncio.Future[AsyncResult]] = []
+        connections: list[int] = []
         for start in starts:
             await self._until_connected("", deadline)
             await self._take_slot("", deadline)
             future: asyncio.Future[AsyncResult] = self._loop.create_future()
             futures.append(future)
+            connections.append(self._connections)
             self.submit(start, _settler(future))
         results = [await self._until(future, "", deadline) for future in futures]
         again = [
             index for index, result in enumerate(results) if is_connection_loss(result.exception)
         ]
         if again and repeat:
-            self._connected = False
+            self._lost(max(connections[index] for index in again))
             repeated = await self.pipeline([starts[index] for index in again], repeat=True)
             for index, result in zip(again, repeated, strict=True):
                 results[index] = result

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 import uvloop
+from kazoo.exceptions import ConnectionLoss
 
 from cli.zookeeper_server import free_port
 from controller import zookeeper_multi_read, zookeeper_session
@@ -175,6 +176,38 @@ async def test_write_whose_answer_was_lost_is_not_sent_again(
     proxy.heal()
     assert (await store.get(path))[1].version == 1  # a read is repeated until it succeeds
     await other.close()
+    await store.close()
+
+
+@pytest.mark.parametrize("in_a_pipeline", [False, True])
+async def test_loss_that_is_told_after_the_reconnection_does_not_cost_the_new_connection(
+    zookeeper: ZooKeeperProcess, proxy: TcpProxy, in_a_pipeline: bool
+) -> None:
+    """kazoo tells of states and of results from two threads, so either may be first."""
+    store = await opened(f"127.0.0.1:{proxy.port}", session_timeout_ms=10_000)
+    told: list[str] = []
+    store.on_session(told.append)
+    session = store.session
+    late: list[AsyncResult] = []
+
+    def start() -> AsyncResult:
+        client = session.kazoo()
+        if late:
+            return client.exists_async("/")
+        late.append(client.handler.async_result())
+        return late[0]
+
+    if in_a_pipeline:
+        call = asyncio.ensure_future(session.pipeline([start], repeat=True))  # noqa: TID251
+    else:
+        call = asyncio.ensure_future(session.request("/", start, repeat=True))  # noqa: TID251
+    await eventually(lambda: bool(late))
+    proxy.cut()
+    await eventually(lambda: told == [SESSION_SUSPENDED])
+    proxy.heal()
+    await eventually(lambda: told == [SESSION_SUSPENDED, SESSION_CONNECTED])
+    late[0].set_exception(ConnectionLoss())
+    await call
     await store.close()
 
 
