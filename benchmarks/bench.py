@@ -24,6 +24,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
+
 from benchmarks import clients, coordinators, machine, scrape, targets, throughput
 from benchmarks.report import Report
 from tests.doubles import apache_kafka
@@ -120,15 +122,17 @@ def measure(
         target.stop()
 
 
-def touch_memory(folder: Path) -> None:
+def touch_memory(folder: Path, scale: float) -> None:
     """Write a file and delete it, so that its pages are at hand for whoever comes next.
 
     A virtual machine may get its memory from its host page by page, on first use. Without this the
     first broker of a round paid for the page cache of both, which halved its throughput.
     """
     chunk = bytes(1 << 24)
+    # A disk or a memory that is small is left as it is: the brokers need them more.
+    room = min(shutil.disk_usage(folder).free, psutil.virtual_memory().available) // 2
     with (folder / "touched").open("wb") as file:
-        for _ in range(TOUCHED_BYTES // len(chunk)):
+        for _ in range(min(int(TOUCHED_BYTES * scale), room) // len(chunk)):
             file.write(chunk)
     (folder / "touched").unlink()
 
@@ -151,7 +155,7 @@ def run_rounds(
                 if number % 2:
                     contestants.reverse()
                 for target in contestants:
-                    touch_memory(folder)
+                    touch_memory(folder, arguments.scale)
                     report.add(target.name, measure(target, works, arguments.scale, deadline))
                     shutil.rmtree(target.directory / "data", ignore_errors=True)
         finally:

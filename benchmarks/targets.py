@@ -122,11 +122,11 @@ class Target(ABC):
 class Ottla(Target):
     name = "ottla"
 
-    def write_properties(self) -> Path:
-        """As `Target`; and has the bytecode made, which an installed package has."""
+    def launch(self) -> None:
+        """As `Target`; the bytecode is made before, as an installed package has it."""
         for package in PACKAGES:
             compileall.compile_dir(ROOT / package, quiet=1)
-        return super().write_properties()
+        super().launch()
 
     def command(self) -> list[str]:
         executable = str(Path(sys.executable).with_name("ottla"))

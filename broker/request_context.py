@@ -216,13 +216,13 @@ class RequestContext:
                     header.api_key, header.api_version, header.correlation_id, response
                 )
             except Exception:
+                # Not the answer itself: it may hold what is secret, such as a token's HMAC.
                 logger.exception(
-                    "cannot encode the answer to %s version %d from %s:%d: %r",
+                    "cannot encode the answer to %s version %d from %s:%d",
                     self.route.entry.name,
                     header.api_version,
                     self.client_host,
                     self.client_port,
-                    response,
                 )
                 self.connection.send_response(self, [])
                 self.connection.close("the answer could not be encoded")

@@ -11,7 +11,7 @@ from __future__ import annotations
 # batch (16 KiB, some hundred records).
 AT_ONCE = 10_000
 
-RECORD_FOUND = 2  # its key and timestamp, see `storage.record_outline`
+RECORD_FOUND = 2  # whole, its key and timestamp looked at: see `storage.record_walk`
 RECORD_REBUILT = 6  # taken apart and encoded again
 MESSAGE_BYTES = 34  # the least that a message of magic 0 or 1 takes, so how many there may be
 KIB_DECOMPRESSED = 4  # gzip is the slowest

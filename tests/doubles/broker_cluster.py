@@ -29,6 +29,12 @@ class BrokerCluster:
     def __getitem__(self, broker_id: int) -> BrokerProcess:
         return self.brokers[broker_id]
 
+    def start_all(self) -> None:
+        """Starts those that are down: a test that failed must not fail the next."""
+        for broker in self.brokers.values():
+            if not broker.is_running:
+                broker.start()
+
 
 @contextmanager
 def start_cluster(

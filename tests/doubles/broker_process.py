@@ -116,6 +116,14 @@ class BrokerProcess:
             assert time.monotonic() < deadline, f"{text!r} is not in its log:\n{self.log()}"
             time.sleep(0.02)
 
+    def talk_http(self) -> None:
+        """Asks the port of the Kafka protocol for a web page; returns when the log speaks of it."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=60.0) as sock:
+            sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            while sock.recv(4096):
+                pass
+        self.wait_for_log("not HTTP")
+
     def _overrides(self) -> list[str]:
         settings = {
             "log.dirs": str(self.data_directory),

@@ -80,11 +80,9 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterView]:
 
 @pytest.fixture
 def seen(shared: ClusterView) -> Iterator[ClusterView]:
-    """The cluster with all brokers running; a test that fails must not fail the next."""
+    """The cluster with all brokers running."""
     yield shared
-    for broker in shared.cluster.brokers.values():
-        if not broker.is_running:
-            broker.start()
+    shared.cluster.start_all()
 
 
 def disk(seen: ClusterView, broker_id: int, topic: str, index: int = 0) -> Path:

@@ -51,11 +51,7 @@ def test_levels_change_while_it_runs(tmp_path: Path) -> None:
 
 def test_a_line_says_what_it_is_about(tmp_path: Path) -> None:
     with start_broker(tmp_path, ottla_log_format="json") as broker:
-        with socket.create_connection(("127.0.0.1", broker.port), timeout=SECONDS) as sock:
-            sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
-            while sock.recv(4096):
-                pass
-        broker.wait_for_log("not HTTP")
+        broker.talk_http()
         (line,) = [line for line in lines(broker) if "not HTTP" in line["event"]]
     assert line["level"] == "warning"
     assert (line["peer"], line["listener"]) == ("127.0.0.1", "PLAINTEXT")

@@ -218,11 +218,7 @@ def test_10_an_unknown_setting(tmp_path: Path) -> None:
 
 def test_every_line_is_json_when_asked_for(tmp_path: Path) -> None:
     with start_broker(tmp_path, ottla_log_format="json") as broker:
-        with socket.create_connection(("127.0.0.1", broker.port), timeout=SECONDS) as sock:
-            sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
-            while sock.recv(4096):
-                pass
-        broker.wait_for_log("not HTTP")
+        broker.talk_http()
         broker.stop()
         lines = [json.loads(line) for line in broker.log().splitlines()]
     assert all({"time", "level", "logger", "event"} <= set(line) for line in lines)

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from broker.dynamic_config import DynamicConfig, Properties
+from broker.dynamic_config import DynamicConfig
 from broker.handlers.error_response import error_response
 from broker.handlers.quota_admin import QuotaAdminHandlers
 from broker.request_channel import RequestContext
@@ -23,6 +23,7 @@ from protocol.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
 )
+from tests.doubles.memory_entities import MemoryEntities
 from tests.doubles.request_context import Asked, FakeContext
 
 PRODUCE, REQUEST = "producer_byte_rate", "request_percentage"
@@ -31,25 +32,9 @@ EXACT, DEFAULT, ANY = 0, 1, 2
 Entity = dict[str, str | None]
 
 
-class Entities:
-    """The part of `DynamicConfig` that is used here, in memory."""
-
-    def __init__(self) -> None:
-        self.nodes: dict[str, Properties] = {}
-
-    async def read(self, entity: str) -> Properties:
-        return dict(self.nodes.get(entity, {}))
-
-    async def read_all(self, kind: str) -> dict[str, Properties]:
-        return {path: node for path, node in self.nodes.items() if path.startswith(f"{kind}/")}
-
-    async def write(self, entity: str, properties: Properties) -> None:
-        self.nodes[entity] = properties
-
-
 class Scene:
     def __init__(self) -> None:
-        self.entities = Entities()
+        self.entities = MemoryEntities()
         self.handlers = QuotaAdminHandlers(cast(DynamicConfig, self.entities))
 
     def alter(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from broker.dynamic_config import DynamicConfig, Properties
+from broker.dynamic_config import DynamicConfig
 from broker.handlers.error_response import error_response
 from broker.handlers.user_credentials import UserCredentialHandlers
 from broker.request_channel import RequestContext
@@ -21,29 +21,19 @@ from protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
     UserName,
 )
+from tests.doubles.memory_entities import MemoryEntities
 from tests.doubles.request_context import Asked, FakeContext
 
 SHA_256, SHA_512 = 1, 2
 
 
-class Scene:
+class Scene(MemoryEntities):
     def __init__(self) -> None:
-        self.nodes: dict[str, Properties] = {}
+        super().__init__()
         self.is_controller = True
         self.handlers = UserCredentialHandlers(
             cast(DynamicConfig, self), lambda: self.is_controller
         )
-
-    # The part of `DynamicConfig` that is used here, in memory.
-
-    async def read(self, entity: str) -> Properties:
-        return dict(self.nodes.get(entity, {}))
-
-    async def read_all(self, kind: str) -> dict[str, Properties]:
-        return {path: node for path, node in self.nodes.items() if path.startswith(f"{kind}/")}
-
-    async def write(self, entity: str, properties: Properties) -> None:
-        self.nodes[entity] = properties
 
     def alter(
         self, *changes: ScramCredentialUpsertion | ScramCredentialDeletion

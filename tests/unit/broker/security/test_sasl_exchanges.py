@@ -1,6 +1,5 @@
 """The broker's side of PLAIN and SCRAM, with the example of RFC 7677."""
 
-import base64
 from contextlib import suppress
 
 import pytest
@@ -16,19 +15,9 @@ from broker.security.sasl_exchanges import (
 from broker.security.scram_credentials import ScramCredential, ScramCredentials, TokenLogin
 from protocol.client.errors import AuthenticationError
 from protocol.client.sasl import ScramMechanism
+from tests.doubles.rfc7677 import CHALLENGE, FINAL, FIRST, SALT, SERVER_NONCE, SIGNATURE
 
 SHA_256, SHA_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
-SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
-SERVER_NONCE = "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
-FIRST = b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
-CHALLENGE = (
-    b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
-)
-FINAL = (
-    b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,"
-    b"p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
-)
-SIGNATURE = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
 
 
 USERS = {"user": scram_credentials.from_password(SHA_256, "pencil", salt=SALT)}

@@ -14,20 +14,11 @@ from protocol.client.sasl import (
     mechanism_factory,
 )
 from protocol.client.security import Security
-
-NONCE = "rOprNGfwEbeRWgbNEkqO"
-CHALLENGE = (
-    b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
-)
-FINAL = (
-    b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,"
-    b"p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
-)
-SIGNATURE = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+from tests.doubles.rfc7677 import CHALLENGE, CLIENT_NONCE, FINAL, SIGNATURE
 
 
 def example() -> ScramMechanism:
-    return ScramMechanism("SCRAM-SHA-256", "user", "pencil", nonce=NONCE)
+    return ScramMechanism("SCRAM-SHA-256", "user", "pencil", nonce=CLIENT_NONCE)
 
 
 def test_the_example_of_the_rfc() -> None:

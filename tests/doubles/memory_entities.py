@@ -1,0 +1,21 @@
+"""The part of `DynamicConfig` that handlers of quotas and credentials use, in memory."""
+
+from __future__ import annotations
+
+from broker.dynamic_config import Properties
+
+
+class MemoryEntities:
+    """Properties by the path of an entity below /config."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Properties] = {}
+
+    async def read(self, entity: str) -> Properties:
+        return dict(self.nodes.get(entity, {}))
+
+    async def read_all(self, kind: str) -> dict[str, Properties]:
+        return {path: node for path, node in self.nodes.items() if path.startswith(f"{kind}/")}
+
+    async def write(self, entity: str, properties: Properties) -> None:
+        self.nodes[entity] = properties
