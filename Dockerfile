@@ -7,6 +7,7 @@ FROM ${BASE} AS build
 WORKDIR /src
 RUN python3 -m venv /opt/ottla
 COPY pyproject.toml README.md ./
+COPY ottla ottla
 COPY protocol protocol
 COPY storage storage
 COPY controller controller

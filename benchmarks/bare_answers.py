@@ -14,8 +14,8 @@ from multiprocessing.connection import Connection
 from struct import pack_into, unpack_from
 
 from benchmarks import latency, wire
-from protocol.headers import encode_response
-from protocol.messages.produce import (
+from ottla.protocol.headers import encode_response
+from ottla.protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceResponse,
     TopicProduceResponse,

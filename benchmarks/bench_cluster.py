@@ -22,18 +22,18 @@ from rich.table import Table
 
 from benchmarks import clients, machine, targets
 from benchmarks.report import Figure, row_of
-from protocol.client.blocking_connection import BlockingConnection, monotonic_ms
-from protocol.client.cluster import Address
-from protocol.client.errors import ClientError
-from protocol.errors import ErrorCode
-from protocol.message import Message
-from protocol.messages.create_topics import (
+from ottla.protocol.client.blocking_connection import BlockingConnection, monotonic_ms
+from ottla.protocol.client.cluster import Address
+from ottla.protocol.client.errors import ClientError
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.message import Message
+from ottla.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tests.doubles import apache_kafka
 from tests.doubles.zookeeper_process import start_zookeeper
 

@@ -26,15 +26,15 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from broker.net.listener import SocketSettings
-from broker.net.server import NetworkServer
-from broker.request_channel import HandlerEntry, RequestChannel, RequestContext
-from broker.tasks import WorkerPool
-from broker.timing.timer import Timer
-from protocol.headers import encode_request
-from protocol.message import Message
-from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.fetch import (
+from ottla.broker.net.listener import SocketSettings
+from ottla.broker.net.server import NetworkServer
+from ottla.broker.requests.request_channel import HandlerEntry, RequestChannel, RequestContext
+from ottla.broker.runtime.tasks import WorkerPool
+from ottla.broker.runtime.timer import Timer
+from ottla.protocol.headers import encode_request
+from ottla.protocol.message import Message
+from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -42,7 +42,7 @@ from protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from protocol.messages.produce import (
+from ottla.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,

@@ -21,18 +21,18 @@ from kio.static.constants import EntityType
 from rich.console import Console
 from rich.table import Table
 
-from protocol import codec
-from protocol.headers import decode_request, encode_request, encode_response
-from protocol.message import Message
-from protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from protocol.messages.metadata import (
+from ottla.protocol import codec
+from ottla.protocol.headers import decode_request, encode_request, encode_response
+from ottla.protocol.message import Message
+from ottla.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from ottla.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.registry import ApiKey
+from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.protocol.registry import ApiKey
 
 TOPIC_ID = bytes(range(16))
 RECORDS = bytes(1000)

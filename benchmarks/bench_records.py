@@ -19,16 +19,16 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.machine import describe
-from protocol.records.batch import check_crc, patch_base_offset, read_header
-from protocol.records.builder import build_batch
-from protocol.records.columns import decode_columns
-from protocol.records.compression import CODEC_NAMES
-from protocol.records.convert import down_convert
-from protocol.records.reader import read_batch, read_records
-from protocol.records.record import NewRecord
-from protocol.records.section import IS_COMPILED, decode_section
-from protocol.records.spans import decode_spans
-from protocol.records.validate import validate_batch
+from ottla.protocol.records.batch import check_crc, patch_base_offset, read_header
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.columns import decode_columns
+from ottla.protocol.records.compression import CODEC_NAMES
+from ottla.protocol.records.convert import down_convert
+from ottla.protocol.records.reader import read_batch, read_records
+from ottla.protocol.records.record import NewRecord
+from ottla.protocol.records.section import IS_COMPILED, decode_section
+from ottla.protocol.records.spans import decode_spans
+from ottla.protocol.records.validate import validate_batch
 
 RECORD_COUNT = 10_000
 ROUNDS = 9

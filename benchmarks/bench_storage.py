@@ -24,12 +24,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from protocol.records.builder import build_batch
-from protocol.records.crc32c import crc32c
-from storage.cleaner import Cleaner
-from storage.config import LogConfig
-from storage.log import Log
-from storage.log_manager import LogManager
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.crc32c import crc32c
+from ottla.storage.cleaner.cleaner import Cleaner
+from ottla.storage.config import LogConfig
+from ottla.storage.directories.log_manager import LogManager
+from ottla.storage.log.log import Log
 
 NOW_MS = 1_700_000_000_000
 MIB = 1 << 20
@@ -224,7 +224,7 @@ def bench_open(directory: Path, count: int) -> None:
 _USE = """
 import sys
 from benchmarks.bench_storage import NOW_MS, ZERO_OFFSET, opened, resident_mib
-from protocol.records.builder import build_batch
+from ottla.protocol.records.builder import build_batch
 manager = opened(sys.argv[1])
 batch = bytearray(build_batch([(NOW_MS, b"k", bytes(1000), []) for _ in range(10)]))
 logs = [manager.get_or_create("t", p, now_ms=NOW_MS) for p in range(int(sys.argv[2]))]

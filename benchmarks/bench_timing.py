@@ -21,10 +21,10 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from broker.purgatory.operation import DelayedOperation
-from broker.purgatory.purgatory import Purgatory
-from broker.timing.timer import ManualTimer, Timer
-from broker.timing.wheel import TimerTask, TimingWheel
+from ottla.broker.purgatory.operation import DelayedOperation
+from ottla.broker.purgatory.purgatory import Purgatory
+from ottla.broker.runtime.timer import ManualTimer, Timer
+from ottla.broker.runtime.wheel import TimerTask, TimingWheel
 
 PENDING = 1_000_000
 STEPS = 200_000

@@ -9,7 +9,7 @@ import uvloop
 
 from benchmarks import clients, targets
 from benchmarks.coordinators import COMMIT_VERSION, COMMITTERS, connect, wait_for_coordinator
-from protocol.messages.offset_commit import (
+from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,

@@ -9,16 +9,16 @@ import socket
 import time
 from collections.abc import Callable
 
-from protocol.headers import decode_response, encode_request
-from protocol.message import Message
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from protocol.messages.produce import (
+from ottla.protocol.headers import decode_response, encode_request
+from ottla.protocol.message import Message
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from ottla.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.records.builder import build_batch
+from ottla.protocol.records.builder import build_batch
 
 PRODUCE_VERSION, FETCH_VERSION = 9, 12
 DEADLINE_S = 60.0

@@ -11,8 +11,8 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from broker.config import BrokerConfig, ConfigError
-from broker.logs import LineFormatter, configure_logging
+from ottla.broker.config.broker_config import BrokerConfig, ConfigError
+from ottla.broker.observability.logs import LineFormatter, configure_logging
 
 logger = logging.getLogger("ottla.broker")
 
@@ -120,8 +120,10 @@ def _run(config: BrokerConfig, lines: LineFormatter) -> int:
 
 
 async def _serve(config: BrokerConfig, lines: LineFormatter) -> int:
-    from broker.banner import announce
-    from broker.server import BrokerServer  # not for --help, nor for a setting that is wrong
+    from ottla.broker.observability.banner import announce
+    from ottla.broker.server.broker_server import (
+        BrokerServer,  # not for --help, nor for a setting that is wrong
+    )
 
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()

@@ -12,26 +12,34 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from ottla import __version__
+
 # Name: (module with an `app`, what `ottla --help` says). `start` is handled before typer is there.
 FAMILIES: dict[str, tuple[str, str]] = {
-    "start": ("cli.start", "Start a broker."),
-    "healthcheck": ("cli.healthcheck_command", "Is the broker alive? Fast, for containers."),
-    "cluster": ("cli.cluster", "The cluster: brokers, controller; start one for trying things."),
-    "topics": ("cli.topics", "List, create, describe, change and delete topics."),
-    "configs": ("cli.configs", "Settings of topics, brokers and the cluster."),
-    "produce": ("cli.produce", "Write lines of standard input or of a file to a topic."),
-    "consume": ("cli.consume", "Read a topic."),
-    "groups": ("cli.groups", "Consumer groups: lag, members, offsets."),
-    "records": ("cli.records", "Delete the oldest records of partitions."),
-    "partitions": ("cli.partitions", "Leaders and replicas: elect, reassign, under-replicated."),
-    "transactions": ("cli.transactions", "List, describe and abort transactions."),
-    "quotas": ("cli.quotas", "Limits of clients and users."),
-    "features": ("cli.features", "What the brokers offer: APIs, versions, features."),
-    "log": ("cli.log", "Look into log files on disk; no broker is asked."),
-    "log-dirs": ("cli.log_dirs", "Sizes of partitions in the brokers' data directories."),
-    "doctor": ("cli.doctor", "Can clients here reach every advertised listener? Why not?"),
-    "migrate": ("cli.migrate", "May an Ottla broker join this Kafka cluster?"),
-    "bench": ("cli.bench", "A small measurement of producing and consuming."),
+    "start": ("ottla.cli.start", "Start a broker."),
+    "healthcheck": ("ottla.cli.healthcheck_command", "Is the broker alive? Fast, for containers."),
+    "cluster": (
+        "ottla.cli.cluster",
+        "The cluster: brokers, controller; start one for trying things.",
+    ),
+    "topics": ("ottla.cli.topics", "List, create, describe, change and delete topics."),
+    "configs": ("ottla.cli.configs", "Settings of topics, brokers and the cluster."),
+    "produce": ("ottla.cli.produce", "Write lines of standard input or of a file to a topic."),
+    "consume": ("ottla.cli.consume", "Read a topic."),
+    "groups": ("ottla.cli.groups", "Consumer groups: lag, members, offsets."),
+    "records": ("ottla.cli.records", "Delete the oldest records of partitions."),
+    "partitions": (
+        "ottla.cli.partitions",
+        "Leaders and replicas: elect, reassign, under-replicated.",
+    ),
+    "transactions": ("ottla.cli.transactions", "List, describe and abort transactions."),
+    "quotas": ("ottla.cli.quotas", "Limits of clients and users."),
+    "features": ("ottla.cli.features", "What the brokers offer: APIs, versions, features."),
+    "log": ("ottla.cli.log", "Look into log files on disk; no broker is asked."),
+    "log-dirs": ("ottla.cli.log_dirs", "Sizes of partitions in the brokers' data directories."),
+    "doctor": ("ottla.cli.doctor", "Can clients here reach every advertised listener? Why not?"),
+    "migrate": ("ottla.cli.migrate", "May an Ottla broker join this Kafka cluster?"),
+    "bench": ("ottla.cli.bench", "A small measurement of producing and consuming."),
 }
 
 EPILOG = """\
@@ -115,9 +123,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        print(f"ottla {version('ottla')}")
+        print(f"ottla {__version__}")
         raise typer.Exit
 
 

@@ -8,22 +8,22 @@ from typing import Annotated
 
 import typer
 
-from cli.app import family
-from cli.offsets import EARLIEST, LATEST, offsets_at, partitions_of
-from cli.output import Cell, note, print_json, print_rows
-from cli.produce import Writer
-from cli.reader import TopicReader
-from cli.session import Session, check, connected
-from cli.values import CODEC_NAMES, codec_id
-from protocol.client.operations import Controller, Versions
-from protocol.messages.create_topics import (
+from ottla.cli.app import family
+from ottla.cli.offsets import EARLIEST, LATEST, offsets_at, partitions_of
+from ottla.cli.output import Cell, note, print_json, print_rows
+from ottla.cli.produce import Writer
+from ottla.cli.reader import TopicReader
+from ottla.cli.session import Session, check, connected
+from ottla.cli.values import CODEC_NAMES, codec_id
+from ottla.protocol.client.operations import Controller, Versions
+from ottla.protocol.messages.create_topics import (
     CreatableTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from protocol.messages.delete_topics import DeleteTopicState as Doomed
-from protocol.records.record import NewRecord
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from ottla.protocol.messages.delete_topics import DeleteTopicState as Doomed
+from ottla.protocol.records.record import NewRecord
 
 app = family("A small measurement of producing and consuming.")
 

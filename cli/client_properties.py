@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cli.output import usage
+from ottla.cli.output import usage
 
 
 def read_client_properties(path: str) -> dict[str, str]:

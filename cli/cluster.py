@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from cli.app import family
-from cli.doctor import doctor
-from cli.output import Cell, print_fields, print_json, print_rows
-from cli.session import Session, check, connected, reported
-from protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from ottla.cli.app import family
+from ottla.cli.doctor import doctor
+from ottla.cli.output import Cell, print_fields, print_json, print_rows
+from ottla.cli.session import Session, check, connected, reported
+from ottla.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 
 EXAMPLES = """\
   ottla cluster info
@@ -77,6 +77,6 @@ def start(
     The data stays in the directory: the same command brings the same cluster back. ZooKeeper is
     the one of pyspark's jars and needs Java.
     """
-    from cli.cluster_start import run_cluster
+    from ottla.cli.cluster_start import run_cluster
 
     reported(lambda: run_cluster(brokers, directory, port, override or []))

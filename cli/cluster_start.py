@@ -15,9 +15,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from cli.healthcheck import Unhealthy, ask
-from cli.output import Failure, note
-from cli.zookeeper_server import free_port, server_command
+from ottla.cli.healthcheck import Unhealthy, ask
+from ottla.cli.output import Failure, note
+from ottla.cli.zookeeper_server import free_port, server_command
 
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
@@ -194,7 +194,7 @@ def _start_broker(
         "controlled.shutdown.max.retries": 1,
         "controlled.shutdown.retry.backoff.ms": 100,
     }
-    command = [sys.executable, "-m", "cli.main", "start"]
+    command = [sys.executable, "-m", "ottla.cli.main", "start"]
     command += [f"--override={name}={value}" for name, value in settings.items()]
     command += [f"--override={text}" for text in overrides]
     return Process(f"broker {number}", command, cluster.directory / f"broker-{number}.log")

@@ -6,18 +6,18 @@ from typing import Annotated
 
 import typer
 
-from cli.app import family
-from cli.output import Cell, print_json, print_rows, usage
-from cli.session import Session, check, connected
-from cli.values import parse_settings
-from protocol.client.operations import Node, Route
-from protocol.messages.describe_configs import (
+from ottla.cli.app import family
+from ottla.cli.output import Cell, print_json, print_rows, usage
+from ottla.cli.session import Session, check, connected
+from ottla.cli.values import parse_settings
+from ottla.protocol.client.operations import Node, Route
+from ottla.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
 )
-from protocol.messages.incremental_alter_configs import (
+from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,

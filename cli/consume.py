@@ -8,17 +8,17 @@ from typing import Annotated
 
 import typer
 
-from cli.app import family
-from cli.group_member import follow_as_member
-from cli.group_positions import commit, committed
-from cli.offsets import EARLIEST, LATEST, offsets_at, parse_time, partitions_of
-from cli.output import Failure, note, usage
-from cli.reader import TopicReader
-from cli.record_format import FORMATS, LineOptions, formatter
-from cli.session import Session, connected
-from cli.zookeeper_command import consume_in_group
-from protocol.records.record import Record
-from protocol.topics import TopicPartition
+from ottla.cli.app import family
+from ottla.cli.group_member import follow_as_member
+from ottla.cli.group_positions import commit, committed
+from ottla.cli.offsets import EARLIEST, LATEST, offsets_at, parse_time, partitions_of
+from ottla.cli.output import Failure, note, usage
+from ottla.cli.reader import TopicReader
+from ottla.cli.record_format import FORMATS, LineOptions, formatter
+from ottla.cli.session import Session, connected
+from ottla.cli.zookeeper_command import consume_in_group
+from ottla.protocol.records.record import Record
+from ottla.protocol.topics import TopicPartition
 
 app = family("Read a topic.")
 

@@ -13,12 +13,12 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from cli.app import family
-from cli.output import UNREACHABLE, Cell, Failure, print_json, print_rows
-from cli.session import Session, connected
-from protocol.client.cluster import Address, parse_bootstrap
-from protocol.client.errors import AuthenticationError, BadResponseError, ClientError
-from protocol.messages.metadata import MetadataResponse
+from ottla.cli.app import family
+from ottla.cli.output import UNREACHABLE, Cell, Failure, print_json, print_rows
+from ottla.cli.session import Session, connected
+from ottla.protocol.client.cluster import Address, parse_bootstrap
+from ottla.protocol.client.errors import AuthenticationError, BadResponseError, ClientError
+from ottla.protocol.messages.metadata import MetadataResponse
 
 app = family("Can clients here reach every advertised listener? Why not?")
 

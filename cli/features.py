@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from cli.app import family
-from cli.output import Cell, print_json, print_rows
-from cli.session import Session, connected
-from protocol.client.operations import Node
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.registry import API
+from ottla.cli.app import family
+from ottla.cli.output import Cell, print_json, print_rows
+from ottla.cli.session import Session, connected
+from ottla.protocol.client.operations import Node
+from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.registry import API
 
 app = family("What the brokers offer: APIs, versions, features.")
 

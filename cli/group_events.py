@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from cli.output import Cell, Failure, print_json, print_rows, time_text
-from cli.session import Session, check, connected
-from protocol.client.operations import CoordinatorOf
-from protocol.errors import ErrorCode
-from protocol.messages.describe_configs import (
+from ottla.cli.output import Cell, Failure, print_json, print_rows, time_text
+from ottla.cli.session import Session, check, connected
+from ottla.protocol.client.operations import CoordinatorOf
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResponse,

@@ -10,14 +10,14 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 
-from cli.group_positions import committed
-from cli.offsets import EARLIEST, LATEST, offsets_at
-from cli.output import note
-from cli.reader import MAX_WAIT_MS, TopicReader
-from cli.session import Session, check
-from protocol.assignors import ASSIGNORS
-from protocol.client.operations import CoordinatorOf, Versions
-from protocol.consumer_protocol import (
+from ottla.cli.group_positions import committed
+from ottla.cli.offsets import EARLIEST, LATEST, offsets_at
+from ottla.cli.output import note
+from ottla.cli.reader import MAX_WAIT_MS, TopicReader
+from ottla.cli.session import Session, check
+from ottla.protocol.assignors import ASSIGNORS
+from ottla.protocol.client.operations import CoordinatorOf, Versions
+from ottla.protocol.consumer_protocol import (
     Assignment,
     Subscription,
     decode_assignment,
@@ -25,27 +25,31 @@ from protocol.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from protocol.errors import ErrorCode
-from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from protocol.messages.join_group import (
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.protocol.messages.join_group import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
 )
-from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
-from protocol.messages.offset_commit import (
+from ottla.protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+)
+from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from protocol.messages.sync_group import (
+from ottla.protocol.messages.sync_group import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from protocol.records.record import Record
-from protocol.topics import TopicPartition
+from ottla.protocol.records.record import Record
+from ottla.protocol.topics import TopicPartition
 
 SESSION_TIMEOUT_MS = 10_000
 HEARTBEAT_SECONDS = 3.0

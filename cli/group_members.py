@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cli.output import Cell
-from cli.session import Session, check
-from protocol.client.errors import UnsupportedApiError
-from protocol.client.operations import CoordinatorOf
-from protocol.codec import decoder
-from protocol.errors import ErrorCode, ProtocolError
-from protocol.messages.consumer_group_describe import (
+from ottla.cli.output import Cell
+from ottla.cli.session import Session, check
+from ottla.protocol.client.errors import UnsupportedApiError
+from ottla.protocol.client.operations import CoordinatorOf
+from ottla.protocol.codec import decoder
+from ottla.protocol.errors import ErrorCode, ProtocolError
+from ottla.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
-from protocol.messages.describe_groups import (
+from ottla.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from protocol.messages.stored.consumer_protocol import ConsumerProtocolAssignment
-from protocol.topics import TopicPartition
+from ottla.protocol.messages.stored.consumer_protocol import ConsumerProtocolAssignment
+from ottla.protocol.topics import TopicPartition
 
 
 class Member(NamedTuple):

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from cli.session import Session, check
-from protocol.client.operations import CoordinatorOf, Versions
-from protocol.messages.offset_commit import (
+from ottla.cli.session import Session, check
+from ottla.protocol.client.operations import CoordinatorOf, Versions
+from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from protocol.messages.offset_fetch import (
+from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchResponse,
 )
-from protocol.topics import TopicPartition
+from ottla.protocol.topics import TopicPartition
 
 
 def all_committed(session: Session, group: str) -> dict[TopicPartition, tuple[int, str]]:

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from cli.group_members import described
-from cli.group_positions import all_committed, commit
-from cli.offsets import (
+from ottla.cli.group_members import described
+from ottla.cli.group_positions import all_committed, commit
+from ottla.cli.offsets import (
     EARLIEST,
     LATEST,
     offsets_at,
@@ -19,9 +19,9 @@ from cli.offsets import (
     parse_partitions,
     parse_time,
 )
-from cli.output import Cell, Failure, note, print_json, print_rows, usage
-from cli.session import Session, connected
-from protocol.topics import TopicPartition
+from ottla.cli.output import Cell, Failure, note, print_json, print_rows, usage
+from ottla.cli.session import Session, connected
+from ottla.protocol.topics import TopicPartition
 
 Offsets = dict[TopicPartition, int]
 

@@ -7,25 +7,25 @@ from typing import Annotated
 
 import typer
 
-from cli.app import family
-from cli.group_events import group_events
-from cli.group_members import Member, described
-from cli.group_positions import all_committed
-from cli.group_reset import reset_offsets
-from cli.offsets import LATEST, offsets_at, parse_partitions
-from cli.output import Cell, Failure, print_fields, print_json, print_rows, usage
-from cli.session import Session, check, connected, explain
-from protocol.client.operations import CoordinatorOf, Node
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from protocol.messages.offset_delete import (
+from ottla.cli.app import family
+from ottla.cli.group_events import group_events
+from ottla.cli.group_members import Member, described
+from ottla.cli.group_positions import all_committed
+from ottla.cli.group_reset import reset_offsets
+from ottla.cli.offsets import LATEST, offsets_at, parse_partitions
+from ottla.cli.output import Cell, Failure, print_fields, print_json, print_rows, usage
+from ottla.cli.session import Session, check, connected, explain
+from ottla.protocol.client.operations import CoordinatorOf, Node
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from ottla.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from ottla.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
 )
-from protocol.topics import TopicPartition
+from ottla.protocol.topics import TopicPartition
 
 EXAMPLES = """\
   ottla groups list

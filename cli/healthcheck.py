@@ -12,9 +12,9 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from protocol.client.connection import ClientConnection
-from protocol.errors import error_name
-from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.protocol.client.connection import ClientConnection
+from ottla.protocol.errors import error_name
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 HEALTHY = 0
 UNHEALTHY = 1
@@ -135,8 +135,8 @@ def ask(bootstrap: str, timeout_seconds: float, command_config: str = "") -> Met
 
 
 def _converse(opened: socket.socket, broker: str, deadline: float) -> MetadataResponse:
-    from protocol.client.errors import ClientError
-    from protocol.errors import ProtocolError
+    from ottla.protocol.client.errors import ClientError
+    from ottla.protocol.errors import ProtocolError
 
     connection = ClientConnection(broker, client_id="ottla-healthcheck")
     deadline_ms = int(deadline * 1000)
@@ -162,11 +162,11 @@ def _converse(opened: socket.socket, broker: str, deadline: float) -> MetadataRe
 
 def _ask_securely(bootstrap: str, timeout_seconds: float, path: str) -> MetadataResponse:
     """With TLS or SASL, by the ordinary client: slower to import, rarely needed."""
-    from cli.client_properties import read_client_properties
-    from cli.output import Failure
-    from protocol.client.blocking import BlockingClient
-    from protocol.client.errors import ClientError
-    from protocol.client.security import Security
+    from ottla.cli.client_properties import read_client_properties
+    from ottla.cli.output import Failure
+    from ottla.protocol.client.blocking import BlockingClient
+    from ottla.protocol.client.errors import ClientError
+    from ottla.protocol.client.security import Security
 
     try:
         security = Security.from_properties(read_client_properties(path))

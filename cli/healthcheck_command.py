@@ -1,11 +1,11 @@
-"""`ottla healthcheck` for shell completion; running it goes straight to `cli.healthcheck`."""
+"""`ottla healthcheck` for shell completion; running it goes straight to `ottla.cli.healthcheck`."""
 
 from __future__ import annotations
 
 import typer
 
-from cli.app import family
-from cli.healthcheck import main
+from ottla.cli.app import family
+from ottla.cli.healthcheck import main
 
 app = family("Is the broker alive? Fast, for containers.")
 

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from cli.app import family
-from cli.session import reported
+from ottla.cli.app import family
+from ottla.cli.session import reported
 
 EXAMPLES = """\
   ottla log dump ottla-data/orders-0/00000000000000000000.log
@@ -35,7 +35,7 @@ def dump(
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Lines of each file.")] = None,
 ) -> None:
     """What is in log, index, snapshot and checkpoint files."""
-    from cli import log_tools
+    from ottla.cli import log_tools
 
     _end(lambda: log_tools.dump(files, sys.stdout, records=records, payload=payload, limit=limit))
 
@@ -46,7 +46,7 @@ def verify(
     deep: Annotated[bool, typer.Option("--deep", help="Decompress every record.")] = False,
 ) -> None:
     """Are the files sound? Exit code 1 when they are not."""
-    from cli import log_tools
+    from ottla.cli import log_tools
 
     _end(lambda: log_tools.verify(directories, sys.stdout, deep=deep))
 
@@ -54,7 +54,7 @@ def verify(
 @app.command("index-check")
 def index_check(directories: DirectoriesArgument) -> None:
     """Do the indexes fit their logs? Exit code 1 when they do not."""
-    from cli import log_tools
+    from ottla.cli import log_tools
 
     _end(lambda: log_tools.index_check(directories, sys.stdout))
 

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from cli.app import family
-from cli.offsets import parse_partitions
-from cli.output import Cell, Failure, bytes_text, print_json, print_rows
-from cli.session import Session, check, connected, explain
-from protocol.client.operations import Node
-from protocol.errors import ErrorCode
-from protocol.messages.describe_log_dirs import (
+from ottla.cli.app import family
+from ottla.cli.offsets import parse_partitions
+from ottla.cli.output import Cell, Failure, bytes_text, print_json, print_rows
+from ottla.cli.session import Session, check, connected, explain
+from ottla.protocol.client.operations import Node
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import TextIO
 
-from storage.dump import dump_file
-from storage.errors import CorruptFile
-from storage.fsck import PartitionCheck, partition_directories
+from ottla.storage.errors import CorruptFile
+from ottla.storage.inspection.dump import dump_file
+from ottla.storage.inspection.fsck import PartitionCheck, partition_directories
 
 WELL, WRONG, UNREADABLE = 0, 1, 2
 

@@ -11,14 +11,14 @@ def main() -> None:
     """The console script."""
     arguments = sys.argv[1:]
     if arguments[:1] == ["start"]:
-        from broker.__main__ import main as start
+        from ottla.broker.__main__ import main as start
 
         raise SystemExit(start(arguments[1:]))
     if arguments[:1] == ["healthcheck"]:
-        from cli.healthcheck import main as healthcheck
+        from ottla.cli.healthcheck import main as healthcheck
 
         raise SystemExit(healthcheck(arguments[1:]))
-    from cli.app import app
+    from ottla.cli.app import app
 
     app(prog_name="ottla")
 

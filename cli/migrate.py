@@ -11,22 +11,22 @@ import socket
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from cli.app import family
-from cli.output import Cell, Failure, print_json, print_rows
-from cli.session import Session, check, connected
-from protocol.client.operations import Controller, Node
-from protocol.messages.describe_configs import (
+from ottla.cli.app import family
+from ottla.cli.output import Cell, Failure, print_json, print_rows
+from ottla.cli.session import Session, check, connected
+from ottla.protocol.client.operations import Controller, Node
+from ottla.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
-from protocol.messages.list_partition_reassignments import (
+from ottla.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
-from protocol.messages.metadata import MetadataResponse
-from protocol.registry import API, ApiKey
+from ottla.protocol.messages.metadata import MetadataResponse
+from ottla.protocol.registry import API, ApiKey
 
 app = family("Checks of a Kafka 3.x cluster before an Ottla broker joins it.")
 
@@ -203,7 +203,7 @@ def _check_versions(broker: BrokerFacts, what: str) -> Finding:
 
 
 def _check_settings(broker: BrokerFacts, what: str) -> list[Finding]:
-    from broker.config import BrokerConfig, ConfigError  # not for --help
+    from ottla.broker.config.broker_config import BrokerConfig, ConfigError  # not for --help
 
     found: list[Finding] = []
     for name, consequence in _PLUGINS.items():

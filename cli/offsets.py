@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from cli.output import Failure, usage
-from cli.session import Session, explain
-from protocol.client.operations import LeaderOf
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.list_offsets import (
+from ottla.cli.output import Failure, usage
+from ottla.cli.session import Session, explain
+from ottla.protocol.client.operations import LeaderOf
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from protocol.topics import TopicPartition
+from ottla.protocol.topics import TopicPartition
 
 LATEST = -1
 EARLIEST = -2

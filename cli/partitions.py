@@ -7,20 +7,20 @@ from typing import Annotated
 
 import typer
 
-from cli.app import family
-from cli.offsets import parse_partitions
-from cli.output import Cell, Failure, print_json, print_rows, usage
-from cli.reassign import app as reassign
-from cli.session import Session, connected, explain
-from cli.values import read_json_file
-from protocol.client.operations import Controller
-from protocol.errors import ErrorCode
-from protocol.messages.elect_leaders import (
+from ottla.cli.app import family
+from ottla.cli.offsets import parse_partitions
+from ottla.cli.output import Cell, Failure, print_json, print_rows, usage
+from ottla.cli.reassign import app as reassign
+from ottla.cli.session import Session, connected, explain
+from ottla.cli.values import read_json_file
+from ottla.protocol.client.operations import Controller
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
     TopicPartitions,
 )
-from protocol.topics import TopicPartition
+from ottla.protocol.topics import TopicPartition
 
 EXAMPLES = """\
   ottla partitions under-replicated

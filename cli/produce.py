@@ -10,24 +10,24 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from cli.app import family
-from cli.output import Failure, note, print_json, usage
-from cli.session import Session, check, connected, explain
-from cli.values import CODEC_NAMES, codec_id, parse_settings
-from protocol.client.errors import ClientError, UnsupportedApiError
-from protocol.client.operations import LeaderOf
-from protocol.errors import ErrorCode
-from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from protocol.messages.produce import (
+from ottla.cli.app import family
+from ottla.cli.output import Failure, note, print_json, usage
+from ottla.cli.session import Session, check, connected, explain
+from ottla.cli.values import CODEC_NAMES, codec_id, parse_settings
+from ottla.protocol.client.errors import ClientError, UnsupportedApiError
+from ottla.protocol.client.operations import LeaderOf
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.partitioner import DefaultPartitioner
-from protocol.records.builder import build_batch
-from protocol.records.record import Headers, NewRecord
-from protocol.topics import TopicPartition
+from ottla.protocol.partitioner import DefaultPartitioner
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.record import Headers, NewRecord
+from ottla.protocol.topics import TopicPartition
 
 app = family("Write lines of standard input or of a file to a topic.")
 

@@ -6,21 +6,21 @@ from typing import Annotated
 
 import typer
 
-from cli.app import family
-from cli.output import Cell, print_json, print_rows, usage
-from cli.session import Session, check, connected
-from protocol.messages.alter_client_quotas import (
+from ottla.cli.app import family
+from ottla.cli.output import Cell, print_json, print_rows, usage
+from ottla.cli.session import Session, check, connected
+from ottla.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
     OpData,
 )
-from protocol.messages.alter_client_quotas import (
+from ottla.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequestEntityData as AlterEntity,
 )
-from protocol.messages.alter_client_quotas import (
+from ottla.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequestEntryData as AlterEntry,
 )
-from protocol.messages.describe_client_quotas import (
+from ottla.protocol.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from cli.session import Session, check
-from protocol.client.operations import LeaderOf, Versions
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import (
+from ottla.cli.session import Session, check
+from ottla.protocol.client.operations import LeaderOf, Versions
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
     FetchTopic,
     PartitionData,
 )
-from protocol.records.batch import BatchHeader
-from protocol.records.reader import iterate_entries, read_entry
-from protocol.records.record import Record
-from protocol.topics import TopicPartition
+from ottla.protocol.records.batch import BatchHeader
+from ottla.protocol.records.reader import iterate_entries, read_entry
+from ottla.protocol.records.record import Record
+from ottla.protocol.topics import TopicPartition
 
 MAX_WAIT_MS = 500
 MAX_BYTES = 16 * 1024 * 1024

@@ -10,31 +10,31 @@ from typing import Annotated
 
 import typer
 
-from cli.app import family
-from cli.output import Cell, Failure, bytes_text, note, print_json, print_rows, usage
-from cli.reassign_throttle import remove_throttle, throttle
-from cli.reassignment_file import Plan, plan_document, plan_text, read_plan, read_topics
-from cli.session import Session, check, connected, explain
-from controller.placement import place
-from protocol.client.operations import Controller, Node
-from protocol.errors import ErrorCode
-from protocol.messages.alter_partition_reassignments import (
+from ottla.cli.app import family
+from ottla.cli.output import Cell, Failure, bytes_text, note, print_json, print_rows, usage
+from ottla.cli.reassign_throttle import remove_throttle, throttle
+from ottla.cli.reassignment_file import Plan, plan_document, plan_text, read_plan, read_topics
+from ottla.cli.session import Session, check, connected, explain
+from ottla.controller.admin.placement import place
+from ottla.protocol.client.operations import Controller, Node
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ReassignablePartition,
     ReassignableTopic,
 )
-from protocol.messages.describe_log_dirs import (
+from ottla.protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
-from protocol.messages.list_partition_reassignments import (
+from ottla.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
     OngoingPartitionReassignment,
 )
-from protocol.topics import TopicPartition
+from ottla.protocol.topics import TopicPartition
 
 EXAMPLES = """\
   ottla partitions reassign generate orders --brokers 1,2,3 --out plan.json --save-current old.json

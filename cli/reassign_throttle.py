@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from cli.reassignment_file import Plan
-from cli.session import Session, check
-from protocol.client.operations import Node
-from protocol.errors import ErrorCode
-from protocol.messages.incremental_alter_configs import (
+from ottla.cli.reassignment_file import Plan
+from ottla.cli.session import Session, check
+from ottla.protocol.client.operations import Node
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from protocol.topics import TopicPartition
+from ottla.protocol.topics import TopicPartition
 
 _RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 _REPLICAS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from cli.output import usage
-from cli.values import read_json_file
-from protocol.topics import TopicPartition
+from ottla.cli.output import usage
+from ottla.cli.values import read_json_file
+from ottla.protocol.topics import TopicPartition
 
 Plan = dict[TopicPartition, list[int]]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cli.output import time_text, usage
-from protocol.records.record import Record
+from ottla.cli.output import time_text, usage
+from ottla.protocol.records.record import Record
 
 FORMATS = ("text", "json", "hex", "raw")
 

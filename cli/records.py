@@ -6,20 +6,20 @@ from typing import Annotated
 
 import typer
 
-from cli.app import family
-from cli.offsets import LATEST, offsets_at, parse_partitions, parse_time
-from cli.output import Cell, Failure, print_json, print_rows, usage
-from cli.session import Session, connected, explain
-from cli.values import read_json_file
-from protocol.client.operations import LeaderOf
-from protocol.errors import ErrorCode
-from protocol.messages.delete_records import (
+from ottla.cli.app import family
+from ottla.cli.offsets import LATEST, offsets_at, parse_partitions, parse_time
+from ottla.cli.output import Cell, Failure, print_json, print_rows, usage
+from ottla.cli.session import Session, connected, explain
+from ottla.cli.values import read_json_file
+from ottla.protocol.client.operations import LeaderOf
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
-from protocol.topics import TopicPartition
+from ottla.protocol.topics import TopicPartition
 
 EXAMPLES = """\
   ottla records delete orders:0 --before-offset 1000

@@ -20,16 +20,23 @@ from typing import TYPE_CHECKING, Annotated, TypeVar, get_type_hints
 
 import typer
 
-from cli.client_properties import read_client_properties
-from cli.output import ANSWER_IS_NO, UNREACHABLE, Failure, usage
-from protocol.client.errors import ClientError, UnsupportedApiError
-from protocol.client.operations import ANY_VERSION, AnyBroker, Node, Route, Versions, retriable_code
-from protocol.client.security import Security
-from protocol.errors import ErrorCode, KafkaError, ProtocolError
-from protocol.message import Message
+from ottla.cli.client_properties import read_client_properties
+from ottla.cli.output import ANSWER_IS_NO, UNREACHABLE, Failure, usage
+from ottla.protocol.client.errors import ClientError, UnsupportedApiError
+from ottla.protocol.client.operations import (
+    ANY_VERSION,
+    AnyBroker,
+    Node,
+    Route,
+    Versions,
+    retriable_code,
+)
+from ottla.protocol.client.security import Security
+from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.protocol.message import Message
 
 if TYPE_CHECKING:
-    from protocol.client.blocking import BlockingClient
+    from ottla.protocol.client.blocking import BlockingClient
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
@@ -110,7 +117,7 @@ class Session:
 
     def connect_to(self, bootstrap: str) -> BlockingClient:
         """Another client with the same settings; the caller closes it."""
-        from protocol.client.blocking import BlockingClient  # sockets and TLS: not for --help
+        from ottla.protocol.client.blocking import BlockingClient  # sockets and TLS: not for --help
 
         try:
             return BlockingClient(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from cli.app import family
+from ottla.cli.app import family
 
 app = family("Start a broker.")
 
@@ -16,6 +16,6 @@ app = family("Start a broker.")
 )
 def start(context: typer.Context) -> None:
     """Start a broker."""
-    from broker.__main__ import main
+    from ottla.broker.__main__ import main
 
     raise typer.Exit(main(context.args))

@@ -6,33 +6,42 @@ from typing import Annotated
 
 import typer
 
-from cli.app import family
-from cli.offsets import EARLIEST, LATEST, list_offsets, parse_partitions, parse_time
-from cli.output import Cell, Failure, note, print_fields, print_json, print_rows, time_text, usage
-from cli.session import Session, check, connected
-from cli.values import ConfigOption, parse_settings
-from protocol.client.operations import Controller, Versions
-from protocol.errors import ErrorCode
-from protocol.messages.create_partitions import (
+from ottla.cli.app import family
+from ottla.cli.offsets import EARLIEST, LATEST, list_offsets, parse_partitions, parse_time
+from ottla.cli.output import (
+    Cell,
+    Failure,
+    note,
+    print_fields,
+    print_json,
+    print_rows,
+    time_text,
+    usage,
+)
+from ottla.cli.session import Session, check, connected
+from ottla.cli.values import ConfigOption, parse_settings
+from ottla.protocol.client.operations import Controller, Versions
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
 )
-from protocol.messages.create_topics import (
+from ottla.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from protocol.messages.delete_topics import (
+from ottla.protocol.messages.delete_topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from protocol.messages.metadata import MetadataResponseTopic
-from protocol.uuids import uuid_to_string
+from ottla.protocol.messages.metadata import MetadataResponseTopic
+from ottla.protocol.uuids import uuid_to_string
 
 EXAMPLES = """\
   ottla topics list

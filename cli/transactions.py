@@ -9,29 +9,32 @@ from typing import Annotated
 
 import typer
 
-from cli.app import family
-from cli.offsets import parse_partitions
-from cli.output import Cell, Failure, print_fields, print_json, print_rows, time_text
-from cli.session import Session, check, connected, explain
-from protocol.client.operations import TRANSACTION, CoordinatorOf, LeaderOf, Node, Versions
-from protocol.messages.describe_producers import (
+from ottla.cli.app import family
+from ottla.cli.offsets import parse_partitions
+from ottla.cli.output import Cell, Failure, print_fields, print_json, print_rows, time_text
+from ottla.cli.session import Session, check, connected, explain
+from ottla.protocol.client.operations import TRANSACTION, CoordinatorOf, LeaderOf, Node, Versions
+from ottla.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     ProducerState,
     TopicRequest,
 )
-from protocol.messages.describe_transactions import (
+from ottla.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
 )
-from protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-from protocol.messages.write_txn_markers import (
+from ottla.protocol.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+from ottla.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from protocol.topics import TopicPartition
+from ottla.protocol.topics import TopicPartition
 
 EXAMPLES = """\
   ottla transactions list --state Ongoing

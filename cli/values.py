@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cli.output import usage
+from ottla.cli.output import usage
 
 ConfigOption = Annotated[
     list[str] | None,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from broker.coordination import java_string_hash
-from protocol.topics import TopicPartition
+from ottla.broker.coordination.ports import java_string_hash
+from ottla.protocol.topics import TopicPartition
 
 RANGE = "range"
 ROUND_ROBIN = "roundrobin"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from cli.output import note
-from cli.session import Session
-from protocol.records.record import Record
+from ottla.cli.output import note
+from ottla.cli.session import Session
+from ottla.protocol.records.record import Record
 
 
 def consume_in_group(
@@ -21,9 +21,9 @@ def consume_in_group(
 ) -> None:
     """Read until Ctrl-C or the limit; brokers are those that the tree names."""
     # kazoo takes a while to import, and nearly nobody needs it.
-    from cli.zookeeper_consumer import ZookeeperConsumer
-    from cli.zookeeper_log import SessionLog, bootstrap_of
-    from cli.zookeeper_tree import KazooTree
+    from ottla.cli.zookeeper_consumer import ZookeeperConsumer
+    from ottla.cli.zookeeper_log import SessionLog, bootstrap_of
+    from ottla.cli.zookeeper_tree import KazooTree
 
     tree = KazooTree(zookeeper)
     out = sys.stdout.buffer

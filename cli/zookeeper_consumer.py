@@ -23,11 +23,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Protocol
 
-from cli.output import Failure
-from cli.zookeeper_assignment import RANGE, UnequalSubscriptions, assign
-from cli.zookeeper_tree import Tree
-from protocol.records.record import Record
-from protocol.topics import TopicPartition
+from ottla.cli.output import Failure
+from ottla.cli.zookeeper_assignment import RANGE, UnequalSubscriptions, assign
+from ottla.cli.zookeeper_tree import Tree
+from ottla.protocol.records.record import Record
+from ottla.protocol.topics import TopicPartition
 
 logger = logging.getLogger("ottla.consumer")
 
@@ -40,7 +40,7 @@ BLACK_LIST = "black_list"
 
 
 class Log(Protocol):
-    """Where records come from: `cli.zookeeper_log.SessionLog`, or a double."""
+    """Where records come from: `ottla.cli.zookeeper_log.SessionLog`, or a double."""
 
     def first_offset(self, partition: TopicPartition) -> int: ...
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from cli.offsets import EARLIEST, LATEST, offsets_at
-from cli.output import Failure
-from cli.reader import TopicReader
-from cli.session import Session
-from cli.zookeeper_tree import Tree
-from protocol.records.record import Record
-from protocol.topics import TopicPartition
+from ottla.cli.offsets import EARLIEST, LATEST, offsets_at
+from ottla.cli.output import Failure
+from ottla.cli.reader import TopicReader
+from ottla.cli.session import Session
+from ottla.cli.zookeeper_tree import Tree
+from ottla.protocol.records.record import Record
+from ottla.protocol.topics import TopicPartition
 
 
 def bootstrap_of(tree: Tree) -> str:

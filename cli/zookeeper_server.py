@@ -13,7 +13,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cli.output import Failure
+from ottla.cli.output import Failure
 
 _JVM_OPTIONS = ("-Xmx256m", "-Xms32m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _SETTINGS = {

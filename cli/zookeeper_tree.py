@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
-from cli.output import Failure
+from ottla.cli.output import Failure
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient

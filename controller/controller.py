@@ -8,7 +8,7 @@ Every broker has one ``Controller``; at any time one of them is active. How a br
     cluster_id = await get_or_create_cluster_id(store)
     registration = BrokerRegistration(store, BrokerInfo(1, endpoints, rack), clock.now_ms)
     await registration.register()                             # the broker epoch
-    runtime = LoopRuntime(spawn)                              # broker.tasks.spawn
+    runtime = LoopRuntime(spawn)                              # ottla.broker.runtime.tasks.spawn
     channels = QueuedBrokerChannels(1, replica_control, runtime, connect=connector)
     controller = Controller(1, store, registration, channels, settings, runtime)
     await controller.start()     # there is a controller then; if it is us, it is ready
@@ -34,13 +34,20 @@ hands events on, and decides nothing about partitions.
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from controller import znodes
-from controller.broker_channels import BrokerChannels
-from controller.context import ControllerContext
-from controller.delivery import Delivery, wait_for
-from controller.errors import ApiError
-from controller.event_queue import Measure, no_measure
-from controller.events import (
+from ottla.controller.admin.features import FeatureUpdate
+from ottla.controller.admin.producer_ids import ProducerIdBlock, allocate_block
+from ottla.controller.admin.topic_admin import (
+    Charge,
+    CreatedTopic,
+    NewPartitions,
+    NewTopic,
+    free_of_charge,
+)
+from ottla.controller.changes.reassignment import Targets
+from ottla.controller.components import Machinery
+from ottla.controller.errors import ApiError
+from ottla.controller.events.event_queue import Measure, no_measure
+from ottla.controller.events.events import (
     BrokerResend,
     ControllerChange,
     ControllerState,
@@ -52,18 +59,18 @@ from controller.events import (
     Startup,
     UncleanLeaderElectionEnable,
 )
-from controller.features import FeatureUpdate
-from controller.lifecycle import Lifecycle
-from controller.machinery import Machinery
-from controller.model import ReplicaAssignment
-from controller.numbers import ControllerNumbers, count
-from controller.producer_ids import ProducerIdBlock, allocate_block
-from controller.reassignment import Targets
-from controller.registration import BrokerRegistration, create_persistent_paths
-from controller.request_batch import Answers
-from controller.runtime import Runtime
-from controller.settings import ControllerSettings
-from controller.store import (
+from ottla.controller.lifecycle import Lifecycle
+from ottla.controller.model import ReplicaAssignment
+from ottla.controller.registration import BrokerRegistration, create_persistent_paths
+from ottla.controller.requests.broker_channels import BrokerChannels
+from ottla.controller.requests.delivery import Delivery, wait_for
+from ottla.controller.requests.request_batch import Answers
+from ottla.controller.runtime import Runtime
+from ottla.controller.settings import ControllerSettings
+from ottla.controller.state.context import ControllerContext
+from ottla.controller.state.gauges import ControllerNumbers, count
+from ottla.controller.tree import znodes
+from ottla.controller.tree.store import (
     DELETED,
     REARMED,
     SESSION_CONNECTED,
@@ -72,18 +79,14 @@ from controller.store import (
     WatchHandle,
     ZnodeStore,
 )
-from controller.topic_admin import (
-    Charge,
-    CreatedTopic,
-    NewPartitions,
-    NewTopic,
-    free_of_charge,
-)
-from protocol.errors import ErrorCode, KafkaError
-from protocol.topics import TopicPartition
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
-    from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+    from ottla.protocol.messages.alter_partition import (
+        AlterPartitionRequest,
+        AlterPartitionResponse,
+    )
 
 T = TypeVar("T")
 

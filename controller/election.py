@@ -7,9 +7,9 @@ controller before (see fenced_writes.py).
 
 from typing import NamedTuple
 
-from controller import znodes
-from controller.errors import ControllerMoved
-from controller.store import (
+from ottla.controller.errors import ControllerMoved
+from ottla.controller.tree import znodes
+from ottla.controller.tree.store import (
     BadVersion,
     CheckOp,
     CreateOp,

@@ -9,11 +9,11 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from controller import election
-from controller.delivery import Delivery
-from controller.errors import ControllerMoved, StateChangeFailed
-from controller.event_queue import EventQueue, Measure
-from controller.events import (
+from ottla.controller import election
+from ottla.controller.components import Machinery
+from ottla.controller.errors import ControllerMoved, StateChangeFailed
+from ottla.controller.events.event_queue import EventQueue, Measure
+from ottla.controller.events.events import (
     AutoLeaderBalance,
     BrokerChange,
     BrokerModification,
@@ -40,13 +40,13 @@ from controller.events import (
     UncleanLeaderElectionEnable,
     UpdateMetadataAnswered,
 )
-from controller.machinery import Machinery
-from controller.registration import BrokerIdTaken, BrokerRegistration
-from controller.request_batch import Answers
-from controller.runtime import Cancellable, Runtime
-from controller.store import StoreError, ZnodeStore
-from protocol.errors import ErrorCode, KafkaError
-from protocol.topics import TopicPartition
+from ottla.controller.registration import BrokerIdTaken, BrokerRegistration
+from ottla.controller.requests.delivery import Delivery
+from ottla.controller.requests.request_batch import Answers
+from ottla.controller.runtime import Cancellable, Runtime
+from ottla.controller.tree.store import StoreError, ZnodeStore
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.topics import TopicPartition
 
 logger = logging.getLogger("ottla.controller")
 

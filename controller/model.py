@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from protocol.topics import TopicPartition
+from ottla.protocol.topics import TopicPartition
 
 NO_LEADER = -1
 LEADER_DURING_DELETE = -2

@@ -7,10 +7,10 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 
-from controller import znodes
-from controller.model import BrokerInfo
-from controller.settings import control_versions
-from controller.store import (
+from ottla.controller.model import BrokerInfo
+from ottla.controller.settings import control_versions
+from ottla.controller.tree import znodes
+from ottla.controller.tree.store import (
     BadVersion,
     NodeExists,
     NoNode,
@@ -19,7 +19,7 @@ from controller.store import (
     make_paths,
     set_or_create,
 )
-from protocol.uuids import random_uuid, uuid_to_string
+from ottla.protocol.uuids import random_uuid, uuid_to_string
 
 logger = logging.getLogger("ottla.controller")
 

@@ -29,7 +29,7 @@ class Runtime(Protocol):
 
 
 class LoopRuntime:
-    """The runtime on a plain event loop; ``spawn`` is ``broker.tasks.spawn``."""
+    """The runtime on a plain event loop; ``spawn`` is ``ottla.broker.runtime.tasks.spawn``."""
 
     def __init__(self, spawn: Spawn) -> None:
         self._spawn = spawn

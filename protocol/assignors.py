@@ -7,10 +7,10 @@ gives every member its partitions. The results are those of the Java classes of 
 
 from collections.abc import Callable, Mapping
 
-from protocol.consumer_protocol import Subscription
-from protocol.sticky_assignment import assign_sticky
-from protocol.sticky_state import MemberState, read_cooperative_state, read_sticky_state
-from protocol.topics import TopicPartition
+from ottla.protocol.consumer_protocol import Subscription
+from ottla.protocol.sticky_assignment import assign_sticky
+from ottla.protocol.sticky_state import MemberState, read_cooperative_state, read_sticky_state
+from ottla.protocol.topics import TopicPartition
 
 PartitionCounts = Mapping[str, int]
 Subscriptions = Mapping[str, Subscription]

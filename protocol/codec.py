@@ -18,13 +18,13 @@ from collections.abc import Callable
 from types import CodeType, TracebackType
 from typing import Any, TypeVar, cast
 
-from protocol.decode_compiler import DecodeCompiler
-from protocol.encode_compiler import EncodeCompiler
-from protocol.errors import ProtocolError, UnsupportedVersionError
-from protocol.layout import Layout
-from protocol.message import Message, Sliceable
-from protocol.primitives import Buffer, Malformed
-from protocol.source_writer import LineFields
+from ottla.protocol.decode_compiler import DecodeCompiler
+from ottla.protocol.encode_compiler import EncodeCompiler
+from ottla.protocol.errors import ProtocolError, UnsupportedVersionError
+from ottla.protocol.layout import Layout
+from ottla.protocol.message import Message, Sliceable
+from ottla.protocol.primitives import Buffer, Malformed
+from ottla.protocol.source_writer import LineFields
 
 #: The fields of one line of compiled source: path, struct code, expression.
 Fields = tuple[tuple[str, str, str], ...]

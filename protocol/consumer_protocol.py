@@ -8,17 +8,17 @@ takes later ones as the latest it knows, and passes over what follows.
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from protocol.codec import decoder, encode_with_version, read_stored_version
-from protocol.errors import ProtocolError
-from protocol.message import Message
-from protocol.messages.stored.consumer_protocol import (
+from ottla.protocol.codec import decoder, encode_with_version, read_stored_version
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.message import Message
+from ottla.protocol.messages.stored.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolAssignmentTopicPartition,
     ConsumerProtocolSubscription,
     ConsumerProtocolSubscriptionTopicPartition,
 )
-from protocol.primitives import Buffer
-from protocol.topics import TopicPartition
+from ottla.protocol.primitives import Buffer
+from ottla.protocol.topics import TopicPartition
 
 HIGHEST_VERSION = 3
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from struct import Struct as Format
 from struct import calcsize
 
-from protocol.layout import FIXED_CODES, Layout, default_expression
-from protocol.primitives import (
+from ottla.protocol.layout import FIXED_CODES, Layout, default_expression
+from ottla.protocol.primitives import (
     IntegerReaders,
     bad_count,
     bad_length,
@@ -23,9 +23,9 @@ from protocol.primitives import (
     read_tagged_fields,
     wrong_tag_size,
 )
-from protocol.schema import Field
-from protocol.source_writer import SourceWriter
-from protocol.uuids import ZERO_UUID
+from ottla.protocol.schema import Field
+from ottla.protocol.source_writer import SourceWriter
+from ottla.protocol.uuids import ZERO_UUID
 
 HEAD = """\
 def decode(buffer, position):

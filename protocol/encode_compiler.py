@@ -1,15 +1,15 @@
 """Writes the source of one flat encode function for one version of a message.
 
-The function appends pieces to a list that the caller joins; `protocol.encode_run` says how
+The function appends pieces to a list that the caller joins; `ottla.protocol.encode_run` says how
 neighbouring values become one piece. Records are appended as they are; those that are not
 bytes-like are listed in `cuts` by their place in the list.
 """
 
 from __future__ import annotations
 
-from protocol.encode_run import RunWriter
-from protocol.layout import FIXED_CODES, Layout, default_expression
-from protocol.primitives import (
+from ottla.protocol.encode_run import RunWriter
+from ottla.protocol.layout import FIXED_CODES, Layout, default_expression
+from ottla.protocol.primitives import (
     encode_string_length,
     encode_tagged_fields,
     encode_unsigned_varint,
@@ -17,8 +17,8 @@ from protocol.primitives import (
     pack_integers,
     wrong_uuid,
 )
-from protocol.schema import Field
-from protocol.uuids import ZERO_UUID
+from ottla.protocol.schema import Field
+from ottla.protocol.uuids import ZERO_UUID
 
 HEAD = """\
 def encode(message, out, cuts):

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from struct import Struct as Format
 
-from protocol.primitives import COUNT_BITS, ONE_BYTE_VARINT, SHORT_ARRAY, RunPackers
-from protocol.source_writer import SourceWriter
+from ottla.protocol.primitives import COUNT_BITS, ONE_BYTE_VARINT, SHORT_ARRAY, RunPackers
+from ottla.protocol.source_writer import SourceWriter
 
 TWO_BYTE_VARINT = ONE_BYTE_VARINT << 7
 THREE_BYTE_VARINT = TWO_BYTE_VARINT << 7

@@ -6,8 +6,8 @@ arrived, never with what a size promises.
 
 from __future__ import annotations
 
-from protocol.errors import ProtocolError
-from protocol.primitives import Buffer
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.primitives import Buffer
 
 SIZE_BYTES = 4
 

@@ -3,7 +3,7 @@
 Request header 0 has no client id (ControlledShutdown version 0 only), 1 has one, 2 adds tagged
 fields; the client id keeps its two-byte length in all of them. Response header 1 adds tagged fields
 to 0; ApiVersions answers with header 0 in every version. A frame here is what follows the four
-bytes of its size; `protocol.framing` takes those off.
+bytes of its size; `ottla.protocol.framing` takes those off.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import struct
 from struct import Struct
 from typing import Any, TypeVar
 
-from protocol.codec import decoder, join_parts, raw_encoder
-from protocol.errors import ProtocolError, UnsupportedVersionError
-from protocol.message import Message, Sliceable
-from protocol.primitives import (
+from ottla.protocol.codec import decoder, join_parts, raw_encoder
+from ottla.protocol.errors import ProtocolError, UnsupportedVersionError
+from ottla.protocol.message import Message, Sliceable
+from ottla.protocol.primitives import (
     Buffer,
     Malformed,
     bad_length,
     encode_tagged_fields,
     read_tagged_fields,
 )
-from protocol.registry import API, Api, ApiKey
+from ottla.protocol.registry import API, Api, ApiKey
 
 _FIXED = Struct(">hhi")
 _FIXED_WITH_CLIENT_ID = Struct(">hhih")

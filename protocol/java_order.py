@@ -5,7 +5,7 @@ Kafka's sticky assignors walk over such tables, so the order decides who gets wh
 
 from collections.abc import Iterable
 
-from protocol.topics import TopicPartition
+from ottla.protocol.topics import TopicPartition
 
 _MASK = 0xFFFFFFFF
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from protocol.message import Struct
-from protocol.schema import PRIMITIVES, Field, parse_field
+from ottla.protocol.message import Struct
+from ottla.protocol.schema import PRIMITIVES, Field, parse_field
 
 #: struct-module codes of the types that have a fixed size.
 FIXED_CODES = {

@@ -2,7 +2,7 @@
 
 Messages are plain objects with `__slots__`: reading and writing a field costs what an attribute
 costs. They compare by value, are mutable and therefore not hashable, and know nothing of bytes:
-`protocol.codec` encodes and decodes them.
+`ottla.protocol.codec` encodes and decodes them.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ EMPTY: Final[Any] = type("Empty", (), {"__repr__": lambda _: "EMPTY"})()
 
 
 class Struct:
-    """A group of fields with a schema. `FIELDS` holds one definition line (see `protocol.schema`)
-    for each slot, in wire order."""
+    """A group of fields with a schema. `FIELDS` holds one definition line for each slot, in wire
+    order (see `ottla.protocol.schema`)."""
 
     __slots__: tuple[str, ...] = ()
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from protocol.message import Message
-from protocol.messages.table import APIS, ApiKey
+from ottla.protocol.message import Message
+from ottla.protocol.messages.table import APIS, ApiKey
 
 __all__ = ["API", "API_BY_NAME", "Api", "ApiKey", "api_name"]
 
@@ -78,7 +78,7 @@ class Api:
         return 1 if version >= self.first_flexible_version else 0
 
     def _load(self, suffix: str) -> type[Message]:
-        module = import_module(f"protocol.messages.{self._module}")
+        module = import_module(f"ottla.protocol.messages.{self._module}")
         found = getattr(module, self.name + suffix)
         assert isinstance(found, type)
         assert issubclass(found, Message)

@@ -19,8 +19,9 @@ Words after the versions:
 - `not-compact` the field keeps its old encoding in flexible versions (only the client id of the
   request header).
 
-This module parses text; it opens no file. `protocol.generate` reads the files and writes the
-classes; `protocol.codec` compiles what the classes carry in `FIELDS`, which are lines of this form.
+This module parses text; it opens no file. `ottla.protocol.generate` reads the files and writes the
+classes; `ottla.protocol.codec` compiles what the classes carry in `FIELDS`, which are lines of
+this form.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 When all members want the same topics, shares can be computed and owned partitions kept up to them
 (``_assign_evenly``). Otherwise partitions are moved one at a time until no move makes it more even
-(``protocol.sticky_balancing``).
+(``ottla.protocol.sticky_balancing``).
 
 Where Java's classes walk over a HashMap the order shows in the result, so this module walks in the
 same order: a group may be led by a Java client today and by us tomorrow without everything moving.
@@ -11,11 +11,11 @@ same order: a group may be led by a Java client today and by us tomorrow without
 from collections import deque
 from collections.abc import Mapping
 
-from protocol.consumer_protocol import Subscription
-from protocol.java_order import hash_map_order
-from protocol.sticky_balancing import Balancing
-from protocol.sticky_state import NO_GENERATION, MemberState
-from protocol.topics import TopicPartition
+from ottla.protocol.consumer_protocol import Subscription
+from ottla.protocol.java_order import hash_map_order
+from ottla.protocol.sticky_balancing import Balancing
+from ottla.protocol.sticky_state import NO_GENERATION, MemberState
+from ottla.protocol.topics import TopicPartition
 
 Assignments = dict[str, list[TopicPartition]]
 Moving = dict[TopicPartition, str]

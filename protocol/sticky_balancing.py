@@ -8,9 +8,9 @@ of one topic to and fro between two members are replaced by moving back what wen
 from bisect import bisect_left, insort
 from collections.abc import Mapping
 
-from protocol.consumer_protocol import Subscription
-from protocol.java_order import first_of_hash_set
-from protocol.topics import TopicPartition
+from ottla.protocol.consumer_protocol import Subscription
+from ottla.protocol.java_order import first_of_hash_set
+from ottla.protocol.topics import TopicPartition
 
 Assignments = dict[str, list[TopicPartition]]
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from struct import Struct, error
 from typing import NamedTuple
 
-from protocol.consumer_protocol import Subscription, group_by_topic
-from protocol.topics import TopicPartition
+from ottla.protocol.consumer_protocol import Subscription, group_by_topic
+from ottla.protocol.topics import TopicPartition
 
 NO_GENERATION = -1
 

@@ -30,32 +30,32 @@ class DefaultSource(DataSource):
         return "ottla"
 
     def schema(self) -> StructType:
-        from pyspark_ottla.options import parse_source_options
-        from pyspark_ottla.schema import row_schema
+        from pyspark_ottla.options.options import parse_source_options
+        from pyspark_ottla.read.schema import row_schema
 
         return row_schema(parse_source_options(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from pyspark_ottla.options import parse_source_options
-        from pyspark_ottla.reader import create_batch_reader
+        from pyspark_ottla.options.options import parse_source_options
+        from pyspark_ottla.read.reader import create_batch_reader
 
         return create_batch_reader(parse_source_options(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        from pyspark_ottla.options import parse_source_options
-        from pyspark_ottla.stream_reader import create_stream_reader
+        from pyspark_ottla.options.options import parse_source_options
+        from pyspark_ottla.read.stream_reader import create_stream_reader
 
         return create_stream_reader(parse_source_options(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from pyspark_ottla.sink_options import parse_sink_options
-        from pyspark_ottla.writer import BatchWriter
+        from pyspark_ottla.options.sink_options import parse_sink_options
+        from pyspark_ottla.write.writer import BatchWriter
 
         return BatchWriter(parse_sink_options(self.options), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        from pyspark_ottla.sink_options import parse_sink_options
-        from pyspark_ottla.writer import create_stream_writer
+        from pyspark_ottla.options.sink_options import parse_sink_options
+        from pyspark_ottla.write.writer import create_stream_writer
 
         # Complete mode asks for overwriting: every batch holds the whole result, and is appended
         # as in Spark's own Kafka sink.

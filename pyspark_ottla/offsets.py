@@ -19,7 +19,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
-from protocol.topics import TopicPartition
+from ottla.protocol.topics import TopicPartition
 from pyspark_ottla import errors
 
 # What JSON can hold; the offsets of Spark's streaming API are such dicts.

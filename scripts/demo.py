@@ -158,7 +158,7 @@ def started_broker(work: Path) -> Iterator[str]:
         "log.dirs": str(work / "data"),
         "group.initial.rebalance.delay.ms": "0",  # nobody else is coming
     }
-    command = [sys.executable, "-m", "cli.main", "start"]
+    command = [sys.executable, "-m", "ottla.cli.main", "start"]
     for name, value in settings.items():
         command += ["--override", f"{name}={value}"]
     log = work / "broker.log"

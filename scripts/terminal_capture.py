@@ -17,7 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from broker.embedded import Broker
+from ottla.broker.testing.embedded import Broker
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "images" / "terminal.svg"
@@ -39,7 +39,7 @@ def main() -> None:
     console = Console(record=True, width=COLUMNS, file=StringIO(), force_terminal=True)
     with tempfile.TemporaryDirectory() as directory, Broker(num_partitions=3) as broker:
         command = Path(directory, "ottla")
-        command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m cli.main "$@"\n')
+        command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m ottla.cli.main "$@"\n')
         command.chmod(0o755)
         environment = {
             **os.environ,

@@ -1,7 +1,7 @@
 """The exceptions of storage, in plain words, with the offsets and sizes as attributes.
 
 What is wrong with the bytes of a batch (damaged, too large, bad timestamp, codec) is raised by
-`protocol.records.errors` and passes through unchanged. Everything below is about the log, the
+`ottla.protocol.records.errors` and passes through unchanged. Everything below is about the log, the
 producer that writes to it, or the disk under it. The broker maps both families to Kafka's codes in
 one place; nothing here knows a code.
 """

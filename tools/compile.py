@@ -1,4 +1,4 @@
-"""Compile the hot modules of `protocol.records` with mypyc: `python tools/compile.py`.
+"""Compile the hot modules of `ottla.protocol.records` with mypyc: `python tools/compile.py`.
 
 Optional: everything works without it. Compiled, records decode and encode some three to eight
 times as fast (`make bench-protocol` says on your machine). Needs a C compiler and the development
@@ -18,10 +18,11 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGE = Path("protocol") / "records"
+PACKAGE = Path("ottla") / "protocol" / "records"
 MODULES = ("varint", "section", "reader", "builder", "legacy")
 TESTS = ("tests/unit/protocol/records", "tests/golden/records", "tests/fuzz/test_record_batches.py")
 NEEDED_BY_TESTS = ("protocol", "tests", "pyproject.toml")
+PACKAGE_FILES = ("__init__.py", "py.typed")
 
 
 def compiled_files(root: Path) -> list[Path]:
@@ -51,6 +52,10 @@ def copy_of_the_tree(target: Path) -> None:
             shutil.copytree(source, target / name, ignore=ignore)
         else:
             shutil.copy(source, target / name)
+    (target / "ottla").mkdir()
+    for name in PACKAGE_FILES:
+        shutil.copy(ROOT / "ottla" / name, target / "ottla")
+    (target / "ottla" / "protocol").symlink_to("../protocol")
 
 
 def compile_in_place() -> None:
@@ -75,7 +80,7 @@ def check() -> None:
         copy = Path(directory)
         copy_of_the_tree(copy)
         compile_in(copy)
-        probe = "from protocol.records import section; assert section.IS_COMPILED, section.__file__"
+        probe = "from ottla.protocol.records import section; assert section.IS_COMPILED"
         environment = {**os.environ, "PYTHONPATH": directory}
         subprocess.run([sys.executable, "-c", probe], cwd=copy, env=environment, check=True)
         command = [sys.executable, "-m", "pytest", "-q", *TESTS]

@@ -9,8 +9,12 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from broker.config import DEFAULT_DATA_DIRECTORY, DEFAULT_LISTENERS, BrokerConfig
-from broker.config_definitions import (
+from ottla.broker.config.broker_config import (
+    DEFAULT_DATA_DIRECTORY,
+    DEFAULT_LISTENERS,
+    BrokerConfig,
+)
+from ottla.broker.config.definitions import (
     CLUSTER_WIDE,
     PER_BROKER,
     READ_ONLY,

@@ -7,21 +7,21 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.clock import Clock
-from broker.groups.appender import GroupAppender, offset_error
-from broker.groups.group import Group, GroupState
-from broker.groups.partition import GroupPartition
-from broker.groups.partitions import GroupPartitions
-from broker.groups.rebalance import Rebalancer
-from broker.groups.records import group_key, offset_key
-from broker.groups.settings import GroupSettings
-from protocol.errors import ErrorCode
-from protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
-from protocol.topics import TopicPartition
+from ottla.broker.groups.classic.group import Group, GroupState
+from ottla.broker.groups.classic.rebalance import Rebalancer
+from ottla.broker.groups.log.appender import GroupAppender, offset_error
+from ottla.broker.groups.log.partition import GroupPartition
+from ottla.broker.groups.log.partitions import GroupPartitions
+from ottla.broker.groups.log.records import group_key, offset_key
+from ottla.broker.groups.settings import GroupSettings
+from ottla.broker.runtime.clock import Clock
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
+from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
-    from broker.groups.consumer_admin import ConsumerAdmin
-    from broker.groups.partition import AnyGroup
+    from ottla.broker.groups.consumer.admin import ConsumerAdmin
+    from ottla.broker.groups.log.partition import AnyGroup
 
 logger = logging.getLogger("ottla.groups")
 

@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.groups.appender import GroupAppender, offset_error
-from broker.groups.group import GroupState
-from broker.groups.offsets import CommittedOffset
-from broker.groups.partition import GroupPartition
-from broker.groups.partitions import GroupPartitions
-from broker.groups.rebalance import Rebalancer
-from broker.groups.records import offset_key, offset_value
-from broker.groups.settings import GroupSettings
-from protocol.errors import ErrorCode
-from protocol.topics import TopicPartition
-from storage.verification import Verification
+from ottla.broker.groups.classic.group import GroupState
+from ottla.broker.groups.classic.rebalance import Rebalancer
+from ottla.broker.groups.log.appender import GroupAppender, offset_error
+from ottla.broker.groups.log.partition import GroupPartition
+from ottla.broker.groups.log.partitions import GroupPartitions
+from ottla.broker.groups.log.records import offset_key, offset_value
+from ottla.broker.groups.offsets import CommittedOffset
+from ottla.broker.groups.settings import GroupSettings
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.topics import TopicPartition
+from ottla.storage.producer.verification import Verification
 
 if TYPE_CHECKING:
-    from broker.groups.partition import AnyGroup
+    from ottla.broker.groups.log.partition import AnyGroup
 
 Offsets = Mapping[TopicPartition, CommittedOffset]
 CommitReply = Callable[[dict[TopicPartition, int]], None]

@@ -5,26 +5,26 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from broker.clock import Clock
-from broker.coordination import CoordinatorLog, Defer
-from broker.groups.admin import GroupAdmin
-from broker.groups.appender import GroupAppender
-from broker.groups.commits import GroupCommits
-from broker.groups.events import GroupEvents, events_text
-from broker.groups.group import GroupState
-from broker.groups.membership import GroupMembership
-from broker.groups.partition import GroupPartition
-from broker.groups.partitions import GroupPartitions
-from broker.groups.rebalance import Rebalancer
-from broker.groups.settings import GroupSettings
-from broker.groups.static_members import StaticMembers
-from broker.timing.timer import DelayQueue
-from broker.timing.wheel import TimerTask
-from protocol.errors import ErrorCode, KafkaError
+from ottla.broker.coordination.ports import CoordinatorLog, Defer
+from ottla.broker.groups.admin import GroupAdmin
+from ottla.broker.groups.classic.group import GroupState
+from ottla.broker.groups.classic.membership import GroupMembership
+from ottla.broker.groups.classic.rebalance import Rebalancer
+from ottla.broker.groups.classic.static_members import StaticMembers
+from ottla.broker.groups.commits import GroupCommits
+from ottla.broker.groups.events import GroupEvents, events_text
+from ottla.broker.groups.log.appender import GroupAppender
+from ottla.broker.groups.log.partition import GroupPartition
+from ottla.broker.groups.log.partitions import GroupPartitions
+from ottla.broker.groups.settings import GroupSettings
+from ottla.broker.runtime.clock import Clock
+from ottla.broker.runtime.timer import DelayQueue
+from ottla.broker.runtime.wheel import TimerTask
+from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from broker.groups.consumer_groups import ConsumerGroups
-    from broker.groups.topic_catalog import TopicCatalog
+    from ottla.broker.groups.consumer.consumer_groups import ConsumerGroups
+    from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
 
 logger = logging.getLogger("ottla.groups")
 
@@ -75,7 +75,9 @@ class GroupCoordinator:
     def _serve_consumer_groups(
         self, appender: GroupAppender, catalog: TopicCatalog
     ) -> ConsumerGroups:
-        from broker.groups.consumer_groups import ConsumerGroups  # most brokers need none
+        from ottla.broker.groups.consumer.consumer_groups import (
+            ConsumerGroups,  # most brokers need none
+        )
 
         consumers = ConsumerGroups(
             self.settings,

@@ -1,8 +1,8 @@
 """What happened to each group, in words, kept in memory for the operator.
 
 `ottla groups events GROUP` reads it: who joined, who left, who was fenced, and why. It gets there
-as a value of DescribeConfigs (see `broker.handlers.config_describe`): the history is that of the
-group's coordinator since it became so.
+as a value of DescribeConfigs (see `ottla.broker.handlers.admin.describe_configs`): the history is
+that of the group's coordinator since it became so.
 """
 
 import json

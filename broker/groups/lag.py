@@ -10,8 +10,8 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import NamedTuple
 
-from broker.groups.admin import GroupAdmin
-from protocol.topics import TopicPartition
+from ottla.broker.groups.admin import GroupAdmin
+from ottla.protocol.topics import TopicPartition
 
 EndOffset = Callable[[TopicPartition], int | None]
 """The high watermark of a partition that this broker leads, None for any other."""

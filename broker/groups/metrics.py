@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Callable
 from time import monotonic
 
-from broker.groups.coordinator import GroupCoordinator
-from broker.groups.lag import EndOffset, LagReader, Lags
-from broker.metrics import MetricsRegistry, Reading
+from ottla.broker.groups.coordinator import GroupCoordinator
+from ottla.broker.groups.lag import EndOffset, LagReader, Lags
+from ottla.broker.metrics.statistics import MetricsRegistry, Reading
 
 # Both lags are computed together; a scrape reads them one after the other.
 _FRESH_SECONDS = 0.5

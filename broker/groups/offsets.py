@@ -7,7 +7,7 @@ Offsets of an open transaction are kept apart until the transaction's marker arr
 
 from typing import NamedTuple
 
-from protocol.topics import TopicPartition
+from ottla.protocol.topics import TopicPartition
 
 NO_TIMESTAMP = -1
 

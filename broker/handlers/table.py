@@ -9,37 +9,42 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from broker.handlers import sasl
-from broker.handlers.api_versions import ApiVersionsHandler
-from broker.request_channel import Handler, HandlerEntry, HandlerResult, RequestContext
-from protocol.registry import API, ApiKey
+from ottla.broker.handlers.metadata.api_versions import ApiVersionsHandler
+from ottla.broker.handlers.security import sasl
+from ottla.broker.requests.request_channel import (
+    Handler,
+    HandlerEntry,
+    HandlerResult,
+    RequestContext,
+)
+from ottla.protocol.registry import API, ApiKey
 
 if TYPE_CHECKING:
-    from broker.handlers.acl_admin import AclAdminHandlers
-    from broker.handlers.client_metrics import ClientMetricsHandlers
-    from broker.handlers.cluster import ClusterHandlers
-    from broker.handlers.config_admin import ConfigAlterer
-    from broker.handlers.config_describe import ConfigDescriber
-    from broker.handlers.consumer_groups import ConsumerGroupHandlers
-    from broker.handlers.controller_api import ControllerHandlers
-    from broker.handlers.delegation_tokens import DelegationTokenHandlers
-    from broker.handlers.fetch import FetchHandler
-    from broker.handlers.find_coordinator import FindCoordinatorHandler
-    from broker.handlers.group_admin import GroupAdminHandlers
-    from broker.handlers.group_membership import GroupMembershipHandlers
-    from broker.handlers.group_offsets import GroupOffsetHandlers
-    from broker.handlers.list_offsets import ListOffsetsHandler
-    from broker.handlers.log_dirs_admin import LogDirsAdminHandler
-    from broker.handlers.metadata import MetadataHandler
-    from broker.handlers.produce import ProduceHandler
-    from broker.handlers.quota_admin import QuotaAdminHandlers
-    from broker.handlers.records_admin import RecordsAdminHandlers
-    from broker.handlers.replica_control import ReplicaControl
-    from broker.handlers.topic_admin import TopicAdminHandlers
-    from broker.handlers.topic_partitions import TopicPartitionsHandler
-    from broker.handlers.transactional_offsets import TransactionalOffsetHandlers
-    from broker.handlers.transactions import TransactionHandlers
-    from broker.handlers.user_credentials import UserCredentialHandlers
+    from ottla.broker.handlers.admin.alter_configs import ConfigAlterer
+    from ottla.broker.handlers.admin.client_quotas import QuotaAdminHandlers
+    from ottla.broker.handlers.admin.client_telemetry import ClientMetricsHandlers
+    from ottla.broker.handlers.admin.describe_configs import ConfigDescriber
+    from ottla.broker.handlers.admin.log_dirs import LogDirsAdminHandler
+    from ottla.broker.handlers.admin.topics import TopicAdminHandlers
+    from ottla.broker.handlers.cluster.controller_api import ControllerHandlers
+    from ottla.broker.handlers.cluster.replica_control import ReplicaControl
+    from ottla.broker.handlers.groups.consumer_groups import ConsumerGroupHandlers
+    from ottla.broker.handlers.groups.find_coordinator import FindCoordinatorHandler
+    from ottla.broker.handlers.groups.group_admin import GroupAdminHandlers
+    from ottla.broker.handlers.groups.membership import GroupMembershipHandlers
+    from ottla.broker.handlers.groups.offsets import GroupOffsetHandlers
+    from ottla.broker.handlers.metadata.describe_cluster import ClusterHandlers
+    from ottla.broker.handlers.metadata.describe_topic_partitions import TopicPartitionsHandler
+    from ottla.broker.handlers.metadata.metadata import MetadataHandler
+    from ottla.broker.handlers.records.fetch import FetchHandler
+    from ottla.broker.handlers.records.list_offsets import ListOffsetsHandler
+    from ottla.broker.handlers.records.produce import ProduceHandler
+    from ottla.broker.handlers.records.records_admin import RecordsAdminHandlers
+    from ottla.broker.handlers.security.acls import AclAdminHandlers
+    from ottla.broker.handlers.security.delegation_tokens import DelegationTokenHandlers
+    from ottla.broker.handlers.security.user_scram_credentials import UserCredentialHandlers
+    from ottla.broker.handlers.transactions.transactions import TransactionHandlers
+    from ottla.broker.handlers.transactions.txn_offset_commit import TransactionalOffsetHandlers
 
 
 class Handlers:

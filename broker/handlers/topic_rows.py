@@ -3,9 +3,9 @@
 from collections.abc import ItemsView, Iterable
 from typing import Generic, Protocol, TypeVar
 
-from broker.metadata_cache import MetadataSnapshot
-from protocol.errors import ErrorCode
-from protocol.topics import TopicPartition
+from ottla.broker.cluster.metadata_cache import MetadataSnapshot
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.topics import TopicPartition
 
 Row = TypeVar("Row")
 Value = TypeVar("Value")

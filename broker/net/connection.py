@@ -18,16 +18,16 @@ from struct import Struct
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from broker.net.sending import SendingSide
-from broker.net.strangers import refuse_size
-from broker.net.wrong_protocol import FOREIGN_SIZE
-from broker.request_channel import ANONYMOUS, Principal
+from ottla.broker.net.invalid_frames import refuse_size
+from ottla.broker.net.sending import SendingSide
+from ottla.broker.net.wrong_protocol import FOREIGN_SIZE
+from ottla.broker.requests.request_channel import ANONYMOUS, Principal
 
 if TYPE_CHECKING:
-    from broker.net.services import ListenerFacts, NetworkServices
-    from broker.request_channel import RequestContext
-    from broker.security.sasl_session import SaslSession
-    from broker.timing.wheel import TimerTask
+    from ottla.broker.net.services import ListenerFacts, NetworkServices
+    from ottla.broker.requests.request_channel import RequestContext
+    from ottla.broker.runtime.wheel import TimerTask
+    from ottla.broker.security.sasl.session import SaslSession
 
 logger = logging.getLogger("ottla.net")
 

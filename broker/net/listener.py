@@ -8,11 +8,11 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from broker.net.connection import Connection
-from broker.net.limits import ConnectionLimits, ListenerLimits
+from ottla.broker.net.connection import Connection
+from ottla.broker.quotas.connection_quotas import ConnectionLimits, ListenerLimits
 
 if TYPE_CHECKING:
-    from broker.net.services import ListenerFacts, NetworkServices
+    from ottla.broker.net.services import ListenerFacts, NetworkServices
 
 logger = logging.getLogger("ottla.net")
 
@@ -130,7 +130,7 @@ class Listener:
         self._closed = False
         self._connection_class: type[Connection] = Connection
         if facts.tls_context is not None:
-            from broker.net.tls import TlsConnection
+            from ottla.broker.net.tls import TlsConnection
 
             self._connection_class = TlsConnection
 

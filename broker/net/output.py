@@ -12,7 +12,7 @@ import os
 import socket
 from typing import Any, Protocol
 
-from broker.metrics import NetworkStatistics
+from ottla.broker.metrics.statistics import NetworkStatistics
 
 # How much one connection sends in one turn of the loop, so that others get theirs. At 2 GB/s this
 # is half a millisecond; a bigger bound gains nothing, as a socket buffer holds a few MB at most.

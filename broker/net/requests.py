@@ -11,12 +11,17 @@ import struct
 from time import monotonic
 from typing import Any
 
-from broker.metrics import NetworkStatistics
-from broker.net.wrong_protocol import LogLimiter
-from broker.request_channel import HandlerEntry, RequestConnection, RequestContext, Route
-from protocol.errors import ProtocolError
-from protocol.headers import RequestHeader, decode_request, decode_request_header
-from protocol.message import Message
+from ottla.broker.metrics.statistics import NetworkStatistics
+from ottla.broker.net.wrong_protocol import LogLimiter
+from ottla.broker.requests.request_channel import (
+    HandlerEntry,
+    RequestConnection,
+    RequestContext,
+    Route,
+)
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.headers import RequestHeader, decode_request, decode_request_header
+from ottla.protocol.message import Message
 
 logger = logging.getLogger("ottla.net")
 
@@ -122,7 +127,7 @@ def _unsupported_api_versions(api_versions: Route) -> Route:
     """The route of ApiVersions requests in versions that the real one does not take."""
 
     def answer(_: RequestContext, __: Any) -> Message:
-        from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+        from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 
         versions = ApiVersion(API_VERSIONS, api_versions.min_version, api_versions.max_version)
         return ApiVersionsResponse(error_code=UNSUPPORTED_VERSION, api_keys=[versions])

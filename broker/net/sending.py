@@ -10,12 +10,12 @@ from abc import ABC, abstractmethod
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from broker.net.output import COLD, DONE, FileTruncated, Output, join_if_small, warm
-from broker.tasks import spawn
+from ottla.broker.net.output import COLD, DONE, FileTruncated, Output, join_if_small, warm
+from ottla.broker.runtime.tasks import spawn
 
 if TYPE_CHECKING:
-    from broker.net.services import NetworkServices
-    from broker.request_channel import RequestContext
+    from ottla.broker.net.services import NetworkServices
+    from ottla.broker.requests.request_channel import RequestContext
 
 logger = logging.getLogger("ottla.net")
 

@@ -6,21 +6,21 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from broker.metrics import NetworkStatistics
-from broker.net.connection import READ_BYTES, Connection
-from broker.net.limits import ConnectionLimits, ListenerLimits
-from broker.net.listener import Listener, ListenError, SocketSettings, bind
-from broker.net.requests import RequestDecoder
-from broker.net.services import ListenerFacts, NetworkServices
-from broker.request_channel import Principal, RequestChannel
-from broker.tasks import WorkerPool
-from broker.timing.timer import DelayQueue
+from ottla.broker.metrics.statistics import NetworkStatistics
+from ottla.broker.net.connection import READ_BYTES, Connection
+from ottla.broker.net.listener import Listener, ListenError, SocketSettings, bind
+from ottla.broker.net.requests import RequestDecoder
+from ottla.broker.net.services import ListenerFacts, NetworkServices
+from ottla.broker.quotas.connection_quotas import ConnectionLimits, ListenerLimits
+from ottla.broker.requests.request_channel import Principal, RequestChannel
+from ottla.broker.runtime.tasks import WorkerPool
+from ottla.broker.runtime.timer import DelayQueue
 
 if TYPE_CHECKING:
     import ssl
 
-    from broker.security.sasl_session import SaslSession
-    from broker.timing.wheel import TimerTask
+    from ottla.broker.runtime.wheel import TimerTask
+    from ottla.broker.security.sasl.session import SaslSession
 
 logger = logging.getLogger("ottla.net")
 

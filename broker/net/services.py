@@ -4,18 +4,18 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from broker.metrics import NetworkStatistics
-from broker.net.requests import RequestDecoder
-from broker.net.wrong_protocol import LogLimiter
-from broker.request_channel import Principal, RequestChannel
-from broker.tasks import WorkerPool
-from broker.timing.timer import DelayQueue
+from ottla.broker.metrics.statistics import NetworkStatistics
+from ottla.broker.net.requests import RequestDecoder
+from ottla.broker.net.wrong_protocol import LogLimiter
+from ottla.broker.requests.request_channel import Principal, RequestChannel
+from ottla.broker.runtime.tasks import WorkerPool
+from ottla.broker.runtime.timer import DelayQueue
 
 if TYPE_CHECKING:
     import ssl
 
-    from broker.net.connection import Connection
-    from broker.security.sasl_session import SaslSession
+    from ottla.broker.net.connection import Connection
+    from ottla.broker.security.sasl.session import SaslSession
 
 
 class ListenerFacts:

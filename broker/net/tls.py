@@ -14,12 +14,12 @@ import ssl
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from broker.net.connection import Connection
-from broker.net.output import FilePart, FileTruncated, Output
+from ottla.broker.net.connection import Connection
+from ottla.broker.net.output import FilePart, FileTruncated, Output
 
 if TYPE_CHECKING:
-    from broker.metrics import NetworkStatistics
-    from broker.net.services import ListenerFacts, NetworkServices
+    from ottla.broker.metrics.statistics import NetworkStatistics
+    from ottla.broker.net.services import ListenerFacts, NetworkServices
 
 logger = logging.getLogger("ottla.net")
 

@@ -8,8 +8,8 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from broker.purgatory.purgatory import Purgatory
-    from broker.timing.wheel import TimerTask
+    from ottla.broker.purgatory.purgatory import Purgatory
+    from ottla.broker.runtime.wheel import TimerTask
 
 
 class DelayedOperation(ABC):

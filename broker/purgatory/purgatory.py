@@ -15,8 +15,8 @@ import logging
 from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
-from broker.purgatory.operation import DelayedOperation
-from broker.timing.timer import DelayQueue
+from ottla.broker.purgatory.operation import DelayedOperation
+from ottla.broker.runtime.timer import DelayQueue
 
 logger = logging.getLogger("ottla.purgatory")
 

@@ -12,18 +12,18 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from broker.replication.isr import IsrDecision, IsrProposal
-from broker.tasks import spawn
-from protocol.errors import ErrorCode, error_name
-from protocol.messages.alter_partition import (
+from ottla.broker.replication.isr import IsrDecision, IsrProposal
+from ottla.broker.runtime.tasks import spawn
+from ottla.protocol.errors import ErrorCode, error_name
+from ottla.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionRequestPartitionData,
     AlterPartitionRequestTopicData,
     AlterPartitionResponse,
     BrokerState,
 )
-from protocol.topics import TopicPartition
-from protocol.uuids import ZERO_UUID
+from ottla.protocol.topics import TopicPartition
+from ottla.protocol.uuids import ZERO_UUID
 
 logger = logging.getLogger("ottla.replication")
 

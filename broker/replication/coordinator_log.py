@@ -1,20 +1,20 @@
-"""The log of a coordinator (see `broker.coordination.CoordinatorLog`) on the replica manager."""
+"""The log of a coordinator (`ottla.broker.coordination.ports`) on the replica manager."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from broker.coordination import AppendResult
-from protocol.errors import ErrorCode
-from protocol.messages.produce import PartitionProduceResponse
-from protocol.records.batch import NO_SEQUENCE
-from protocol.topics import TopicPartition
-from storage.producer_entry import AppendOrigin
+from ottla.broker.coordination.ports import AppendResult
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.produce import PartitionProduceResponse
+from ottla.protocol.records.batch import NO_SEQUENCE
+from ottla.protocol.topics import TopicPartition
+from ottla.storage.producer.producer_entry import AppendOrigin
 
 if TYPE_CHECKING:
-    from broker.replication.replica_manager import ReplicaManager
-    from storage.verification import Verification
+    from ottla.broker.replication.replica_manager import ReplicaManager
+    from ottla.storage.producer.verification import Verification
 
 _ALL = -1
 

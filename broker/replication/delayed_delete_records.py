@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.purgatory.operation import DelayedOperation
-from broker.replication.partition import Partition
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.delete_records import DeleteRecordsPartitionResult
+from ottla.broker.purgatory.operation import DelayedOperation
+from ottla.broker.replication.partition import Partition
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.delete_records import DeleteRecordsPartitionResult
 
 #: A partition, the offset that all its log starts have to reach, and the row of the answer.
 Waiting = tuple[Partition, int, DeleteRecordsPartitionResult]

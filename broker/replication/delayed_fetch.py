@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker.purgatory.operation import DelayedOperation
-from broker.replication.partition import READ_COMMITTED, READ_LOG_END, Partition
-from protocol.errors import KafkaError
+from ottla.broker.purgatory.operation import DelayedOperation
+from ottla.broker.replication.partition import READ_COMMITTED, READ_LOG_END, Partition
+from ottla.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from broker.fetch_sessions import FetchItem, FetchPosition
-    from storage.log import Log
+    from ottla.broker.replication.fetch_sessions import FetchItem, FetchPosition
+    from ottla.storage.log.log import Log
 
 
 class FetchParams:

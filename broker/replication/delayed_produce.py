@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker.purgatory.operation import DelayedOperation
-from protocol.errors import ErrorCode
-from protocol.messages.produce import PartitionProduceResponse
+from ottla.broker.purgatory.operation import DelayedOperation
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.produce import PartitionProduceResponse
 
 if TYPE_CHECKING:
-    from broker.replication.partition import Partition
+    from ottla.broker.replication.partition import Partition
 
 
 class DelayedProduce(DelayedOperation):

@@ -12,32 +12,32 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, cast
 
-from broker.replication.fetch_session_client import FetchSessionClient, Wanted
-from broker.replication.partition import Partition
-from broker.tasks import spawn
-from protocol.errors import ErrorCode, error_name
-from protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData, ReplicaState
-from protocol.messages.list_offsets import (
+from ottla.broker.replication.fetch_session_client import FetchSessionClient, Wanted
+from ottla.broker.replication.partition import Partition
+from ottla.broker.runtime.tasks import spawn
+from ottla.protocol.errors import ErrorCode, error_name
+from ottla.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData, ReplicaState
+from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from protocol.records.errors import RecordsError
-from protocol.topics import TopicPartition
-from protocol.uuids import ZERO_UUID
-from storage.errors import LogDirectoryOffline, StorageError
+from ottla.protocol.records.errors import RecordsError
+from ottla.protocol.topics import TopicPartition
+from ottla.protocol.uuids import ZERO_UUID
+from ottla.storage.errors import LogDirectoryOffline, StorageError
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
 
-    from broker.config import BrokerConfig
-    from broker.quotas_replication import ReplicationQuota
-    from broker.replication.replica_manager import ReplicaManager
-    from protocol.client.aio_connection import AsyncConnection
-    from protocol.client.security import Security
-    from storage.log import Log
+    from ottla.broker.config.broker_config import BrokerConfig
+    from ottla.broker.quotas.replication_quotas import ReplicationQuota
+    from ottla.broker.replication.replica_manager import ReplicaManager
+    from ottla.protocol.client.aio_connection import AsyncConnection
+    from ottla.protocol.client.security import Security
+    from ottla.storage.log.log import Log
 
 logger = logging.getLogger("ottla.replication")
 
@@ -88,7 +88,7 @@ class FetcherSettings:
 
     async def connect(self, host: str, port: int) -> AsyncConnection:
         """A connection to the leader at an address."""
-        from protocol.client.aio_connection import AsyncConnection
+        from ottla.protocol.client.aio_connection import AsyncConnection
 
         name = f"broker-{self.broker_id}-fetcher"
         connection = AsyncConnection(

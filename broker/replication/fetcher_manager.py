@@ -6,12 +6,12 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from broker.replication.fetcher import Fetcher, FetcherSettings
-from broker.replication.partition import NO_LEADER, Partition
+from ottla.broker.replication.fetcher import Fetcher, FetcherSettings
+from ottla.broker.replication.partition import NO_LEADER, Partition
 
 if TYPE_CHECKING:
-    from broker.metadata_cache import MetadataCache
-    from broker.replication.replica_manager import ReplicaManager
+    from ottla.broker.cluster.metadata_cache import MetadataCache
+    from ottla.broker.replication.replica_manager import ReplicaManager
 
 logger = logging.getLogger("ottla.replication")
 

@@ -11,9 +11,9 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
-from broker.replication.partition import Partition
-from broker.replication.replica import FollowerReplica
-from protocol.errors import ErrorCode, error_name
+from ottla.broker.replication.partition import Partition
+from ottla.broker.replication.replica import FollowerReplica
+from ottla.protocol.errors import ErrorCode, error_name
 
 logger = logging.getLogger("ottla.replication")
 

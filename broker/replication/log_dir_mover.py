@@ -12,16 +12,16 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker.quotas_replication import ReplicationQuota
-from broker.tasks import WorkerPool, spawn
-from protocol.errors import ErrorCode, KafkaError
-from protocol.topics import TopicPartition
-from storage.errors import StorageError, UnexpectedAppendOffset
+from ottla.broker.quotas.replication_quotas import ReplicationQuota
+from ottla.broker.runtime.tasks import WorkerPool, spawn
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.topics import TopicPartition
+from ottla.storage.errors import StorageError, UnexpectedAppendOffset
 
 if TYPE_CHECKING:
-    from broker.replication.replica_manager import ReplicaManager
-    from storage.log import Log
-    from storage.log_manager import LogManager
+    from ottla.broker.replication.replica_manager import ReplicaManager
+    from ottla.storage.directories.log_manager import LogManager
+    from ottla.storage.log.log import Log
 
 logger = logging.getLogger("ottla.replication")
 

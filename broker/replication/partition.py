@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker.replication.replica import FollowerReplica
-from protocol.errors import ErrorCode, KafkaError
-from protocol.topics import TopicPartition
-from protocol.uuids import ZERO_UUID
+from ottla.broker.replication.replica import FollowerReplica
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.topics import TopicPartition
+from ottla.protocol.uuids import ZERO_UUID
 
 if TYPE_CHECKING:
-    from protocol.messages.leader_and_isr import LeaderAndIsrPartitionState
-    from storage.log import Log
+    from ottla.protocol.messages.leader_and_isr import LeaderAndIsrPartitionState
+    from ottla.storage.log.log import Log
 
 NO_LEADER = -1
 

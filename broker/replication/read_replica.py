@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from broker.metadata_cache import MetadataCache
-    from broker.replication.partition import Partition
-    from broker.replication.replica import FollowerReplica
+    from ottla.broker.cluster.metadata_cache import MetadataCache
+    from ottla.broker.replication.partition import Partition
+    from ottla.broker.replication.replica import FollowerReplica
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 

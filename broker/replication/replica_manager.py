@@ -11,33 +11,33 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from broker.dispatch.error_map import error_code, error_message
-from broker.purgatory.purgatory import Purgatory
-from broker.replication.delayed_delete_records import DelayedDeleteRecords
-from broker.replication.delayed_fetch import DelayedFetch, FetchParams, read_bound
-from broker.replication.delayed_produce import DelayedProduce
-from broker.replication.partition import READ_COMMITTED, Partition, PartitionContext
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
-from protocol.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse
-from protocol.records.errors import InvalidRecordError
-from protocol.topics import TopicPartition
-from storage.allowance import AT_ONCE, Allowance, TooMuchAtOnce
-from storage.errors import LogDirectoryOffline, OffsetOutOfRange
-from storage.producer_entry import AppendOrigin
+from ottla.broker.purgatory.purgatory import Purgatory
+from ottla.broker.replication.delayed_delete_records import DelayedDeleteRecords
+from ottla.broker.replication.delayed_fetch import DelayedFetch, FetchParams, read_bound
+from ottla.broker.replication.delayed_produce import DelayedProduce
+from ottla.broker.replication.partition import READ_COMMITTED, Partition, PartitionContext
+from ottla.broker.requests.error_map import error_code, error_message
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
+from ottla.protocol.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse
+from ottla.protocol.records.errors import InvalidRecordError
+from ottla.protocol.topics import TopicPartition
+from ottla.storage.errors import LogDirectoryOffline, OffsetOutOfRange
+from ottla.storage.producer.producer_entry import AppendOrigin
+from ottla.storage.records.validation_budget import AT_ONCE, Allowance, TooMuchAtOnce
 
 if TYPE_CHECKING:
-    from broker.clock import Clock
-    from broker.fetch_sessions import FetchItem, FetchPosition, FetchResult
-    from broker.metadata_cache import MetadataCache
-    from broker.quotas_replication import ReplicationQuota
-    from broker.replication.examination import Examination
-    from broker.replication.isr import IsrManager
-    from broker.replication.read_replica import RackAwareSelector
-    from broker.timing.timer import DelayQueue
-    from storage.log import Log
-    from storage.validation import Examined
-    from storage.verification import Verification
+    from ottla.broker.cluster.metadata_cache import MetadataCache
+    from ottla.broker.quotas.replication_quotas import ReplicationQuota
+    from ottla.broker.replication.deferred_validation import Examination
+    from ottla.broker.replication.fetch_sessions import FetchItem, FetchPosition, FetchResult
+    from ottla.broker.replication.isr import IsrManager
+    from ottla.broker.replication.read_replica import RackAwareSelector
+    from ottla.broker.runtime.clock import Clock
+    from ottla.broker.runtime.timer import DelayQueue
+    from ottla.storage.log.log import Log
+    from ottla.storage.producer.verification import Verification
+    from ottla.storage.records.validation import Examined
 
 logger = logging.getLogger("ottla.replication")
 

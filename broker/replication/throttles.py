@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from broker.quotas_replication import UNLIMITED, ReplicationQuota, throttled_replicas
+from ottla.broker.quotas.replication_quotas import UNLIMITED, ReplicationQuota, throttled_replicas
 
 if TYPE_CHECKING:
-    from broker.config import BrokerConfig
+    from ottla.broker.config.broker_config import BrokerConfig
 
 _LEADER_REPLICAS = "leader.replication.throttled.replicas"
 _FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"

@@ -10,23 +10,23 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from broker.clock import Clock
-from broker.coordinated_partitions import CoordinatedPartitions
-from broker.coordination import (
+from ottla.broker.cluster.producer_ids import IdReply
+from ottla.broker.coordination.coordinated_partitions import CoordinatedPartitions
+from ottla.broker.coordination.ports import (
     MOVED_ERRORS,
     TRANSACTION_STATE_TOPIC,
     UNAVAILABLE_ERRORS,
     CoordinatorLog,
     Defer,
 )
-from broker.timing.timer import DelayQueue
-from broker.timing.wheel import TimerTask
-from broker.transactions.markers import RETRY_DELAY_MS, MarkerSender, MarkerTransport
-from broker.transactions.partition import TransactionPartition
-from broker.transactions.producer_ids import IdReply
-from broker.transactions.records import transaction_key, transaction_value
-from broker.transactions.settings import TransactionSettings
-from broker.transactions.state import (
+from ottla.broker.runtime.clock import Clock
+from ottla.broker.runtime.timer import DelayQueue
+from ottla.broker.runtime.wheel import TimerTask
+from ottla.broker.transactions.markers import RETRY_DELAY_MS, MarkerSender, MarkerTransport
+from ottla.broker.transactions.partition import TransactionPartition
+from ottla.broker.transactions.records import transaction_key, transaction_value
+from ottla.broker.transactions.settings import TransactionSettings
+from ottla.broker.transactions.state import (
     COMPLETING,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -37,9 +37,9 @@ from broker.transactions.state import (
     TransactionState,
     TransactionValue,
 )
-from protocol.errors import ErrorCode, error_name
-from protocol.records.builder import build_batch
-from protocol.topics import TopicPartition
+from ottla.protocol.errors import ErrorCode, error_name
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.topics import TopicPartition
 
 logger = logging.getLogger("ottla.transactions")
 

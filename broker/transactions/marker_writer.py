@@ -6,12 +6,12 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Protocol
 
-from broker.coordination import GROUP_METADATA_TOPIC
-from broker.metadata_cache import MetadataSnapshot
-from broker.tasks import spawn
-from broker.transactions.markers import NO_LEADER, OnResponse
-from protocol.errors import ErrorCode
-from protocol.messages.write_txn_markers import (
+from ottla.broker.cluster.metadata_cache import MetadataSnapshot
+from ottla.broker.coordination.ports import GROUP_METADATA_TOPIC
+from ottla.broker.runtime.tasks import spawn
+from ottla.broker.transactions.markers import NO_LEADER, OnResponse
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -19,8 +19,8 @@ from protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from protocol.records.control import end_transaction_marker
-from protocol.topics import TopicPartition
+from ottla.protocol.records.control import end_transaction_marker
+from ottla.protocol.topics import TopicPartition
 
 logger = logging.getLogger("ottla.transactions")
 

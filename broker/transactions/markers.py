@@ -11,18 +11,18 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Protocol
 
-from broker.timing.timer import DelayQueue
-from broker.timing.wheel import TimerTask
-from broker.transactions.partition import TransactionPartition
-from broker.transactions.state import Transaction, TransactionState
-from protocol.errors import ErrorCode, error_name
-from protocol.messages.write_txn_markers import (
+from ottla.broker.runtime.timer import DelayQueue
+from ottla.broker.runtime.wheel import TimerTask
+from ottla.broker.transactions.partition import TransactionPartition
+from ottla.broker.transactions.state import Transaction, TransactionState
+from ottla.protocol.errors import ErrorCode, error_name
+from ottla.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from protocol.topics import TopicPartition
+from ottla.protocol.topics import TopicPartition
 
 logger = logging.getLogger("ottla.transactions")
 

@@ -3,10 +3,10 @@
 import logging
 from collections.abc import Iterator
 
-from broker.transactions.records import UnreadableRecord, read_key, read_value
-from broker.transactions.state import Transaction, TransactionValue
-from protocol.records.errors import RecordsError
-from protocol.records.reader import iterate_entries, read_entry
+from ottla.broker.transactions.records import UnreadableRecord, read_key, read_value
+from ottla.broker.transactions.state import Transaction, TransactionValue
+from ottla.protocol.records.errors import RecordsError
+from ottla.protocol.records.reader import iterate_entries, read_entry
 
 logger = logging.getLogger("ottla.transactions")
 

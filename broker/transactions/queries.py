@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-from broker.coordinated_partitions import CoordinatedPartitions
-from broker.transactions.partition import TransactionPartition
-from broker.transactions.state import STATE_NAMES, Transaction, TransactionState
-from protocol.errors import ErrorCode
-from protocol.messages import describe_transactions, list_transactions
+from ottla.broker.coordination.coordinated_partitions import CoordinatedPartitions
+from ottla.broker.transactions.partition import TransactionPartition
+from ottla.broker.transactions.state import STATE_NAMES, Transaction, TransactionState
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages import describe_transactions, list_transactions
 
 
 class TransactionQueries:

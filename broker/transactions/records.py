@@ -6,20 +6,20 @@ feature `transaction.version` is turned on, which needs KRaft. Version 1 is read
 
 import struct
 
-from broker.transactions.state import (
+from ottla.broker.transactions.state import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     TransactionState,
     TransactionValue,
 )
-from protocol.codec import decoder, encoder
-from protocol.errors import ProtocolError
-from protocol.messages.stored.transaction_log import (
+from ottla.protocol.codec import decoder, encoder
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.messages.stored.transaction_log import (
     PartitionsSchema,
     TransactionLogKey,
     TransactionLogValue,
 )
-from protocol.topics import TopicPartition
+from ottla.protocol.topics import TopicPartition
 
 KEY_VERSION = 0
 VALUE_VERSION = 0

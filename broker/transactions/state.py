@@ -17,8 +17,8 @@ CONCURRENT_TRANSACTIONS.
 from enum import IntEnum
 from typing import NamedTuple
 
-from protocol.errors import ErrorCode
-from protocol.topics import TopicPartition
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.topics import TopicPartition
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1

@@ -10,19 +10,19 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-from broker.coordination import TRANSACTION_STATE_TOPIC
-from broker.metadata_cache import MetadataSnapshot
-from broker.tasks import spawn
-from broker.transactions.coordinator import TransactionCoordinator
-from broker.transactions.state import Producer
-from protocol.errors import ErrorCode
-from protocol.messages.add_partitions_to_txn import (
+from ottla.broker.cluster.metadata_cache import MetadataSnapshot
+from ottla.broker.coordination.ports import TRANSACTION_STATE_TOPIC
+from ottla.broker.runtime.tasks import spawn
+from ottla.broker.transactions.coordinator import TransactionCoordinator
+from ottla.broker.transactions.state import Producer
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from protocol.topics import TopicPartition
+from ottla.protocol.topics import TopicPartition
 
 logger = logging.getLogger("ottla.transactions")
 

@@ -8,12 +8,16 @@ import asyncio
 import random
 from typing import TypeVar
 
-from protocol.client.aio_connection import DEFAULT_REQUEST_TIMEOUT_MS, AsyncConnection
-from protocol.client.blocking import MAX_CONNECTIONS
-from protocol.client.blocking_connection import connect_failure, create_ssl_context, monotonic_ms
-from protocol.client.cluster import Address, ClusterState, Leader, parse_bootstrap
-from protocol.client.errors import BrokerConnectionError, ClientError
-from protocol.client.operations import (
+from ottla.protocol.client.aio_connection import DEFAULT_REQUEST_TIMEOUT_MS, AsyncConnection
+from ottla.protocol.client.blocking import MAX_CONNECTIONS
+from ottla.protocol.client.blocking_connection import (
+    connect_failure,
+    create_ssl_context,
+    monotonic_ms,
+)
+from ottla.protocol.client.cluster import Address, ClusterState, Leader, parse_bootstrap
+from ottla.protocol.client.errors import BrokerConnectionError, ClientError
+from ottla.protocol.client.operations import (
     ANY_VERSION,
     GROUP,
     AnyBroker,
@@ -27,10 +31,10 @@ from protocol.client.operations import (
     Send,
     Versions,
 )
-from protocol.client.security import Security
-from protocol.message import Message
-from protocol.messages.metadata import MetadataResponse
-from protocol.topics import TopicPartition
+from ottla.protocol.client.security import Security
+from ottla.protocol.message import Message
+from ottla.protocol.messages.metadata import MetadataResponse
+from ottla.protocol.topics import TopicPartition
 
 __all__ = ["AsyncClient", "AsyncConnection"]
 

@@ -7,15 +7,19 @@ import asyncio
 import ssl
 from typing import cast
 
-from protocol.client.blocking_connection import connect_failure, create_ssl_context, monotonic_ms
-from protocol.client.cluster import Address
-from protocol.client.connection import ClientConnection
-from protocol.client.errors import BrokerConnectionError, ClientError, RequestTimedOutError
-from protocol.client.operations import ANY_VERSION, Versions
-from protocol.client.sasl import mechanism_factory
-from protocol.client.security import Security
-from protocol.message import Message
-from protocol.messages.produce import ProduceResponse
+from ottla.protocol.client.blocking_connection import (
+    connect_failure,
+    create_ssl_context,
+    monotonic_ms,
+)
+from ottla.protocol.client.cluster import Address
+from ottla.protocol.client.connection import ClientConnection
+from ottla.protocol.client.errors import BrokerConnectionError, ClientError, RequestTimedOutError
+from ottla.protocol.client.operations import ANY_VERSION, Versions
+from ottla.protocol.client.sasl import mechanism_factory
+from ottla.protocol.client.security import Security
+from ottla.protocol.message import Message
+from ottla.protocol.messages.produce import ProduceResponse
 
 DEFAULT_REQUEST_TIMEOUT_MS = 30_000  # as Kafka's request.timeout.ms
 

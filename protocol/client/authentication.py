@@ -4,12 +4,15 @@
 None when the broker has let us in.
 """
 
-from protocol.client.errors import AuthenticationError
-from protocol.client.sasl import SaslMechanism
-from protocol.errors import ErrorCode, error_name
-from protocol.message import Message
-from protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from ottla.protocol.client.errors import AuthenticationError
+from ottla.protocol.client.sasl import SaslMechanism
+from ottla.protocol.errors import ErrorCode, error_name
+from ottla.protocol.message import Message
+from ottla.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
+from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 
 class Authentication:

@@ -9,14 +9,14 @@ from collections import OrderedDict
 from types import TracebackType
 from typing import TypeVar
 
-from protocol.client.blocking_connection import (
+from ottla.protocol.client.blocking_connection import (
     BlockingConnection,
     create_ssl_context,
     monotonic_ms,
 )
-from protocol.client.cluster import Address, ClusterState, Leader, parse_bootstrap
-from protocol.client.errors import ClientError
-from protocol.client.operations import (
+from ottla.protocol.client.cluster import Address, ClusterState, Leader, parse_bootstrap
+from ottla.protocol.client.errors import ClientError
+from ottla.protocol.client.operations import (
     ANY_VERSION,
     GROUP,
     AnyBroker,
@@ -30,11 +30,11 @@ from protocol.client.operations import (
     Send,
     Versions,
 )
-from protocol.client.security import Security
-from protocol.message import Message
-from protocol.messages.metadata import MetadataResponse
-from protocol.messages.produce import ProduceResponse
-from protocol.topics import TopicPartition
+from ottla.protocol.client.security import Security
+from ottla.protocol.message import Message
+from ottla.protocol.messages.metadata import MetadataResponse
+from ottla.protocol.messages.produce import ProduceResponse
+from ottla.protocol.topics import TopicPartition
 
 DEFAULT_REQUEST_TIMEOUT_MS = 30_000  # as Kafka's request.timeout.ms
 

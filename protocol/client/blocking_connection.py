@@ -4,18 +4,18 @@ import socket
 import ssl
 import time
 
-from protocol.client.cluster import Address
-from protocol.client.connection import Answer, ClientConnection
-from protocol.client.errors import (
+from ottla.protocol.client.cluster import Address
+from ottla.protocol.client.connection import Answer, ClientConnection
+from ottla.protocol.client.errors import (
     AuthenticationError,
     BrokerConnectionError,
     ClientError,
     RequestTimedOutError,
 )
-from protocol.client.operations import ANY_VERSION, Versions
-from protocol.client.sasl import mechanism_factory
-from protocol.client.security import Security
-from protocol.message import Message
+from ottla.protocol.client.operations import ANY_VERSION, Versions
+from ottla.protocol.client.sasl import mechanism_factory
+from ottla.protocol.client.security import Security
+from ottla.protocol.message import Message
 
 _RECEIVE_BYTES = 256 * 1024
 

@@ -7,10 +7,10 @@ is bounded by what was asked about: ``MAX_CACHED_TOPICS``.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from protocol.errors import ErrorCode
-from protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
-from protocol.topics import TopicPartition
-from protocol.uuids import ZERO_UUID
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
+from ottla.protocol.topics import TopicPartition
+from ottla.protocol.uuids import ZERO_UUID
 
 DEFAULT_PORT = 9092
 

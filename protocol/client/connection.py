@@ -11,7 +11,8 @@ from collections import deque
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from protocol.client.errors import (
+from ottla import __version__
+from ottla.protocol.client.errors import (
     AuthenticationError,
     BadResponseError,
     BrokerConnectionError,
@@ -19,20 +20,20 @@ from protocol.client.errors import (
     RequestTimedOutError,
     UnsupportedApiError,
 )
-from protocol.client.sasl import SaslMechanism
-from protocol.errors import ErrorCode, ProtocolError, error_name
-from protocol.framing import FrameSplitter
-from protocol.headers import decode_response, encode_request
-from protocol.message import Message
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.primitives import Buffer
-from protocol.registry import API, ApiKey, api_name
+from ottla.protocol.client.sasl import SaslMechanism
+from ottla.protocol.errors import ErrorCode, ProtocolError, error_name
+from ottla.protocol.framing import FrameSplitter
+from ottla.protocol.headers import decode_response, encode_request
+from ottla.protocol.message import Message
+from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.primitives import Buffer
+from ottla.protocol.registry import API, ApiKey, api_name
 
 if TYPE_CHECKING:
-    from protocol.client.authentication import Authentication
+    from ottla.protocol.client.authentication import Authentication
 
 SOFTWARE_NAME = "ottla"
-SOFTWARE_VERSION = "0.1.0"
+SOFTWARE_VERSION = __version__
 
 # Versions from 4 on tell nothing more that we need, and some hosted brokers drop them.
 _API_VERSIONS_VERSION = 3
@@ -340,7 +341,7 @@ class ClientConnection:
         if self._mechanism is None:
             self.state = State.READY
             return
-        from protocol.client.authentication import Authentication
+        from ottla.protocol.client.authentication import Authentication
 
         self._authentication = Authentication(self.broker, self._mechanism)
         self.state = State.AUTHENTICATING

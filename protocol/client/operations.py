@@ -8,19 +8,19 @@ behave the same, and tests need neither sockets nor time.
 from collections.abc import Callable, Generator, Iterator
 from typing import NamedTuple, TypeVar
 
-from protocol.client.cluster import Address, ClusterState, Leader
-from protocol.client.errors import (
+from ottla.protocol.client.cluster import Address, ClusterState, Leader
+from ottla.protocol.client.errors import (
     ClientError,
     NoBrokersAvailableError,
     RequestTimedOutError,
     UnsupportedApiError,
 )
-from protocol.errors import RETRIABLE, ErrorCode, KafkaError
-from protocol.message import Message, Struct
-from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from protocol.registry import ApiKey
-from protocol.topics import TopicPartition
+from ottla.protocol.errors import RETRIABLE, ErrorCode, KafkaError
+from ottla.protocol.message import Message, Struct
+from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ottla.protocol.registry import ApiKey
+from ottla.protocol.topics import TopicPartition
 
 # As Kafka's retry.backoff.ms and retry.backoff.max.ms.
 RETRY_BACKOFF_MS = 100

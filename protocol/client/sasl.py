@@ -7,8 +7,8 @@ until ``done``.
 
 from collections.abc import Callable
 
-from protocol.client.errors import AuthenticationError
-from protocol.client.security import Security
+from ottla.protocol.client.errors import AuthenticationError
+from ottla.protocol.client.security import Security
 
 # RFC 5802 asks for 4096 at least; more than this would let a broker make us compute for minutes.
 _MAX_ITERATIONS = 1_000_000

@@ -16,8 +16,8 @@ from functools import partial
 from struct import Struct
 from typing import NamedTuple
 
-from protocol.records.crc32c import Buffer, crc32c
-from protocol.records.errors import CorruptRecordError
+from ottla.protocol.records.crc32c import Buffer, crc32c
+from ottla.protocol.records.errors import CorruptRecordError
 
 HEADER = Struct(">qiibIhiqqqhii")
 BATCH_OVERHEAD = 61

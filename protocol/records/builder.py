@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from protocol.records.batch import (
+from ottla.protocol.records.batch import (
     ATTRIBUTES_POSITION,
     BATCH_OVERHEAD,
     CODEC_MASK,
@@ -21,10 +21,10 @@ from protocol.records.batch import (
     TRANSACTIONAL_MASK,
     BatchHeader,
 )
-from protocol.records.compression import NONE, compress
-from protocol.records.crc32c import crc32c
-from protocol.records.record import Headers, NewRecord, Record
-from protocol.records.varint import encode_varint, varint_size, wrap_int64
+from ottla.protocol.records.compression import NONE, compress
+from ottla.protocol.records.crc32c import crc32c
+from ottla.protocol.records.record import Headers, NewRecord, Record
+from ottla.protocol.records.varint import encode_varint, varint_size, wrap_int64
 
 # Numbers of up to two bytes, remembered as they come: most deltas and lengths are among them.
 _KNOWN: dict[int, bytes] = {}

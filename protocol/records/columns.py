@@ -3,19 +3,19 @@
 from collections.abc import Callable
 from itertools import compress as select
 
-from protocol.records.batch import BatchHeader
-from protocol.records.batch import check_crc as check_batch_crc
-from protocol.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
-from protocol.records.crc32c import Buffer
-from protocol.records.legacy import LegacyHeader
-from protocol.records.reader import (
+from ottla.protocol.records.batch import BatchHeader
+from ottla.protocol.records.batch import check_crc as check_batch_crc
+from ottla.protocol.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
+from ottla.protocol.records.crc32c import Buffer
+from ottla.protocol.records.legacy import LegacyHeader
+from ottla.protocol.records.reader import (
     absolute_offsets,
     absolute_timestamps,
     iterate_entries,
     read_entry,
     read_section,
 )
-from protocol.records.record import Headers
+from ottla.protocol.records.record import Headers
 
 
 class Columns:

@@ -11,8 +11,8 @@ the frame's magic number too) and that every client since then repeats: ``broken
 
 from typing import TYPE_CHECKING
 
-from protocol.records.crc32c import Buffer
-from protocol.records.errors import (
+from ottla.protocol.records.crc32c import Buffer
+from ottla.protocol.records.errors import (
     CorruptRecordError,
     DecompressedTooLargeError,
     UnsupportedCompressionError,
@@ -261,7 +261,7 @@ def _compress_lz4(data: Buffer, level: int | None, broken_checksum: bool) -> byt
     )
     if not broken_checksum:
         return compressed
-    from protocol.records.lz4_header import with_broken_checksum
+    from ottla.protocol.records.lz4_header import with_broken_checksum
 
     return with_broken_checksum(compressed)
 
@@ -270,7 +270,7 @@ def _decompress_lz4(data: Buffer, max_bytes: int, broken_checksum: bool) -> byte
     from lz4 import frame
 
     if broken_checksum:
-        from protocol.records.lz4_header import with_right_checksum
+        from ottla.protocol.records.lz4_header import with_right_checksum
 
         data = with_right_checksum(data)
     out = _Output(LZ4, max_bytes)
@@ -315,7 +315,7 @@ def _decompress_zstd(data: Buffer, max_bytes: int) -> bytes:
 
     from cramjam import DecompressionError, zstd
 
-    from protocol.records.zstd_frame import largest_content_bytes
+    from ottla.protocol.records.zstd_frame import largest_content_bytes
 
     bound = min(largest_content_bytes(data), max_bytes + 1)
     # Small blocks of a long stream make the bound a loose one: try with less first.

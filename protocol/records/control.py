@@ -8,10 +8,10 @@ that are not known are kept apart, so that a reader can pass over them as Kafka'
 from struct import Struct
 from typing import NamedTuple
 
-from protocol.records.batch import NO_LEADER_EPOCH
-from protocol.records.builder import build_batch
-from protocol.records.errors import InvalidRecordError
-from protocol.records.record import Record
+from ottla.protocol.records.batch import NO_LEADER_EPOCH
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.errors import InvalidRecordError
+from ottla.protocol.records.record import Record
 
 ABORT = 0
 COMMIT = 1

@@ -7,19 +7,19 @@ one batch, decompressed, at a time.
 
 from collections.abc import Iterator
 
-from protocol.records.batch import NO_LEADER_EPOCH, BatchHeader
-from protocol.records.builder import build_batch
-from protocol.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, NONE, ZSTD
-from protocol.records.crc32c import Buffer
-from protocol.records.errors import (
+from ottla.protocol.records.batch import NO_LEADER_EPOCH, BatchHeader
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, NONE, ZSTD
+from ottla.protocol.records.crc32c import Buffer
+from ottla.protocol.records.errors import (
     DecompressedTooLargeError,
     InvalidRecordError,
     UnsupportedCompressionError,
     UnsupportedFormatError,
 )
-from protocol.records.legacy import LegacyHeader, build_message_set
-from protocol.records.reader import iterate_entries, read_entry
-from protocol.records.record import Record
+from ottla.protocol.records.legacy import LegacyHeader, build_message_set
+from ottla.protocol.records.reader import iterate_entries, read_entry
+from ottla.protocol.records.record import Record
 
 DEFAULT_CHUNK_BYTES = 128 * 1024  # of converted records; about what one socket write takes at best
 

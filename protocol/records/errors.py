@@ -1,4 +1,4 @@
-"""The only exceptions that leave ``protocol.records`` for bad bytes.
+"""The only exceptions that leave ``ottla.protocol.records`` for bad bytes.
 
 Each class stands for one answer a broker gives; the broker maps them to Kafka's error codes,
 storage lets them pass. Messages are plain sentences that can go into a log line or an error answer

@@ -16,7 +16,7 @@ from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
-from protocol.records.batch import (
+from ottla.protocol.records.batch import (
     CODEC_MASK,
     CREATE_TIME,
     LOG_APPEND_TIME,
@@ -30,7 +30,7 @@ from protocol.records.batch import (
     TIMESTAMP_TYPE_MASK,
     read_magic,
 )
-from protocol.records.compression import (
+from ottla.protocol.records.compression import (
     DEFAULT_MAX_DECOMPRESSED_BYTES,
     LZ4,
     NONE,
@@ -38,13 +38,13 @@ from protocol.records.compression import (
     compress,
     decompress,
 )
-from protocol.records.crc32c import Buffer
-from protocol.records.errors import (
+from ottla.protocol.records.crc32c import Buffer
+from ottla.protocol.records.errors import (
     CorruptRecordError,
     InvalidRecordError,
     UnsupportedCompressionError,
 )
-from protocol.records.record import Record
+from ottla.protocol.records.record import Record
 
 ENTRY_V0 = Struct(">qiIbb")
 ENTRY_V1 = Struct(">qiIbbq")

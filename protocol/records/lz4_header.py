@@ -6,8 +6,8 @@ between magic number and checksum. The first Kafka releases put the magic number
 well (KAFKA-3160), and messages of magic 0 have been written like that ever since.
 """
 
-from protocol.records.crc32c import Buffer
-from protocol.records.errors import CorruptRecordError, InvalidRecordError
+from ottla.protocol.records.crc32c import Buffer
+from ottla.protocol.records.errors import CorruptRecordError, InvalidRecordError
 
 _FRAME_MAGIC = b"\x04\x22\x4d\x18"
 _HEADER_SIZE_MIN = 7

@@ -5,7 +5,7 @@ from functools import partial
 from itertools import repeat
 from sys import modules
 
-from protocol.records.batch import (
+from ottla.protocol.records.batch import (
     BATCH_OVERHEAD,
     LOG_APPEND_TIME,
     MAGIC_POSITION,
@@ -13,19 +13,19 @@ from protocol.records.batch import (
     read_header,
     read_size,
 )
-from protocol.records.batch import check_crc as check_batch_crc
-from protocol.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, NONE, decompress
-from protocol.records.crc32c import Buffer
-from protocol.records.errors import CorruptRecordError
-from protocol.records.legacy import (
+from ottla.protocol.records.batch import check_crc as check_batch_crc
+from ottla.protocol.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, NONE, decompress
+from ottla.protocol.records.crc32c import Buffer
+from ottla.protocol.records.errors import CorruptRecordError
+from ottla.protocol.records.legacy import (
     LegacyHeader,
     check_legacy_crc,
     read_legacy,
     read_legacy_header,
 )
-from protocol.records.record import Record
-from protocol.records.section import IS_COMPILED, Section, decode_section
-from protocol.records.varint import wrap_int64
+from ottla.protocol.records.record import Record
+from ottla.protocol.records.section import IS_COMPILED, Section, decode_section
+from ottla.protocol.records.varint import wrap_int64
 
 # Calling tuple.__new__ by itself skips the Python frame that Record(...) and Record._make(...)
 # cost.
@@ -61,7 +61,7 @@ def read_section(
     count = header.record_count
     if count >= _VECTORISE_FROM and not IS_COMPILED and "numpy" in modules:
         # Only where a process has imported numpy already: a broker need not.
-        from protocol.records.spans import decode_section_vectorised
+        from ottla.protocol.records.spans import decode_section_vectorised
 
         section = decode_section_vectorised(data, start, end, count)
         if section is not None:

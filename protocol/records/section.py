@@ -12,9 +12,9 @@ where its length said, everything inside it was inside it; and slices cannot rea
 
 from typing import NamedTuple
 
-from protocol.records.errors import InvalidRecordError
-from protocol.records.record import Headers
-from protocol.records.varint import read_varint, read_varlong
+from ottla.protocol.records.errors import InvalidRecordError
+from ottla.protocol.records.record import Headers
+from ottla.protocol.records.varint import read_varint, read_varlong
 
 # Whether this module was compiled (mypyc); then nothing is faster than the loop below.
 IS_COMPILED = not __file__.endswith(".py")

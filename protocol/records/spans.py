@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from protocol.records.errors import InvalidRecordError
-from protocol.records.record import Headers
-from protocol.records.section import Section, check_count, read_headers
+from ottla.protocol.records.errors import InvalidRecordError
+from ottla.protocol.records.record import Headers
+from ottla.protocol.records.section import Section, check_count, read_headers
 
 if TYPE_CHECKING:
     import numpy as np

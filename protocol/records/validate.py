@@ -9,23 +9,23 @@ be believed.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from protocol.records.batch import (
+from ottla.protocol.records.batch import (
     LOG_APPEND_TIME,
     NO_TIMESTAMP,
     BatchHeader,
     check_crc,
     read_header,
 )
-from protocol.records.compression import CODEC_NAMES, DEFAULT_MAX_DECOMPRESSED_BYTES
-from protocol.records.crc32c import Buffer
-from protocol.records.errors import (
+from ottla.protocol.records.compression import CODEC_NAMES, DEFAULT_MAX_DECOMPRESSED_BYTES
+from ottla.protocol.records.crc32c import Buffer
+from ottla.protocol.records.errors import (
     CorruptRecordError,
     InvalidRecordError,
     InvalidTimestampError,
     RecordTooLargeError,
     UnsupportedCompressionError,
 )
-from protocol.records.reader import absolute_timestamps, read_section
+from ottla.protocol.records.reader import absolute_timestamps, read_section
 
 # Reasons kept for one batch: enough to find the mistake, not a megabyte of them.
 MAX_RECORD_ERRORS = 100

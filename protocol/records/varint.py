@@ -3,7 +3,7 @@
 The readers of hot loops inline the one-byte case and come here for the rest.
 """
 
-from protocol.records.errors import InvalidRecordError
+from ottla.protocol.records.errors import InvalidRecordError
 
 _MAX_UNSIGNED_32 = 0xFFFFFFFF
 _MAX_UNSIGNED_64 = 0xFFFFFFFFFFFFFFFF

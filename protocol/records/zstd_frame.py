@@ -6,8 +6,8 @@ Adding those up gives a bound that is close for large data, costs a step per blo
 decompressor write into one buffer of the right size instead of trusting the stream.
 """
 
-from protocol.records.crc32c import Buffer
-from protocol.records.errors import CorruptRecordError
+from ottla.protocol.records.crc32c import Buffer
+from ottla.protocol.records.errors import CorruptRecordError
 
 _FRAME_MAGIC = 0xFD2FB528
 _SKIPPABLE_MAGIC = 0x184D2A50

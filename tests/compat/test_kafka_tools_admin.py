@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.embedded import Broker
+from ottla.broker.testing.embedded import Broker
 from tests.doubles.apache_kafka import run_tool
 
 pytestmark = pytest.mark.kafka

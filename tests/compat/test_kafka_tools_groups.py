@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from protocol.topics import TopicPartition as Partition
+from ottla.protocol.topics import TopicPartition as Partition
 from tests.doubles.apache_kafka import java_command, run_tool
 from tests.doubles.broker_process import start_broker
 from tests.doubles.hanging_transaction import produce_late

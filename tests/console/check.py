@@ -17,7 +17,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Producer
 
-from broker.embedded import Broker
+from ottla.broker.testing.embedded import Broker
 from tests.console.browser import Browser, executable
 
 # The narrowest phone in use, and a common laptop.

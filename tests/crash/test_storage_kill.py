@@ -16,10 +16,10 @@ from random import Random
 
 import pytest
 
-from protocol.records.reader import read_records
-from storage.config import LogConfig
-from storage.fsck import PartitionCheck
-from storage.log_manager import LogManager
+from ottla.protocol.records.reader import read_records
+from ottla.storage.config import LogConfig
+from ottla.storage.directories.log_manager import LogManager
+from ottla.storage.inspection.fsck import PartitionCheck
 from tests.doubles.seeds import seeds
 from tests.doubles.storage_logs import NOW_MS
 
@@ -30,9 +30,9 @@ SETTINGS = {"segment_bytes": 60_000, "index_interval_bytes": 1000, "retention_ms
 CHILD = """
 import sys
 from random import Random
-from protocol.records.builder import build_batch
-from storage.config import LogConfig
-from storage.log_manager import LogManager
+from ottla.protocol.records.builder import build_batch
+from ottla.storage.config import LogConfig
+from ottla.storage.directories.log_manager import LogManager
 from tests.crash.test_storage_kill import SETTINGS, record_at
 
 root, seed = sys.argv[1], int(sys.argv[2])

@@ -12,10 +12,10 @@ from random import Random
 
 import pytest
 
-from storage.cleaner import Cleaner
-from storage.errors import StorageError
-from storage.log import Log
-from storage.log_manager import LogManager
+from ottla.storage.cleaner.cleaner import Cleaner
+from ottla.storage.directories.log_manager import LogManager
+from ottla.storage.errors import StorageError
+from ottla.storage.log.log import Log
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.seeds import seeds
 from tests.doubles.storage_logs import NOW_MS, NewRecord, batch_of, manager_on, records_in

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from protocol.message import Message
-from protocol.messages import (
+from ottla.protocol.message import Message
+from ottla.protocol.messages import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     allocate_producer_ids,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from protocol.message import Message, Struct
+from ottla.protocol.message import Message, Struct
 from tests.doubles.wire import ConnectionClosed, Wire
 
 # What two brokers rightly differ in: ids they chose, where they live, what time it was.

@@ -6,7 +6,7 @@ import hashlib
 import time
 from typing import NamedTuple
 
-from protocol.messages.alter_user_scram_credentials import (
+from ottla.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialUpsertion,
 )

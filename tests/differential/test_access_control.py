@@ -13,9 +13,16 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from controller.znodes_security import LITERAL, PREFIXED, Acl, AclResource, acl_path, encode_acls
-from protocol.message import Message
-from protocol.messages import (
+from ottla.controller.tree.znodes_security import (
+    LITERAL,
+    PREFIXED,
+    Acl,
+    AclResource,
+    acl_path,
+    encode_acls,
+)
+from ottla.protocol.message import Message
+from ottla.protocol.messages import (
     create_acls,
     create_topics,
     delete_acls,
@@ -31,8 +38,8 @@ from protocol.messages import (
     offset_for_leader_epoch,
     produce,
 )
-from protocol.records.builder import build_batch
-from protocol.registry import API
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.registry import API
 from tests.differential.access_requests import (
     CLOSED,
     NAMES,

@@ -10,18 +10,18 @@ import uuid
 
 import pytest
 
-from protocol.messages.create_topics import (
+from ottla.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.records.batch import iterate_batches
-from protocol.records.builder import build_batch
-from protocol.records.legacy import build_message_set
-from protocol.records.reader import read_records
-from protocol.records.record import Record
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.protocol.records.batch import iterate_batches
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.legacy import build_message_set
+from ottla.protocol.records.reader import read_records
+from ottla.protocol.records.record import Record
 from tests.differential.asking import Pair
 
 pytestmark = pytest.mark.kafka

@@ -8,26 +8,26 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from protocol.messages.describe_topic_partitions import (
+from ottla.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsRequestCursor,
     TopicRequest,
 )
-from protocol.messages.get_telemetry_subscriptions import (
+from ottla.protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
 )
-from protocol.messages.incremental_alter_configs import (
+from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from protocol.messages.list_client_metrics_resources import (
+from ottla.protocol.messages.list_client_metrics_resources import (
     ListClientMetricsResourcesRequest,
     ListClientMetricsResourcesResponse,
 )
-from protocol.messages.push_telemetry import PushTelemetryRequest
+from ottla.protocol.messages.push_telemetry import PushTelemetryRequest
 from tests.differential import consumer_group_scripts as scripts
 from tests.differential.asking import Pair
 from tests.doubles.apache_kafka_kraft import start_kraft_kafka

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from protocol.message import Message
-from protocol.messages.create_delegation_token import (
+from ottla.protocol.message import Message
+from ottla.protocol.messages.create_delegation_token import (
     CreatableRenewers,
     CreateDelegationTokenRequest,
 )
-from protocol.messages.describe_delegation_token import (
+from ottla.protocol.messages.describe_delegation_token import (
     DescribeDelegationTokenOwner,
     DescribeDelegationTokenRequest,
 )
-from protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
-from protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
+from ottla.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
+from ottla.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
 from tests.differential.asking import differences, plain
 from tests.differential.guarded import Both
 from tests.doubles.sasl_talk import SaslTalk

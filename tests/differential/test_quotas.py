@@ -5,15 +5,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from protocol.message import Message
-from protocol.messages.alter_client_quotas import (
+from ottla.protocol.message import Message
+from ottla.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasRequestEntityData,
     AlterClientQuotasRequestEntryData,
     AlterClientQuotasResponse,
     OpData,
 )
-from protocol.messages.describe_client_quotas import (
+from ottla.protocol.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,

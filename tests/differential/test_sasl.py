@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.client.sasl import ScramMechanism
-from protocol.messages.alter_user_scram_credentials import (
+from ottla.protocol.client.sasl import ScramMechanism
+from ottla.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.create_topics import CreateTopicsRequest
-from protocol.messages.describe_user_scram_credentials import (
+from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.messages.create_topics import CreateTopicsRequest
+from ottla.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     UserName,
 )
-from protocol.messages.envelope import EnvelopeRequest
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-from protocol.messages.sasl_handshake import SaslHandshakeRequest
+from ottla.protocol.messages.envelope import EnvelopeRequest
+from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.differential.guarded import SHA_256, SHA_512, Both, upsertion
 from tests.doubles.sasl_talk import SaslTalk, Script, bearer_token, notes_of
 

@@ -6,25 +6,25 @@ from collections.abc import Callable
 
 import pytest
 
-from protocol.messages.alter_configs import AlterableConfig as OldAlterableConfig
-from protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.describe_cluster import DescribeClusterRequest
-from protocol.messages.describe_configs import (
+from ottla.protocol.messages.alter_configs import AlterableConfig as OldAlterableConfig
+from ottla.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
+from ottla.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResponse,
 )
-from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
-from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from protocol.messages.incremental_alter_configs import (
+from ottla.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     IncrementalAlterConfigsRequest,
 )
-from protocol.messages.incremental_alter_configs import (
+from ottla.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource as IncrementalResource,
 )
-from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tests.differential.asking import DIFFERENT, Pair, differences, plain
 
 pytestmark = pytest.mark.kafka

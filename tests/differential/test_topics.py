@@ -2,19 +2,19 @@
 
 import pytest
 
-from protocol.messages.create_partitions import (
+from ottla.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
-from protocol.messages.create_topics import (
+from ottla.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.differential.asking import Pair
 
 pytestmark = pytest.mark.kafka

@@ -4,9 +4,9 @@ import importlib
 import os
 from typing import NamedTuple
 
-from protocol.generate import load_definitions
-from protocol.message import Message
-from protocol.schema import MessageSchema
+from ottla.protocol.generate import load_definitions
+from ottla.protocol.message import Message
+from ottla.protocol.schema import MessageSchema
 
 #: How much longer than usual the random tests run: OTTLA_TEST_ROUNDS=20 for an evening.
 ROUNDS = int(os.environ.get("OTTLA_TEST_ROUNDS", "1"))
@@ -29,7 +29,9 @@ def all_messages() -> list[Defined]:
     for path, schemas in load_definitions().items():
         for schema in schemas:
             if schema.kind != "header":
-                module = importlib.import_module("protocol.messages." + path.replace("/", "."))
+                module = importlib.import_module(
+                    "ottla.protocol.messages." + path.replace("/", ".")
+                )
                 found.append(Defined(path, schema, getattr(module, schema.name)))
     return found
 

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tests.doubles.maven import fetch_jars
 from tests.doubles.wire import Wire
 

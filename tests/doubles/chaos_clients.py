@@ -15,22 +15,22 @@ from confluent_kafka import Consumer, KafkaException, Message
 from confluent_kafka import KafkaError as RdKafkaError
 from confluent_kafka import TopicPartition as ConsumedPartition
 
-from protocol.client.blocking import BlockingClient
-from protocol.client.blocking_connection import BlockingConnection, monotonic_ms
-from protocol.client.cluster import Address
-from protocol.client.errors import ClientError
-from protocol.client.operations import LeaderOf
-from protocol.errors import ErrorCode, KafkaError, error_name
-from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from protocol.messages.produce import (
+from ottla.protocol.client.blocking import BlockingClient
+from ottla.protocol.client.blocking_connection import BlockingConnection, monotonic_ms
+from ottla.protocol.client.cluster import Address
+from ottla.protocol.client.errors import ClientError
+from ottla.protocol.client.operations import LeaderOf
+from ottla.protocol.errors import ErrorCode, KafkaError, error_name
+from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ottla.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.records.builder import build_batch
-from protocol.topics import TopicPartition
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.topics import TopicPartition
 from tests.doubles.chaos_cluster import ChaosCluster
 
 TOPIC = "chaos"

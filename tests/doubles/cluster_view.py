@@ -12,36 +12,36 @@ from confluent_kafka import Producer
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from protocol.client.blocking import BlockingClient
-from protocol.client.blocking_connection import BlockingConnection, monotonic_ms
-from protocol.client.cluster import Address
-from protocol.errors import ErrorCode
-from protocol.message import Message
-from protocol.messages.alter_partition_reassignments import (
+from ottla.protocol.client.blocking import BlockingClient
+from ottla.protocol.client.blocking_connection import BlockingConnection, monotonic_ms
+from ottla.protocol.client.cluster import Address
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.message import Message
+from ottla.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ReassignablePartition,
     ReassignableTopic,
 )
-from protocol.messages.create_topics import (
+from ottla.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from protocol.messages.delete_topics import (
+from ottla.protocol.messages.delete_topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from protocol.messages.incremental_alter_configs import (
+from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from protocol.messages.metadata import (
+from ottla.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,

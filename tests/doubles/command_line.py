@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from typer.testing import CliRunner
 
-from cli.app import app
+from ottla.cli.app import app
 
 
 class Answer(NamedTuple):

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from protocol.errors import ErrorCode
-from protocol.message import Message
-from protocol.messages.leader_and_isr import (
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.message import Message
+from ottla.protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     LeaderAndIsrTopicError,
 )
-from protocol.messages.stop_replica import (
+from ottla.protocol.messages.stop_replica import (
     StopReplicaPartitionError,
     StopReplicaRequest,
     StopReplicaResponse,
 )
-from protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
-from protocol.topics import TopicPartition
+from ottla.protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+from ottla.protocol.topics import TopicPartition
 
 DURING_DELETE = -2
 

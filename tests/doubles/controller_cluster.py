@@ -9,25 +9,25 @@ from __future__ import annotations
 import asyncio
 from typing import TypeVar
 
-from controller import znodes
-from controller.broker_channels import Callback
-from controller.controller import Controller
-from controller.embedded_store import EmbeddedStore
-from controller.embedded_tree import EmbeddedTree
-from controller.model import BrokerInfo, Endpoint, LeaderAndIsr, TopicState
-from controller.registration import BrokerRegistration
-from controller.settings import ControllerSettings
-from controller.store import CreateOp, DeleteOp, Op, SetOp
-from controller.topic_admin import CreatedTopic, NewTopic
-from protocol.message import Message
-from protocol.messages.alter_partition import (
+from ottla.controller.admin.topic_admin import CreatedTopic, NewTopic
+from ottla.controller.controller import Controller
+from ottla.controller.model import BrokerInfo, Endpoint, LeaderAndIsr, TopicState
+from ottla.controller.registration import BrokerRegistration
+from ottla.controller.requests.broker_channels import Callback
+from ottla.controller.settings import ControllerSettings
+from ottla.controller.tree import znodes
+from ottla.controller.tree.embedded_store import EmbeddedStore
+from ottla.controller.tree.embedded_tree import EmbeddedTree
+from ottla.controller.tree.store import CreateOp, DeleteOp, Op, SetOp
+from ottla.protocol.message import Message
+from ottla.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionRequestPartitionData,
     AlterPartitionRequestTopicData,
     AlterPartitionResponsePartitionData,
     BrokerState,
 )
-from protocol.topics import TopicPartition
+from ottla.protocol.topics import TopicPartition
 from tests.doubles.controller_brokers import SimulatedBroker
 from tests.doubles.controller_runtime import ManualRuntime
 

@@ -3,11 +3,11 @@
 from collections import deque
 from collections.abc import Iterator
 
-from broker.coordination import AppendResult
-from protocol.records.batch import patch_base_offset, read_header
-from protocol.records.reader import read_records
-from protocol.records.record import Record
-from storage.verification import Verification
+from ottla.broker.coordination.ports import AppendResult
+from ottla.protocol.records.batch import patch_base_offset, read_header
+from ottla.protocol.records.reader import read_records
+from ottla.protocol.records.record import Record
+from ottla.storage.producer.verification import Verification
 
 
 class MemoryLog:

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import time
 
-from protocol.client.blocking import BlockingClient
-from protocol.client.operations import TRANSACTION
-from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from protocol.messages.produce import (
+from ottla.protocol.client.blocking import BlockingClient
+from ottla.protocol.client.operations import TRANSACTION
+from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.records.builder import build_batch
-from protocol.topics import TopicPartition
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.topics import TopicPartition
 
 AGE_MS = 20 * 60_000  # older than any transaction may get
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
-from broker.config import BrokerConfig
-from broker.replication.fetcher import FetcherSettings
-from broker.request_channel import DEFERRED, RequestContext
-from protocol.client.aio_connection import AsyncConnection
-from protocol.codec import decoder, encoder, parts_encoder
-from protocol.message import Message
-from protocol.messages.fetch import FetchRequest
-from protocol.registry import API
-from storage.open_files import FileSlice
+from ottla.broker.config.broker_config import BrokerConfig
+from ottla.broker.replication.fetcher import FetcherSettings
+from ottla.broker.requests.request_channel import DEFERRED, RequestContext
+from ottla.protocol.client.aio_connection import AsyncConnection
+from ottla.protocol.codec import decoder, encoder, parts_encoder
+from ottla.protocol.message import Message
+from ottla.protocol.messages.fetch import FetchRequest
+from ottla.protocol.registry import API
+from ottla.storage.files.open_files import FileSlice
 from tests.doubles.controller_cluster import settle
 from tests.doubles.request_context import FakeContext
 from tests.unit.broker.handlers.scene import DataPath

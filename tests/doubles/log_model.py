@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from storage.log import Log
+from ottla.storage.log.log import Log
 from tests.doubles.storage_logs import NewRecord, records_in
 
 Row = tuple[int, int, bytes | None, bytes | None]

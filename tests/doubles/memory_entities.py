@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.dynamic_config import Properties
+from ottla.broker.config.dynamic_config import Properties
 
 
 class MemoryEntities:

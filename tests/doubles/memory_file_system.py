@@ -14,7 +14,7 @@ import mmap
 import os
 from random import Random
 
-from storage.fs import Buffer
+from ottla.storage.files.fs import Buffer
 
 
 class _Node:
@@ -62,7 +62,7 @@ class Fault:
 
 
 class MemoryFileSystem:
-    """`storage.fs.FileSystem` in memory. `calls` lists (operation, path) as they come."""
+    """A `FileSystem` in memory. `calls` lists (operation, path) as they come."""
 
     def __init__(self, room: int | None = None) -> None:
         """`room`: how many bytes fit; None for no limit."""

@@ -34,7 +34,7 @@ class MemoryZooKeeper:
 
 
 class MemoryTree:
-    """One session; satisfies `cli.zookeeper_tree.Tree`."""
+    """One session; satisfies `ottla.cli.zookeeper_tree.Tree`."""
 
     def __init__(self, zookeeper: MemoryZooKeeper) -> None:
         self._zookeeper = zookeeper

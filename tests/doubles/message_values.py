@@ -7,7 +7,7 @@ failure again.
 import random
 from typing import Any
 
-from protocol.schema import PRIMITIVES, Field, MessageSchema
+from ottla.protocol.schema import PRIMITIVES, Field, MessageSchema
 from tests.doubles.reference_codec import ReferenceCodec, Values
 
 INTEGER_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}

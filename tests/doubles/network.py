@@ -8,16 +8,16 @@ from contextlib import asynccontextmanager, suppress
 from struct import Struct
 from typing import Any
 
-from broker.net.limits import ConnectionLimits, ListenerLimits
-from broker.net.listener import SocketSettings
-from broker.net.server import NetworkServer
-from broker.request_channel import HandlerEntry, RequestChannel, RequestContext
-from broker.tasks import WorkerPool, running_tasks
-from broker.timing.timer import Timer
-from protocol.headers import decode_response, encode_request
-from protocol.message import Message
-from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.metadata import (
+from ottla.broker.net.listener import SocketSettings
+from ottla.broker.net.server import NetworkServer
+from ottla.broker.quotas.connection_quotas import ConnectionLimits, ListenerLimits
+from ottla.broker.requests.request_channel import HandlerEntry, RequestChannel, RequestContext
+from ottla.broker.runtime.tasks import WorkerPool, running_tasks
+from ottla.broker.runtime.timer import Timer
+from ottla.protocol.headers import decode_response, encode_request
+from ottla.protocol.message import Message
+from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,

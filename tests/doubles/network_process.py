@@ -13,23 +13,23 @@ from pathlib import Path
 
 import uvloop
 
-from broker.http_endpoint import HttpEndpoint
-from broker.loop_stalls import StallMonitor
-from broker.metrics import MetricsRegistry
-from broker.metrics_sources import add_network, add_process, add_requests
-from broker.net.listener import SocketSettings
-from broker.net.server import NetworkServer
-from broker.request_channel import RequestChannel, RequestContext
-from broker.tasks import WorkerPool
-from broker.timing.timer import Timer
-from protocol.message import Message
-from protocol.messages.fetch import (
+from ottla.broker.metrics.loop_stalls import StallMonitor
+from ottla.broker.metrics.statistics import MetricsRegistry
+from ottla.broker.net.listener import SocketSettings
+from ottla.broker.net.server import NetworkServer
+from ottla.broker.observability.http_endpoint import HttpEndpoint
+from ottla.broker.observability.metrics_sources import add_network, add_process, add_requests
+from ottla.broker.requests.request_channel import RequestChannel, RequestContext
+from ottla.broker.runtime.tasks import WorkerPool
+from ottla.broker.runtime.timer import Timer
+from ottla.protocol.message import Message
+from ottla.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     PartitionData,
 )
-from protocol.messages.produce import ProduceRequest, ProduceResponse
+from ottla.protocol.messages.produce import ProduceRequest, ProduceResponse
 from tests.doubles.network import answer_api_versions, answer_metadata, entry
 
 MAX_IN_PROGRESS_BYTES = 32 << 20

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from protocol.records.record import NewRecord, Record
+from ottla.protocol.records.record import NewRecord, Record
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 

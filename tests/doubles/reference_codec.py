@@ -1,15 +1,15 @@
 """The wire format in the slowest and plainest way: straight from a definition, value by value.
 
-It shares nothing with the compiled codecs but `protocol.schema`. A struct is a dictionary of its
-fields (all of them; those that a version does not carry have their default), an unknown tagged
+It shares nothing with the compiled codecs but `ottla.protocol.schema`. A struct is a dictionary of
+its fields (all of them; those that a version does not carry have their default), an unknown tagged
 field stands under "unknown_tagged_fields". `to_values` turns a message into such a dictionary.
 """
 
 import struct
 from typing import Any
 
-from protocol.message import Struct
-from protocol.schema import NO_VERSIONS, PRIMITIVES, Field, MessageSchema
+from ottla.protocol.message import Struct
+from ottla.protocol.schema import NO_VERSIONS, PRIMITIVES, Field, MessageSchema
 
 Values = dict[str, Any]
 

@@ -5,31 +5,31 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
-from broker.clock import ManualClock
-from broker.metadata_cache import MetadataCache
-from broker.replication.examination import Examination
-from broker.replication.partition import Partition, PartitionContext
-from broker.replication.replica_manager import ReplicaManager
-from broker.replication.role_changes import RoleChanges
-from broker.timing.timer import ManualTimer
-from protocol.messages.leader_and_isr import (
+from ottla.broker.cluster.metadata_cache import MetadataCache
+from ottla.broker.replication.deferred_validation import Examination
+from ottla.broker.replication.leader_and_isr import RoleChanges
+from ottla.broker.replication.partition import Partition, PartitionContext
+from ottla.broker.replication.replica_manager import ReplicaManager
+from ottla.broker.runtime.clock import ManualClock
+from ottla.broker.runtime.timer import ManualTimer
+from ottla.protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     LeaderAndIsrTopicState,
 )
-from protocol.messages.produce import PartitionProduceResponse
-from protocol.messages.update_metadata import (
+from ottla.protocol.messages.produce import PartitionProduceResponse
+from ottla.protocol.messages.update_metadata import (
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
-from protocol.topics import TopicPartition
-from storage.config import LogConfig
-from storage.log import Log
-from storage.log_manager import LogManager
+from ottla.protocol.topics import TopicPartition
+from ottla.storage.config import LogConfig
+from ottla.storage.directories.log_manager import LogManager
+from ottla.storage.log.log import Log
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import NewRecord, batch_of
 

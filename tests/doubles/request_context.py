@@ -6,10 +6,10 @@ from collections.abc import Coroutine
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
-from broker.request_channel import ANONYMOUS, DEFERRED, RequestContext
-from protocol.codec import decoder, encoder
-from protocol.headers import RequestHeader
-from protocol.message import Message
+from ottla.broker.requests.request_channel import ANONYMOUS, DEFERRED, RequestContext
+from ottla.protocol.codec import decoder, encoder
+from ottla.protocol.headers import RequestHeader
+from ottla.protocol.message import Message
 
 M = TypeVar("M", bound=Message)
 

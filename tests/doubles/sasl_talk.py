@@ -9,10 +9,13 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from protocol.client.sasl import ScramMechanism
-from protocol.message import Message
-from protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from protocol.messages.sasl_handshake import SaslHandshakeRequest
+from ottla.protocol.client.sasl import ScramMechanism
+from ottla.protocol.message import Message
+from ottla.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
+from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.doubles.apache_kafka import ApacheKafka
 from tests.doubles.broker_process import BrokerProcess
 from tests.doubles.wire import ConnectionClosed, Wire

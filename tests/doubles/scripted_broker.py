@@ -17,24 +17,24 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final
 
-from protocol.errors import ErrorCode, ProtocolError
-from protocol.framing import FrameSplitter
-from protocol.headers import (
+from ottla.protocol.errors import ErrorCode, ProtocolError
+from ottla.protocol.framing import FrameSplitter
+from ottla.protocol.headers import (
     RequestHeader,
     decode_request_body,
     decode_request_header,
     encode_response,
 )
-from protocol.message import Message
-from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
-from protocol.messages.metadata import (
+from ottla.protocol.message import Message
+from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from ottla.protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from protocol.registry import API, ApiKey
+from ottla.protocol.registry import API, ApiKey
 
 CLOSE: Final = "close"
 SILENCE: Final = "silence"

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from protocol.client.blocking import BlockingClient
-from protocol.client.cluster import Address, ClusterState, Leader
-from protocol.client.operations import Route, Versions
-from protocol.errors import ErrorCode
-from protocol.message import Message
-from protocol.messages.metadata import (
+from ottla.protocol.client.blocking import BlockingClient
+from ottla.protocol.client.cluster import Address, ClusterState, Leader
+from ottla.protocol.client.operations import Route, Versions
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.message import Message
+from ottla.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from protocol.topics import TopicPartition
+from ottla.protocol.topics import TopicPartition
 
 
 class ScriptedClient:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
-from protocol.topics import TopicPartition
+from ottla.protocol.topics import TopicPartition
 from pyspark_ottla import errors
 from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.offsets import EARLIEST, LATEST, Offsets
-from pyspark_ottla.options import Subscription
+from pyspark_ottla.options.options import Subscription
 
 
 class FakeCluster:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from protocol.records.builder import build_batch
-from protocol.records.control import end_transaction_marker
-from protocol.records.reader import read_records
-from protocol.records.record import Record
-from storage.config import LogConfig
-from storage.log import Log
-from storage.log_info import AppendInfo
-from storage.log_manager import LogManager
-from storage.producer_entry import AppendOrigin
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.control import end_transaction_marker
+from ottla.protocol.records.reader import read_records
+from ottla.protocol.records.record import Record
+from ottla.storage.config import LogConfig
+from ottla.storage.directories.log_manager import LogManager
+from ottla.storage.log.log import Log
+from ottla.storage.log.log_info import AppendInfo
+from ottla.storage.producer.producer_entry import AppendOrigin
 from tests.doubles.memory_file_system import MemoryFileSystem
 
 NOW_MS = 1_700_000_000_000
@@ -101,7 +101,7 @@ def fetched(log: Log, *, max_bytes: int = 1 << 20) -> list[Record]:
 
 def next_offset(content: bytes) -> int:
     """The offset after the last batch of what was fetched."""
-    from protocol.records.batch import iterate_batches
+    from ottla.protocol.records.batch import iterate_batches
 
     *_, (_, last) = iterate_batches(content)
     return last.next_offset

@@ -13,8 +13,8 @@ import socket
 import struct
 from typing import TypeVar
 
-from protocol.headers import decode_response, encode_request
-from protocol.message import Message, Struct
+from ottla.protocol.headers import decode_response, encode_request
+from ottla.protocol.message import Message, Struct
 
 M = TypeVar("M", bound=Message)
 

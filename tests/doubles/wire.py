@@ -5,8 +5,8 @@ import socket
 import struct
 from types import TracebackType
 
-from protocol.headers import decode_response, encode_request
-from protocol.message import Message
+from ottla.protocol.headers import decode_response, encode_request
+from ottla.protocol.message import Message
 
 DEADLINE_S = 30.0
 

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from controller.embedded_store import EmbeddedStore
-from controller.embedded_tree import EmbeddedTree
-from controller.store import ZnodeStore
-from controller.zookeeper_store import ZooKeeperStore
+from ottla.controller.tree.embedded_store import EmbeddedStore
+from ottla.controller.tree.embedded_tree import EmbeddedTree
+from ottla.controller.tree.store import ZnodeStore
+from ottla.controller.tree.zookeeper_store import ZooKeeperStore
 from tests.doubles.zookeeper_process import ZooKeeperProcess
 
 WAIT_DEADLINE_S = 60.0

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from broker.config import BrokerConfig
-from broker.dynamic_config import DynamicConfig
-from broker.metadata_cache import MetadataCache
-from controller.embedded_store import EmbeddedStore
-from controller.registration import create_persistent_paths
-from storage.config import LogConfig
+from ottla.broker.cluster.metadata_cache import MetadataCache
+from ottla.broker.config.broker_config import BrokerConfig
+from ottla.broker.config.dynamic_config import DynamicConfig
+from ottla.controller.registration import create_persistent_paths
+from ottla.controller.tree.embedded_store import EmbeddedStore
+from ottla.storage.config import LogConfig
 from tests.doubles.controller_runtime import ManualRuntime
 from tests.doubles.replicas import Replicas
 

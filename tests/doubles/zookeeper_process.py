@@ -20,8 +20,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.output import Failure
-from cli.zookeeper_server import free_port, server_command
+from ottla.cli.output import Failure
+from ottla.cli.zookeeper_server import free_port, server_command
 
 START_DEADLINE_S = 60.0
 STOP_DEADLINE_S = 20.0

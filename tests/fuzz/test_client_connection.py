@@ -8,14 +8,14 @@ import tracemalloc
 
 import pytest
 
-from protocol.client.connection import ClientConnection
-from protocol.client.errors import ClientError
-from protocol.client.sasl import ScramMechanism
-from protocol.framing import FrameSplitter
-from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-from protocol.messages.sasl_authenticate import SaslAuthenticateResponse
-from protocol.messages.sasl_handshake import SaslHandshakeResponse
-from protocol.registry import ApiKey
+from ottla.protocol.client.connection import ClientConnection
+from ottla.protocol.client.errors import ClientError
+from ottla.protocol.client.sasl import ScramMechanism
+from ottla.protocol.framing import FrameSplitter
+from ottla.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from ottla.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
+from ottla.protocol.messages.sasl_handshake import SaslHandshakeResponse
+from ottla.protocol.registry import ApiKey
 from tests.doubles.scripted_broker import ScriptedBroker
 
 SIZES = (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\0\0\0\0", b"\0\0\0\x04")

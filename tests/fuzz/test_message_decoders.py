@@ -11,12 +11,12 @@ import tracemalloc
 
 import pytest
 
-from protocol import codec
-from protocol.errors import ProtocolError
-from protocol.framing import FrameSplitter
-from protocol.headers import decode_request, decode_response
-from protocol.message import Message
-from protocol.registry import API
+from ottla.protocol import codec
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.framing import FrameSplitter
+from ottla.protocol.headers import decode_request, decode_response
+from ottla.protocol.message import Message
+from ottla.protocol.registry import API
 from tests.doubles.all_messages import BY_NAME, NAMES, ROUNDS
 from tests.doubles.message_values import ValueMaker
 from tests.doubles.reference_codec import ReferenceCodec, Values, to_values

@@ -13,18 +13,18 @@ from collections.abc import Callable
 
 import pytest
 
-from protocol.records.batch import iterate_batches, patch_log_append_time
-from protocol.records.builder import build_batch
-from protocol.records.columns import decode_columns
-from protocol.records.compression import CODEC_NAMES, decompress
-from protocol.records.control import end_transaction_marker, read_end_transaction_marker
-from protocol.records.convert import down_convert, up_convert
-from protocol.records.crc32c import crc32c
-from protocol.records.errors import RecordsError
-from protocol.records.legacy import build_message_set
-from protocol.records.reader import iterate_entries, read_records
-from protocol.records.record import NewRecord
-from protocol.records.validate import RecordLimits, validate_batch, validate_records
+from ottla.protocol.records.batch import iterate_batches, patch_log_append_time
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.columns import decode_columns
+from ottla.protocol.records.compression import CODEC_NAMES, decompress
+from ottla.protocol.records.control import end_transaction_marker, read_end_transaction_marker
+from ottla.protocol.records.convert import down_convert, up_convert
+from ottla.protocol.records.crc32c import crc32c
+from ottla.protocol.records.errors import RecordsError
+from ottla.protocol.records.legacy import build_message_set
+from ottla.protocol.records.reader import iterate_entries, read_records
+from ottla.protocol.records.record import NewRecord
+from ottla.protocol.records.validate import RecordLimits, validate_batch, validate_records
 from tests.doubles.record_strategies import as_rows
 
 BOUND = 200_000

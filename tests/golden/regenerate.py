@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from protocol.generate import load_definitions
+from ottla.protocol.generate import load_definitions
 from tests.golden.assignors import regenerate as assignors
 from tests.golden.records import regenerate as records
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from protocol import codec
-from protocol.generate import load_definitions
-from protocol.message import Message
-from protocol.schema import Field, MessageSchema
-from protocol.uuids import uuid_from_string
+from ottla.protocol import codec
+from ottla.protocol.generate import load_definitions
+from ottla.protocol.message import Message
+from ottla.protocol.schema import Field, MessageSchema
+from ottla.protocol.uuids import uuid_from_string
 from tests.doubles.reference_codec import ReferenceCodec, Values, to_message, to_values
 
 HERE = Path(__file__).parent
@@ -81,7 +81,7 @@ class JsonReader:
 
 
 def message_class(name: str) -> type[Message]:
-    module = importlib.import_module(f"protocol.messages.{SCHEMAS[name][0]}")
+    module = importlib.import_module(f"ottla.protocol.messages.{SCHEMAS[name][0]}")
     found: type[Message] = getattr(module, name)
     return found
 

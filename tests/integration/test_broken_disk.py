@@ -9,22 +9,25 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker.embedded import Broker
-from protocol.client.blocking import BlockingClient
-from protocol.client.operations import Versions
-from protocol.errors import ErrorCode, error_name
-from protocol.message import Message
-from protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from protocol.messages.produce import (
+from ottla.broker.testing.embedded import Broker
+from ottla.protocol.client.blocking import BlockingClient
+from ottla.protocol.client.operations import Versions
+from ottla.protocol.errors import ErrorCode, error_name
+from ottla.protocol.message import Message
+from ottla.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from ottla.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.records.builder import build_batch
-from protocol.records.reader import read_records
-from protocol.topics import TopicPartition
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.reader import read_records
+from ottla.protocol.topics import TopicPartition
 
 SECONDS = 60.0
 TOPIC = "t"

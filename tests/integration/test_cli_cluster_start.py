@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.cluster_start import run_cluster
-from cli.output import Failure
-from cli.zookeeper_server import find_java, zookeeper_jars
+from ottla.cli.cluster_start import run_cluster
+from ottla.cli.output import Failure
+from ottla.cli.zookeeper_server import find_java, zookeeper_jars
 from tests.doubles.command_line import CommandLine
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,7 +42,7 @@ def test_a_cluster_of_two_from_start_to_interrupt(tmp_path: Path) -> None:
     port = two_free_ports()
     options = ["--brokers", "2", "--directory", str(tmp_path / "cluster"), "--port", str(port)]
     process = subprocess.Popen(
-        [sys.executable, "-m", "cli.main", "cluster", "start", *options],
+        [sys.executable, "-m", "ottla.cli.main", "cluster", "start", *options],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

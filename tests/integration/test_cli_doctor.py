@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.healthcheck import main as healthcheck
+from ottla.cli.healthcheck import main as healthcheck
 from tests.doubles.broker_process import BrokerProcess, start_broker
 from tests.doubles.command_line import CommandLine
 
@@ -85,7 +85,7 @@ def test_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_fast_commands_import_nothing_slow(shared_broker: BrokerProcess) -> None:
     """Start-up is a feature: containers run it every few seconds."""
     code = (
-        "import sys; from cli.healthcheck import main; "
+        "import sys; from ottla.cli.healthcheck import main; "
         f"assert main(['-b', '{shared_broker.bootstrap}'], {{}}) == 0; "
         "print(sorted({'typer', 'rich', 'ssl', 'click', 'asyncio'} & set(sys.modules)))"
     )
@@ -95,10 +95,10 @@ def test_the_fast_commands_import_nothing_slow(shared_broker: BrokerProcess) -> 
 
 def test_help_imports_neither_rich_nor_the_client() -> None:
     code = (
-        "import sys; from typer.testing import CliRunner; from cli.app import app; "
+        "import sys; from typer.testing import CliRunner; from ottla.cli.app import app; "
         "before = set(sys.modules); "
         "done = CliRunner().invoke(app, ['topics', '--help']); assert done.exit_code == 0, done; "
-        "print(sorted({'rich.console', 'protocol.client.blocking', 'cli.groups'} "
+        "print(sorted({'rich.console', 'ottla.protocol.client.blocking', 'ottla.cli.groups'} "
         "& (set(sys.modules) - before)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

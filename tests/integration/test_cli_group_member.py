@@ -31,7 +31,7 @@ class Member:
 
     def __init__(self, broker: BrokerProcess, output: Path, *arguments: str) -> None:
         self._output = output
-        command = [sys.executable, "-m", "cli.main", "consume", *arguments, "--follow"]
+        command = [sys.executable, "-m", "ottla.cli.main", "consume", *arguments, "--follow"]
         with output.open("wb") as sink:
             self._process = subprocess.Popen(
                 command,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Producer
 
-from protocol.client.blocking import BlockingClient
-from protocol.messages.offset_commit import (
+from ottla.protocol.client.blocking import BlockingClient
+from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from protocol.errors import ErrorCode
-from protocol.topics import TopicPartition
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.topics import TopicPartition
 from tests.doubles.broker_process import start_broker
 from tests.doubles.command_line import CommandLine
 from tests.doubles.hanging_transaction import produce_late

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.values import CODEC_NAMES
-from protocol.records.compression import CODEC_NAMES as RECORD_CODECS
+from ottla.cli.values import CODEC_NAMES
+from ottla.protocol.records.compression import CODEC_NAMES as RECORD_CODECS
 from tests.doubles.command_line import CommandLine
 
 

@@ -14,7 +14,13 @@ def start(directory: Path, *overrides: str) -> tuple[int, str]:
     """Exit code and last line of a start that must fail."""
     settings = ["listeners=PLAINTEXT://127.0.0.1:0", f"log.dirs={directory / 'data'}", *overrides]
     done = subprocess.run(
-        [sys.executable, "-m", "cli.main", "start", *(f"--override={text}" for text in settings)],
+        [
+            sys.executable,
+            "-m",
+            "ottla.cli.main",
+            "start",
+            *(f"--override={text}" for text in settings),
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -55,7 +61,7 @@ def test_a_port_that_is_no_port_and_an_unknown_option(tmp_path: Path) -> None:
     code, line = start(tmp_path, "listeners=PLAINTEXT://127.0.0.1:99999")
     assert (code, line.startswith("ottla: ")) == (2, True)
     done = subprocess.run(
-        [sys.executable, "-m", "cli.main", "start", "--port", "1"],
+        [sys.executable, "-m", "ottla.cli.main", "start", "--port", "1"],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -7,9 +7,9 @@ import urllib.request
 
 from confluent_kafka import Producer
 
-from broker.embedded import Broker
-from protocol.client.blocking import BlockingClient
-from protocol.messages.list_client_metrics_resources import (
+from ottla.broker.testing.embedded import Broker
+from ottla.protocol.client.blocking import BlockingClient
+from ottla.protocol.messages.list_client_metrics_resources import (
     ListClientMetricsResourcesRequest,
     ListClientMetricsResourcesResponse,
 )

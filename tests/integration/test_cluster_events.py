@@ -10,36 +10,36 @@ from collections.abc import Iterator
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.create_partitions import (
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
 )
-from protocol.messages.create_topics import (
+from ottla.protocol.messages.create_topics import (
     CreatableTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from protocol.messages.elect_leaders import (
+from ottla.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
     TopicPartitions,
 )
-from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from protocol.messages.list_partition_reassignments import (
+from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
     OngoingPartitionReassignment,
 )
-from protocol.messages.produce import (
+from ottla.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.records.builder import build_batch
+from ottla.protocol.records.builder import build_batch
 from tests.doubles.broker_cluster import start_cluster
 from tests.doubles.cluster_view import BROKER_CONFIG, TOPIC_CONFIG, ClusterView, view
 

@@ -22,9 +22,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from broker.config_definitions import broker_settings
-from broker.config_sources import variable_to_setting
-from broker.embedded import Broker
+from ottla.broker.config.definitions import broker_settings
+from ottla.broker.config.sources import variable_to_setting
+from ottla.broker.testing.embedded import Broker
 from tests.doubles.broker_process import ROOT
 from tests.doubles.zookeeper_process import start_zookeeper
 
@@ -115,7 +115,7 @@ class Container:
     def up(self) -> None:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "cli.main", "start"],
+                [sys.executable, "-m", "ottla.cli.main", "start"],
                 cwd=ROOT, env=self._environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
             )  # fmt: skip
 

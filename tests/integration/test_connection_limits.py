@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from broker.config import BrokerConfig, ConfigError
-from broker.embedded import Broker
-from protocol.headers import encode_request
-from protocol.messages.api_versions import ApiVersionsRequest
+from ottla.broker.config.broker_config import BrokerConfig, ConfigError
+from ottla.broker.testing.embedded import Broker
+from ottla.protocol.headers import encode_request
+from ottla.protocol.messages.api_versions import ApiVersionsRequest
 
 SECONDS = 60.0
 HELLO = encode_request(1, "tester", ApiVersionsRequest("tester", "1"), 3)

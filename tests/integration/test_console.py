@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from broker.config_definitions import Setting
-from broker.console.cluster_views import MASK
-from broker.console.console import PREFIX, _is_local, _names_us
-from broker.console.messages import MAX_SHOWN_BYTES, shown
-from broker.embedded import Broker
+from ottla.broker.config.definitions import Setting
+from ottla.broker.observability.console.cluster_views import MASK
+from ottla.broker.observability.console.console import PREFIX, _is_local, _names_us
+from ottla.broker.observability.console.messages import MAX_SHOWN_BYTES, shown
+from ottla.broker.testing.embedded import Broker
 from tests.doubles.broker_process import ROOT
 
 DEADLINE_S = 60.0
@@ -226,9 +226,9 @@ def test_without_the_setting_there_is_no_console() -> None:
 def test_it_costs_nothing_where_it_is_off() -> None:
     """Nothing of it is even imported."""
     code = (
-        "import sys\nfrom broker.embedded import Broker\n"
+        "import sys\nfrom ottla.broker.testing.embedded import Broker\n"
         "with Broker(ottla_metrics_address='127.0.0.1:0'):\n"
-        "    print([name for name in sys.modules if name.startswith('broker.console')])\n"
+        "    print([name for name in sys.modules if name.startswith('ottla.broker.console')])\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
-from broker.config import ConfigError
-from broker.embedded import Broker
-from broker.net.listener import ListenError
+from ottla.broker.config.broker_config import ConfigError
+from ottla.broker.net.listener import ListenError
+from ottla.broker.testing.embedded import Broker
 from tests.doubles.broker_process import ROOT
 
 SECONDS = 20.0
@@ -84,7 +84,7 @@ def test_a_start_that_fails_leaves_nothing_behind() -> None:
 
 def test_a_broker_that_is_forgotten_does_not_hold_up_the_end_of_the_process() -> None:
     code = """
-from broker.embedded import Broker
+from ottla.broker.testing.embedded import Broker
 broker = Broker()
 broker.start()
 print(broker.directory, flush=True)

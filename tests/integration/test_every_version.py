@@ -7,42 +7,42 @@ from collections.abc import Iterator
 
 import pytest
 
-from protocol.client.aio_connection import AsyncConnection
-from protocol.errors import ErrorCode
-from protocol.message import Message, Struct
-from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
-from protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.delete_records import (
+from ottla.protocol.client.aio_connection import AsyncConnection
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.message import Message, Struct
+from ottla.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from ottla.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
+from ottla.protocol.messages.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.incremental_alter_configs import (
+from ottla.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource as IncrementalResource,
 )
-from protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from protocol.messages.list_offsets import (
+from ottla.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.messages.offset_for_leader_epoch import (
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.records.builder import build_batch
-from protocol.records.legacy import build_message_set
-from protocol.records.record import Record
-from protocol.registry import API
+from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.legacy import build_message_set
+from ottla.protocol.records.record import Record
+from ottla.protocol.registry import API
 from tests.doubles.broker_process import BrokerProcess, start_broker
 
 TOPIC = "every"

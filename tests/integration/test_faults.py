@@ -9,13 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from broker.embedded import Broker
-from broker.faults import Fault
-from protocol.client.blocking import BlockingClient
-from protocol.client.errors import ClientError
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from protocol.messages.metadata import MetadataRequest
+from ottla.broker.testing.embedded import Broker
+from ottla.broker.testing.faults import Fault
+from ottla.protocol.client.blocking import BlockingClient
+from ottla.protocol.client.errors import ClientError
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from ottla.protocol.messages.metadata import MetadataRequest
 
 SECONDS = 60.0
 QUIET = {"log_level": 0}

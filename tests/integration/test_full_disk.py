@@ -8,9 +8,9 @@ from collections.abc import Callable
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
-from broker.embedded import Broker
-from protocol.client.blocking import BlockingClient
-from protocol.messages.incremental_alter_configs import (
+from ottla.broker.testing.embedded import Broker
+from ottla.protocol.client.blocking import BlockingClient
+from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,

@@ -7,21 +7,21 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from protocol.errors import ErrorCode, error_name
-from protocol.message import Message
-from protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from protocol.messages.join_group import JoinGroupResponse
-from protocol.messages.offset_commit import OffsetCommitResponse
-from protocol.messages.offset_fetch import OffsetFetchResponse
-from protocol.messages.produce import (
+from ottla.protocol.errors import ErrorCode, error_name
+from ottla.protocol.message import Message
+from ottla.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.protocol.messages.join_group import JoinGroupResponse
+from ottla.protocol.messages.offset_commit import OffsetCommitResponse
+from ottla.protocol.messages.offset_fetch import OffsetFetchResponse
+from ottla.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.messages.sync_group import SyncGroupResponse
-from protocol.records.builder import build_batch
+from ottla.protocol.messages.sync_group import SyncGroupResponse
+from ottla.protocol.records.builder import build_batch
 from tests.differential.group_requests import commit, fetch, join, offset_delete, prepare, sync
 from tests.doubles.broker_process import BrokerProcess, start_broker
 from tests.doubles.command_line import CommandLine

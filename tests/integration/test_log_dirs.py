@@ -8,15 +8,18 @@ from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
-from protocol.client.aio_connection import AsyncConnection
-from protocol.message import Message
-from protocol.messages.alter_replica_log_dirs import (
+from ottla.protocol.client.aio_connection import AsyncConnection
+from ottla.protocol.message import Message
+from ottla.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopic,
 )
-from protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from ottla.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
 from tests.doubles.broker_process import BrokerProcess, start_broker
 
 TOPIC = "moved"

@@ -15,17 +15,17 @@ from typing import Any
 
 import pytest
 
-from broker.embedded import Broker
-from protocol.client.blocking import BlockingClient
-from protocol.errors import ErrorCode
-from protocol.messages.produce import (
+from ottla.broker.testing.embedded import Broker
+from ottla.protocol.client.blocking import BlockingClient
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.records.builder import build_batch
-from storage.fs import RealFileSystem
+from ottla.protocol.records.builder import build_batch
+from ottla.storage.files.fs import RealFileSystem
 from tests.doubles.broker_process import ROOT, BrokerProcess, start_broker
 from tests.doubles.command_line import CommandLine
 
@@ -46,7 +46,7 @@ def told(directory: Path, *arguments: str, **options: Any) -> tuple[int, str]:
     """Exit code and words of a start that is expected to fail."""
     harmless = {k: v for k, v in os.environ.items() if not k.startswith(("KAFKA_", "OTTLA_"))}
     result = subprocess.run(
-        [sys.executable, "-m", "cli.main", "start", *arguments],
+        [sys.executable, "-m", "ottla.cli.main", "start", *arguments],
         cwd=directory,
         env={**harmless, "PYTHONPATH": str(ROOT)},
         capture_output=True,

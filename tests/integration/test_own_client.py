@@ -5,30 +5,30 @@ from collections.abc import Iterator
 
 import pytest
 
-from protocol.client.aio import AsyncClient
-from protocol.client.blocking import BlockingClient
-from protocol.client.operations import ANY_VERSION, Versions
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.create_topics import (
+from ottla.protocol.client.aio import AsyncClient
+from ottla.protocol.client.blocking import BlockingClient
+from ottla.protocol.client.operations import ANY_VERSION, Versions
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.create_topics import (
     CreatableTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from protocol.messages.produce import (
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from ottla.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from ottla.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.records.builder import build_batch
-from protocol.records.columns import Columns, decode_columns
-from protocol.records.compression import CODEC_NAMES, ZSTD
-from protocol.records.legacy import build_message_set
-from protocol.records.reader import read_records
-from protocol.records.record import NewRecord
-from protocol.topics import TopicPartition
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.columns import Columns, decode_columns
+from ottla.protocol.records.compression import CODEC_NAMES, ZSTD
+from ottla.protocol.records.legacy import build_message_set
+from ottla.protocol.records.reader import read_records
+from ottla.protocol.records.record import NewRecord
+from ottla.protocol.topics import TopicPartition
 from tests.doubles.broker_process import start_broker
 
 RECORDS: list[NewRecord] = [

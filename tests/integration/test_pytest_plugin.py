@@ -65,7 +65,15 @@ def run(directory: Path, ini: str = "") -> subprocess.CompletedProcess[str]:
     (directory / "pytest.ini").write_text("[pytest]\n" + ini)
     # Loaded by name, and nothing else: whether the environment is up to date does not matter.
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "broker.pytest_plugin", "test_example.py"],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "ottla.broker.testing.pytest_plugin",
+            "test_example.py",
+        ],
         cwd=directory,
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
@@ -90,9 +98,12 @@ def test_an_unknown_scope_is_named(tmp_path: Path) -> None:
 
 def test_an_installation_has_it() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["entry-points"]["pytest11"] == {"ottla": "broker.pytest_plugin"}
+    assert project["entry-points"]["pytest11"] == {"ottla": "ottla.broker.testing.pytest_plugin"}
 
 
 def test_it_imports_no_broker_before_it_is_asked() -> None:
-    code = "import sys, broker.pytest_plugin; sys.exit('broker.server' in sys.modules)"
+    code = (
+        "import sys, ottla.broker.testing.pytest_plugin; "
+        "sys.exit('ottla.broker.server.broker_server' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0

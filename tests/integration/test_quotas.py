@@ -7,20 +7,20 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
-from protocol.messages.alter_client_quotas import (
+from ottla.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasRequestEntityData,
     AlterClientQuotasRequestEntryData,
     AlterClientQuotasResponse,
     OpData,
 )
-from protocol.messages.produce import (
+from ottla.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.records.builder import build_batch
+from ottla.protocol.records.builder import build_batch
 from tests.doubles.broker_process import BrokerProcess, start_broker
 from tests.doubles.wire import Wire
 

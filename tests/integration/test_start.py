@@ -16,7 +16,7 @@ def run(directory: Path, *arguments: str, **environment: str) -> subprocess.Comp
     """A start that is expected to fail."""
     harmless = {k: v for k, v in os.environ.items() if not k.startswith(("KAFKA_", "OTTLA_"))}
     return subprocess.run(
-        [sys.executable, "-m", "cli.main", "start", *arguments],
+        [sys.executable, "-m", "ottla.cli.main", "start", *arguments],
         cwd=directory,
         env={**harmless, "PYTHONPATH": str(ROOT), **environment},
         capture_output=True,

@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from broker.config import ConfigError
-from broker.embedded import Broker
+from ottla.broker.config.broker_config import ConfigError
+from ottla.broker.testing.embedded import Broker
 from tests.doubles.acknowledged_records import AcknowledgedRecords, identical_logs, wait_for
 from tests.doubles.broker_cluster import start_cluster
 from tests.doubles.certificates import Certificates

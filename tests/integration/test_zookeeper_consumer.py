@@ -18,7 +18,7 @@ from confluent_kafka import Producer
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from protocol.messages.offset_fetch import OffsetFetchResponse
+from ottla.protocol.messages.offset_fetch import OffsetFetchResponse
 from tests.differential.group_requests import commit, fetch, prepare
 from tests.doubles.broker_process import BrokerProcess, start_broker
 from tests.doubles.transcript import Transcript
@@ -90,7 +90,7 @@ class Member:
         with output.open("wb") as sink:
             self.process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "cli.main", "consume", "t", "--from-beginning"),
+                    *(sys.executable, "-m", "ottla.cli.main", "consume", "t", "--from-beginning"),
                     *("--zookeeper", cluster.connect, "--group", group),
                 ],
                 stdout=sink,

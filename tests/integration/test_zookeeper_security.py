@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
-from cli.zookeeper_server import free_port
+from ottla.cli.zookeeper_server import free_port
 from tests.doubles.broker_process import start_broker
 from tests.doubles.certificates import Certificates
 from tests.doubles.zookeeper_process import start_zookeeper

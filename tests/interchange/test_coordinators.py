@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.message import Message
-from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from protocol.messages.describe_groups import DescribeGroupsResponse
-from protocol.messages.describe_transactions import DescribeTransactionsResponse
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from protocol.messages.init_producer_id import InitProducerIdRequest
-from protocol.messages.join_group import JoinGroupResponse
-from protocol.messages.offset_fetch import OffsetFetchResponse
-from protocol.messages.sync_group import SyncGroupResponse
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.message import Message
+from ottla.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from ottla.protocol.messages.describe_groups import DescribeGroupsResponse
+from ottla.protocol.messages.describe_transactions import DescribeTransactionsResponse
+from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
+from ottla.protocol.messages.join_group import JoinGroupResponse
+from ottla.protocol.messages.offset_fetch import OffsetFetchResponse
+from ottla.protocol.messages.sync_group import SyncGroupResponse
 from tests.differential import transaction_scripts
 from tests.differential.group_requests import commit, describe_state, fetch, join, sync, until
 from tests.differential.transaction_scripts import add, describe, end, init, txn_offsets

@@ -18,21 +18,21 @@ from typing import Any
 
 import pytest
 
-from cli.log_tools import verify
-from protocol.records.batch import iterate_batches, read_header
-from protocol.records.builder import build_batch
-from protocol.records.control import end_transaction_marker
-from protocol.records.reader import read_records
-from storage.batch_scan import walk
-from storage.checkpoints import read_offset_checkpoint
-from storage.cleaner import Cleaner
-from storage.config import LogConfig
-from storage.fs import RealFileSystem
-from storage.layout import CLEANER_CHECKPOINT
-from storage.log import Log
-from storage.log_manager import LogManager
-from storage.producer_entry import AppendOrigin
-from storage.producer_snapshot import decode_snapshot
+from ottla.cli.log_tools import verify
+from ottla.protocol.records.batch import iterate_batches, read_header
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.control import end_transaction_marker
+from ottla.protocol.records.reader import read_records
+from ottla.storage.cleaner.cleaner import Cleaner
+from ottla.storage.config import LogConfig
+from ottla.storage.directories.log_manager import LogManager
+from ottla.storage.files.checkpoints import read_offset_checkpoint
+from ottla.storage.files.fs import RealFileSystem
+from ottla.storage.files.layout import CLEANER_CHECKPOINT
+from ottla.storage.log.batch_scan import walk
+from ottla.storage.log.log import Log
+from ottla.storage.producer.producer_entry import AppendOrigin
+from ottla.storage.producer.producer_snapshot import decode_snapshot
 from tests.doubles.apache_kafka import dump_log_segments, start_kafka, start_zookeeper
 from tests.doubles.kafka_traffic import (
     SECONDS,

@@ -16,8 +16,8 @@ from kio.schema.index import schema_name_map
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
-from protocol import codec
-from protocol.schema import Field
+from ottla.protocol import codec
+from ottla.protocol.schema import Field
 from tests.doubles.all_messages import BY_NAME, NAMES, ROUNDS, Defined
 from tests.doubles.message_values import ValueMaker
 from tests.doubles.reference_codec import Values, to_message

@@ -10,14 +10,14 @@ from random import Random
 
 import pytest
 
-from protocol.records.batch import iterate_batches
-from protocol.records.reader import read_records
-from protocol.records.record import Record
-from storage.cleaner import Cleaner
-from storage.log import Log
-from storage.log_manager import LogManager
-from storage.producer_entry import AppendOrigin
-from storage.segment import Segment
+from ottla.protocol.records.batch import iterate_batches
+from ottla.protocol.records.reader import read_records
+from ottla.protocol.records.record import Record
+from ottla.storage.cleaner.cleaner import Cleaner
+from ottla.storage.directories.log_manager import LogManager
+from ottla.storage.log.log import Log
+from ottla.storage.log.segment import Segment
+from ottla.storage.producer.producer_entry import AppendOrigin
 from tests.doubles.log_model import Model, Row
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.seeds import seeds

@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from protocol import codec
-from protocol.errors import ProtocolError
-from protocol.schema import Field
+from ottla.protocol import codec
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.schema import Field
 from tests.doubles.all_messages import BY_NAME, NAMES, ROUNDS
 from tests.doubles.message_values import ValueMaker
 from tests.doubles.reference_codec import ReferenceCodec, WrongBytesError, to_message, to_values

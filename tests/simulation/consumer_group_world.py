@@ -17,11 +17,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from broker.groups.consumer_group import ConsumerGroup, ConsumerGroupState
-from broker.groups.consumer_member import AWAY
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
-from protocol.topics import TopicPartition
+from ottla.broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerGroupState
+from ottla.broker.groups.consumer.member import AWAY
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from ottla.protocol.topics import TopicPartition
 from tests.doubles.coordinator_log import MemoryLog
 from tests.unit.broker.groups.consumer_helpers import Catalog, ConsumerSetup, Owned
 from tests.unit.broker.groups.helpers import GROUP, Answer

@@ -11,10 +11,10 @@
 
 from __future__ import annotations
 
-from controller import znodes
-from controller.embedded_tree import EmbeddedTree
-from controller.model import LeaderAndIsr
-from protocol.topics import TopicPartition
+from ottla.controller.model import LeaderAndIsr
+from ottla.controller.tree import znodes
+from ottla.controller.tree.embedded_tree import EmbeddedTree
+from ottla.protocol.topics import TopicPartition
 
 
 class Rules:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from controller import znodes, znodes_admin
-from controller.features import FeatureUpdate
-from controller.producer_ids import allocate_block
-from controller.store import CreateOp, DeleteOp, StoreError
-from controller.topic_admin import NewPartitions, NewTopic
+from ottla.controller.admin.features import FeatureUpdate
+from ottla.controller.admin.producer_ids import allocate_block
+from ottla.controller.admin.topic_admin import NewPartitions, NewTopic
+from ottla.controller.tree import znodes, znodes_admin
+from ottla.controller.tree.store import CreateOp, DeleteOp, StoreError
 from tests.simulation.controller_world import Process, World
 
 TOPIC_NAMES = ("a", "b", "c")

@@ -6,9 +6,9 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 
-from controller.embedded_store import EmbeddedStore
-from controller.embedded_tree import EmbeddedTree
-from controller.store import (
+from ottla.controller.tree.embedded_store import EmbeddedStore
+from ottla.controller.tree.embedded_tree import EmbeddedTree
+from ottla.controller.tree.store import (
     ANY_VERSION,
     ConnectionLost,
     Op,

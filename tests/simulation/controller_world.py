@@ -13,23 +13,23 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from typing import NamedTuple
 
-from controller import znodes
-from controller.broker_channels import Callback
-from controller.controller import Controller
-from controller.embedded_tree import EmbeddedTree
-from controller.model import BrokerInfo, Endpoint, LeaderAndIsr
-from controller.registration import BrokerRegistration, create_persistent_paths
-from controller.settings import ControllerSettings
-from controller.store import StoreError
-from protocol.errors import KafkaError
-from protocol.message import Message
-from protocol.messages.alter_partition import (
+from ottla.controller.controller import Controller
+from ottla.controller.model import BrokerInfo, Endpoint, LeaderAndIsr
+from ottla.controller.registration import BrokerRegistration, create_persistent_paths
+from ottla.controller.requests.broker_channels import Callback
+from ottla.controller.settings import ControllerSettings
+from ottla.controller.tree import znodes
+from ottla.controller.tree.embedded_tree import EmbeddedTree
+from ottla.controller.tree.store import StoreError
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.message import Message
+from ottla.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionRequestPartitionData,
     AlterPartitionRequestTopicData,
     BrokerState,
 )
-from protocol.topics import TopicPartition
+from ottla.protocol.topics import TopicPartition
 from tests.doubles.controller_brokers import Hosted, SimulatedBroker
 from tests.doubles.controller_runtime import ManualRuntime, ManualTimer
 from tests.simulation.controller_rules import Rules

@@ -17,12 +17,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from broker.groups.group import Group, GroupState
-from broker.groups.records import GroupKey, read_group_value, read_key
-from protocol.errors import ErrorCode
-from protocol.messages.join_group import JoinGroupResponse
-from protocol.messages.sync_group import SyncGroupResponse
-from protocol.topics import TopicPartition
+from ottla.broker.groups.classic.group import Group, GroupState
+from ottla.broker.groups.log.records import GroupKey, read_group_value, read_key
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.join_group import JoinGroupResponse
+from ottla.protocol.messages.sync_group import SyncGroupResponse
+from ottla.protocol.topics import TopicPartition
 from tests.doubles.coordinator_log import MemoryLog
 from tests.unit.broker.groups.helpers import GROUP, Answer, Setup
 

@@ -10,9 +10,9 @@ import os
 
 import pytest
 
-from controller import znodes
-from controller.model import LeaderAndIsr
-from protocol.topics import TopicPartition
+from ottla.controller.model import LeaderAndIsr
+from ottla.controller.tree import znodes
+from ottla.protocol.topics import TopicPartition
 from tests.simulation.controller_scheduler import Scheduler
 from tests.simulation.controller_world import World
 

@@ -19,10 +19,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from broker.transactions.markers import OnResponse
-from broker.transactions.state import Producer
-from protocol.errors import ErrorCode
-from protocol.messages.write_txn_markers import (
+from ottla.broker.transactions.markers import OnResponse
+from ottla.broker.transactions.state import Producer
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -30,7 +30,7 @@ from protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from protocol.topics import TopicPartition
+from ottla.protocol.topics import TopicPartition
 from tests.doubles.coordinator_log import MemoryLog
 from tests.unit.broker.transactions.helpers import Ids, Setup
 

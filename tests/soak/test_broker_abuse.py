@@ -21,16 +21,16 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from protocol.errors import ErrorCode
-from protocol.headers import decode_response, encode_request
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.produce import (
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.headers import decode_response, encode_request
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.records.builder import build_batch
+from ottla.protocol.records.builder import build_batch
 from tests.doubles.apache_kafka import free_port
 from tests.doubles.broker_process import BrokerProcess, start_broker
 from tests.soak.observed import ObservedServer

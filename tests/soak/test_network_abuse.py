@@ -20,11 +20,11 @@ from time import monotonic, sleep
 
 import pytest
 
-from protocol.headers import decode_response, encode_request
-from protocol.message import Message
-from protocol.messages.fetch import FetchRequest, FetchResponse
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from protocol.messages.produce import (
+from ottla.protocol.headers import decode_response, encode_request
+from ottla.protocol.message import Message
+from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ottla.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from protocol.partitioner import partition_for_key
+from ottla.protocol.partitioner import partition_for_key
 from tests.doubles.broker_process import BrokerProcess
 from tests.spark.streams import finish, stream
 from tests.spark.support import Sent, create_topic, load, rows_by_place, write

@@ -18,16 +18,16 @@ import pytest
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 
-from broker.embedded import Broker
-from protocol.topics import TopicPartition
-from pyspark_ottla.connections import cluster_of
+from ottla.broker.testing.embedded import Broker
+from ottla.protocol.topics import TopicPartition
+from pyspark_ottla.cluster.connections import cluster_of
 from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.offsets import LATEST, OffsetRange
-from pyspark_ottla.options import SourceOptions, parse_source_options
-from pyspark_ottla.schema import row_schema
-from pyspark_ottla.sink_options import parse_sink_options
-from pyspark_ottla.task import read_range
-from pyspark_ottla.writing import Attempt, TaskResult, write_task
+from pyspark_ottla.options.options import SourceOptions, parse_source_options
+from pyspark_ottla.options.sink_options import parse_sink_options
+from pyspark_ottla.read.schema import row_schema
+from pyspark_ottla.read.task import read_range
+from pyspark_ottla.write.writing import Attempt, TaskResult, write_task
 from tests.doubles.broker_process import BrokerProcess, start_broker
 from tests.doubles.certificates import Certificates
 from tests.spark.conftest import ROOT
@@ -219,11 +219,11 @@ def test_a_twin_of_a_task_takes_over_and_nothing_is_written_twice(
 MEASURED = """
 import json, resource, sys
 sys.path.insert(0, {root!r})
-from protocol.topics import TopicPartition
+from ottla.protocol.topics import TopicPartition
 from pyspark_ottla.offsets import OffsetRange
-from pyspark_ottla.options import parse_source_options
-from pyspark_ottla.schema import row_schema
-from pyspark_ottla.task import read_range
+from pyspark_ottla.options.options import parse_source_options
+from pyspark_ottla.read.schema import row_schema
+from pyspark_ottla.read.task import read_range
 
 def peak_mib():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10

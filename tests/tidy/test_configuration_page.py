@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from broker.config_definitions import broker_settings, topic_settings
+from ottla.broker.config.definitions import broker_settings, topic_settings
 from tools.configuration_page import PAGE, page
 
 

@@ -5,21 +5,19 @@ Spark connector and the command line stand on the protocol. Of the standard libr
 would break a layer's promise is forbidden: a sans-IO package has no sockets, storage no clock.
 """
 
-import ast
-from pathlib import Path
+from __future__ import annotations
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-OURS = ("protocol", "storage", "controller", "broker", "cli", "pyspark_ottla")
+from tests.tidy.source_tree import PACKAGES, ROOT, circles, import_graph, imported_names
 
 ALLOWED_OWN = {
-    "protocol": ("protocol",),
-    "storage": ("storage", "protocol.records"),
-    "controller": ("controller", "protocol"),
-    "broker": ("broker", "protocol", "storage", "controller"),
-    "cli": ("cli", "protocol", "storage", "broker", "controller"),
-    "pyspark_ottla": ("pyspark_ottla", "protocol"),
+    "protocol": ("ottla.protocol",),
+    "storage": ("ottla.storage", "ottla.protocol.records"),
+    "controller": ("ottla.controller", "ottla.protocol"),
+    "broker": ("ottla.broker", "ottla.protocol", "ottla.storage", "ottla.controller"),
+    "cli": ("ottla.cli", "ottla.protocol", "ottla.storage", "ottla.broker", "ottla.controller"),
+    "pyspark_ottla": ("pyspark_ottla", "ottla.protocol"),
 }
 
 # The two shells of the client do the input and output that the rest of protocol never does.
@@ -30,34 +28,42 @@ FORBIDDEN_STANDARD = {
     "controller": {"socket", "subprocess"},
 }
 
-
-def modules() -> list[Path]:
-    return sorted(path for package in OURS for path in (ROOT / package).rglob("*.py"))
-
-
-def imported_names(path: Path) -> list[tuple[int, str]]:
-    names: list[tuple[int, str]] = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            names.extend((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}:{node.lineno}: imports are absolute"
-            names.append((node.lineno, node.module or ""))
-            assert all(alias.name != "*" for alias in node.names), f"{path}: no star imports"
-    return names
+# The rooms of the broker from the ground up. A module imports from its own room and from rooms
+# that stand before it here, for type checking too.
+BROKER_ROOMS = (
+    "runtime",
+    "config",
+    "metrics",
+    "purgatory",
+    "requests",
+    "quotas",
+    "cluster",
+    "coordination",
+    "security",
+    "net",
+    "replication",
+    "groups",
+    "transactions",
+    "handlers",
+    "observability",
+    "server",
+    "testing",
+    "__main__",
+)
 
 
 def is_within(name: str, prefixes: tuple[str, ...]) -> bool:
     return any(name == prefix or name.startswith(prefix + ".") for prefix in prefixes)
 
 
-@pytest.mark.parametrize("package", OURS)
+@pytest.mark.parametrize("package", PACKAGES)
 def test_package_imports_only_what_its_layer_may(package: str) -> None:
     wrong = []
     for path in sorted((ROOT / package).rglob("*.py")):
         relative = path.relative_to(ROOT).as_posix()
         for line, name in imported_names(path):
-            if name.split(".")[0] in OURS and not is_within(name, ALLOWED_OWN[package]):
+            own = name.startswith(("ottla.", "pyspark_ottla"))
+            if own and not is_within(name, (*ALLOWED_OWN[package], "ottla.__version__")):
                 wrong.append(f"{relative}:{line} imports {name}")
             forbidden = FORBIDDEN_STANDARD.get(package, set())
             if name.split(".")[0] in forbidden and not relative.startswith(SANS_IO_EXEMPT):
@@ -65,32 +71,31 @@ def test_package_imports_only_what_its_layer_may(package: str) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_broker_layers() -> None:
-    """The network knows no handler; only the table knows them all; nobody imports the server."""
-    wrong = []
-    for path in sorted((ROOT / "broker").rglob("*.py")):
-        relative = path.relative_to(ROOT).as_posix()
-        for line, name in imported_names(path):
-            if relative.startswith("broker/net/") and is_within(
-                name, ("broker.handlers", "broker.replication", "broker.groups", "controller")
-            ):
-                wrong.append(f"{relative}:{line} imports {name}")
-            if name == "broker.server" and relative not in (
-                "broker/__main__.py",
-                "broker/embedded.py",
-            ):
-                wrong.append(f"{relative}:{line} imports {name}")
+def test_rooms_of_the_broker_import_downwards() -> None:
+    floors = {room: floor for floor, room in enumerate(BROKER_ROOMS)}
+    present = {path.stem for path in (ROOT / "broker").iterdir() if path.name[0] != "_"}
+    assert present | {"__main__"} == set(BROKER_ROOMS)
+
+    def room(module: str) -> str:
+        return module.split(".")[2]
+
+    graph = import_graph()
+    wrong = [
+        f"{module} imports {imported}"
+        for module in graph
+        if module.startswith("ottla.broker.")
+        for imported in sorted(graph[module])
+        if imported.startswith("ottla.broker.") and floors[room(imported)] > floors[room(module)]
+    ]
     assert not wrong, "\n".join(wrong)
 
 
-def test_packages_have_no_cycles_through_type_checking_either() -> None:
-    """A quick look that the rule table itself is acyclic: no package may reach itself."""
-    edges = {
-        package: {allowed.split(".")[0] for allowed in allowed_names} - {package}
-        for package, allowed_names in ALLOWED_OWN.items()
-    }
+def test_no_circles_of_modules() -> None:
+    """Strongly connected components of the import graph, with the imports for type checking."""
+    assert circles(import_graph()) == []
 
-    def reaches(start: str, goal: str) -> bool:
-        return any(step == goal or reaches(step, goal) for step in edges[start])
 
-    assert not [package for package in OURS if reaches(package, package)]
+def test_circles_are_found() -> None:
+    graph = {"a": {"b"}, "b": {"c", "e"}, "c": {"a"}, "d": {"a"}, "e": {"f"}, "f": {"e"}}
+    frozen = {name: frozenset(targets) for name, targets in graph.items()}
+    assert circles(frozen) == [["a", "b", "c"], ["e", "f"]]

@@ -3,10 +3,14 @@
 import ast
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("protocol", "storage", "controller", "broker", "cli", "pyspark_ottla")
+import pytest
+
+from tests.tidy.source_tree import OTTLA_FOLDERS, PACKAGES, ROOT, imported_names, modules, parsed
+
 # 300 lines is the aim; past 500 nobody holds a file in the head any more.
 LINES_MAX = 500
 GENERATED = ("protocol/messages/",)
@@ -15,7 +19,8 @@ NOT_OURS = {".git", ".venv", ".cache", "__pycache__", "build", "dist", "data", "
     f".{tool}_cache" for tool in ("mypy", "ruff", "pytest")
 }
 # pyspark_ottla must define DefaultSource at its top: Spark looks for it there and nowhere else.
-INIT_EXEMPT = {"pyspark_ottla/__init__.py"}
+# The folders of Ottla refuse to be imported by their bare names there.
+INIT_EXEMPT = {"pyspark_ottla/__init__.py"} | {f"{name}/__init__.py" for name in OTTLA_FOLDERS}
 
 
 def tracked_files() -> list[str]:
@@ -55,6 +60,41 @@ def test_package_init_files_are_empty() -> None:
         and ast.parse((ROOT / name).read_text()).body
     ]
     assert not full
+
+
+@pytest.mark.parametrize("package", OTTLA_FOLDERS)
+def test_a_bare_name_is_refused_in_a_sentence(package: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", f"import {package}"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert f"ImportError: import ottla.{package}, not {package}: " in done.stderr
+
+
+def test_nothing_names_a_module_by_its_bare_name() -> None:
+    """In imports and in strings: what is not below `ottla` exists in a checkout only."""
+    bare = [
+        name.removeprefix("ottla.")
+        for name in modules()
+        if name.startswith("ottla.") and name.count(".") > 1
+    ]
+    # `broker.id` is a setting and `broker.server` an attribute; what ends in a call is code.
+    pattern = re.compile(rf"(?<![\w./-])({'|'.join(map(re.escape, bare))})\b(?!\()")
+    wrong = []
+    for name in python_files():
+        tree = parsed(ROOT / name)
+        wrong += [
+            f"{name}:{line} imports {imported}"
+            for line, imported in imported_names(ROOT / name)
+            if imported.split(".")[0] in OTTLA_FOLDERS
+        ]
+        wrong += [
+            f"{name}:{node.lineno} has {found[0]!r} in a string"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+            for found in [pattern.search(node.value)]
+            if found
+        ]
+    assert not wrong, "\n".join(wrong)
 
 
 def test_every_public_module_says_what_it_is() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from protocol.client.blocking import BlockingClient
-from protocol.messages.offset_fetch import (
+from ottla.protocol.client.blocking import BlockingClient
+from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchResponse,

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from protocol.assignors import ASSIGNORS
-from protocol.consumer_protocol import (
+from ottla.protocol.assignors import ASSIGNORS
+from ottla.protocol.consumer_protocol import (
     decode_assignment,
     decode_subscription,
     encode_assignment,

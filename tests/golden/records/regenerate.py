@@ -11,13 +11,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from protocol.records.builder import build_batch
-from protocol.records.compression import CODEC_NAMES, ZSTD
-from protocol.records.control import end_transaction_marker
-from protocol.records.convert import down_convert
-from protocol.records.legacy import build_message_set
-from protocol.records.reader import read_records
-from protocol.records.record import NewRecord, Record
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.compression import CODEC_NAMES, ZSTD
+from ottla.protocol.records.control import end_transaction_marker
+from ottla.protocol.records.convert import down_convert
+from ottla.protocol.records.legacy import build_message_set
+from ottla.protocol.records.reader import read_records
+from ottla.protocol.records.record import NewRecord, Record
 
 HERE = Path(__file__).resolve().parent
 PROGRAM = HERE / "GoldenRecords.java"

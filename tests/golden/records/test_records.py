@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from protocol.records.columns import decode_columns
-from protocol.records.compression import CODEC_NAMES
-from protocol.records.control import (
+from ottla.protocol.records.columns import decode_columns
+from ottla.protocol.records.compression import CODEC_NAMES
+from ottla.protocol.records.control import (
     ABORT,
     COMMIT,
     EndTransactionMarker,
     read_end_transaction_marker,
 )
-from protocol.records.convert import down_convert
-from protocol.records.reader import iterate_entries, read_entry, read_records
-from protocol.records.record import Record
+from ottla.protocol.records.convert import down_convert
+from ottla.protocol.records.reader import iterate_entries, read_entry, read_records
+from ottla.protocol.records.record import Record
 from tests.golden.records.regenerate import VECTORS, row_of
 
 Vector = dict[str, Any]

@@ -22,7 +22,7 @@ from tests.doubles.broker_process import ROOT
 def test_bash(typed: str, offered: list[str]) -> None:
     words = {"COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
     done = subprocess.run(
-        [sys.executable, "-m", "cli.main"],
+        [sys.executable, "-m", "ottla.cli.main"],
         cwd=ROOT,
         env={**os.environ, **words, "_OTTLA_COMPLETE": "complete_bash"},
         capture_output=True,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cli.healthcheck import Unhealthy, default_address, judge, main, parse
-from protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
+from ottla.cli.healthcheck import Unhealthy, default_address, judge, main, parse
+from ottla.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
 
 
 @pytest.mark.parametrize(

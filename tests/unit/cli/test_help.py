@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from broker.__main__ import USAGE as START
-from cli.app import app
-from cli.healthcheck import USAGE as HEALTHCHECK
+from ottla.broker.__main__ import USAGE as START
+from ottla.cli.app import app
+from ottla.cli.healthcheck import USAGE as HEALTHCHECK
 
 
 def commands(group: Any, path: str) -> dict[str, Any]:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.log_tools import dump, index_check, verify
-from storage.config import LogConfig
-from storage.log_manager import LogManager
+from ottla.cli.log_tools import dump, index_check, verify
+from ottla.storage.config import LogConfig
+from ottla.storage.directories.log_manager import LogManager
 from tests.doubles.storage_logs import NOW_MS, append, plain
 
 

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from cli.migrate import (
+from ottla.cli.migrate import (
     NOTE,
     OK,
     PROBLEM,
@@ -17,12 +17,12 @@ from cli.migrate import (
     check_zookeeper,
     new_settings,
 )
-from protocol.messages.metadata import (
+from ottla.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from protocol.registry import API, ApiKey
+from ottla.protocol.registry import API, ApiKey
 
 VERSIONS = {key: (api.min_version, api.max_version) for key, api in API.items() if key < 50}
 VERSION = {"inter.broker.protocol.version": "3.6", "zookeeper.connect": "zk:2181/kafka"}

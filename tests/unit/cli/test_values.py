@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from cli.client_properties import read_client_properties
-from cli.group_members import assigned_partitions
-from cli.offsets import parse_duration, parse_time
-from cli.output import Failure, bytes_text, cell_text, print_rows
-from cli.produce import read_lines
-from cli.reassignment_file import plan_text, read_plan
-from cli.topics import parse_assignment
-from cli.values import parse_settings
-from protocol.topics import TopicPartition
+from ottla.cli.client_properties import read_client_properties
+from ottla.cli.group_members import assigned_partitions
+from ottla.cli.offsets import parse_duration, parse_time
+from ottla.cli.output import Failure, bytes_text, cell_text, print_rows
+from ottla.cli.produce import read_lines
+from ottla.cli.reassignment_file import plan_text, read_plan
+from ottla.cli.topics import parse_assignment
+from ottla.cli.values import parse_settings
+from ottla.protocol.topics import TopicPartition
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from cli.output import Failure
-from cli.zookeeper_assignment import RANGE, ROUND_ROBIN, UnequalSubscriptions, assign
-from cli.zookeeper_consumer import ZookeeperConsumer
-from protocol.records.record import Record
-from protocol.topics import TopicPartition
+from ottla.cli.output import Failure
+from ottla.cli.zookeeper_assignment import RANGE, ROUND_ROBIN, UnequalSubscriptions, assign
+from ottla.cli.zookeeper_consumer import ZookeeperConsumer
+from ottla.protocol.records.record import Record
+from ottla.protocol.topics import TopicPartition
 from tests.doubles.memory_tree import MemoryTree, MemoryZooKeeper
 
 # The sharing.

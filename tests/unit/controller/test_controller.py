@@ -6,18 +6,18 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from controller import znodes
-from controller.broker_channels import QueuedBrokerChannels
-from controller.controller import Controller
-from controller.embedded_store import EmbeddedStore
-from controller.embedded_tree import EmbeddedTree
-from controller.events import ControllerState
-from controller.registration import BrokerRegistration
-from controller.settings import ControllerSettings
-from controller.topic_admin import NewPartitions, NewTopic
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.alter_partition import AlterPartitionRequest
-from protocol.topics import TopicPartition
+from ottla.controller.admin.topic_admin import NewPartitions, NewTopic
+from ottla.controller.controller import Controller
+from ottla.controller.events.events import ControllerState
+from ottla.controller.registration import BrokerRegistration
+from ottla.controller.requests.broker_channels import QueuedBrokerChannels
+from ottla.controller.settings import ControllerSettings
+from ottla.controller.tree import znodes
+from ottla.controller.tree.embedded_store import EmbeddedStore
+from ottla.controller.tree.embedded_tree import EmbeddedTree
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.alter_partition import AlterPartitionRequest
+from ottla.protocol.topics import TopicPartition
 from tests.doubles.controller_brokers import SimulatedBroker
 from tests.doubles.controller_cluster import Cluster, broker_info, settle
 from tests.doubles.controller_runtime import ManualRuntime

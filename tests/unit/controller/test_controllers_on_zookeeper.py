@@ -9,24 +9,24 @@ from pathlib import Path
 
 import pytest
 
-from controller import znodes
-from controller.broker_channels import QueuedBrokerChannels
-from controller.controller import Controller
-from controller.model import BrokerInfo, LeaderAndIsr, ReplicaAssignment
-from controller.registration import BrokerRegistration
-from controller.runtime import LoopRuntime
-from controller.settings import ControllerSettings
-from controller.topic_admin import NewTopic
-from controller.zookeeper_store import ZooKeeperStore
-from protocol.errors import ErrorCode, KafkaError
-from protocol.message import Message
-from protocol.messages.alter_partition import (
+from ottla.controller.admin.topic_admin import NewTopic
+from ottla.controller.controller import Controller
+from ottla.controller.model import BrokerInfo, LeaderAndIsr, ReplicaAssignment
+from ottla.controller.registration import BrokerRegistration
+from ottla.controller.requests.broker_channels import QueuedBrokerChannels
+from ottla.controller.runtime import LoopRuntime
+from ottla.controller.settings import ControllerSettings
+from ottla.controller.tree import znodes
+from ottla.controller.tree.zookeeper_store import ZooKeeperStore
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.message import Message
+from ottla.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionRequestPartitionData,
     AlterPartitionRequestTopicData,
     BrokerState,
 )
-from protocol.topics import TopicPartition
+from ottla.protocol.topics import TopicPartition
 from tests.doubles.controller_brokers import SimulatedBroker
 from tests.doubles.controller_cluster import broker_info
 from tests.doubles.controller_runtime import ManualRuntime

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller import znodes
-from controller.election import (
+from ottla.controller.election import (
     NO_CONTROLLER,
     current_controller,
     elect,
@@ -13,7 +12,8 @@ from controller.election import (
     remove_own,
     resign,
 )
-from controller.errors import ControllerMoved
+from ottla.controller.errors import ControllerMoved
+from ottla.controller.tree import znodes
 from tests.doubles.znode_ensembles import EmbeddedEnsemble, Ensemble
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from controller import znodes
-from controller.lifecycle import RETRY_DELAY_MS
-from controller.store import ConnectionLost, SetOp
-from controller.topic_admin import NewTopic
-from protocol.errors import ErrorCode, KafkaError
-from protocol.topics import TopicPartition
+from ottla.controller.admin.topic_admin import NewTopic
+from ottla.controller.lifecycle import RETRY_DELAY_MS
+from ottla.controller.tree import znodes
+from ottla.controller.tree.store import ConnectionLost, SetOp
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.topics import TopicPartition
 from tests.doubles.controller_brokers import SimulatedBroker
 from tests.doubles.controller_cluster import Cluster, settle
 

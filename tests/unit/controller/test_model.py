@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.model import BrokerInfo, Endpoint, LeaderAndIsr, ReplicaAssignment
+from ottla.controller.model import BrokerInfo, Endpoint, LeaderAndIsr, ReplicaAssignment
 
 replica_lists = st.lists(st.integers(1, 6), unique=True, min_size=1, max_size=5).map(tuple)
 

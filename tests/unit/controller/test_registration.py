@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controller import znodes
-from controller.model import BrokerInfo, Endpoint
-from controller.registration import (
+from ottla.controller.model import BrokerInfo, Endpoint
+from ottla.controller.registration import (
     BrokerIdTaken,
     BrokerRegistration,
     InconsistentClusterId,
@@ -15,7 +14,8 @@ from controller.registration import (
     generate_broker_id,
     get_or_create_cluster_id,
 )
-from controller.store import ConnectionLost, ZnodeStore
+from ottla.controller.tree import znodes
+from ottla.controller.tree.store import ConnectionLost, ZnodeStore
 from tests.doubles.znode_ensembles import EmbeddedEnsemble, Ensemble
 
 

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Coroutine
 
-from controller.runtime import LoopRuntime
+from ottla.controller.runtime import LoopRuntime
 
 
 async def test_time_timers_and_tasks() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.settings import control_versions, parse_protocol_version
+from ottla.controller.settings import control_versions, parse_protocol_version
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.assignors import (
+from ottla.protocol.assignors import (
     ASSIGNORS,
     assign_cooperative_sticky,
     assign_range,
     assign_round_robin,
     assign_sticky_eager,
 )
-from protocol.consumer_protocol import Subscription
-from protocol.sticky_state import encode_sticky_state
-from protocol.topics import TopicPartition
+from ottla.protocol.consumer_protocol import Subscription
+from ottla.protocol.sticky_state import encode_sticky_state
+from ottla.protocol.topics import TopicPartition
 
 topics = st.sampled_from(["a", "b", "c", "d"])
 counts_by_topic = st.dictionaries(topics, st.integers(0, 9), max_size=4)

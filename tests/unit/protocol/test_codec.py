@@ -1,9 +1,9 @@
 import pytest
 
-from protocol import codec
-from protocol.errors import ProtocolError, UnsupportedVersionError
-from protocol.message import Message
-from protocol.messages.fetch import (
+from ottla.protocol import codec
+from ottla.protocol.errors import ProtocolError, UnsupportedVersionError
+from ottla.protocol.message import Message
+from ottla.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
@@ -11,13 +11,13 @@ from protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.stored.consumer_group_member_metadata import (
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.protocol.messages.stored.consumer_group_member_metadata import (
     ClassicMemberMetadata,
     ConsumerGroupMemberMetadataValue,
 )
-from protocol.messages.stored.offset_commit import OffsetCommitKey, OffsetCommitValue
+from ottla.protocol.messages.stored.offset_commit import OffsetCommitKey, OffsetCommitValue
 
 
 class FilePart:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from protocol.consumer_protocol import (
+from ottla.protocol.consumer_protocol import (
     Assignment,
     Subscription,
     decode_assignment,
@@ -10,8 +10,8 @@ from protocol.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from protocol.errors import ProtocolError
-from protocol.topics import TopicPartition
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.topics import TopicPartition
 
 OWNED = [TopicPartition("a", 0), TopicPartition("a", 2), TopicPartition("b", 1)]
 FULL = Subscription(["a", "b"], b"data", OWNED, 7, "rack", None)

@@ -1,19 +1,19 @@
 import pytest
 
-from protocol import codec
-from protocol.decode_compiler import DecodeCompiler, contains_records
-from protocol.errors import ProtocolError
-from protocol.layout import Layout
-from protocol.messages.fetch import FetchRequest, FetchResponse
-from protocol.messages.heartbeat import HeartbeatRequest
-from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
-from protocol.messages.produce import (
+from ottla.protocol import codec
+from ottla.protocol.decode_compiler import DecodeCompiler, contains_records
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.layout import Layout
+from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
+from ottla.protocol.messages.heartbeat import HeartbeatRequest
+from ottla.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from ottla.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.primitives import encode_unsigned_varint
+from ottla.protocol.primitives import encode_unsigned_varint
 
 
 def compiled(cls: type, version: int, *, flexible: bool = False) -> DecodeCompiler:

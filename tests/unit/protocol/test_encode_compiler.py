@@ -1,15 +1,15 @@
 import pytest
 
-from protocol import codec
-from protocol.encode_compiler import EncodeCompiler
-from protocol.layout import Layout
-from protocol.messages.metadata import (
+from ottla.protocol import codec
+from ottla.protocol.encode_compiler import EncodeCompiler
+from ottla.protocol.layout import Layout
+from ottla.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from protocol.messages.produce import ProduceResponse
-from protocol.primitives import SHORT_ARRAY, RunPackers
+from ottla.protocol.messages.produce import ProduceResponse
+from ottla.protocol.primitives import SHORT_ARRAY, RunPackers
 
 
 def compiled(cls: type, version: int, *, flexible: bool = False) -> EncodeCompiler:

@@ -1,6 +1,6 @@
 import pytest
 
-from protocol.errors import (
+from ottla.protocol.errors import (
     RETRIABLE,
     ErrorCode,
     KafkaError,

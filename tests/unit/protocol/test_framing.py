@@ -1,7 +1,7 @@
 import pytest
 
-from protocol.errors import ProtocolError
-from protocol.framing import FrameSplitter
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.framing import FrameSplitter
 
 
 def test_nothing_comes_out_before_a_frame_is_whole() -> None:

@@ -1,8 +1,8 @@
 import pytest
 
-from protocol.errors import ErrorCode, ProtocolError, UnsupportedVersionError
-from protocol.generate import load_definitions
-from protocol.headers import (
+from ottla.protocol.errors import ErrorCode, ProtocolError, UnsupportedVersionError
+from ottla.protocol.generate import load_definitions
+from ottla.protocol.headers import (
     RequestHeader,
     decode_request,
     decode_request_body,
@@ -14,13 +14,13 @@ from protocol.headers import (
     encode_response,
     encode_response_header,
 )
-from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.controlled_shutdown import ControlledShutdownRequest
-from protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from protocol.messages.metadata import MetadataRequest
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.registry import API, ApiKey
+from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.messages.controlled_shutdown import ControlledShutdownRequest
+from ottla.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.protocol.registry import API, ApiKey
 from tests.doubles.reference_codec import ReferenceCodec
 
 REQUEST_SCHEMA, RESPONSE_SCHEMA = load_definitions()["headers"]

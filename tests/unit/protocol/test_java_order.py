@@ -1,7 +1,7 @@
 """The order of Java's hash tables."""
 
-from protocol.java_order import first_of_hash_set, hash_map_order, string_hash
-from protocol.topics import TopicPartition
+from ottla.protocol.java_order import first_of_hash_set, hash_map_order, string_hash
+from ottla.protocol.topics import TopicPartition
 
 
 def test_string_hashes() -> None:

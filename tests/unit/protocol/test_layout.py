@@ -1,7 +1,7 @@
-from protocol.layout import Layout, default_expression, fields_of
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, PartitionData
-from protocol.messages.produce import ProduceRequest
-from protocol.schema import parse_field
+from ottla.protocol.layout import Layout, default_expression, fields_of
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, PartitionData
+from ottla.protocol.messages.produce import ProduceRequest
+from ottla.protocol.schema import parse_field
 
 
 def layout(version: int, cls: type = FetchRequest, *, flexible: bool = False) -> Layout:

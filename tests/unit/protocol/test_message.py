@@ -1,12 +1,12 @@
 import pytest
 
-from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse
-from protocol.messages.metadata import MetadataRequest, MetadataResponseTopic
-from protocol.messages.stored.consumer_group_member_metadata import (
+from ottla.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponseTopic
+from ottla.protocol.messages.stored.consumer_group_member_metadata import (
     ClassicMemberMetadata,
     ConsumerGroupMemberMetadataValue,
 )
-from protocol.uuids import ZERO_UUID
+from ottla.protocol.uuids import ZERO_UUID
 
 
 def test_defaults_are_kafkas() -> None:

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from protocol.partitioner import DefaultPartitioner, murmur2, partition_for_key
+from ottla.protocol.partitioner import DefaultPartitioner, murmur2, partition_for_key
 
 
 @pytest.mark.parametrize(

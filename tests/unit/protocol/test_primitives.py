@@ -1,6 +1,6 @@
 import pytest
 
-from protocol.primitives import (
+from ottla.protocol.primitives import (
     IntegerReaders,
     Malformed,
     RunPackers,

@@ -3,8 +3,8 @@ import sys
 
 import pytest
 
-from protocol.message import Message
-from protocol.registry import API, API_BY_NAME, ApiKey, api_name
+from ottla.protocol.message import Message
+from ottla.protocol.registry import API, API_BY_NAME, ApiKey, api_name
 
 
 def test_the_apis_of_a_broker_in_zookeeper_mode_and_those_from_kafka_4() -> None:
@@ -53,10 +53,10 @@ def test_names_for_people() -> None:
 
 def test_classes_are_imported_on_demand() -> None:
     program = (
-        "import sys, protocol.registry, protocol.headers, protocol.codec\n"
-        "loaded = [m for m in sys.modules if m.startswith('protocol.messages.')]\n"
-        "assert loaded == ['protocol.messages.table'], loaded\n"
-        "protocol.registry.API[1].request\n"
-        "assert 'protocol.messages.fetch' in sys.modules\n"
+        "import sys, ottla.protocol.registry, ottla.protocol.headers, ottla.protocol.codec\n"
+        "loaded = [m for m in sys.modules if m.startswith('ottla.protocol.messages.')]\n"
+        "assert loaded == ['ottla.protocol.messages.table'], loaded\n"
+        "ottla.protocol.registry.API[1].request\n"
+        "assert 'ottla.protocol.messages.fetch' in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

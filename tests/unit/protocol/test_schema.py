@@ -1,6 +1,6 @@
 import pytest
 
-from protocol.schema import (
+from ottla.protocol.schema import (
     LAST_VERSION,
     NO_VERSIONS,
     DefinitionError,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from protocol.consumer_protocol import Subscription
-from protocol.sticky_state import (
+from ottla.protocol.consumer_protocol import Subscription
+from ottla.protocol.sticky_state import (
     NO_GENERATION,
     MemberState,
     encode_cooperative_state,
@@ -11,7 +11,7 @@ from protocol.sticky_state import (
     read_cooperative_state,
     read_sticky_state,
 )
-from protocol.topics import TopicPartition
+from ottla.protocol.topics import TopicPartition
 
 OWNED = [TopicPartition("a", 0), TopicPartition("a", 2), TopicPartition("b", 1)]
 

@@ -1,4 +1,4 @@
-from protocol.topics import TopicPartition
+from ottla.protocol.topics import TopicPartition
 
 
 def test_reads_like_a_log_directory() -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from protocol.uuids import ONE_UUID, ZERO_UUID, random_uuid, uuid_from_string, uuid_to_string
+from ottla.protocol.uuids import ONE_UUID, ZERO_UUID, random_uuid, uuid_from_string, uuid_to_string
 
 
 def test_text_is_that_of_kafka() -> None:

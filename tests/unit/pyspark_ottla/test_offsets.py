@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.topics import TopicPartition
+from ottla.protocol.topics import TopicPartition
 from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.offsets import (
     Offsets,

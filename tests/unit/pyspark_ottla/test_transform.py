@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_ottla.errors import ConnectorError
-from pyspark_ottla.options import parse_source_options
+from pyspark_ottla.options.options import parse_source_options
 from pyspark_ottla.transform import load_function, transformed
 
 DOUBLES = "tests.doubles.spark_transforms"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from storage.config import NO_LIMIT, LogConfig
+from ottla.storage.config import NO_LIMIT, LogConfig
 
 
 def test_defaults_are_kafkas() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.groups.consumer_group import ConsumerGroup
-from broker.groups.topic_catalog import TopicDescription
-from broker.groups.topic_patterns import find_matching
-from broker.timing.timer import ManualTimer
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_group_describe import DescribedGroup
-from protocol.messages.consumer_group_heartbeat import (
+from ottla.broker.groups.consumer.consumer_group import ConsumerGroup
+from ottla.broker.groups.consumer.topic_catalog import TopicDescription
+from ottla.broker.groups.consumer.topic_patterns import find_matching
+from ottla.broker.runtime.timer import ManualTimer
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.consumer_group_describe import DescribedGroup
+from ottla.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,
     ConsumerGroupHeartbeatResponse,

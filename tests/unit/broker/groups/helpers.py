@@ -5,27 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from broker.groups.commits import Committer, FetchedOffset
-from broker.groups.coordinator import GroupCoordinator
-from broker.groups.group import Group
-from broker.groups.offsets import CommittedOffset
-from broker.groups.settings import GroupSettings
-from broker.groups.topic_catalog import TopicCatalog
-from broker.timing.timer import ManualTimer
-from protocol.errors import ErrorCode
-from protocol.messages.heartbeat import HeartbeatRequest
-from protocol.messages.join_group import (
+from ottla.broker.groups.classic.group import Group
+from ottla.broker.groups.commits import Committer, FetchedOffset
+from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
+from ottla.broker.groups.coordinator import GroupCoordinator
+from ottla.broker.groups.offsets import CommittedOffset
+from ottla.broker.groups.settings import GroupSettings
+from ottla.broker.runtime.timer import ManualTimer
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.heartbeat import HeartbeatRequest
+from ottla.protocol.messages.join_group import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
 )
-from protocol.messages.leave_group import LeaveGroupResponse, MemberIdentity
-from protocol.messages.sync_group import (
+from ottla.protocol.messages.leave_group import LeaveGroupResponse, MemberIdentity
+from ottla.protocol.messages.sync_group import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from protocol.topics import TopicPartition
+from ottla.protocol.topics import TopicPartition
 from tests.doubles.coordinator_log import MemoryLog
 
 T = TypeVar("T")

@@ -2,11 +2,11 @@
 
 import pytest
 
-from broker.groups.group import GroupState
-from broker.groups.records import GroupKey, OffsetKey, read_key
-from broker.groups.settings import GroupSettings
-from protocol.errors import ErrorCode
-from protocol.topics import TopicPartition
+from ottla.broker.groups.classic.group import GroupState
+from ottla.broker.groups.log.records import GroupKey, OffsetKey, read_key
+from ottla.broker.groups.settings import GroupSettings
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.topics import TopicPartition
 from tests.unit.broker.groups.helpers import GROUP, SUBSCRIPTION, T0, T1, Setup
 
 U0 = TopicPartition("u", 0)

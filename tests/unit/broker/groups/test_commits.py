@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.groups.commits import java_length
-from broker.groups.group import GroupState
-from protocol.errors import ErrorCode
+from ottla.broker.groups.classic.group import GroupState
+from ottla.broker.groups.commits import java_length
+from ottla.protocol.errors import ErrorCode
 from tests.unit.broker.groups.helpers import GROUP, T0, T1, Setup
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from broker.groups.events import (
+from ottla.broker.groups.events import (
     MAX_EVENTS_PER_GROUP,
     MAX_GROUPS,
     MAX_TEXT_BYTES,
@@ -12,7 +12,7 @@ from broker.groups.events import (
     GroupEvents,
     events_text,
 )
-from protocol.errors import KafkaError
+from ottla.protocol.errors import KafkaError
 from tests.unit.broker.groups.helpers import GROUP, Setup
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from broker.groups.lag import MAX_NOTES, LagReader
-from broker.groups.metrics import add_groups
-from broker.metrics import MetricsRegistry
-from protocol.topics import TopicPartition
+from ottla.broker.groups.lag import MAX_NOTES, LagReader
+from ottla.broker.groups.metrics import add_groups
+from ottla.broker.metrics.statistics import MetricsRegistry
+from ottla.protocol.topics import TopicPartition
 from tests.unit.broker.groups.helpers import GROUP, T0, T1, Setup
 
 KEY = (GROUP, "t", "0")

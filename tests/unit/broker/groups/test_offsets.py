@@ -1,6 +1,6 @@
 """The store of one group's offsets."""
 
-from broker.groups.offsets import CommittedOffset, GroupOffsets
+from ottla.broker.groups.offsets import CommittedOffset, GroupOffsets
 from tests.unit.broker.groups.helpers import T0, T1
 
 

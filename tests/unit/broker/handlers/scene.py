@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from broker.fetch_sessions import FetchSessions
-from broker.handlers.down_conversion import DownConversion
-from broker.handlers.endpoints import Endpoints
-from broker.handlers.fetch import FetchHandler
-from broker.handlers.leader_hints import LeaderHints
-from broker.handlers.list_offsets import ListOffsetsHandler
-from broker.handlers.produce import ProduceHandler
-from broker.handlers.transactional_produce import TransactionalProduce
-from broker.quotas import ClientQuotas
-from broker.tasks import WorkerPool
-from broker.transactions.state import Producer
-from broker.transactions.verification import OnVerified
-from protocol.topics import TopicPartition
+from ottla.broker.cluster.endpoints import Endpoints
+from ottla.broker.handlers.records.down_conversion import DownConversion
+from ottla.broker.handlers.records.fetch import FetchHandler
+from ottla.broker.handlers.records.leader_hints import LeaderHints
+from ottla.broker.handlers.records.list_offsets import ListOffsetsHandler
+from ottla.broker.handlers.records.produce import ProduceHandler
+from ottla.broker.handlers.records.transactional_produce import TransactionalProduce
+from ottla.broker.quotas.client_quotas import ClientQuotas
+from ottla.broker.replication.fetch_sessions import FetchSessions
+from ottla.broker.runtime.tasks import WorkerPool
+from ottla.broker.transactions.state import Producer
+from ottla.broker.transactions.verification import OnVerified
+from ottla.protocol.topics import TopicPartition
 from tests.doubles.replicas import BROKER, Replicas
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import cast
 
-from broker.handlers.table import Handlers, build_table
-from broker.request_channel import HandlerEntry
+from ottla.broker.handlers.table import Handlers, build_table
+from ottla.broker.requests.request_channel import HandlerEntry
 
 
 class _Nobody:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.registry import API
+from ottla.protocol.registry import API
 from tests.unit.broker.handlers.tables import whole_table
 
 # What Kafka 3.9 lists in ZooKeeper mode, but for what a setting makes it list.

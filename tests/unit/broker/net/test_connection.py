@@ -6,13 +6,17 @@ from typing import Any
 
 import pytest
 
-from broker.net.connection import MAX_IN_A_ROW, READ_BYTES, Connection
-from broker.request_channel import DEFERRED, RequestContext
-from protocol.headers import encode_request
-from protocol.message import Message
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
-from protocol.messages.produce import (
+from ottla.broker.net.connection import MAX_IN_A_ROW, READ_BYTES, Connection
+from ottla.broker.requests.request_channel import DEFERRED, RequestContext
+from ottla.protocol.headers import encode_request
+from ottla.protocol.message import Message
+from ottla.protocol.messages.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from ottla.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,

@@ -4,10 +4,10 @@ import socket
 
 import pytest
 
-from broker.net import listener as listener_module
-from broker.net.limits import ConnectionLimits, ListenerLimits
-from broker.net.listener import ListenError, SocketSettings, bind
-from protocol.messages.metadata import MetadataResponse
+from ottla.broker.net import listener as listener_module
+from ottla.broker.net.listener import ListenError, SocketSettings, bind
+from ottla.broker.quotas.connection_quotas import ConnectionLimits, ListenerLimits
+from ottla.protocol.messages.metadata import MetadataResponse
 from tests.doubles.network import metadata_request, running_network
 
 

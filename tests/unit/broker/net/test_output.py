@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.metrics import NetworkStatistics
-from broker.net import output as output_module
-from broker.net.output import (
+from ottla.broker.metrics.statistics import NetworkStatistics
+from ottla.broker.net import output as output_module
+from ottla.broker.net.output import (
     BLOCKED,
     COLD,
     DONE,

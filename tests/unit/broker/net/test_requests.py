@@ -3,11 +3,11 @@ from struct import pack
 
 import pytest
 
-from broker.request_channel import Principal, RequestContext
-from protocol.headers import encode_request
-from protocol.message import Message
-from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.metadata import MetadataResponse
+from ottla.broker.requests.request_channel import Principal, RequestContext
+from ottla.protocol.headers import encode_request
+from ottla.protocol.message import Message
+from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.messages.metadata import MetadataResponse
 from tests.doubles.network import (
     API_VERSIONS,
     METADATA,

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from broker.net import output as output_module
-from broker.request_channel import RequestContext
-from protocol.message import Message
-from protocol.messages.fetch import (
+from ottla.broker.net import output as output_module
+from ottla.broker.requests.request_channel import RequestContext
+from ottla.protocol.message import Message
+from ottla.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     PartitionData,
 )
-from protocol.messages.metadata import MetadataResponse
+from ottla.protocol.messages.metadata import MetadataResponse
 from tests.doubles.network import Client, Network, entry, metadata_request, running_network
 
 FETCH = 1
@@ -166,7 +166,7 @@ async def test_cold_files_are_read_by_a_worker_while_others_are_served(
         output_module.warm(fd, position, length)
 
     monkeypatch.setattr(output_module, "is_cached", lambda *_: False)
-    monkeypatch.setattr("broker.net.sending.warm", warm)
+    monkeypatch.setattr("ottla.broker.net.sending.warm", warm)
     async with running_network(entry(FETCH, "Fetch", fetches.handle)) as network:
         clients = [await network.connect() for _ in range(3)]
         await asyncio.gather(*(fetch(client, 2_500_000) for client in clients))
@@ -183,7 +183,7 @@ async def test_a_cold_file_that_cannot_be_read_closes_the_connection(
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(output_module, "is_cached", lambda *_: False)
-    monkeypatch.setattr("broker.net.sending.warm", fail)
+    monkeypatch.setattr("ottla.broker.net.sending.warm", fail)
     async with running_network(entry(FETCH, "Fetch", fetches.handle)) as network:
         client = await network.connect()
         client.send(FetchRequest(max_bytes=10_000), 4)
@@ -201,7 +201,7 @@ async def test_closing_while_a_worker_reads_does_no_harm(
         go_on.wait(20)
 
     monkeypatch.setattr(output_module, "is_cached", lambda *_: False)
-    monkeypatch.setattr("broker.net.sending.warm", read_slowly)
+    monkeypatch.setattr("ottla.broker.net.sending.warm", read_slowly)
     async with running_network(entry(FETCH, "Fetch", fetches.handle)) as network:
         client = await network.connect()
         client.send(FetchRequest(max_bytes=10_000), 4)
@@ -243,7 +243,7 @@ async def test_answers_to_requests_that_came_together_leave_together() -> None:
 
 
 async def test_no_more_than_so_many_bytes_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.net.sending.MAX_HELD_BYTES", 0)
+    monkeypatch.setattr("ottla.broker.net.sending.MAX_HELD_BYTES", 0)
     async with running_network() as network:
         assert await held_answers(network) == 40
 

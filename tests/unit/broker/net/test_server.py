@@ -2,12 +2,12 @@ import asyncio
 
 import pytest
 
-from broker.net.limits import ConnectionLimits, ListenerLimits
-from broker.net.listener import ListenError
-from broker.request_channel import DEFERRED, RequestContext
-from protocol.headers import encode_request
-from protocol.message import Message
-from protocol.messages.metadata import MetadataResponse
+from ottla.broker.net.listener import ListenError
+from ottla.broker.quotas.connection_quotas import ConnectionLimits, ListenerLimits
+from ottla.broker.requests.request_channel import DEFERRED, RequestContext
+from ottla.protocol.headers import encode_request
+from ottla.protocol.message import Message
+from ottla.protocol.messages.metadata import MetadataResponse
 from tests.doubles.network import METADATA, entry, metadata_request, running_network
 
 

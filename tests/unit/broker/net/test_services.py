@@ -1,5 +1,5 @@
-from broker.net.connection import READ_BYTES
-from broker.net.services import ListenerFacts
+from ottla.broker.net.connection import READ_BYTES
+from ottla.broker.net.services import ListenerFacts
 from tests.doubles.network import running_network
 
 

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from broker.net import connection as connection_module
-from broker.net import tls as tls_module
-from broker.request_channel import Principal, RequestContext
-from protocol.headers import encode_request
-from protocol.message import Message
-from protocol.messages.fetch import (
+from ottla.broker.net import connection as connection_module
+from ottla.broker.net import tls as tls_module
+from ottla.broker.requests.request_channel import Principal, RequestContext
+from ottla.protocol.headers import encode_request
+from ottla.protocol.message import Message
+from ottla.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     PartitionData,
 )
-from protocol.messages.metadata import MetadataResponse
+from ottla.protocol.messages.metadata import MetadataResponse
 from tests.doubles.certificates import Certificates
 from tests.doubles.network import METADATA, Client, entry, metadata_request, running_network
 

@@ -1,7 +1,7 @@
 import pytest
 
-from broker.net import wrong_protocol
-from broker.net.wrong_protocol import (
+from ottla.broker.net import wrong_protocol
+from ottla.broker.net.wrong_protocol import (
     FOREIGN_SIZE,
     HTTP_METHODS,
     LogLimiter,

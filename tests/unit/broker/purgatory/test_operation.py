@@ -1,4 +1,4 @@
-from broker.purgatory.operation import DelayedOperation
+from ottla.broker.purgatory.operation import DelayedOperation
 
 
 class Recorded(DelayedOperation):

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-from broker.purgatory.operation import DelayedOperation
-from broker.purgatory.purgatory import MAX_CHECKS_AT_ONCE, Purgatory
-from broker.timing.timer import ManualTimer
+from ottla.broker.purgatory.operation import DelayedOperation
+from ottla.broker.purgatory.purgatory import MAX_CHECKS_AT_ONCE, Purgatory
+from ottla.broker.runtime.timer import ManualTimer
 
 
 class Waiting(DelayedOperation):

@@ -3,11 +3,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from broker.replication.alter_partition import AlterPartitionManager
-from broker.replication.isr import IsrDecision, IsrProposal
-from broker.replication.partition import Partition
-from protocol.errors import ErrorCode
-from protocol.messages.alter_partition import (
+from ottla.broker.replication.alter_partition import AlterPartitionManager
+from ottla.broker.replication.isr import IsrDecision, IsrProposal
+from ottla.broker.replication.partition import Partition
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
     AlterPartitionResponsePartitionData,

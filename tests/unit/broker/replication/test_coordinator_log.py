@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from broker.replication.coordinator_log import ReplicatedCoordinatorLog
-from protocol.errors import ErrorCode
+from ottla.broker.replication.coordinator_log import ReplicatedCoordinatorLog
+from ottla.protocol.errors import ErrorCode
 from tests.doubles.replicas import TOPIC, Replicas
 from tests.doubles.storage_logs import batch_of
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker.replication.fetch_session_client import FetchSessionClient, Wanted
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchRequest
-from protocol.topics import TopicPartition
+from ottla.broker.replication.fetch_session_client import FetchSessionClient, Wanted
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.fetch import FetchRequest
+from ottla.protocol.topics import TopicPartition
 
 ID, OTHER_ID = b"1" * 16, b"2" * 16
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)

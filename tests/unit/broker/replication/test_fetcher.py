@@ -8,16 +8,16 @@ from typing import cast
 
 import pytest
 
-from broker.replication.fetcher import Fetcher
-from broker.replication.partition import Partition
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import (
+from ottla.broker.replication.fetcher import Fetcher
+from ottla.broker.replication.partition import Partition
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     PartitionData,
 )
-from storage.log import Log
+from ottla.storage.log.log import Log
 from tests.doubles.leader_connection import Leader, LeaderSettings
 from tests.doubles.replicas import TOPIC, TOPIC_ID, Replicas
 from tests.unit.broker.handlers.scene import DataPath

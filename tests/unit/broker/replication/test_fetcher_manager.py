@@ -3,12 +3,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from broker.config import BrokerConfig
-from broker.replication.fetcher import FetcherSettings
-from broker.replication.fetcher_manager import FetcherManager
-from broker.replication.partition import Partition
-from protocol.client.aio_connection import AsyncConnection
-from protocol.messages.update_metadata import (
+from ottla.broker.config.broker_config import BrokerConfig
+from ottla.broker.replication.fetcher import FetcherSettings
+from ottla.broker.replication.fetcher_manager import FetcherManager
+from ottla.broker.replication.partition import Partition
+from ottla.protocol.client.aio_connection import AsyncConnection
+from ottla.protocol.messages.update_metadata import (
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
     UpdateMetadataRequest,

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.replication.isr import IsrDecision, IsrManager, IsrProposal
-from protocol.errors import ErrorCode
+from ottla.broker.replication.isr import IsrDecision, IsrManager, IsrProposal
+from ottla.protocol.errors import ErrorCode
 from tests.doubles.replicas import Replicas
 
 

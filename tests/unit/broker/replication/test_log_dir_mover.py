@@ -8,12 +8,12 @@ from typing import cast
 
 import pytest
 
-from broker.replication.log_dir_mover import LogDirMover
-from broker.replication.replica_manager import ReplicaManager
-from broker.tasks import WorkerPool
-from protocol.errors import ErrorCode, KafkaError
-from protocol.topics import TopicPartition
-from storage.log import Log
+from ottla.broker.replication.log_dir_mover import LogDirMover
+from ottla.broker.replication.replica_manager import ReplicaManager
+from ottla.broker.runtime.tasks import WorkerPool
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.topics import TopicPartition
+from ottla.storage.log.log import Log
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import NOW_MS, append, batch_of, fetched, manager_on
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.errors import ErrorCode, KafkaError
 from tests.doubles.replicas import Replicas
 
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.replication.partition import Partition
-from broker.replication.read_replica import NO_PREFERENCE, RackAwareSelector
+from ottla.broker.replication.partition import Partition
+from ottla.broker.replication.read_replica import NO_PREFERENCE, RackAwareSelector
 from tests.doubles.replicas import Replicas
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from broker.replication.replica import NEVER, FollowerReplica
+from ottla.broker.replication.replica import NEVER, FollowerReplica
 
 
 def test_reaching_the_end_proves_it_for_now() -> None:

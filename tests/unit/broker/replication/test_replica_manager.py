@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from broker.fetch_sessions import FetchItem, FetchResult
-from broker.replication.delayed_fetch import FetchParams
-from broker.replication.partition import READ_COMMITTED, READ_LOG_END
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchPartition, PartitionData
+from ottla.broker.replication.delayed_fetch import FetchParams
+from ottla.broker.replication.fetch_sessions import FetchItem, FetchResult
+from ottla.broker.replication.partition import READ_COMMITTED, READ_LOG_END
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.fetch import FetchPartition, PartitionData
 from tests.doubles.replicas import TOPIC, TOPIC_ID, Replicas
 from tests.doubles.storage_logs import batch_of
 

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from broker.config import BrokerConfig
-from broker.quotas_replication import UNLIMITED, ReplicationQuota
-from broker.replication.throttles import ReplicationThrottles
+from ottla.broker.config.broker_config import BrokerConfig
+from ottla.broker.quotas.replication_quotas import UNLIMITED, ReplicationQuota
+from ottla.broker.replication.throttles import ReplicationThrottles
 
 LEADER_RATE = "leader.replication.throttled.rate"
 FOLLOWER_RATE = "follower.replication.throttled.rate"

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.timing.timer import ManualTimer
-from broker.transactions.coordinator import TransactionCoordinator
-from broker.transactions.markers import NO_LEADER, MarkerTransport, OnResponse
-from broker.transactions.producer_ids import IdReply
-from broker.transactions.queries import TransactionQueries
-from broker.transactions.settings import TransactionSettings
-from broker.transactions.state import Producer, Transaction, TransactionState
-from protocol.errors import ErrorCode
-from protocol.messages.write_txn_markers import (
+from ottla.broker.cluster.producer_ids import IdReply
+from ottla.broker.runtime.timer import ManualTimer
+from ottla.broker.transactions.coordinator import TransactionCoordinator
+from ottla.broker.transactions.markers import NO_LEADER, MarkerTransport, OnResponse
+from ottla.broker.transactions.queries import TransactionQueries
+from ottla.broker.transactions.settings import TransactionSettings
+from ottla.broker.transactions.state import Producer, Transaction, TransactionState
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
     WritableTxnMarkerTopicResult,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from protocol.topics import TopicPartition
+from ottla.protocol.topics import TopicPartition
 from tests.doubles.coordinator_log import MemoryLog
 
 T0 = TopicPartition("t", 0)

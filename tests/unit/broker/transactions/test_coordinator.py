@@ -2,10 +2,10 @@
 
 import pytest
 
-from broker.transactions.records import read_key, read_value
-from broker.transactions.state import LAST_USABLE_EPOCH, Producer, TransactionState
-from protocol.errors import ErrorCode
-from protocol.records.builder import build_batch
+from ottla.broker.transactions.records import read_key, read_value
+from ottla.broker.transactions.state import LAST_USABLE_EPOCH, Producer, TransactionState
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.records.builder import build_batch
 from tests.unit.broker.transactions.helpers import ID, T0, T1, U0, Setup
 
 S = TransactionState

@@ -4,27 +4,27 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.coordination import GROUP_METADATA_TOPIC
-from broker.metadata_cache import (
+from ottla.broker.cluster.metadata_cache import (
     BrokerMetadata,
     MetadataSnapshot,
     PartitionMetadata,
     TopicMetadata,
 )
-from broker.tasks import running_tasks
-from broker.transactions.marker_writer import BrokerMarkerTransport, MarkerWriter
-from broker.transactions.markers import NO_LEADER
-from protocol.errors import ErrorCode
-from protocol.messages.write_txn_markers import (
+from ottla.broker.coordination.ports import GROUP_METADATA_TOPIC
+from ottla.broker.runtime.tasks import running_tasks
+from ottla.broker.transactions.marker_writer import BrokerMarkerTransport, MarkerWriter
+from ottla.broker.transactions.markers import NO_LEADER
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from protocol.records.batch import read_header
-from protocol.records.control import read_end_transaction_marker
-from protocol.records.reader import read_batch
-from protocol.topics import TopicPartition
+from ottla.protocol.records.batch import read_header
+from ottla.protocol.records.control import read_end_transaction_marker
+from ottla.protocol.records.reader import read_batch
+from ottla.protocol.topics import TopicPartition
 from tests.unit.broker.transactions.helpers import T0, T1
 
 OFFSETS = TopicPartition(GROUP_METADATA_TOPIC, 3)

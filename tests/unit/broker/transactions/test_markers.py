@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.transactions.markers import RETRY_DELAY_MS
-from broker.transactions.state import TransactionState
-from protocol.errors import ErrorCode
+from ottla.broker.transactions.markers import RETRY_DELAY_MS
+from ottla.broker.transactions.state import TransactionState
+from ottla.protocol.errors import ErrorCode
 from tests.unit.broker.transactions.helpers import ID, NO_LEADER, T0, T1, U0, Setup
 
 S = TransactionState

@@ -2,8 +2,8 @@
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.describe_transactions import TopicData
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.describe_transactions import TopicData
 from tests.unit.broker.transactions.helpers import ID, T0, T1, TIMEOUT_MS, U0, Setup
 
 NOTHING: frozenset[str] = frozenset()

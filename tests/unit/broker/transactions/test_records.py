@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.transactions.records import (
+from ottla.broker.transactions.records import (
     UnreadableRecord,
     read_key,
     read_value,
     transaction_key,
     transaction_value,
 )
-from broker.transactions.state import TransactionState, TransactionValue
-from protocol.codec import encoder
-from protocol.messages.stored.transaction_log import PartitionsSchema, TransactionLogValue
-from protocol.topics import TopicPartition
+from ottla.broker.transactions.state import TransactionState, TransactionValue
+from ottla.protocol.codec import encoder
+from ottla.protocol.messages.stored.transaction_log import PartitionsSchema, TransactionLogValue
+from ottla.protocol.topics import TopicPartition
 from tests.unit.broker.transactions.helpers import T0, T1, U0
 
 S = TransactionState

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.transactions.state import (
+from ottla.broker.transactions.state import (
     LAST_USABLE_EPOCH,
     MAX_EPOCH,
     VALID_PREDECESSORS,
@@ -13,7 +13,7 @@ from broker.transactions.state import (
     TransactionState,
     TransactionValue,
 )
-from protocol.errors import ErrorCode
+from ottla.protocol.errors import ErrorCode
 from tests.unit.broker.transactions.helpers import T0, T1
 
 S = TransactionState

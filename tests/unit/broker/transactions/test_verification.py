@@ -2,19 +2,19 @@
 
 import pytest
 
-from broker.coordination import TRANSACTION_STATE_TOPIC
-from broker.tasks import running_tasks
-from broker.transactions.state import Producer
-from broker.transactions.verification import SendToBroker, TransactionVerifier
-from protocol.errors import ErrorCode
-from protocol.messages.add_partitions_to_txn import (
+from ottla.broker.coordination.ports import TRANSACTION_STATE_TOPIC
+from ottla.broker.runtime.tasks import running_tasks
+from ottla.broker.transactions.state import Producer
+from ottla.broker.transactions.verification import SendToBroker, TransactionVerifier
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTopicResult,
 )
-from protocol.topics import TopicPartition
+from ottla.protocol.topics import TopicPartition
 from tests.unit.broker.transactions.helpers import ID, T0, T1, Setup
 from tests.unit.broker.transactions.test_marker_writer import Metadata
 

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from protocol.client.aio import AsyncClient, AsyncConnection
-from protocol.client.cluster import Leader
-from protocol.client.errors import (
+from ottla.protocol.client.aio import AsyncClient, AsyncConnection
+from ottla.protocol.client.cluster import Leader
+from ottla.protocol.client.errors import (
     AuthenticationError,
     BadResponseError,
     BrokerConnectionError,
@@ -16,17 +16,17 @@ from protocol.client.errors import (
     RequestTimedOutError,
     UnsupportedApiError,
 )
-from protocol.client.security import Security
-from protocol.errors import KafkaError
-from protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
-from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from protocol.messages.produce import ProduceRequest, ProduceResponse
-from protocol.messages.sasl_authenticate import SaslAuthenticateResponse
-from protocol.messages.sasl_handshake import SaslHandshakeResponse
-from protocol.registry import ApiKey
-from protocol.topics import TopicPartition
+from ottla.protocol.client.security import Security
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from ottla.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from ottla.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
+from ottla.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from ottla.protocol.messages.produce import ProduceRequest, ProduceResponse
+from ottla.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
+from ottla.protocol.messages.sasl_handshake import SaslHandshakeResponse
+from ottla.protocol.registry import ApiKey
+from ottla.protocol.topics import TopicPartition
 from tests.doubles.scripted_broker import (
     CLOSE,
     SILENCE,

@@ -5,33 +5,33 @@ from collections.abc import Iterator
 
 import pytest
 
-from protocol.client.blocking import BlockingClient
-from protocol.client.blocking_connection import BlockingConnection, monotonic_ms
-from protocol.client.cluster import Address, Leader
-from protocol.client.errors import (
+from ottla.protocol.client.blocking import BlockingClient
+from ottla.protocol.client.blocking_connection import BlockingConnection, monotonic_ms
+from ottla.protocol.client.cluster import Address, Leader
+from ottla.protocol.client.errors import (
     BadResponseError,
     BrokerConnectionError,
     NoBrokersAvailableError,
     RequestTimedOutError,
     UnsupportedApiError,
 )
-from protocol.client.operations import Versions
-from protocol.client.security import Security
-from protocol.errors import KafkaError
-from protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from protocol.messages.fetch import (
+from ottla.protocol.client.operations import Versions
+from ottla.protocol.client.security import Security
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from ottla.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     PartitionData,
 )
-from protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
-from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from protocol.messages.produce import ProduceRequest, ProduceResponse
-from protocol.messages.sasl_authenticate import SaslAuthenticateResponse
-from protocol.messages.sasl_handshake import SaslHandshakeResponse
-from protocol.registry import ApiKey
-from protocol.topics import TopicPartition
+from ottla.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
+from ottla.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from ottla.protocol.messages.produce import ProduceRequest, ProduceResponse
+from ottla.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
+from ottla.protocol.messages.sasl_handshake import SaslHandshakeResponse
+from ottla.protocol.registry import ApiKey
+from ottla.protocol.topics import TopicPartition
 from tests.doubles.scripted_broker import (
     CLOSE,
     SILENCE,

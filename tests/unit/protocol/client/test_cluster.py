@@ -2,11 +2,11 @@
 
 import pytest
 
-from protocol.client import cluster
-from protocol.client.cluster import Address, ClusterState, Leader, parse_bootstrap
-from protocol.errors import ErrorCode
-from protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
-from protocol.topics import TopicPartition
+from ottla.protocol.client import cluster
+from ottla.protocol.client.cluster import Address, ClusterState, Leader, parse_bootstrap
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
+from ottla.protocol.topics import TopicPartition
 from tests.doubles.scripted_broker import metadata_answer
 
 A, B = ("a", 1), ("b", 2)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from protocol.client.connection import ClientConnection, State
-from protocol.client.errors import (
+from ottla.protocol.client.connection import ClientConnection, State
+from ottla.protocol.client.errors import (
     AuthenticationError,
     BadResponseError,
     BrokerConnectionError,
@@ -11,17 +11,20 @@ from protocol.client.errors import (
     RequestTimedOutError,
     UnsupportedApiError,
 )
-from protocol.client.sasl import PlainMechanism, ScramMechanism
-from protocol.errors import ProtocolError
-from protocol.framing import FrameSplitter
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from protocol.messages.metadata import MetadataRequest
-from protocol.messages.produce import ProduceRequest
-from protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from protocol.registry import ApiKey
+from ottla.protocol.client.sasl import PlainMechanism, ScramMechanism
+from ottla.protocol.errors import ProtocolError
+from ottla.protocol.framing import FrameSplitter
+from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from ottla.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.produce import ProduceRequest
+from ottla.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
+from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from ottla.protocol.registry import ApiKey
 from tests.doubles.scripted_broker import CLOSE, ScriptedBroker
 
 NAME = "broker.example:9092"

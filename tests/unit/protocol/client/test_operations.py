@@ -5,8 +5,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from protocol.client.cluster import Address, ClusterState, Leader
-from protocol.client.errors import (
+from ottla.protocol.client.cluster import Address, ClusterState, Leader
+from ottla.protocol.client.errors import (
     AuthenticationError,
     BrokerConnectionError,
     ClientError,
@@ -14,7 +14,7 @@ from protocol.client.errors import (
     RequestTimedOutError,
     UnsupportedApiError,
 )
-from protocol.client.operations import (
+from ottla.protocol.client.operations import (
     GROUP,
     TRANSACTION,
     AnyBroker,
@@ -29,23 +29,23 @@ from protocol.client.operations import (
     error_codes,
     retriable_code,
 )
-from protocol.errors import ErrorCode, KafkaError
-from protocol.message import Message
-from protocol.messages.create_topics import (
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.message import Message
+from ottla.protocol.messages.create_topics import (
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
-from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from protocol.messages.metadata import MetadataRequest
-from protocol.messages.produce import (
+from ottla.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
+from ottla.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
-from protocol.topics import TopicPartition
+from ottla.protocol.topics import TopicPartition
 from tests.doubles.scripted_broker import metadata_answer
 
 T = TypeVar("T")

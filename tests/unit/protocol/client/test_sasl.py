@@ -6,14 +6,14 @@ import hmac
 
 import pytest
 
-from protocol.client.errors import AuthenticationError
-from protocol.client.sasl import (
+from ottla.protocol.client.errors import AuthenticationError
+from ottla.protocol.client.sasl import (
     BearerMechanism,
     PlainMechanism,
     ScramMechanism,
     mechanism_factory,
 )
-from protocol.client.security import Security
+from ottla.protocol.client.security import Security
 from tests.doubles.rfc7677 import CHALLENGE, CLIENT_NONCE, FINAL, SIGNATURE
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from protocol.client.security import Security
+from ottla.protocol.client.security import Security
 
 JAVA = (
     "org.apache.kafka.common.security.scram.ScramLoginModule required "

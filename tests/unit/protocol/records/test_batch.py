@@ -2,7 +2,7 @@
 
 import pytest
 
-from protocol.records.batch import (
+from ottla.protocol.records.batch import (
     BATCH_OVERHEAD,
     CREATE_TIME,
     LOG_APPEND_TIME,
@@ -18,9 +18,9 @@ from protocol.records.batch import (
     read_magic,
     read_size,
 )
-from protocol.records.builder import build_batch
-from protocol.records.errors import CorruptRecordError
-from protocol.records.reader import read_records
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.errors import CorruptRecordError
+from ottla.protocol.records.reader import read_records
 
 RECORDS = [(1000 + index, b"k%d" % index, b"v" * index, None) for index in range(5)]
 BATCH = build_batch(RECORDS, producer_id=7, producer_epoch=2, base_sequence=40, transactional=True)

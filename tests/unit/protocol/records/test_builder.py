@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.records.batch import check_crc, read_header
-from protocol.records.builder import build_batch, encode_record, rebuild_batch, record_size
-from protocol.records.reader import read_batch, read_records
-from protocol.records.record import NewRecord
+from ottla.protocol.records.batch import check_crc, read_header
+from ottla.protocol.records.builder import build_batch, encode_record, rebuild_batch, record_size
+from ottla.protocol.records.reader import read_batch, read_records
+from ottla.protocol.records.record import NewRecord
 from tests.doubles.record_strategies import as_rows, header_lists, new_records, payloads, timestamps
 
 

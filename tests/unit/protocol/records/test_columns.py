@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.records.builder import build_batch, rebuild_batch
-from protocol.records.columns import decode_columns
-from protocol.records.control import end_transaction_marker
-from protocol.records.errors import CorruptRecordError
-from protocol.records.legacy import build_message_set
-from protocol.records.reader import read_batch, read_header, read_records
-from protocol.records.record import NewRecord, Record
+from ottla.protocol.records.builder import build_batch, rebuild_batch
+from ottla.protocol.records.columns import decode_columns
+from ottla.protocol.records.control import end_transaction_marker
+from ottla.protocol.records.errors import CorruptRecordError
+from ottla.protocol.records.legacy import build_message_set
+from ottla.protocol.records.reader import read_batch, read_header, read_records
+from ottla.protocol.records.record import NewRecord, Record
 from tests.doubles.record_strategies import as_rows, new_records
 
 RECORDS: list[NewRecord] = [(index, b"k", b"%d" % index, None) for index in range(4)]

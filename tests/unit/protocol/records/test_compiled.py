@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from protocol.records import section
+from ottla.protocol.records import section
 
 FOLDER = Path(section.__file__).parent
 

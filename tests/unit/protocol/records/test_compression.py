@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.records.compression import (
+from ottla.protocol.records.compression import (
     CODEC_NAMES,
     GZIP,
     LZ4,
@@ -20,7 +20,7 @@ from protocol.records.compression import (
     compress,
     decompress,
 )
-from protocol.records.errors import (
+from ottla.protocol.records.errors import (
     CorruptRecordError,
     DecompressedTooLargeError,
     RecordsError,

@@ -2,9 +2,9 @@
 
 import pytest
 
-from protocol.records.batch import check_crc, read_header
-from protocol.records.builder import build_batch
-from protocol.records.control import (
+from ottla.protocol.records.batch import check_crc, read_header
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.control import (
     ABORT,
     COMMIT,
     LEADER_CHANGE,
@@ -13,9 +13,9 @@ from protocol.records.control import (
     end_transaction_marker,
     read_end_transaction_marker,
 )
-from protocol.records.errors import InvalidRecordError
-from protocol.records.reader import read_records
-from protocol.records.record import Record
+from ottla.protocol.records.errors import InvalidRecordError
+from ottla.protocol.records.reader import read_records
+from ottla.protocol.records.record import Record
 
 
 @pytest.mark.parametrize("committed", [True, False])

@@ -4,20 +4,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.records.batch import check_crc, read_header
-from protocol.records.builder import build_batch
-from protocol.records.control import end_transaction_marker
-from protocol.records.convert import down_convert, read_message_set, up_convert
-from protocol.records.errors import (
+from ottla.protocol.records.batch import check_crc, read_header
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.control import end_transaction_marker
+from ottla.protocol.records.convert import down_convert, read_message_set, up_convert
+from ottla.protocol.records.errors import (
     CorruptRecordError,
     DecompressedTooLargeError,
     InvalidRecordError,
     UnsupportedCompressionError,
     UnsupportedFormatError,
 )
-from protocol.records.legacy import build_message_set, read_legacy_header
-from protocol.records.reader import iterate_entries, read_records
-from protocol.records.record import NewRecord, Record
+from ottla.protocol.records.legacy import build_message_set, read_legacy_header
+from ottla.protocol.records.reader import iterate_entries, read_records
+from ottla.protocol.records.record import NewRecord, Record
 from tests.doubles.record_strategies import as_rows, new_records
 
 RECORDS: list[NewRecord] = [

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from protocol.records.crc32c import crc32c
+from ottla.protocol.records.crc32c import crc32c
 
 
 def test_known_values() -> None:
@@ -15,8 +15,8 @@ def test_known_values() -> None:
 def test_loading_it_does_not_load_the_slow_package() -> None:
     """importlib.metadata, which the package asks for its own version, takes 40 ms to import."""
     program = (
-        "import sys; before = set(sys.modules); import protocol.records.crc32c; "
-        "assert protocol.records.crc32c.crc32c(b'123456789') == 0xE3069283; "
+        "import sys; before = set(sys.modules); import ottla.protocol.records.crc32c; "
+        "assert ottla.protocol.records.crc32c.crc32c(b'123456789') == 0xE3069283; "
         "assert 'importlib.metadata' in before or 'importlib.metadata' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
@@ -24,8 +24,9 @@ def test_loading_it_does_not_load_the_slow_package() -> None:
 
 def test_codecs_and_numpy_are_not_loaded_before_they_are_used() -> None:
     program = (
-        "import sys; import protocol.records.reader, protocol.records.builder; "
-        "import protocol.records.convert, protocol.records.validate, protocol.records.columns; "
+        "import sys; import ottla.protocol.records.reader, ottla.protocol.records.builder; "
+        "import ottla.protocol.records.convert, ottla.protocol.records.validate; "
+        "import ottla.protocol.records.columns; "
         "loaded = {'numpy', 'cramjam', 'lz4', 'lz4.frame', 'zstandard', 'dataclasses'}; "
         "assert not loaded & set(sys.modules), loaded & set(sys.modules)"
     )

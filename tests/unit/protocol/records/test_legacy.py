@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.records.compression import compress, decompress
-from protocol.records.errors import (
+from ottla.protocol.records.compression import compress, decompress
+from ottla.protocol.records.errors import (
     CorruptRecordError,
     InvalidRecordError,
     RecordsError,
     UnsupportedCompressionError,
 )
-from protocol.records.legacy import (
+from ottla.protocol.records.legacy import (
     base_offset,
     build_message_set,
     check_legacy_crc,
@@ -20,8 +20,8 @@ from protocol.records.legacy import (
     read_legacy,
     read_legacy_header,
 )
-from protocol.records.reader import read_records
-from protocol.records.record import NewRecord, Record
+from ottla.protocol.records.reader import read_records
+from ottla.protocol.records.record import NewRecord, Record
 from tests.doubles.record_strategies import as_rows, new_records
 
 ROWS = [Record(70 + index, 1000 + index, 0, b"k%d" % index, b"v" * index, []) for index in range(5)]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from protocol.records.errors import CorruptRecordError
-from protocol.records.lz4_header import with_broken_checksum, with_right_checksum, xxhash32
+from ottla.protocol.records.errors import CorruptRecordError
+from ottla.protocol.records.lz4_header import with_broken_checksum, with_right_checksum, xxhash32
 
 
 @pytest.mark.parametrize(

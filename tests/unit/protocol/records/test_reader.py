@@ -2,14 +2,14 @@
 
 import pytest
 
-from protocol.records.batch import read_header
-from protocol.records.builder import assemble_batch, build_batch
-from protocol.records.columns import decode_columns
-from protocol.records.control import end_transaction_marker
-from protocol.records.errors import CorruptRecordError, DecompressedTooLargeError
-from protocol.records.legacy import build_message_set
-from protocol.records.reader import iterate_entries, read_batch, read_entry, read_records
-from protocol.records.record import NewRecord, Record
+from ottla.protocol.records.batch import read_header
+from ottla.protocol.records.builder import assemble_batch, build_batch
+from ottla.protocol.records.columns import decode_columns
+from ottla.protocol.records.control import end_transaction_marker
+from ottla.protocol.records.errors import CorruptRecordError, DecompressedTooLargeError
+from ottla.protocol.records.legacy import build_message_set
+from ottla.protocol.records.reader import iterate_entries, read_batch, read_entry, read_records
+from ottla.protocol.records.record import NewRecord, Record
 from tests.doubles.record_strategies import as_rows
 
 RECORDS: list[NewRecord] = [(index, b"k", b"%d" % index, None) for index in range(4)]

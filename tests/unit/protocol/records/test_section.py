@@ -5,12 +5,12 @@ import random
 import pytest
 from hypothesis import given, settings
 
-from protocol.records.builder import build_batch, encode_record
-from protocol.records.errors import InvalidRecordError
-from protocol.records.record import NewRecord
-from protocol.records.section import Section, decode_section
-from protocol.records.spans import decode_section_vectorised, decode_spans
-from protocol.records.varint import encode_varint
+from ottla.protocol.records.builder import build_batch, encode_record
+from ottla.protocol.records.errors import InvalidRecordError
+from ottla.protocol.records.record import NewRecord
+from ottla.protocol.records.section import Section, decode_section
+from ottla.protocol.records.spans import decode_section_vectorised, decode_spans
+from ottla.protocol.records.varint import encode_varint
 from tests.doubles.record_strategies import new_records
 
 

@@ -4,11 +4,11 @@ from struct import pack_into
 
 import pytest
 
-from protocol.records.batch import ATTRIBUTES_POSITION, check_crc, read_header
-from protocol.records.builder import assemble_batch, build_batch, encode_record, rebuild_batch
-from protocol.records.control import end_transaction_marker
-from protocol.records.crc32c import crc32c
-from protocol.records.errors import (
+from ottla.protocol.records.batch import ATTRIBUTES_POSITION, check_crc, read_header
+from ottla.protocol.records.builder import assemble_batch, build_batch, encode_record, rebuild_batch
+from ottla.protocol.records.control import end_transaction_marker
+from ottla.protocol.records.crc32c import crc32c
+from ottla.protocol.records.errors import (
     CorruptRecordError,
     DecompressedTooLargeError,
     InvalidRecordError,
@@ -16,9 +16,9 @@ from protocol.records.errors import (
     RecordTooLargeError,
     UnsupportedCompressionError,
 )
-from protocol.records.reader import read_batch
-from protocol.records.record import NewRecord
-from protocol.records.validate import (
+from ottla.protocol.records.reader import read_batch
+from ottla.protocol.records.record import NewRecord
+from ottla.protocol.records.validate import (
     MAX_RECORD_ERRORS,
     RecordLimits,
     WalkedBatch,

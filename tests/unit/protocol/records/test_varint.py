@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.records.errors import InvalidRecordError
-from protocol.records.varint import (
+from ottla.protocol.records.errors import InvalidRecordError
+from ottla.protocol.records.varint import (
     encode_varint,
     read_varint,
     read_varlong,

@@ -3,8 +3,8 @@
 import pytest
 import zstandard
 
-from protocol.records.errors import CorruptRecordError
-from protocol.records.zstd_frame import largest_content_bytes
+from ottla.protocol.records.errors import CorruptRecordError
+from ottla.protocol.records.zstd_frame import largest_content_bytes
 
 
 @pytest.mark.parametrize("size", [0, 1, 255, 256, 300, 65_536, 70_000, 1_000_000])

@@ -1,0 +1,38 @@
+"""Before a broker of a cluster stops: its partitions get other leaders (controlled shutdown)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster.controller_channel import ControllerChannel
+    from ottla.broker.config.broker_config import BrokerConfig
+
+logger = logging.getLogger("ottla.broker")
+
+
+async def hand_over(config: BrokerConfig, channel: ControllerChannel) -> bool:
+    """Asks the controller up to `controlled.shutdown.max.retries` times; whether all moved.
+
+    A partition whose other replicas are not in sync stays, and has no leader while this broker is
+    away: stopping goes on all the same, as in Kafka.
+    """
+    for attempt in range(config.controlled_shutdown_max_retries):
+        if attempt:
+            await asyncio.sleep(config.controlled_shutdown_retry_backoff_ms / 1000)
+        try:
+            async with asyncio.timeout(config.controller_socket_timeout_ms / 1000):
+                left = await channel.controlled_shutdown()
+        except Exception as error:
+            logger.warning(
+                "the controller cannot be asked to take over: %s", error or type(error).__name__
+            )
+            continue
+        if not left:
+            logger.info("every partition led here has another leader now")
+            return True
+        logger.warning("%d partitions have no other replica in sync to lead them", left)
+    logger.warning("stopping with partitions that nobody else can lead")
+    return False

@@ -1,0 +1,99 @@
+"""Requests of this broker to the active controller, wherever it is, and to other brokers.
+
+To the controller in this process they are plain calls; to others they go over the inter-broker
+listener, on a connection that is kept.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, cast
+
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.message import Message
+from ottla.protocol.messages.allocate_producer_ids import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+)
+from ottla.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster.inter_broker_client import Peers
+    from ottla.broker.cluster.metadata_cache import MetadataCache
+    from ottla.broker.cluster.producer_ids import ProducerIdBlock
+    from ottla.controller.admin.topic_admin import NewTopic
+    from ottla.controller.controller import Controller
+
+logger = logging.getLogger("ottla.broker")
+
+
+class ControllerChannel:
+    """What a broker asks of the controller. Loop only."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        controller: Controller,
+        metadata: MetadataCache,
+        peers: Peers,
+    ) -> None:
+        self.broker_epoch = -1
+        self._broker_id = broker_id
+        self._controller = controller
+        self._metadata = metadata
+        self._peers = peers
+
+    async def create_topics(self, topics: list[NewTopic]) -> dict[str, int]:
+        """Creates topics; the result is an error code by name."""
+        if self._controller.is_active:
+            rows = await self._controller.create_topics(topics)
+            return {row.name: row.error.code for row in rows}
+        from ottla.broker.cluster.remote_topics import create_topics_answer, create_topics_request
+
+        answer = await self._send(create_topics_request(topics, self._peers.timeout_ms))
+        return create_topics_answer(answer)
+
+    async def alter_partition(
+        self, request: AlterPartitionRequest, version: int
+    ) -> AlterPartitionResponse:
+        """Asks for changes of in-sync replicas; raises when the controller cannot be reached."""
+        request.broker_id = self._broker_id
+        request.broker_epoch = self.broker_epoch
+        if self._controller.is_active:
+            return await self._controller.alter_partition(request, version)
+        return cast("AlterPartitionResponse", await self._send(request, version))
+
+    async def allocate_producer_ids(self) -> ProducerIdBlock:
+        """The next block of producer ids."""
+        from ottla.broker.cluster.producer_ids import ProducerIdBlock
+
+        if self._controller.is_active:
+            block = await self._controller.allocate_producer_ids(self._broker_id, self.broker_epoch)
+            return ProducerIdBlock(block.first, block.size)
+        request = AllocateProducerIdsRequest(self._broker_id, self.broker_epoch)
+        answer = cast("AllocateProducerIdsResponse", await self._send(request))
+        if answer.error_code != ErrorCode.NONE:
+            raise KafkaError(answer.error_code)
+        return ProducerIdBlock(answer.producer_id_start, answer.producer_id_len)
+
+    async def controlled_shutdown(self) -> int:
+        """Asks for other leaders of what this broker leads; the number of those left."""
+        from ottla.protocol.messages.controlled_shutdown import (
+            ControlledShutdownRequest,
+            ControlledShutdownResponse,
+        )
+
+        if self._controller.is_active:
+            left = await self._controller.controlled_shutdown(self._broker_id, self.broker_epoch)
+            return len(left)
+        request = ControlledShutdownRequest(self._broker_id, self.broker_epoch)
+        answer = cast("ControlledShutdownResponse", await self._send(request))
+        if answer.error_code != ErrorCode.NONE:
+            raise KafkaError(answer.error_code)
+        return len(answer.remaining_partitions)
+
+    async def _send(self, request: Message, version: int | None = None) -> Message:
+        controller_id = self._metadata.snapshot.controller_id
+        if controller_id < 0:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "there is no controller now")
+        return await self._peers.request(controller_id, request, version)

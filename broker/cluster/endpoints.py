@@ -1,0 +1,55 @@
+"""Under which address a client is told to reach a broker.
+
+Each client gets the addresses of the listener that it came in on. A broker that is bound to every
+address of its machine and has no `advertised.listeners` answers with the address that the client
+itself used, which is by construction one that it can reach.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ottla.broker.cluster.metadata_cache import BrokerMetadata, MetadataCache
+from ottla.broker.requests.request_channel import RequestContext
+
+
+class Node(NamedTuple):
+    """A broker as clients see it; the order is that of the wire's node structs."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class Endpoints:
+    """Translates broker ids into nodes for one client."""
+
+    def __init__(
+        self, broker_id: int, metadata: MetadataCache, wildcard_listeners: frozenset[str]
+    ) -> None:
+        """`wildcard_listeners`: our listeners that have no advertised address of their own."""
+        self._broker_id = broker_id
+        self._metadata = metadata
+        self._wildcard_listeners = wildcard_listeners
+
+    def node(self, context: RequestContext, broker_id: int) -> Node | None:
+        """A live broker on the client's listener; None when it is not live or not on it."""
+        broker = self._metadata.snapshot.brokers.get(broker_id)
+        return None if broker is None else self._node(context, broker)
+
+    def nodes(self, context: RequestContext) -> list[Node]:
+        """All live brokers that the client's listener reaches, by id."""
+        brokers = self._metadata.snapshot.brokers
+        found = (self._node(context, brokers[broker_id]) for broker_id in sorted(brokers))
+        return [node for node in found if node is not None]
+
+    def _node(self, context: RequestContext, broker: BrokerMetadata) -> Node | None:
+        endpoint = broker.endpoints.get(context.listener_name)
+        if endpoint is None:
+            return None
+        host = endpoint.host
+        own = broker.broker_id == self._broker_id
+        if own and context.listener_name in self._wildcard_listeners:
+            host = context.local_address[0]
+        return Node(broker.broker_id, host, endpoint.port, broker.rack)

@@ -1,0 +1,98 @@
+"""Who this broker is: its id, its cluster, its place in the znode tree.
+
+The id comes from `broker.id`, else from `meta.properties` of an earlier life, else from the tree,
+above `reserved.broker.max.id`. The cluster id comes from the tree and must be that of the data.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import TYPE_CHECKING
+
+from ottla.broker.config.broker_config import Endpoint
+from ottla.broker.config.errors import ConfigError
+from ottla.controller.model import BrokerInfo
+from ottla.controller.model import Endpoint as RegisteredEndpoint
+from ottla.controller.registration import (
+    check_cluster_id,
+    create_persistent_paths,
+    generate_broker_id,
+    get_or_create_cluster_id,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.config.broker_config import BrokerConfig
+    from ottla.controller.tree.store import ZnodeStore
+    from ottla.storage.directories.log_manager import LogManager
+
+# The znode tree of a broker without ZooKeeper, in its first log directory.
+EMBEDDED_STORE_FILE = "ottla-znodes.db"
+
+
+class StartError(Exception):
+    """The broker cannot start; the message is for the person who started it."""
+
+
+def open_store(config: BrokerConfig) -> ZnodeStore:
+    """The znode tree that the settings name; not connected yet."""
+    if config.embedded:
+        from ottla.controller.tree.embedded_store import EmbeddedStore
+
+        directory = os.path.abspath(config.log_directories()[0])
+        return EmbeddedStore(os.path.join(directory, EMBEDDED_STORE_FILE))
+    from ottla.broker.cluster.zookeeper_login import zookeeper_store
+
+    return zookeeper_store(config)
+
+
+async def establish(
+    config: BrokerConfig, store: ZnodeStore, log_manager: LogManager
+) -> tuple[int, str]:
+    """(broker id, cluster id), agreed between settings, tree and data; written to the data."""
+    await create_persistent_paths(store)
+    cluster_id = await get_or_create_cluster_id(store)
+    meta = log_manager.read_meta_properties()
+    where = f"the znode tree at {config.zookeeper_connect or 'the data directory'}"
+    check_cluster_id(cluster_id, meta.cluster_id, ", ".join(config.log_directories()), where)
+    broker_id = config.broker_id
+    if broker_id >= 0:
+        if meta.broker_id is not None and meta.broker_id not in (-1, broker_id):
+            raise ConfigError(
+                f"broker.id is {broker_id}, but the data in {', '.join(config.log_directories())} "
+                f"belongs to broker {meta.broker_id}: give the id of the data, or another log.dirs."
+            )
+    elif meta.broker_id is not None and meta.broker_id >= 0:
+        broker_id = meta.broker_id
+    else:
+        broker_id = await generate_broker_id(store, config.reserved_broker_max_id)
+    log_manager.write_meta_properties(broker_id, cluster_id)
+    return broker_id, cluster_id
+
+
+def broker_info(config: BrokerConfig, broker_id: int, ports: dict[str, int]) -> BrokerInfo:
+    """What is registered: every advertised listener with the port that was really bound."""
+    endpoints = []
+    for endpoint in config.advertised_endpoints():
+        port = endpoint.port or ports[endpoint.listener_name]
+        host = endpoint.host or socket.getfqdn()
+        endpoints.append(
+            RegisteredEndpoint(endpoint.listener_name, endpoint.security_protocol, host, port)
+        )
+    return BrokerInfo(broker_id, tuple(endpoints), config.broker_rack)
+
+
+def wildcard_listeners(config: BrokerConfig) -> frozenset[str]:
+    """The listeners that are answered with the address that the client used."""
+    return frozenset(
+        endpoint.listener_name for endpoint in config.advertised_endpoints() if not endpoint.host
+    )
+
+
+def reach(endpoint: Endpoint) -> str:
+    """In words, who can connect to a listener."""
+    if endpoint.host in ("", "0.0.0.0", "::"):
+        return "from every network of this machine"
+    if endpoint.host == "localhost" or endpoint.host.startswith("127.") or endpoint.host == "::1":
+        return "from this machine only"
+    return f"wherever {endpoint.host} is reachable"

@@ -1,0 +1,147 @@
+"""The other brokers of the cluster: requests to them on the inter-broker listener.
+
+One connection a broker, opened on first use and closed when it failed. The controller's requests
+have connections of their own (`connect`), so that they never wait behind others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Awaitable, Callable
+
+    from ottla.broker.cluster.metadata_cache import MetadataCache
+    from ottla.controller.model import BrokerInfo
+    from ottla.controller.requests.broker_channels import Connection
+    from ottla.protocol.client.aio_connection import AsyncConnection
+    from ottla.protocol.client.security import Security
+    from ottla.protocol.message import Message
+    from ottla.protocol.messages.add_partitions_to_txn import (
+        AddPartitionsToTxnRequest,
+        AddPartitionsToTxnResponse,
+    )
+    from ottla.protocol.messages.write_txn_markers import (
+        WriteTxnMarkersRequest,
+        WriteTxnMarkersResponse,
+    )
+
+
+class Peers:
+    """Sends requests to brokers by id. Loop only."""
+
+    def __init__(
+        self,
+        metadata: MetadataCache,
+        listener_name: str,
+        client_id: str,
+        timeout_ms: int,
+        *,
+        tls: ssl.SSLContext | None = None,
+        security: Security | None = None,
+    ) -> None:
+        """`listener_name` is the inter-broker listener, reached with `tls` if there is one and
+        with the SASL login of `security`; `timeout_ms` is that of each request."""
+        self.timeout_ms = timeout_ms
+        self._metadata = metadata
+        self._listener_name = listener_name
+        self._client_id = client_id
+        self._tls = tls
+        self._security = security
+        self._connections: dict[tuple[str, int], AsyncConnection] = {}
+
+    async def request(
+        self, broker_id: int, request: Message, version: int | None = None
+    ) -> Message:
+        """Sends to a live broker, in its newest version unless one is given; may raise."""
+        endpoint = self._metadata.snapshot.alive(broker_id, self._listener_name)
+        if endpoint is None:
+            raise ConnectionError(f"broker {broker_id} is not registered on {self._listener_name}")
+        connection = await self._shared(endpoint.host, endpoint.port)
+        try:
+            return await connection.request(request, self.timeout_ms, version=version)
+        except Exception:
+            self._forget(connection)
+            raise
+
+    async def write_markers(
+        self, broker_id: int, request: WriteTxnMarkersRequest
+    ) -> WriteTxnMarkersResponse:
+        """Transaction markers for partitions that another broker leads."""
+        return cast("WriteTxnMarkersResponse", await self.request(broker_id, request))
+
+    async def verify_partitions(
+        self, broker_id: int, request: AddPartitionsToTxnRequest
+    ) -> AddPartitionsToTxnResponse:
+        """A question to the coordinator of a transaction."""
+        return cast("AddPartitionsToTxnResponse", await self.request(broker_id, request))
+
+    async def connect(self, broker: BrokerInfo, timeout_ms: int) -> Connection:
+        """A connection of its own, for the controller's requests to `broker`."""
+        endpoint = broker.endpoint(self._listener_name)
+        if endpoint is None:
+            raise ConnectionError(
+                f"broker {broker.broker_id} has no listener {self._listener_name}"
+            )
+
+        async def open_one() -> AsyncConnection:
+            return await self._open(endpoint.host, endpoint.port, timeout_ms)
+
+        return _OwnedConnection(await open_one(), open_one)
+
+    def close(self) -> None:
+        """Closes all shared connections."""
+        for connection in list(self._connections.values()):
+            self._forget(connection)
+
+    async def _shared(self, host: str, port: int) -> AsyncConnection:
+        found = self._connections.get((host, port))
+        if found is not None and found.is_usable:
+            return found
+        connection = await self._open(host, port, self.timeout_ms)
+        other = self._connections.get((host, port))
+        if other is not None and other.is_usable:
+            connection.close()  # Somebody else connected meanwhile.
+            return other
+        self._connections[host, port] = connection
+        return connection
+
+    async def _open(self, host: str, port: int, timeout_ms: int) -> AsyncConnection:
+        from ottla.protocol.client.aio_connection import AsyncConnection
+
+        connection = AsyncConnection(
+            host,
+            port,
+            client_id=self._client_id,
+            ssl_context=self._tls,
+            security=self._security,
+        )
+        await connection.connect(timeout_ms)
+        return connection
+
+    def _forget(self, connection: AsyncConnection) -> None:
+        for address, each in list(self._connections.items()):
+            if each is connection:
+                del self._connections[address]
+        connection.close()
+
+
+class _OwnedConnection:
+    """What the controller's channels use of a connection."""
+
+    def __init__(
+        self, connection: AsyncConnection, open_one: Callable[[], Awaitable[AsyncConnection]]
+    ) -> None:
+        self._connection = connection
+        self._open_one = open_one
+
+    async def request(self, request: Message, version: int, timeout_ms: int) -> Message:
+        if not self._connection.is_usable:
+            # Its session is near the end that the other broker has set.
+            self._connection.close()
+            self._connection = await self._open_one()
+        return await self._connection.request(request, timeout_ms, version=version)
+
+    async def close(self) -> None:
+        self._connection.close()

@@ -1,0 +1,218 @@
+"""What this broker knows of the cluster: brokers, topics, leaders, as the controller told it.
+
+A snapshot never changes once it is published: an UpdateMetadata request builds the next one and
+swaps it in. A reader that keeps `cache.snapshot` in a local variable sees one consistent picture,
+even across an `await`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from ottla.protocol.messages.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+)
+from ottla.protocol.topics import TopicPartition
+from ottla.protocol.uuids import ZERO_UUID
+
+NO_LEADER = -1
+LEADER_DURING_DELETE = -2
+
+# Kafka's name of the listener when a controller of before 0.10.2 names none: the protocol's.
+_PROTOCOL_NAMES = {0: "PLAINTEXT", 1: "SSL", 2: "SASL_PLAINTEXT", 3: "SASL_SSL"}
+
+
+class PartitionMetadata(NamedTuple):
+    """One partition's state as the controller published it."""
+
+    partition: int
+    leader: int
+    leader_epoch: int
+    isr: list[int]
+    replicas: list[int]
+    offline_replicas: list[int]
+    controller_epoch: int
+    partition_epoch: int
+
+
+class TopicMetadata(NamedTuple):
+    """One topic; the partitions are keyed by index."""
+
+    name: str
+    topic_id: bytes
+    partitions: dict[int, PartitionMetadata]
+
+
+class BrokerEndpoint(NamedTuple):
+    """Where one listener of a broker is reached."""
+
+    host: str
+    port: int
+    security_protocol: int
+
+
+class BrokerMetadata(NamedTuple):
+    """A live broker; the endpoints are keyed by listener name."""
+
+    broker_id: int
+    endpoints: dict[str, BrokerEndpoint]
+    rack: str | None
+
+
+class MetadataSnapshot:
+    """One consistent picture. Read only."""
+
+    __slots__ = ("brokers", "controller_epoch", "controller_id", "topic_names", "topics")
+
+    def __init__(
+        self,
+        brokers: dict[int, BrokerMetadata],
+        topics: dict[str, TopicMetadata],
+        topic_names: dict[bytes, str],
+        controller: tuple[int, int],
+    ) -> None:
+        """`controller` is the id and the epoch of the controller that published it."""
+        self.brokers = brokers
+        self.topics = topics
+        self.topic_names = topic_names
+        self.controller_id, self.controller_epoch = controller
+
+    def partition(self, topic: str, index: int) -> PartitionMetadata | None:
+        """The state of one partition, or None when it is not known."""
+        found = self.topics.get(topic)
+        return None if found is None else found.partitions.get(index)
+
+    def topic_id(self, topic: str) -> bytes:
+        """The id of a topic; the zero id when it is not known."""
+        found = self.topics.get(topic)
+        return ZERO_UUID if found is None else found.topic_id
+
+    def alive(self, broker_id: int, listener_name: str) -> BrokerEndpoint | None:
+        """Where a live broker is reached on a listener, or None."""
+        broker = self.brokers.get(broker_id)
+        return None if broker is None else broker.endpoints.get(listener_name)
+
+
+class MetadataCache:
+    """Holder of the current snapshot. Loop only; `update` has no await."""
+
+    def __init__(self) -> None:
+        self.snapshot = MetadataSnapshot({}, {}, {}, (-1, 0))
+        # One entry for each request that waits; those are bounded by the connections.
+        self._waiters: list[tuple[Callable[[MetadataSnapshot], bool], asyncio.Future[None]]] = []
+
+    async def wait_until(
+        self, condition: Callable[[MetadataSnapshot], bool], timeout_ms: int
+    ) -> bool:
+        """Waits until a snapshot satisfies `condition`; False when the time is up first."""
+        if condition(self.snapshot):
+            return True
+        if timeout_ms <= 0:
+            return False
+        future = asyncio.get_running_loop().create_future()
+        entry = (condition, future)
+        self._waiters.append(entry)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await future
+        except TimeoutError:
+            return False
+        finally:
+            if entry in self._waiters:
+                self._waiters.remove(entry)
+        return True
+
+    def _wake_waiters(self) -> None:
+        snapshot = self.snapshot
+        for entry in tuple(self._waiters):
+            condition, future = entry
+            if not future.done() and condition(snapshot):
+                self._waiters.remove(entry)
+                future.set_result(None)
+
+    def update(self, request: UpdateMetadataRequest) -> list[TopicPartition]:
+        """Publishes the next snapshot; returns the partitions that the request deleted.
+
+        Topics that the request does not name stay as they are (the controller sends differences).
+        """
+        old = self.snapshot
+        topics = old.topics
+        topic_names = old.topic_names
+        deleted: list[TopicPartition] = []
+        changes = _by_topic(request)
+        if changes:
+            topics = dict(topics)
+            topic_names = dict(topic_names)
+        for name, (sent_id, states) in changes.items():
+            topic_id = sent_id
+            before = topics.get(name)
+            partitions: dict[int, PartitionMetadata] = {}
+            if before is not None and topic_id in (before.topic_id, ZERO_UUID):
+                topic_id = before.topic_id
+                partitions = dict(before.partitions)
+            elif before is not None:
+                topic_names.pop(before.topic_id, None)
+            for state in states:
+                if state.leader == LEADER_DURING_DELETE:
+                    partitions.pop(state.partition_index, None)
+                    deleted.append(TopicPartition(name, state.partition_index))
+                else:
+                    partitions[state.partition_index] = _partition(state)
+            if partitions:
+                topics[name] = TopicMetadata(name, topic_id, partitions)
+                if topic_id != ZERO_UUID:
+                    topic_names[topic_id] = name
+            else:
+                topics.pop(name, None)
+                topic_names.pop(topic_id, None)
+        self.snapshot = MetadataSnapshot(
+            {broker.id: _broker(broker) for broker in request.live_brokers},
+            topics,
+            topic_names,
+            (request.controller_id, request.controller_epoch),
+        )
+        if self._waiters:
+            self._wake_waiters()
+        return deleted
+
+
+def _by_topic(
+    request: UpdateMetadataRequest,
+) -> dict[str, tuple[bytes, Iterable[UpdateMetadataPartitionState]]]:
+    """The states by topic, whichever of the two layouts (before and from version 5) was sent."""
+    changes: dict[str, tuple[bytes, Iterable[UpdateMetadataPartitionState]]] = {}
+    for topic in request.topic_states:
+        changes[topic.topic_name] = (topic.topic_id, topic.partition_states)
+    grouped: dict[str, list[UpdateMetadataPartitionState]] = {}
+    for state in request.ungrouped_partition_states:
+        grouped.setdefault(state.topic_name, []).append(state)
+    for name, states in grouped.items():
+        changes[name] = (ZERO_UUID, states)
+    return changes
+
+
+def _partition(state: UpdateMetadataPartitionState) -> PartitionMetadata:
+    return PartitionMetadata(
+        partition=state.partition_index,
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        isr=state.isr,
+        replicas=state.replicas,
+        offline_replicas=state.offline_replicas,
+        controller_epoch=state.controller_epoch,
+        partition_epoch=state.zk_version,
+    )
+
+
+def _broker(broker: UpdateMetadataBroker) -> BrokerMetadata:
+    endpoints: dict[str, BrokerEndpoint] = {}
+    for endpoint in broker.endpoints:
+        name = endpoint.listener or _PROTOCOL_NAMES.get(endpoint.security_protocol, "PLAINTEXT")
+        endpoints[name] = BrokerEndpoint(endpoint.host, endpoint.port, endpoint.security_protocol)
+    if not endpoints:
+        endpoints["PLAINTEXT"] = BrokerEndpoint(broker.v0_host, broker.v0_port, 0)
+    return BrokerMetadata(broker.id, endpoints, broker.rack or None)

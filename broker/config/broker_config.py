@@ -1,0 +1,456 @@
+"""The settings of one broker: Kafka's `server.properties`, typed and checked.
+
+An attribute is a Kafka setting name with `_` for `.`. Every setting of the tables is readable; the
+annotated ones below are those that the broker acts on, the rest is accepted and has no effect.
+
+Deviations from Kafka's defaults, all for a broker that somebody starts with no file at all:
+
+- `listeners` is PLAINTEXT://127.0.0.1:9092, not every address of the machine: a broker without
+  authentication is open to a network only when somebody says so.
+- `log.dirs` is ./ottla-data, not /tmp/kafka-logs, which some systems empty at boot.
+- `zookeeper.connect` may be absent: the znode tree is then kept in the data directory, for one
+  broker. In that case `group.initial.rebalance.delay.ms` is 0, and the replication factors of the
+  internal topics are capped by the one broker there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ottla.broker.config.authorizer_settings import ACL_AUTHORIZERS, parse_super_users
+from ottla.broker.config.definitions import (
+    Value,
+    broker_settings,
+    dynamic_only_settings,
+    parse_value,
+    split_list,
+    topic_settings,
+)
+from ottla.broker.config.errors import ConfigError
+from ottla.broker.config.groups import check_groups
+from ottla.broker.config.listeners import (
+    Endpoint,
+    check_advertised,
+    parse_endpoints,
+    parse_protocol_map,
+)
+from ottla.broker.config.sasl import check_sasl
+from ottla.broker.config.sources import collect
+
+__all__ = ["BrokerConfig", "ConfigError", "Endpoint"]
+
+DEFAULT_DATA_DIRECTORY = "ottla-data"
+DEFAULT_LISTENERS = "PLAINTEXT://127.0.0.1:9092"
+
+_MINUTE_MS = 60_000
+_HOUR_MS = 3_600_000
+
+
+class BrokerConfig:
+    """All settings of a broker; changed in place by `update_dynamic` only, on the event loop."""
+
+    advertised_listeners: str | None
+    allow_everyone_if_no_acl_found: bool
+    authorizer_class_name: str
+    auto_create_topics_enable: bool
+    auto_leader_rebalance_enable: bool
+    background_threads: int
+    broker_id: int
+    broker_id_generation_enable: bool
+    broker_rack: str | None
+    compression_type: str
+    connection_failed_authentication_delay_ms: int
+    connections_max_idle_ms: int
+    connections_max_reauth_ms: int
+    control_plane_listener_name: str | None
+    controlled_shutdown_enable: bool
+    controlled_shutdown_max_retries: int
+    controlled_shutdown_retry_backoff_ms: int
+    controller_quota_window_num: int
+    controller_quota_window_size_seconds: int
+    controller_socket_timeout_ms: int
+    default_replication_factor: int
+    delegation_token_expiry_check_interval_ms: int
+    delegation_token_expiry_time_ms: int
+    delegation_token_master_key: str | None
+    delegation_token_max_lifetime_ms: int
+    delegation_token_secret_key: str | None
+    delete_topic_enable: bool
+    fetch_max_bytes: int
+    group_consumer_assignors: list[str]
+    group_consumer_heartbeat_interval_ms: int
+    group_consumer_max_size: int
+    group_consumer_migration_policy: str
+    group_consumer_session_timeout_ms: int
+    group_coordinator_rebalance_protocols: list[str]
+    group_initial_rebalance_delay_ms: int
+    group_max_session_timeout_ms: int
+    group_max_size: int
+    group_min_session_timeout_ms: int
+    inter_broker_listener_name: str | None
+    inter_broker_protocol_version: str
+    leader_imbalance_check_interval_seconds: int
+    leader_imbalance_per_broker_percentage: int
+    listener_security_protocol_map: str
+    listeners: str
+    log_cleaner_backoff_ms: int
+    log_cleaner_dedupe_buffer_size: int
+    log_cleaner_enable: bool
+    log_cleaner_io_max_bytes_per_second: float
+    log_cleaner_threads: int
+    log_dir: str
+    log_dirs: str | None
+    log_flush_offset_checkpoint_interval_ms: int
+    log_flush_scheduler_interval_ms: int
+    log_flush_start_offset_checkpoint_interval_ms: int
+    log_initial_task_delay_ms: int
+    log_message_downconversion_enable: bool
+    log_retention_check_interval_ms: int
+    max_connection_creation_rate: int
+    max_connections: int
+    max_connections_per_ip: int
+    max_connections_per_ip_overrides: str
+    max_incremental_fetch_session_cache_slots: int
+    max_request_partition_size_limit: int
+    message_max_bytes: int
+    min_insync_replicas: int
+    num_io_threads: int
+    num_partitions: int
+    num_recovery_threads_per_data_dir: int
+    num_replica_fetchers: int
+    offset_metadata_max_bytes: int
+    offsets_commit_required_acks: int
+    offsets_commit_timeout_ms: int
+    offsets_load_buffer_size: int
+    offsets_retention_check_interval_ms: int
+    offsets_retention_minutes: int
+    offsets_topic_compression_codec: int
+    offsets_topic_num_partitions: int
+    offsets_topic_replication_factor: int
+    offsets_topic_segment_bytes: int
+    ottla_log_dir_min_free_bytes: int
+    ottla_log_format: str
+    ottla_log_level: str
+    ottla_console_allow_remote: bool
+    ottla_console_enable: bool
+    ottla_metrics_address: str | None
+    ottla_worker_threads: int
+    ottla_zookeeper_digest: str | None
+    producer_id_expiration_check_interval_ms: int
+    producer_id_expiration_ms: int
+    queued_max_request_bytes: int
+    queued_max_requests: int
+    quota_window_num: int
+    quota_window_size_seconds: int
+    replica_fetch_backoff_ms: int
+    replica_fetch_max_bytes: int
+    replica_fetch_min_bytes: int
+    replica_fetch_response_max_bytes: int
+    replica_fetch_wait_max_ms: int
+    replica_high_watermark_checkpoint_interval_ms: int
+    replica_lag_time_max_ms: int
+    replica_selector_class: str | None
+    replica_socket_timeout_ms: int
+    replication_quota_window_num: int
+    replication_quota_window_size_seconds: int
+    request_timeout_ms: int
+    sasl_oauthbearer_clock_skew_seconds: int
+    sasl_oauthbearer_expected_audience: list[str] | None
+    sasl_oauthbearer_expected_issuer: str | None
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int
+    sasl_oauthbearer_sub_claim_name: str
+    sasl_server_max_receive_size: int
+    reserved_broker_max_id: int
+    security_inter_broker_protocol: str
+    socket_listen_backlog_size: int
+    socket_receive_buffer_bytes: int
+    socket_request_max_bytes: int
+    socket_send_buffer_bytes: int
+    telemetry_max_bytes: int
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int
+    transaction_max_timeout_ms: int
+    transaction_partition_verification_enable: bool
+    transaction_remove_expired_transaction_cleanup_interval_ms: int
+    transaction_state_log_load_buffer_size: int
+    transaction_state_log_min_isr: int
+    transaction_state_log_num_partitions: int
+    transaction_state_log_replication_factor: int
+    transaction_state_log_segment_bytes: int
+    transactional_id_expiration_ms: int
+    unclean_leader_election_enable: bool
+    super_users: str
+    zookeeper_connect: str | None
+    zookeeper_connection_timeout_ms: int | None
+    zookeeper_session_timeout_ms: int
+    zookeeper_set_acl: bool
+
+    def __init__(self, given: Mapping[str, str] | None = None) -> None:
+        """`given` holds settings as text by Kafka's names; ConfigError when one is wrong."""
+        self.given: dict[str, str] = dict(given or {})
+        self.cluster_dynamic: dict[str, str] = {}
+        self.broker_dynamic: dict[str, str] = {}
+        self.warnings: list[str] = []
+        self._apply_synonyms()
+        self._refresh()
+        self._check()
+
+    @classmethod
+    def load(
+        cls,
+        path: str | None = None,
+        overrides: Iterable[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> BrokerConfig:
+        """The settings of a file, of `KAFKA_.../OTTLA_...` variables and of `--override`s.
+
+        The later source wins. An error names the file and line, the variable or the override.
+        """
+        given, warnings = collect(path, overrides, environment or {})
+        table = broker_settings()
+        for item in given.values():
+            setting = table.get(item.name)
+            if setting is not None:
+                try:
+                    parse_value(setting, item.value)
+                except ConfigError as error:
+                    raise ConfigError(f"{item.origin}: {error}") from None
+        config = cls({name: item.value for name, item in given.items()})
+        config.warnings.extend(warnings)
+        return config
+
+    # -- values ---------------------------------------------------------------------------------
+
+    @property
+    def embedded(self) -> bool:
+        """Whether the znode tree is kept in the data directory (no ZooKeeper is named)."""
+        return not self.zookeeper_connect
+
+    def effective_text(self, name: str) -> str | None:
+        """A setting as text after all layers: broker's own dynamic, cluster's, given, default."""
+        for layer in (self.broker_dynamic, self.cluster_dynamic, self.given):
+            if name in layer:
+                return layer[name]
+        return self.default_text(name)
+
+    def default_text(self, name: str) -> str | None:
+        """The default of this broker for a setting, as text."""
+        if name == "listeners":
+            return DEFAULT_LISTENERS
+        if name == "log.dir":
+            return DEFAULT_DATA_DIRECTORY
+        if name == "group.initial.rebalance.delay.ms" and not self.given.get("zookeeper.connect"):
+            return "0"
+        setting = broker_settings().get(name)
+        return None if setting is None else setting.default
+
+    def value(self, name: str) -> Value:
+        """The typed value of any setting of the table, by Kafka's name."""
+        value: Value = getattr(self, name.replace(".", "_"))
+        return value
+
+    def listener_text(self, listener_name: str, name: str) -> str | None:
+        """A setting for one listener: `listener.name.<listener>.<name>` wins over `<name>`."""
+        special = self.effective_text(f"listener.name.{listener_name.lower()}.{name}")
+        return special if special is not None else self.effective_text(name)
+
+    def listener_limit(self, listener_name: str, name: str) -> int:
+        """A connection limit of one listener, which has none unless it is set for it alone."""
+        setting = broker_settings()[name]
+        special = f"listener.name.{listener_name.lower()}.{name}"
+        text = self.effective_text(special)
+        try:
+            value = parse_value(setting, setting.default if text is None else text)
+        except ConfigError as error:
+            raise ConfigError(f"{special}: {error}") from None
+        assert isinstance(value, int)
+        return value
+
+    def _apply_synonyms(self) -> None:
+        """`broker.id` and `node.id` are the same setting, as in Kafka's ZooKeeper mode."""
+        ids = {name: self.given[name] for name in ("broker.id", "node.id") if name in self.given}
+        if len(set(ids.values())) > 1:
+            raise ConfigError("broker.id and node.id name the same thing but differ: drop one.")
+        for value in ids.values():
+            self.given["broker.id"] = self.given["node.id"] = value
+
+    def _refresh(self) -> None:
+        attributes = self.__dict__
+        for name, setting in broker_settings().items():
+            attributes[name.replace(".", "_")] = parse_value(setting, self.effective_text(name))
+
+    def update_dynamic(self, cluster: Mapping[str, str], broker: Mapping[str, str]) -> list[str]:
+        """Replaces the dynamic layers; returns the names of the settings whose text changed.
+
+        A value that does not parse is left out with a warning, as Kafka does: what stands in the
+        znode was checked by whoever wrote it.
+        """
+        names = {*broker_settings(), *dynamic_only_settings()}
+        for layer in (self.cluster_dynamic, self.broker_dynamic, cluster, broker):
+            names.update(name for name in layer if name.startswith("listener.name."))
+        before = {name: self.effective_text(name) for name in names}
+        self.cluster_dynamic = self._parsable(cluster)
+        self.broker_dynamic = self._parsable(broker)
+        self._refresh()
+        return [name for name, text in before.items() if self.effective_text(name) != text]
+
+    def _parsable(self, layer: Mapping[str, str]) -> dict[str, str]:
+        table = {**broker_settings(), **dynamic_only_settings()}
+        good: dict[str, str] = {}
+        for name, text in layer.items():
+            known = name
+            if name.startswith("listener.name."):
+                known = name.split(".", 3)[-1]
+            try:
+                if known in table:
+                    parse_value(table[known], text)
+            except ConfigError as error:
+                self.warnings.append(f"dynamic setting passed over: {error}")
+                continue
+            good[name] = text
+        return good
+
+    # -- derived values -------------------------------------------------------------------------
+
+    def log_directories(self) -> list[str]:
+        """The data directories: `log.dirs`, else `log.dir`."""
+        return [path for path in split_list(self.log_dirs or self.log_dir) if path]
+
+    def listener_endpoints(self) -> list[Endpoint]:
+        """The listeners to bind, in the order written."""
+        protocols = parse_protocol_map(self.listener_security_protocol_map)
+        return parse_endpoints("listeners", self.listeners, protocols)
+
+    def advertised_endpoints(self) -> list[Endpoint]:
+        """`advertised.listeners`, else the listeners themselves (with "" for a wildcard host)."""
+        if self.advertised_listeners is None:
+            wildcards = ("", "0.0.0.0", "::")
+            return [
+                endpoint._replace(host="") if endpoint.host in wildcards else endpoint
+                for endpoint in self.listener_endpoints()
+            ]
+        protocols = parse_protocol_map(self.listener_security_protocol_map)
+        return parse_endpoints("advertised.listeners", self.advertised_listeners, protocols)
+
+    def inter_broker_listener(self) -> str:
+        """The name of the listener that brokers use among themselves."""
+        if self.inter_broker_listener_name:
+            return self.inter_broker_listener_name.upper()
+        return self.security_inter_broker_protocol
+
+    def connections_per_ip_overrides(self) -> dict[str, int]:
+        """`max.connections.per.ip.overrides`: an own limit by address."""
+        overrides: dict[str, int] = {}
+        for item in split_list(self.max_connections_per_ip_overrides):
+            address, colon, number = item.rpartition(":")
+            if not colon or not number.isascii() or not number.isdigit():
+                raise ConfigError(
+                    f"max.connections.per.ip.overrides: {item!r} is not address:number."
+                )
+            overrides[address.strip("[]")] = int(number)
+        return overrides
+
+    def zookeeper_timeout_ms(self) -> int:
+        """How long the first connection to ZooKeeper may take."""
+        timeout = self.zookeeper_connection_timeout_ms
+        return self.zookeeper_session_timeout_ms if timeout is None else timeout
+
+    def effective_log_retention_ms(self) -> int:
+        """`log.retention.ms`, else minutes, else hours; -1 keeps for ever."""
+        value = _first_given(
+            self, "log.retention.ms", "log.retention.minutes", "log.retention.hours"
+        )
+        return -1 if value < 0 else value
+
+    def topic_default_text(self, name: str) -> str | None:
+        """The default of a topic setting on this broker, as text."""
+        setting = topic_settings()[name]
+        synonym = setting.broker_synonym
+        if synonym is None:
+            return setting.default
+        if synonym == "log.retention.ms":
+            return str(self.effective_log_retention_ms())
+        if synonym == "log.roll.ms":
+            return str(_first_given(self, "log.roll.ms", "log.roll.hours"))
+        if synonym == "log.roll.jitter.ms":
+            return str(_first_given(self, "log.roll.jitter.ms", "log.roll.jitter.hours"))
+        if synonym == "log.flush.interval.ms":
+            text = self.effective_text(synonym)
+            return (
+                text if text is not None else self.effective_text("log.flush.scheduler.interval.ms")
+            )
+        return self.effective_text(synonym)
+
+    def topic_defaults(self) -> dict[str, str]:
+        """The text of every topic setting that has a value on this broker."""
+        found = ((name, self.topic_default_text(name)) for name in topic_settings())
+        return {name: text for name, text in found if text is not None}
+
+    # -- rules between settings -----------------------------------------------------------------
+
+    def _check(self) -> None:
+        if self.given.get("process.roles"):
+            raise ConfigError(
+                "process.roles asks for KRaft, which this broker does not speak: drop it, and set "
+                "zookeeper.connect for a cluster or nothing for a single broker."
+            )
+        self._check_authorizer()
+        if not self.log_directories():
+            raise ConfigError("log.dirs names no directory.")
+        listeners = self.listener_endpoints()
+        if not listeners:
+            raise ConfigError("listeners names no listener.")
+        if self.inter_broker_listener_name and "security.inter.broker.protocol" in self.given:
+            raise ConfigError(
+                "Set only one of inter.broker.listener.name and security.inter.broker.protocol."
+            )
+        check_advertised(listeners, self.advertised_endpoints(), self.inter_broker_listener())
+        check_sasl(self, listeners)
+        self.connections_per_ip_overrides()
+        for listener in listeners:
+            for name in ("max.connections", "max.connection.creation.rate"):
+                self.listener_limit(listener.listener_name, name)
+        self._check_numbers()
+
+    def _check_authorizer(self) -> None:
+        if self.authorizer_class_name not in ("", *ACL_AUTHORIZERS):
+            raise ConfigError(
+                f"authorizer.class.name is {self.authorizer_class_name}, which this broker cannot "
+                f"load; it has Kafka's {ACL_AUTHORIZERS[0]} built in."
+            )
+        try:
+            parse_super_users(self.super_users)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+
+    def _check_numbers(self) -> None:
+        lowest = -1 if self.broker_id_generation_enable else 0
+        highest = self.reserved_broker_max_id if self.broker_id_generation_enable else 2**31 - 1
+        if not lowest <= self.broker_id <= highest:
+            raise ConfigError(
+                f"broker.id {self.broker_id} must lie between {lowest} and {highest}; ids above "
+                "reserved.broker.max.id are the generated ones."
+            )
+        if self.replica_fetch_wait_max_ms > self.replica_socket_timeout_ms:
+            raise ConfigError("replica.fetch.wait.max.ms is above replica.socket.timeout.ms.")
+        if self.replica_fetch_wait_max_ms > self.replica_lag_time_max_ms:
+            raise ConfigError("replica.fetch.wait.max.ms is above replica.lag.time.max.ms.")
+        if 0 < self.queued_max_request_bytes < self.socket_request_max_bytes:
+            raise ConfigError("queued.max.request.bytes is below socket.request.max.bytes.")
+        if self.effective_log_retention_ms() == 0:
+            raise ConfigError("log.retention.ms must be -1 (for ever) or at least 1.")
+        check_groups(self)
+
+
+def _first_given(config: BrokerConfig, *names: str) -> int:
+    """The first of several settings for one length of time that has a value, in milliseconds."""
+    for name in names:
+        value = config.value(name)
+        if value is not None:
+            assert isinstance(value, int)
+            unit = 1
+            if name.endswith(".minutes"):
+                unit = _MINUTE_MS
+            elif name.endswith(".hours"):
+                unit = _HOUR_MS
+            return value * unit
+    raise AssertionError(f"none of {names} has a value: the last one has a default")

@@ -1,0 +1,179 @@
+"""Settings that change at run time: topics' and brokers' entities under `/config`.
+
+`ottla.controller.tree.entity_configs` reads and writes the entities and brings every change that
+any broker announces; this keeps the parts that this broker acts on. Quota entities (clients,
+users, ips) are handed on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from ottla.controller.tree import znodes
+from ottla.controller.tree.entity_configs import (
+    ConfigChangeWatcher,
+    entities_of,
+    read_config,
+    read_configs,
+    write_config,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.config.broker_config import BrokerConfig
+    from ottla.controller.runtime import Runtime
+    from ottla.controller.tree.store import ZnodeStore
+    from ottla.storage.config import LogConfig
+
+logger = logging.getLogger("ottla.config")
+
+Properties = dict[str, str]
+
+
+class DynamicConfig:
+    """The dynamic settings of topics and brokers, kept in step with the znode tree."""
+
+    def __init__(
+        self,
+        store: ZnodeStore,
+        runtime: Runtime,
+        config: BrokerConfig,
+        broker_id: int,
+        make_log_config: Callable[[Properties], LogConfig],
+    ) -> None:
+        """`make_log_config` builds a log's settings from all topic settings as text."""
+        self.on_topic_change: Callable[[str], None] = lambda topic: None
+        self.on_broker_change: Callable[[list[str]], None] = lambda names: None
+        #: Told about clients, users and ips: (entity type, name below the type, settings).
+        self.on_quota_change: Callable[[str, str, Properties], None] = lambda kind, name, texts: (
+            None
+        )
+        #: Told about client metrics resources: (name, settings).
+        self.on_client_metrics_change: Callable[[str, Properties], None] = lambda name, texts: None
+        self._store = store
+        self._config = config
+        self._broker_id = broker_id
+        self._make_log_config = make_log_config
+        self._topics: dict[str, Properties] = {}
+        self._log_configs: dict[str, LogConfig] = {}
+        #: The settings of client metrics resources by name.
+        self.client_metrics: dict[str, Properties] = {}
+        self._cluster: Properties = {}
+        self._broker: Properties = {}
+        self._watcher = ConfigChangeWatcher(store, runtime, self._take)
+
+    # -- reading --------------------------------------------------------------------------------
+
+    def topic_overrides(self, topic: str) -> Mapping[str, str]:
+        """The settings of a topic that differ from the broker's defaults."""
+        return self._topics.get(topic, {})
+
+    def log_config(self, topic: str) -> LogConfig:
+        """All settings of a topic's logs; the same object until one of them changes."""
+        found = self._log_configs.get(topic)
+        if found is None:
+            overrides = self._topics.get(topic)
+            if overrides is None and topic:
+                # Topics without settings of their own share one object.
+                found = self.log_config("")
+            else:
+                found = self._make_log_config(
+                    {**self._config.topic_defaults(), **(overrides or {})}
+                )
+            self._log_configs[topic] = found
+        return found
+
+    async def read(self, entity: str) -> Properties:
+        """What an entity's node holds now; empty when there is none."""
+        return await read_config(self._store, entity)
+
+    async def read_all(self, kind: str) -> dict[str, Properties]:
+        """What all entities of a type (`users` with their clients, ...) hold now, by path."""
+        return await read_configs(self._store, await entities_of(self._store, kind))
+
+    async def write(self, entity: str, properties: Properties) -> None:
+        """Replaces an entity's settings and announces it; durable and applied here on return."""
+        await write_config(self._store, entity, properties)
+        kind, _, name = entity.partition("/")
+        self._take(kind, name, properties)
+
+    # -- following changes ----------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Reads everything there is and follows changes from then on."""
+        await self._watcher.start()
+        brokers = [f"{znodes.ENTITY_BROKERS}/{each}" for each in self._broker_entities()]
+        entities = list(brokers)
+        for kind in (*znodes.ENTITY_TYPES, znodes.ENTITY_CLIENT_METRICS):
+            if kind != znodes.ENTITY_BROKERS:
+                entities.extend(await entities_of(self._store, kind))
+        for entity, properties in (await read_configs(self._store, entities)).items():
+            kind, _, name = entity.partition("/")
+            self._take(kind, name, properties)
+
+    def stop(self) -> None:
+        """No change is taken after this."""
+        self._watcher.stop()
+
+    def forget_topic(self, topic: str) -> None:
+        """The topic is deleted: a new one of its name starts from the defaults."""
+        self._topics.pop(topic, None)
+        self._log_configs.pop(topic, None)
+
+    async def load_topics(self, topics: Iterable[str]) -> None:
+        """Reads the settings of topics that are new here, before their first log is opened.
+
+        The creation of a topic is announced only when it has settings, and perhaps later than the
+        controller's order to open its logs comes.
+        """
+        new = [topic for topic in topics if topic not in self._log_configs]
+        if not new:
+            return
+        entities = [f"{znodes.ENTITY_TOPICS}/{topic}" for topic in new]
+        for entity, properties in (await read_configs(self._store, entities)).items():
+            self._take(znodes.ENTITY_TOPICS, entity.partition("/")[2], properties)
+
+    def _broker_entities(self) -> tuple[str, str]:
+        return znodes.DEFAULT_ENTITY, str(self._broker_id)
+
+    def _take(self, kind: str, name: str, properties: Properties) -> None:
+        if kind == znodes.ENTITY_TOPICS:
+            self._take_topic(name, properties)
+        elif kind == znodes.ENTITY_BROKERS:
+            if name in self._broker_entities():
+                self._take_broker(name, properties)
+        elif kind == znodes.ENTITY_CLIENT_METRICS:
+            self._take_client_metrics(znodes.desanitize(name), properties)
+        else:
+            self.on_quota_change(kind, name, properties)
+
+    def _take_client_metrics(self, name: str, properties: Properties) -> None:
+        if properties:
+            self.client_metrics[name] = properties
+        else:
+            self.client_metrics.pop(name, None)
+        self.on_client_metrics_change(name, properties)
+
+    def _take_topic(self, name: str, properties: Properties) -> None:
+        if self._topics.get(name, {}) == properties:
+            return
+        if properties:
+            self._topics[name] = properties
+        else:
+            self._topics.pop(name, None)
+        self._log_configs.pop(name, None)
+        logger.info("topic %s has the settings %s now", name, properties, extra={"topic": name})
+        self.on_topic_change(name)
+
+    def _take_broker(self, name: str, properties: Properties) -> None:
+        if name == znodes.DEFAULT_ENTITY:
+            self._cluster = properties
+        else:
+            self._broker = properties
+        changed = self._config.update_dynamic(self._cluster, self._broker)
+        if not changed:
+            return
+        self._log_configs.clear()
+        logger.info("broker settings changed: %s", ", ".join(changed))
+        self.on_broker_change(changed)

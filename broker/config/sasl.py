@@ -1,0 +1,175 @@
+"""The `sasl.*` settings: which mechanisms a listener has, and the rules between them.
+
+Kafka's names: `listener.name.<listener>.sasl.enabled.mechanisms` wins over the setting without a
+listener; the login of a mechanism is `listener.name.<listener>.<mechanism>.sasl.jaas.config`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.config.definitions import split_list
+from ottla.broker.config.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ottla.broker.config.broker_config import BrokerConfig
+    from ottla.broker.config.jaas import JaasLogin
+    from ottla.broker.config.listeners import Endpoint
+    from ottla.protocol.client.security import Security
+
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+
+_LOGIN = "org.apache.kafka.common.security."
+_MODULES = {
+    "PLAIN": _LOGIN + "plain.PlainLoginModule",
+    "SCRAM-SHA-256": _LOGIN + "scram.ScramLoginModule",
+    "SCRAM-SHA-512": _LOGIN + "scram.ScramLoginModule",
+    "OAUTHBEARER": _LOGIN + "oauthbearer.OAuthBearerLoginModule",
+}
+
+
+def enabled_mechanisms(config: BrokerConfig, listener_name: str) -> list[str]:
+    """The mechanisms of a listener as they are written."""
+    return split_list(config.listener_text(listener_name, "sasl.enabled.mechanisms") or "")
+
+
+def mechanism_setting(listener_name: str, mechanism: str, name: str) -> str:
+    """The name of a setting of one mechanism on one listener."""
+    return f"listener.name.{listener_name.lower()}.{mechanism.lower()}.{name}"
+
+
+def jaas_login(config: BrokerConfig, listener_name: str, mechanism: str) -> JaasLogin | None:
+    """The login of a mechanism, None when none is set. Raises ConfigError."""
+    name = mechanism_setting(listener_name, mechanism, "sasl.jaas.config")
+    text = config.effective_text(name)
+    if text is None:
+        return None
+    from ottla.broker.config.jaas import parse_jaas
+
+    try:
+        login = parse_jaas(text)
+    except ValueError as error:
+        raise ConfigError(
+            f'{name}: {error}; write it as {_MODULES[mechanism]} required name="value" ... ;'
+        ) from None
+    if login.module != _MODULES[mechanism]:
+        raise ConfigError(f"{name}: for {mechanism} the class is {_MODULES[mechanism]}.")
+    return login
+
+
+def plain_passwords(config: BrokerConfig, listener_name: str) -> dict[str, str]:
+    """Passwords by user of a listener with PLAIN. Raises ConfigError."""
+    login = jaas_login(config, listener_name, "PLAIN")
+    options = {} if login is None else login.options
+    return {
+        name.removeprefix("user_"): value
+        for name, value in options.items()
+        if name.startswith("user_")
+    }
+
+
+def jwks_url(config: BrokerConfig, listener_name: str) -> str | None:
+    """Where the keys of signed bearer tokens are; None for tokens without a signature."""
+    name = "sasl.oauthbearer.jwks.endpoint.url"
+    special = config.effective_text(mechanism_setting(listener_name, "OAUTHBEARER", name))
+    return special or config.listener_text(listener_name, name)
+
+
+def max_reauth_ms(config: BrokerConfig, listener_name: str, mechanism: str) -> int:
+    """`connections.max.reauth.ms`, for a mechanism on a listener; not positive for none."""
+    name = "connections.max.reauth.ms"
+    for special in (
+        mechanism_setting(listener_name, mechanism, name),
+        f"listener.name.{listener_name.lower()}.{name}",
+    ):
+        text = config.effective_text(special)
+        if text is not None:
+            try:
+                return int(text)
+            except ValueError:
+                raise ConfigError(f"{special}: {text!r} is no number of milliseconds.") from None
+    return config.connections_max_reauth_ms
+
+
+def peer_security(config: BrokerConfig) -> Security | None:
+    """How this broker authenticates to others; None without SASL. Raises ConfigError."""
+    name = config.inter_broker_listener()
+    protocols = {each.listener_name: each for each in config.listener_endpoints()}
+    if name not in protocols or not protocols[name].uses_sasl:
+        return None
+    mechanism = config.listener_text(name, "sasl.mechanism.inter.broker.protocol") or ""
+    enabled = enabled_mechanisms(config, name)
+    if mechanism not in enabled:
+        raise ConfigError(
+            f"sasl.mechanism.inter.broker.protocol is {mechanism}, which is none of the mechanisms "
+            f"of listener {name} ({', '.join(enabled)}): set it to one of them."
+        )
+    if mechanism == "OAUTHBEARER":
+        raise ConfigError(
+            "sasl.mechanism.inter.broker.protocol: brokers do not authenticate to each other with "
+            "OAUTHBEARER here; take PLAIN or SCRAM-SHA-512 for them."
+        )
+    login = jaas_login(config, name, mechanism)
+    options = {} if login is None else login.options
+    if "username" not in options or "password" not in options:
+        raise ConfigError(
+            f"Brokers authenticate to each other with {mechanism} on listener {name}: set "
+            f"{mechanism_setting(name, mechanism, 'sasl.jaas.config')} with username and password."
+        )
+    from ottla.protocol.client.security import Security
+
+    return Security(
+        protocols[name].security_protocol,
+        mechanism=mechanism,
+        username=options["username"],
+        password=options["password"],
+    )
+
+
+def check_sasl(config: BrokerConfig, listeners: list[Endpoint]) -> None:
+    """Refuses what this broker cannot do as asked for, rather than leave a door open."""
+    for endpoint in listeners:
+        if endpoint.uses_sasl:
+            _check_listener(config, endpoint.listener_name)
+    peer_security(config)
+
+
+def _check_listener(config: BrokerConfig, name: str) -> None:
+    setting = f"listener.name.{name.lower()}.sasl.enabled.mechanisms"
+    mechanisms = enabled_mechanisms(config, name)
+    if not mechanisms:
+        raise ConfigError(f"Listener {name} asks for SASL, but {setting} names no mechanism.")
+    for mechanism in mechanisms:
+        if mechanism == "GSSAPI":
+            raise ConfigError(
+                f"Listener {name} asks for SASL with GSSAPI (Kerberos), which this broker does not "
+                f"have; it is also the default: set {setting}, or sasl.enabled.mechanisms, to some "
+                f"of {', '.join(MECHANISMS)}."
+            )
+        if mechanism not in MECHANISMS:
+            raise ConfigError(
+                f"{setting}: there is no SASL mechanism {mechanism!r} here, but "
+                f"{', '.join(MECHANISMS)}."
+            )
+        handler = mechanism_setting(name, mechanism, "sasl.server.callback.handler.class")
+        _check_handler(handler, config.effective_text(handler), jwks_url(config, name))
+        login = jaas_login(config, name, mechanism)
+        max_reauth_ms(config, name, mechanism)
+        if mechanism == "PLAIN" and login is None:
+            raise ConfigError(
+                f"Listener {name} has PLAIN and needs its users: set "
+                f"{mechanism_setting(name, mechanism, 'sasl.jaas.config')} to "
+                f'{_MODULES[mechanism]} required user_alice="password"; (files of logins, as in '
+                "KAFKA_OPTS -Djava.security.auth.login.config, are not read: copy their "
+                "KafkaServer login into that setting)."
+            )
+
+
+def _check_handler(setting: str, name: str | None, keys: str | None) -> None:
+    """Kafka's own class for signed tokens stands for what is built in; no other can be had."""
+    if name is None:
+        return
+    if not name.endswith(".OAuthBearerValidatorCallbackHandler"):
+        raise ConfigError(f"{setting}: Java classes cannot be loaded here; drop the setting.")
+    if not keys:
+        raise ConfigError(f"{setting} needs sasl.oauthbearer.jwks.endpoint.url.")

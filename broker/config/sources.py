@@ -1,0 +1,127 @@
+"""Where settings come from: file, environment, command line; the later one wins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ottla.broker.config.definitions import (
+    broker_settings,
+    dynamic_only_settings,
+    near_matches,
+)
+from ottla.broker.config.errors import ConfigError
+from ottla.broker.config.properties_file import Property, read_properties
+
+# Settings of plug-ins and of single listeners carry these prefixes and are not in the tables.
+_OPEN_PREFIXES = ("listener.name.", "rlmm.config.", "rsm.config.", "sasl.server.")
+
+# Settings that server.properties files of older releases hold, and what replaced them.
+_REMOVED = {
+    "port": "write it into listeners",
+    "host.name": "write it into listeners",
+    "advertised.host.name": "write it into advertised.listeners",
+    "advertised.port": "write it into advertised.listeners",
+    "quota.producer.default": "set a default quota with the quota commands",
+    "quota.consumer.default": "set a default quota with the quota commands",
+    "zookeeper.sync.time.ms": "it has had no effect since Kafka 1.0",
+}
+
+# What start scripts and container images put into the environment beside settings.
+_NOT_SETTINGS = frozenset(
+    (
+        *("KAFKA_HOME", "KAFKA_VERSION", "KAFKA_USER", "KAFKA_CLUSTER_ID", "KAFKA_DEBUG"),
+        *("KAFKA_OPTS", "KAFKA_HEAP_OPTS", "KAFKA_JMX_OPTS", "KAFKA_JMX_HOSTNAME"),
+        *("KAFKA_JVM_PERFORMANCE_OPTS", "KAFKA_GC_LOG_OPTS", "KAFKA_LOG4J_OPTS"),
+        *("KAFKA_LOG4J_LOGGERS", "KAFKA_LOG4J_ROOT_LOGLEVEL", "KAFKA_TOOLS_LOG4J_LOGLEVEL"),
+        *("KAFKA_BOOTSTRAP_SERVERS", "OTTLA_CONFIG", "OTTLA_BOOTSTRAP", "OTTLA_COMMAND_CONFIG"),
+    )
+)
+
+
+def collect(
+    path: str | None, overrides: Iterable[str], environment: Mapping[str, str]
+) -> tuple[dict[str, Property], list[str]]:
+    """All settings given, by name, and warnings about variables that were passed over.
+
+    Order, the later wins: file, `KAFKA_...` variables, `OTTLA_...` variables, `--override`.
+    """
+    given: dict[str, Property] = {}
+    if path is not None:
+        for item in read_properties(path):
+            _check_known(item)
+            given[item.name] = item
+    warnings: list[str] = []
+    for prefix in ("KAFKA_", "OTTLA_"):
+        for item in _from_environment(prefix, environment, warnings):
+            given[item.name] = item
+    for override in overrides:
+        item = _parse_override(override)
+        _check_known(item)
+        given[item.name] = item
+    return given, warnings
+
+
+def _parse_override(text: str) -> Property:
+    name, separator, value = text.partition("=")
+    if not separator or not name.strip():
+        raise ConfigError(
+            f"--override {text}: write it as key=value, for example num.partitions=3."
+        )
+    return Property(name.strip(), value, "--override")
+
+
+def _check_known(item: Property) -> None:
+    if is_known(item.name):
+        return
+    if item.name in _REMOVED:
+        raise ConfigError(
+            f"{item.origin}: the setting {item.name} is gone from Kafka: {_REMOVED[item.name]}."
+        )
+    raise ConfigError(f"{item.origin}: unknown setting {item.name}.{_did_you_mean(item.name)}")
+
+
+def _did_you_mean(name: str) -> str:
+    matches = near_matches(name, broker_settings())
+    return f" Did you mean {' or '.join(matches)}?" if matches else ""
+
+
+def is_known(name: str) -> bool:
+    """Whether a broker setting of this name may stand in a file."""
+    return (
+        name in broker_settings()
+        or name in dynamic_only_settings()
+        or name.startswith(_OPEN_PREFIXES)
+    )
+
+
+def variable_to_setting(variable: str) -> str:
+    """`KAFKA_LOG_DIRS` to `log.dirs`: _ is a dot, __ is _, ___ is -, as in Kafka's own image."""
+    rest = variable.partition("_")[2].lower()
+    rest = rest.replace("___", "\0").replace("__", "\1").replace("_", ".")
+    return rest.replace("\0", "-").replace("\1", "_")
+
+
+def _from_environment(
+    prefix: str, environment: Mapping[str, str], warnings: list[str]
+) -> list[Property]:
+    found: list[Property] = []
+    lowered: dict[str, str] = {}
+    for variable, value in environment.items():
+        if not variable.startswith(prefix) or variable in _NOT_SETTINGS:
+            continue
+        if "_SERVICE_" in variable or "_PORT" in variable[len(prefix) - 1 :]:
+            # Kubernetes puts KAFKA_SERVICE_HOST, KAFKA_PORT_9092_TCP, ... beside a service "kafka".
+            continue
+        lowered = lowered or {name.lower(): name for name in broker_settings()}
+        name = variable_to_setting(variable)
+        known = lowered.get(name) or lowered.get(f"ottla.{name}")
+        if known is None and name.startswith(_OPEN_PREFIXES):
+            known = name
+        if known is None:
+            warnings.append(
+                f"environment variable {variable} names no setting ({name}) and is passed over."
+                + _did_you_mean(name)
+            )
+            continue
+        found.append(Property(known, value, f"environment variable {variable}"))
+    return found

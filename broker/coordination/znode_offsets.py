@@ -1,0 +1,32 @@
+"""Offsets of consumers of Kafka 0.8, kept in the znode tree (OffsetCommit and OffsetFetch 0)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.controller.tree import znodes, znodes_admin
+from ottla.controller.tree.store import NoNode, ZnodeStore, set_or_create
+
+if TYPE_CHECKING:
+    from ottla.protocol.topics import TopicPartition
+
+
+class ZnodeConsumerOffsets:
+    """`/consumers/GROUP/offsets/TOPIC/PARTITION`."""
+
+    def __init__(self, store: ZnodeStore) -> None:
+        self._store = store
+
+    async def get(self, group_id: str, partition: TopicPartition) -> int | None:
+        """The committed offset, None when there is none."""
+        path = znodes.consumer_offset_path(group_id, partition.topic, partition.partition)
+        try:
+            data, _ = await self._store.get(path)
+        except NoNode:
+            return None
+        return znodes_admin.decode_consumer_offset(path, data)
+
+    async def set(self, group_id: str, partition: TopicPartition, offset: int) -> None:
+        """Commits an offset; durable when this returns."""
+        path = znodes.consumer_offset_path(group_id, partition.topic, partition.partition)
+        await set_or_create(self._store, path, znodes_admin.encode_consumer_offset(offset))

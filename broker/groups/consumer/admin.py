@@ -1,0 +1,123 @@
+"""Looking at consumer groups (KIP-848) and deleting them: describe, delete, expire."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from ottla.broker.groups.consumer.consumer_group import ConsumerGroup
+from ottla.broker.groups.consumer.draft import GroupDraft
+from ottla.broker.groups.consumer.member import Assignment, ConsumerMember
+from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
+from ottla.broker.groups.log.appender import offset_error
+from ottla.broker.groups.log.group_writer import Change, GroupWriter
+from ottla.broker.groups.log.partitions import GroupPartitions
+from ottla.broker.groups.log.records import offset_key
+from ottla.broker.groups.settings import GroupSettings
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.consumer_group_describe import Assignment as AssignmentMessage
+from ottla.protocol.messages.consumer_group_describe import DescribedGroup, Member, TopicPartitions
+from ottla.protocol.topics import TopicPartition
+
+logger = logging.getLogger("ottla.groups")
+
+CLASSIC_MEMBER = 0
+CONSUMER_MEMBER = 1
+
+
+class ConsumerAdmin:
+    """What administrators, and time, do to consumer groups."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        partitions: GroupPartitions,
+        writer: GroupWriter,
+        catalog: TopicCatalog,
+    ) -> None:
+        self._settings = settings
+        self._partitions = partitions
+        self._writer = writer
+        self._catalog = catalog
+
+    def describe(self, group_id: str) -> DescribedGroup:
+        """One group with its members, what they have and what they are to have."""
+        error = self._partitions.check(group_id)
+        group = None if error else self._partitions.find(group_id)
+        if not error and (group is None or group.kind != "consumer"):
+            error = ErrorCode.GROUP_ID_NOT_FOUND
+        if error or group is None or group.kind != "consumer":
+            return DescribedGroup(error_code=error, group_id=group_id)
+        return DescribedGroup(
+            group_id=group_id,
+            group_state=group.state.value,
+            group_epoch=group.epoch,
+            assignment_epoch=group.assignment_epoch,
+            assignor_name=group.preferred_assignor() or self._settings.group_consumer_assignors[0],
+            members=[
+                self._member(member, group.target_of(member.member_id))
+                for member in group.members.values()
+            ],
+        )
+
+    def _member(self, member: ConsumerMember, target: Assignment) -> Member:
+        return Member(
+            member_id=member.member_id,
+            instance_id=member.instance_id,
+            rack_id=member.rack_id,
+            member_epoch=member.epoch,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            subscribed_topic_names=sorted(member.topics),
+            subscribed_topic_regex=member.topic_regex or "",
+            assignment=self._assignment(member.assigned),
+            target_assignment=self._assignment(target),
+            member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
+        )
+
+    def _assignment(self, assignment: Assignment) -> AssignmentMessage:
+        """Topics that are gone are left out."""
+        return AssignmentMessage(
+            [
+                TopicPartitions(topic_id, name, sorted(indexes))
+                for topic_id, indexes in assignment.items()
+                if (name := self._catalog.name_of(topic_id)) is not None
+            ]
+        )
+
+    def delete(self, group_id: str, reason: str, on_result: Callable[[int], None]) -> None:
+        """Tombstones for a group without members, and for its offsets."""
+
+        def step(error_code: int) -> Change | None:
+            group = None if error_code else self._partitions.find(group_id)
+            if not error_code:
+                if group is None:
+                    error_code = ErrorCode.GROUP_ID_NOT_FOUND
+                elif group.kind != "consumer" or not group.is_empty:
+                    # It came to life while this waited for its turn.
+                    error_code = ErrorCode.NON_EMPTY_GROUP
+            if error_code or group is None or group.kind != "consumer":
+                on_result(error_code)
+                return None
+            offsets = list(group.offsets.committed)
+            draft = GroupDraft(group, self._catalog)
+            for partition in offsets:
+                draft.put_tombstone(offset_key(group_id, partition))
+            draft.delete()
+            logger.info("group %s: %s", group_id, reason, extra={"group": group_id})
+            return Change(draft.records, lambda error: on_result(offset_error(error)))
+
+        self._writer.submit(group_id, step)
+
+    def expired_offsets(self, group: ConsumerGroup, now_ms: int) -> list[TopicPartition]:
+        """What outlived the retention since its commit, and whose topic nobody reads."""
+        return group.offsets.expired(
+            now_ms,
+            self._settings.offsets_retention_ms,
+            base_timestamp_ms=None,
+            subscribed_topics=frozenset(
+                topic
+                for topic in {partition.topic for partition in group.offsets.committed}
+                if group.is_subscribed_to(topic)
+            ),
+        )

@@ -1,0 +1,75 @@
+"""The topics of the cluster as groups see them that the broker assigns for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ottla.broker.groups.consumer.topic_catalog import TopicDescription
+from ottla.broker.groups.consumer.topic_patterns import find_matching
+from ottla.protocol.uuids import ZERO_UUID
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster.metadata_cache import MetadataSnapshot
+
+MAX_PATTERNS = 1_000  # of groups here, each with the names it matched; then all are matched anew
+
+
+class ClusterTopics:
+    """Satisfies `TopicCatalog` out of the metadata cache. Loop only."""
+
+    def __init__(self, snapshot: Callable[[], MetadataSnapshot]) -> None:
+        self._latest = snapshot
+        self._snapshot: MetadataSnapshot | None = None
+        # Stands for the snapshot; a group may keep it without keeping the snapshot alive.
+        self._version = object()
+        # A broker that is down for a while still has its rack: nobody has to move for that.
+        self._racks: dict[int, str] = {}
+        self._matched: dict[str, frozenset[str]] = {}
+
+    @property
+    def version(self) -> object:
+        self._current()
+        return self._version
+
+    def _current(self) -> MetadataSnapshot:
+        snapshot = self._latest()
+        if snapshot is not self._snapshot:
+            known = self._snapshot
+            self._snapshot = snapshot
+            self._version = object()
+            if known is None or known.topics.keys() != snapshot.topics.keys():
+                self._matched.clear()
+            for broker in snapshot.brokers.values():
+                if broker.rack is None:
+                    self._racks.pop(broker.broker_id, None)
+                else:
+                    self._racks[broker.broker_id] = broker.rack
+        return snapshot
+
+    def describe(self, name: str) -> TopicDescription | None:
+        """None for a topic that does not exist, or that has no id (of before Kafka 2.8)."""
+        topic = self._current().topics.get(name)
+        if topic is None or topic.topic_id == ZERO_UUID:
+            return None
+        racks: dict[int, frozenset[str]] = {}
+        if self._racks:
+            for index, partition in topic.partitions.items():
+                found = frozenset(
+                    self._racks[replica] for replica in partition.replicas if replica in self._racks
+                )
+                if found:
+                    racks[index] = found
+        return TopicDescription(topic.topic_id, name, len(topic.partitions), racks)
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        return self._current().topic_names.get(topic_id)
+
+    def matching(self, pattern: str) -> frozenset[str]:
+        snapshot = self._current()
+        found = self._matched.get(pattern)
+        if found is None:
+            if len(self._matched) >= MAX_PATTERNS:
+                self._matched.clear()
+            found = self._matched[pattern] = find_matching(pattern, list(snapshot.topics))
+        return found

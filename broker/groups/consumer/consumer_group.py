@@ -1,0 +1,277 @@
+"""A group of the newer protocol (KIP-848): the broker assigns, and members follow one by one.
+
+    Empty        nobody is in it
+    Assigning    the group's epoch is ahead of the target assignment's
+    Reconciling  some members have not got to the target yet
+    Stable       all have
+
+The state follows from what the records say; there is no rebalance that stops everybody. Memory is
+changed by `replay` alone, also while a change is being drafted (on a copy, see `GroupDraft`).
+"""
+
+from enum import Enum
+from typing import Literal
+
+from ottla.broker.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE
+from ottla.broker.groups.consumer.member import (
+    NEVER_JOINED,
+    NOTHING,
+    Assignment,
+    ConsumerMember,
+    MemberState,
+)
+from ottla.broker.groups.consumer.records import (
+    CurrentAssignment,
+    GroupEpoch,
+    GroupRecord,
+    MemberSubscription,
+    SubscribedTopics,
+    TargetAssignment,
+    TargetEpoch,
+)
+from ottla.broker.groups.consumer.topic_catalog import TopicDescription
+from ottla.broker.groups.offsets import GroupOffsets
+from ottla.protocol.errors import ErrorCode
+
+NO_ASSIGNMENT_EPOCH = 0
+# The first version of OffsetCommit whose errors members of the newer protocol understand.
+FIRST_COMMIT_WITH_EPOCHS = 9
+
+
+class ConsumerGroupState(Enum):
+    """The states by the names that clients see."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class ConsumerGroup:
+    """Members, epochs, targets and offsets of one group."""
+
+    kind: Literal["consumer"] = "consumer"
+    protocol_type = CONSUMER_PROTOCOL_TYPE
+    is_consumer_group = True
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.offsets = GroupOffsets()
+        self.epoch = 0
+        # Its record is there; without one it is only being made, or deleted.
+        self.is_recorded = False
+        self.assignment_epoch = NO_ASSIGNMENT_EPOCH
+        self.members: dict[str, ConsumerMember] = {}
+        self.static_members: dict[str, str] = {}
+        self.targets: dict[str, Assignment] = {}
+        # What the members' topics were when the target was computed.
+        self.topics: dict[str, TopicDescription] = {}
+        # Who has (or has still to give back) a partition of a topic id.
+        self.owners: dict[tuple[bytes, int], str] = {}
+        # Which picture of the cluster the topics were compared with last; not in any record.
+        self.seen_catalog: object = None
+        self.is_dead = False
+
+    @property
+    def is_deleted(self) -> bool:
+        """Its deletion is one change like others; until it is committed nothing is lost."""
+        return False
+
+    def copy(self) -> "ConsumerGroup":
+        """Another group with the same members and targets, for a draft; without the offsets."""
+        copied = ConsumerGroup(self.group_id)
+        copied.epoch = self.epoch
+        copied.is_recorded = self.is_recorded
+        copied.assignment_epoch = self.assignment_epoch
+        copied.members = self.members.copy()
+        copied.static_members = self.static_members.copy()
+        copied.targets = self.targets.copy()
+        copied.topics = self.topics
+        copied.owners = self.owners.copy()
+        return copied
+
+    # Questions.
+
+    @property
+    def state(self) -> ConsumerGroupState:
+        if self.is_dead:
+            return ConsumerGroupState.DEAD
+        if not self.members:
+            return ConsumerGroupState.EMPTY
+        if self.epoch > self.assignment_epoch:
+            return ConsumerGroupState.ASSIGNING
+        if all(member.is_reconciled_to(self.assignment_epoch) for member in self.members.values()):
+            return ConsumerGroupState.STABLE
+        return ConsumerGroupState.RECONCILING
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether nothing of it is left in the log but its offsets."""
+        return not self.is_recorded and not self.members
+
+    @property
+    def generation_id(self) -> int:
+        """What the members of classic groups call it."""
+        return self.epoch
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        return topic in self.topics or any(
+            topic in member.topics for member in self.members.values()
+        )
+
+    def static_member(self, instance_id: str) -> ConsumerMember | None:
+        return self.members.get(self.static_members.get(instance_id, ""))
+
+    def target_of(self, member_id: str) -> Assignment:
+        return self.targets.get(member_id, NOTHING)
+
+    def is_free(self, topic_id: bytes, index: int, member_id: str) -> bool:
+        """Whether nobody but this member has the partition, or has to give it back."""
+        return self.owners.get((topic_id, index), member_id) == member_id
+
+    def waits_for_others(self, member: ConsumerMember) -> bool:
+        """Whether some of the member's target is still with somebody else."""
+        return any(
+            not self.is_free(topic_id, index, member.member_id)
+            for topic_id, indexes in self.target_of(member.member_id).items()
+            for index in indexes - member.assigned.get(topic_id, frozenset())
+        )
+
+    def preferred_assignor(self) -> str | None:
+        """The assignor that most members name; None when nobody names one."""
+        votes: dict[str, int] = {}
+        for member in self.members.values():
+            if member.assignor is not None:
+                votes[member.assignor] = votes.get(member.assignor, 0) + 1
+        return max(votes, key=votes.__getitem__) if votes else None
+
+    # Offsets.
+
+    def committer_error(self, member_id: str, epoch: int, *, version: int | None) -> int:
+        """The error code when this member may not commit offsets, else 0.
+
+        `version` is that of OffsetCommit, None for a commit in a transaction.
+        """
+        if epoch < 0 and not self.members:
+            return ErrorCode.NONE  # a simple consumer, or an administrator
+        member = self.members.get(member_id)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if version is not None and member.classic is None and version < FIRST_COMMIT_WITH_EPOCHS:
+            return ErrorCode.UNSUPPORTED_VERSION
+        error = _epoch_error(member, epoch)
+        if error == ErrorCode.STALE_MEMBER_EPOCH and version is None:
+            return ErrorCode.ILLEGAL_GENERATION
+        return error
+
+    def reader_error(self, member_id: str | None, epoch: int) -> int:
+        """The error code when this member may not read the group's offsets, else 0."""
+        if member_id is None and epoch < 0:
+            return ErrorCode.NONE  # who does not say who it is
+        member = self.members.get(member_id or "")
+        return ErrorCode.UNKNOWN_MEMBER_ID if member is None else _epoch_error(member, epoch)
+
+    # Members that speak the classic protocol.
+
+    @property
+    def classic_member_count(self) -> int:
+        return sum(member.classic is not None for member in self.members.values())
+
+    def supports_protocols(self, names: set[str]) -> bool:
+        """Whether all the classic members have one of these protocols in common."""
+        known = [
+            {name for name, _ in member.classic.protocols}
+            for member in self.members.values()
+            if member.classic is not None
+        ]
+        return any(all(name in others for others in known) for name in names)
+
+    # Changes.
+
+    def replay(self, record: GroupRecord) -> None:
+        """Take over a record, whatever came before it: loading sees only the latest of each key."""
+        if isinstance(record, GroupEpoch):
+            self.epoch = record.epoch or 0
+            self.is_recorded = not record.is_tombstone
+        elif isinstance(record, TargetEpoch):
+            self.assignment_epoch = record.epoch or NO_ASSIGNMENT_EPOCH
+        elif isinstance(record, SubscribedTopics):
+            self.topics = record.topics or {}
+        elif isinstance(record, TargetAssignment):
+            if record.assignment is None:
+                self.targets.pop(record.member_id, None)
+            else:
+                self.targets[record.member_id] = record.assignment
+        elif isinstance(record, MemberSubscription):
+            self._replay_subscription(record)
+        elif isinstance(record, CurrentAssignment):
+            self._replay_current(record)
+
+    def _replay_subscription(self, record: MemberSubscription) -> None:
+        known = self.members.get(record.member_id)
+        if record.member is None:
+            if known is not None:
+                self._disown(known)
+                del self.members[record.member_id]
+                if self.static_members.get(known.instance_id or "") == record.member_id:
+                    del self.static_members[known.instance_id or ""]
+            return
+        member = record.member
+        if known is not None:
+            member = member._replace(
+                epoch=known.epoch,
+                previous_epoch=known.previous_epoch,
+                state=known.state,
+                assigned=known.assigned,
+                revoking=known.revoking,
+            )
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member.member_id
+
+    def _replay_current(self, record: CurrentAssignment) -> None:
+        known = self.members.get(record.member_id)
+        if known is None:
+            return  # the subscription of a member is written before its assignment
+        self._disown(known)
+        if record.state is None:
+            member = known._replace(
+                epoch=NEVER_JOINED,
+                previous_epoch=-1,
+                state=MemberState.STABLE,
+                assigned=NOTHING,
+                revoking=NOTHING,
+            )
+        else:
+            member = known._replace(
+                epoch=record.epoch,
+                previous_epoch=record.previous_epoch,
+                state=record.state,
+                assigned=record.assigned,
+                revoking=record.revoking,
+            )
+        self.members[record.member_id] = member
+        for partitions in (member.assigned, member.revoking):
+            for topic_id, indexes in partitions.items():
+                for index in indexes:
+                    self.owners[topic_id, index] = record.member_id
+
+    def _disown(self, member: ConsumerMember) -> None:
+        for partitions in (member.assigned, member.revoking):
+            for topic_id, indexes in partitions.items():
+                for index in indexes:
+                    if self.owners.get((topic_id, index)) == member.member_id:
+                        del self.owners[topic_id, index]
+
+
+def _epoch_error(member: ConsumerMember, epoch: int) -> int:
+    if epoch == member.epoch:
+        return ErrorCode.NONE
+    if member.classic is not None:
+        return ErrorCode.ILLEGAL_GENERATION
+    return ErrorCode.STALE_MEMBER_EPOCH

@@ -1,0 +1,60 @@
+"""Groups of the newer protocol (KIP-848): puts their parts together.
+
+There is one of these only where `group.coordinator.rebalance.protocols` has `consumer` in it.
+"""
+
+from ottla.broker.groups.classic.rebalance import Rebalancer
+from ottla.broker.groups.consumer.admin import ConsumerAdmin
+from ottla.broker.groups.consumer.classic_members import ClassicMembers
+from ottla.broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerGroupState
+from ottla.broker.groups.consumer.membership import ConsumerMembership
+from ottla.broker.groups.consumer.migration import Migration
+from ottla.broker.groups.consumer.sessions import ConsumerSessions
+from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
+from ottla.broker.groups.events import GroupEvents
+from ottla.broker.groups.log.appender import GroupAppender
+from ottla.broker.groups.log.group_writer import GroupWriter
+from ottla.broker.groups.log.partitions import GroupPartitions
+from ottla.broker.groups.settings import GroupSettings
+from ottla.broker.runtime.clock import Clock
+from ottla.broker.runtime.timer import DelayQueue
+
+
+class ConsumerGroups:
+    """`membership` has the heartbeats, `admin` what administrators ask, `classic_members` the
+    requests of members that still speak the classic protocol."""
+
+    states = tuple(state.value for state in ConsumerGroupState)
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        partitions: GroupPartitions,
+        appender: GroupAppender,
+        rebalancer: Rebalancer,
+        timer: DelayQueue,
+        catalog: TopicCatalog,
+        events: GroupEvents,
+        clock: Clock,
+    ) -> None:
+        writer = GroupWriter(partitions, appender, clock.now_ms)
+        migration = Migration(settings, partitions, rebalancer, catalog, clock.now_ms)
+        self.sessions = ConsumerSessions(
+            settings, partitions, writer, timer, catalog, migration, events, clock.now_ms
+        )
+        writer.on_uncertain = self.sessions.adopt
+        self.membership = ConsumerMembership(
+            settings, partitions, writer, catalog, migration, self.sessions
+        )
+        self.classic_members = ClassicMembers(
+            partitions, writer, catalog, migration, self.sessions, self.membership
+        )
+        self.admin = ConsumerAdmin(settings, partitions, writer, catalog)
+
+    def loaded(self, group: ConsumerGroup) -> None:
+        """A group was read from the log."""
+        self.sessions.loaded(group)
+
+    def unloaded(self, group: ConsumerGroup) -> None:
+        """Another broker coordinates the group from now on."""
+        self.sessions.unloaded(group)

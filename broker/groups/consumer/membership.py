@@ -1,0 +1,345 @@
+"""ConsumerGroupHeartbeat: joining, following and leaving a group of the newer protocol (KIP-848).
+
+The one request does it all: it says what a member wants and has, and is answered with what it is
+to have. The checks come in Kafka's order, so that a client sees the same error for the same
+mistake; what changes is drafted as records, and answered when they are committed.
+"""
+
+import logging
+from collections.abc import Callable
+
+from ottla.broker.groups.consumer.checks import (
+    Refused,
+    check_epoch,
+    check_instance,
+    check_request,
+    new_member_id,
+    owned_partitions,
+    unknown_member,
+)
+from ottla.broker.groups.consumer.consumer_group import ConsumerGroup
+from ottla.broker.groups.consumer.draft import GroupDraft
+from ottla.broker.groups.consumer.member import (
+    AWAY,
+    LEAVING,
+    NEVER_JOINED,
+    Assignment,
+    ConsumerMember,
+)
+from ottla.broker.groups.consumer.migration import Migration
+from ottla.broker.groups.consumer.reconciliation import FencedMember, reconcile
+from ottla.broker.groups.consumer.sessions import ConsumerSessions
+from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
+from ottla.broker.groups.consumer.topic_patterns import check_pattern
+from ottla.broker.groups.log.group_writer import Change, GroupWriter, Step
+from ottla.broker.groups.log.partitions import GroupPartitions
+from ottla.broker.groups.settings import GroupSettings
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.consumer_group_heartbeat import (
+    Assignment as AssignmentMessage,
+)
+from ottla.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    ConsumerGroupHeartbeatResponseTopicPartitions,
+)
+
+logger = logging.getLogger("ottla.groups")
+
+HeartbeatReply = Callable[[ConsumerGroupHeartbeatResponse], None]
+
+
+class ConsumerMembership:
+    """The heartbeats of all groups of the newer protocol that this broker coordinates."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        partitions: GroupPartitions,
+        writer: GroupWriter,
+        catalog: TopicCatalog,
+        migration: Migration,
+        sessions: ConsumerSessions,
+    ) -> None:
+        self._settings = settings
+        self._partitions = partitions
+        self._writer = writer
+        self._catalog = catalog
+        self._migration = migration
+        self._sessions = sessions
+
+    def heartbeat(
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        version: int,
+        client_id: str,
+        client_host: str,
+        reply: HeartbeatReply,
+    ) -> None:
+        """Answer through `reply`, when what changed is committed."""
+
+        def refuse(error_code: int, reason: str | None = None) -> None:
+            reply(ConsumerGroupHeartbeatResponse(error_code=error_code, error_message=reason))
+
+        def handle() -> Change | None:
+            check_request(request, version, self._settings.group_consumer_assignors)
+            if request.member_epoch in (LEAVING, AWAY):
+                return self._leave(request, reply)
+            return self._beat(request, client_id, client_host, reply)
+
+        self._writer.submit(request.group_id, guarded(handle, refuse))
+
+    # Heartbeats.
+
+    def _beat(
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        client_id: str,
+        client_host: str,
+        reply: HeartbeatReply,
+    ) -> Change | None:
+        is_join = request.member_epoch == NEVER_JOINED
+        draft = self._open(request.group_id, is_join)
+        self.check_room(draft.group, request.member_id)
+        owned = owned_partitions(request)
+        known_ids = draft.group.members.keys()
+        member = self._known_member(draft, request, is_join, owned)
+        is_new = member.member_id not in known_ids
+        wanted = _wish(member, request)._replace(client_id=client_id, client_host=client_host)
+        after = self.follow(draft, member, wanted, owned)
+        is_full = is_join or (
+            request.rebalance_timeout_ms != -1
+            and request.subscribed_topic_names is not None
+            and request.topic_partitions is not None
+        )
+        response = ConsumerGroupHeartbeatResponse(
+            member_id=after.member_id,
+            member_epoch=after.epoch,
+            heartbeat_interval_ms=self._settings.group_consumer_heartbeat_interval_ms,
+            assignment=_assignment_message(after.assigned)
+            if is_full or after.assigned != member.assigned
+            else None,
+        )
+
+        def done(error_code: int) -> None:
+            if error_code:
+                reply(ConsumerGroupHeartbeatResponse(error_code=error_code))
+                return
+            if is_new:
+                self._sessions.note(request.group_id, "joined", after, "its first heartbeat")
+            self._sessions.start(request.group_id, after)
+            self._sessions.watch(request.group_id, member, after)
+            reply(response)
+
+        return self.finish(draft, done)
+
+    def finish(self, draft: GroupDraft, done: Callable[[int], None]) -> Change | None:
+        """Write the draft; without records it is done at once."""
+        if not draft.records:
+            done(ErrorCode.NONE)
+            return None
+        replaced = draft.replaces
+        if replaced is None:
+            return Change(draft.records, done)
+        self._migration.freeze(replaced)
+
+        def upgraded(error_code: int) -> None:
+            if error_code:
+                self._migration.restore(replaced)
+            else:
+                group = self._partitions.find(replaced.group_id)
+                if group is not None and group.kind == "consumer":
+                    self._sessions.loaded(group)
+            done(error_code)
+
+        return Change(draft.records, upgraded)
+
+    def _open(self, group_id: str, is_join: bool) -> GroupDraft:
+        """The group as a draft; a join makes it, or turns an old one into it."""
+        group = self._partitions.find(group_id)
+        if group is not None and group.kind == "consumer":
+            return GroupDraft(group, self._catalog)
+        if not is_join:
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {group_id}")
+        if group is not None and group.is_dead:
+            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {group_id} is being deleted")
+        if group is None:
+            return GroupDraft(ConsumerGroup(group_id), self._catalog)
+        draft = self._migration.upgrade(group)
+        if draft is None:
+            raise Refused(
+                ErrorCode.GROUP_ID_NOT_FOUND,
+                f"group {group_id} is one of the classic protocol, and stays that "
+                "(see group.consumer.migration.policy)",
+            )
+        return draft
+
+    def check_room(self, group: ConsumerGroup, member_id: str) -> None:
+        """A full group takes in nobody else."""
+        max_size = self._settings.group_consumer_max_size
+        if len(group.members) >= max_size and member_id not in group.members:
+            raise Refused(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"the group has {max_size} members, and group.consumer.max.size allows no more",
+            )
+
+    def _known_member(
+        self,
+        draft: GroupDraft,
+        request: ConsumerGroupHeartbeatRequest,
+        is_join: bool,
+        owned: Assignment | None,
+    ) -> ConsumerMember:
+        """Who sends this: a member, a new one, or an instance that is back."""
+        member_id = request.member_id or new_member_id()
+        instance_id = request.instance_id
+        if instance_id is None:
+            member = draft.group.members.get(member_id)
+            if member is None:
+                if not is_join:
+                    raise unknown_member(member_id)
+                member = ConsumerMember(member_id)
+            check_epoch(member, request.member_epoch, owned)
+            return member
+        known = draft.group.static_member(instance_id)
+        if not is_join:
+            return check_instance(known, instance_id, member_id, request.member_epoch, owned)
+        if known is None:
+            return draft.group.members.get(member_id) or ConsumerMember(member_id)
+        if known.epoch != AWAY:
+            raise Refused(
+                ErrorCode.UNRELEASED_INSTANCE_ID,
+                f"instance {instance_id} is member {known.member_id}, which has not left",
+            )
+        return draft.replace_static_member(known, member_id)
+
+    def follow(
+        self,
+        draft: GroupDraft,
+        before: ConsumerMember,
+        wanted: ConsumerMember,
+        owned: Assignment | None,
+    ) -> ConsumerMember:
+        """Draft what the member's wish means for the group, and the member's next step."""
+        self._follow_topics(draft, draft.put_subscription(before, wanted))
+        if draft.group.epoch > draft.group.assignment_epoch:
+            draft.update_target(self._settings.group_consumer_assignors[0])
+        group = draft.group
+        member = group.members[wanted.member_id]
+        try:
+            after = reconcile(
+                member,
+                group.assignment_epoch,
+                group.target_of(member.member_id),
+                lambda topic_id, index: group.is_free(topic_id, index, member.member_id),
+                owned,
+            )
+        except FencedMember as fenced:
+            raise Refused(ErrorCode.FENCED_MEMBER_EPOCH, str(fenced)) from None
+        if after != member:
+            draft.put_current(after)
+        return after
+
+    def _follow_topics(self, draft: GroupDraft, is_bumped: bool) -> None:
+        """A new epoch when a member wants other topics, or something happened to the topics."""
+        group = self._partitions.find(draft.group.group_id)
+        version = self._catalog.version
+        if (
+            not is_bumped
+            and group is not None
+            and group.kind == "consumer"
+            and group.seen_catalog is version
+        ):
+            return
+        if draft.refresh_topics() or is_bumped:
+            draft.bump_epoch()
+            self._sessions.rebalances += 1
+            logger.info(
+                "group %s: epoch %d, to assign anew",
+                draft.group.group_id,
+                draft.group.epoch,
+                extra={"group": draft.group.group_id},
+            )
+        elif group is not None and group.kind == "consumer":
+            group.seen_catalog = version
+
+    # Leaving.
+
+    def _leave(
+        self, request: ConsumerGroupHeartbeatRequest, reply: HeartbeatReply
+    ) -> Change | None:
+        group = self._partitions.find(request.group_id)
+        if group is None or group.kind != "consumer":
+            raise Refused(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {request.group_id}"
+            )
+        member_id, instance_id = request.member_id, request.instance_id
+        if instance_id is not None:
+            member = check_instance(group.static_member(instance_id), instance_id, member_id)
+        elif member_id in group.members:
+            member = group.members[member_id]
+        else:
+            raise unknown_member(member_id)
+        response = ConsumerGroupHeartbeatResponse(
+            member_id=member.member_id, member_epoch=request.member_epoch
+        )
+
+        def done(error_code: int) -> None:
+            reply(ConsumerGroupHeartbeatResponse(error_code=error_code) if error_code else response)
+
+        if request.member_epoch == AWAY and instance_id is not None:
+            # It keeps its partitions until its session is over.
+            self._sessions.note(group.group_id, "away", member, f"{instance_id} will be back")
+            draft = GroupDraft(group, self._catalog)
+            draft.put_current(member._replace(epoch=AWAY, revoking={}))
+            return Change(draft.records, done)
+        return self._sessions.remove(group, member, "left", "it left on its own", done)
+
+
+def guarded(handle: Callable[[], Change | None], refuse: Callable[[int, str | None], None]) -> Step:
+    """A step that is answered whatever happens."""
+
+    def step(error_code: int) -> Change | None:
+        if error_code:
+            refuse(error_code, None)
+            return None
+        try:
+            return handle()
+        except Refused as refused:
+            refuse(refused.error_code, str(refused))
+        except Exception:
+            logger.exception("a request about a consumer group failed")
+            refuse(ErrorCode.UNKNOWN_SERVER_ERROR, None)
+        return None
+
+    return step
+
+
+def _wish(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest) -> ConsumerMember:
+    """The member with what the request changes; what it leaves out stays as it is."""
+    changes: dict[str, object] = {"classic": None}
+    if request.instance_id is not None:
+        changes["instance_id"] = request.instance_id
+    if request.rack_id is not None:
+        changes["rack_id"] = request.rack_id
+    if request.rebalance_timeout_ms != -1:
+        changes["rebalance_timeout_ms"] = request.rebalance_timeout_ms
+    if request.server_assignor is not None:
+        changes["assignor"] = request.server_assignor
+    if request.subscribed_topic_names is not None:
+        changes["topics"] = frozenset(request.subscribed_topic_names)
+    if request.subscribed_topic_regex is not None:
+        pattern = request.subscribed_topic_regex or None
+        if pattern is not None and pattern != member.topic_regex:
+            check_pattern(pattern)
+        changes["topic_regex"] = pattern
+    return member._replace(**changes)  # type: ignore[arg-type]  # the values fit their names
+
+
+def _assignment_message(assignment: Assignment) -> AssignmentMessage:
+    return AssignmentMessage(
+        [
+            ConsumerGroupHeartbeatResponseTopicPartitions(topic_id, sorted(indexes))
+            for topic_id, indexes in assignment.items()
+        ]
+    )

@@ -1,0 +1,251 @@
+"""Groups that change their protocol while members are in them (KIP-848, online migration).
+
+A classic group becomes a consumer group when a member of the newer protocol joins it, and a
+consumer group a classic one when the last such member is gone; `group.consumer.migration.policy`
+says which of the two is allowed. Empty groups change in any case.
+"""
+
+import logging
+from collections.abc import Callable
+
+from ottla.broker.coordination.ports import WallClock
+from ottla.broker.groups.classic.group import Group
+from ottla.broker.groups.classic.member import Member
+from ottla.broker.groups.classic.rebalance import Rebalancer
+from ottla.broker.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE
+from ottla.broker.groups.consumer.consumer_group import ConsumerGroup
+from ottla.broker.groups.consumer.draft import GroupDraft
+from ottla.broker.groups.consumer.member import (
+    Assignment,
+    ClassicProtocols,
+    ConsumerMember,
+    MemberState,
+)
+from ottla.broker.groups.consumer.records import (
+    GroupEpoch,
+    MemberSubscription,
+    TargetAssignment,
+    TargetEpoch,
+)
+from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
+from ottla.broker.groups.log.group_writer import Change
+from ottla.broker.groups.log.partitions import GroupPartitions
+from ottla.broker.groups.log.records import group_key, group_value, read_group_value
+from ottla.broker.groups.settings import GroupSettings
+from ottla.protocol.codec import read_stored_version
+from ottla.protocol.consumer_protocol import (
+    Assignment as NamedAssignment,
+)
+from ottla.protocol.consumer_protocol import (
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+)
+from ottla.protocol.errors import ErrorCode, ProtocolError
+from ottla.protocol.topics import TopicPartition
+
+logger = logging.getLogger("ottla.groups")
+
+UPGRADE = frozenset(("upgrade", "bidirectional"))
+DOWNGRADE = frozenset(("downgrade", "bidirectional"))
+
+
+class Migration:
+    """Drafts groups of the one protocol from groups of the other."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        partitions: GroupPartitions,
+        rebalancer: Rebalancer,
+        catalog: TopicCatalog,
+        clock: WallClock,
+    ) -> None:
+        self._settings = settings
+        self._partitions = partitions
+        self._rebalancer = rebalancer
+        self._catalog = catalog
+        self._clock = clock
+
+    # To the newer protocol.
+
+    def upgrade(self, group: Group) -> GroupDraft | None:
+        """The classic group as a consumer group; None when it has to stay what it is."""
+        if not group.is_empty and not self._can_upgrade(group):
+            return None
+        draft = GroupDraft(ConsumerGroup(group.group_id), self._catalog)
+        draft.replaces = group
+        draft.put_tombstone(group_key(group.group_id))
+        if not group.is_empty:
+            try:
+                self._convert(group, draft)
+            except ProtocolError as problem:
+                logger.warning(
+                    "group %s stays classic: what its members said cannot be read: %s",
+                    group.group_id,
+                    problem,
+                    extra={"group": group.group_id},
+                )
+                return None
+        return draft
+
+    def _can_upgrade(self, group: Group) -> bool:
+        return (
+            not group.is_dead
+            and self._settings.group_consumer_migration_policy in UPGRADE
+            and group.is_consumer_group
+            and len(group.members) <= self._settings.group_consumer_max_size
+        )
+
+    def _convert(self, group: Group, draft: GroupDraft) -> None:
+        """Everybody is where the last assignment of the classic group left them."""
+        group_id, epoch = group.group_id, group.generation_id
+        protocol_name = group.protocol_name or group.select_protocol()
+        members = [
+            self._consumer_member(member, protocol_name, epoch) for member in group.members.values()
+        ]
+        for member in members:
+            draft.put(MemberSubscription(group_id, member.member_id, member))
+        draft.put(GroupEpoch(group_id, epoch))
+        for member in members:
+            draft.put(TargetAssignment(group_id, member.member_id, member.assigned))
+        draft.put(TargetEpoch(group_id, epoch))
+        for member in members:
+            draft.put_current(member)
+
+    def _consumer_member(self, member: Member, protocol_name: str, epoch: int) -> ConsumerMember:
+        subscription = decode_subscription(member.metadata(protocol_name))
+        assigned: Assignment = {}
+        if member.assignment:
+            assigned = self.by_topic_id(decode_assignment(member.assignment).partitions)
+        return ConsumerMember(
+            member.member_id,
+            member.instance_id,
+            subscription.rack_id,
+            member.client_id,
+            member.client_host,
+            member.rebalance_timeout_ms,
+            frozenset(subscription.topics),
+            classic=ClassicProtocols(member.session_timeout_ms, member.protocols),
+            epoch=epoch,
+            previous_epoch=epoch,
+            state=MemberState.STABLE,
+            assigned=assigned,
+        )
+
+    def freeze(self, group: Group) -> None:
+        """The change is on its way: nothing else may happen to the classic group."""
+        group.is_upgrading = True
+        self._rebalancer.bury(group, ErrorCode.REBALANCE_IN_PROGRESS)
+
+    def restore(self, group: Group) -> None:
+        """The change failed: the classic group goes on from its last assignment."""
+        home = self._partitions.home_of(group.group_id)
+        if home is None or home.groups.get(group.group_id) is not group:
+            return
+        assignments = {member.member_id: member.assignment for member in group.members.values()}
+        if group.members and group.protocol_name is None:
+            group.protocol_name = group.select_protocol()
+        value = group_value(group, assignments)
+        again = read_group_value(group.group_id, value, self._clock())
+        again.offsets = group.offsets
+        home.groups[group.group_id] = again
+        self._rebalancer.loaded(again)
+
+    # To the classic protocol.
+
+    def downgrade(
+        self, group: ConsumerGroup, leaving_id: str, done: Callable[[int], None]
+    ) -> Change | None:
+        """The change that makes it a classic group without the one who leaves; None when the
+        group has to stay what it is."""
+        if not self._can_downgrade(group, leaving_id):
+            return None
+        draft = GroupDraft(group, self._catalog)
+        draft.delete()
+        try:
+            classic = self._classic_group(group, leaving_id)
+        except ProtocolError as problem:
+            logger.warning(
+                "group %s stays a consumer group: what its members said cannot be read: %s",
+                group.group_id,
+                problem,
+                extra={"group": group.group_id},
+            )
+            return None
+        assignments = {member.member_id: member.assignment for member in classic.members.values()}
+        draft.records.append((group_key(group.group_id), group_value(classic, assignments)))
+
+        def on_result(error_code: int) -> None:
+            if not error_code:
+                self._downgraded(group.group_id)
+            done(error_code)
+
+        return Change(draft.records, on_result)
+
+    def _can_downgrade(self, group: ConsumerGroup, leaving_id: str) -> bool:
+        left = len(group.members) - 1
+        return (
+            left > 0
+            and group.classic_member_count == left
+            and group.members[leaving_id].classic is None
+            and self._settings.group_consumer_migration_policy in DOWNGRADE
+            and left <= self._settings.group_max_size
+        )
+
+    def _classic_group(self, group: ConsumerGroup, leaving_id: str) -> Group:
+        classic = Group(group.group_id, self._clock())
+        classic.generation_id = group.epoch
+        for member in group.members.values():
+            if member.member_id == leaving_id or member.classic is None:
+                continue
+            joined = Member(
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                member.rebalance_timeout_ms,
+                member.classic.session_timeout_ms,
+                CONSUMER_PROTOCOL_TYPE,
+                member.classic.protocols,
+            )
+            classic.add(joined, None)
+        classic.protocol_name = classic.select_protocol()
+        for joined in classic.members.values():
+            version = read_stored_version(joined.metadata(classic.protocol_name))
+            target = self.by_name(group.target_of(joined.member_id))
+            joined.assignment = encode_assignment(NamedAssignment(target), version)
+        return classic
+
+    def resume(self, group: Group) -> None:
+        """A classic group whose record came through late: its members are watched again."""
+        if not group.is_empty and not group.is_dead:
+            self._rebalancer.loaded(group)
+            self._rebalancer.prepare_if_possible(group, "the group became a classic one")
+
+    def _downgraded(self, group_id: str) -> None:
+        group = self._partitions.find(group_id)
+        if group is not None and group.kind == "classic" and not group.is_empty:
+            logger.info("group %s is a classic group now", group_id, extra={"group": group_id})
+            self._rebalancer.loaded(group)
+            self._rebalancer.prepare_if_possible(group, "the group became a classic one")
+
+    # Names and ids of topics.
+
+    def by_topic_id(self, partitions: list[TopicPartition]) -> Assignment:
+        """Topics that are gone are left out."""
+        found: dict[bytes, set[int]] = {}
+        for name, index in partitions:
+            topic = self._catalog.describe(name)
+            if topic is not None:
+                found.setdefault(topic.topic_id, set()).add(index)
+        return {topic_id: frozenset(indexes) for topic_id, indexes in found.items()}
+
+    def by_name(self, assignment: Assignment) -> list[TopicPartition]:
+        """Topics that are gone are left out."""
+        return [
+            TopicPartition(name, index)
+            for topic_id, indexes in assignment.items()
+            if (name := self._catalog.name_of(topic_id)) is not None
+            for index in sorted(indexes)
+        ]

@@ -1,0 +1,176 @@
+"""Reading a partition of `__consumer_offsets` back into memory."""
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ottla.broker.coordination.ports import WallClock
+from ottla.broker.groups.log.records import GroupKey, OffsetKey, UnreadableRecord, read_key
+from ottla.broker.groups.log.replay import is_of_consumer_group, replay_record
+from ottla.protocol.records.batch import (
+    BATCH_OVERHEAD,
+    CODEC_MASK,
+    CONTROL_MASK,
+    HEADER,
+    LOG_OVERHEAD,
+    MAGIC_POSITION,
+    TRANSACTIONAL_MASK,
+    BatchHeader,
+)
+from ottla.protocol.records.control import ABORT, COMMIT, control_type
+from ottla.protocol.records.errors import RecordsError
+from ottla.protocol.records.reader import iterate_entries, read_entry
+from ottla.protocol.records.section import decode_section
+from ottla.protocol.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.broker.groups.log.partition import GroupPartition
+
+logger = logging.getLogger("ottla.groups")
+
+# How many records are taken in between two chances to pause: about a millisecond.
+RECORDS_PER_STEP = 256
+MAX_PREFIXES = 10_000  # some megabytes; keys of one group and topic come close together
+_MAX_COMPLAINTS = 10  # log lines about unreadable records in one load
+_NOT_PLAIN = CODEC_MASK | TRANSACTIONAL_MASK | CONTROL_MASK
+
+
+class GroupLoader:
+    """Replays the log of one partition, step by step, so that the caller can pause.
+
+    Of all commits with one key only the last counts, and keys come many times. So plain records
+    are collected by their raw keys, and decoded and replayed at the end. `GroupPartition` goes by
+    log offsets and does not mind the order; only a transaction marker has to find everything that
+    was written before it.
+    """
+
+    def __init__(self, partition: "GroupPartition", clock: WallClock) -> None:
+        self._partition = partition
+        self._clock = clock
+        self._latest: dict[bytes | None, tuple[bytes | None, int]] = {}
+        self._prefixes: dict[bytes, OffsetKey] = {}
+
+    def run(self, chunks: Iterator[memoryview]) -> Iterator[None]:
+        """Replay the whole log; yields every millisecond or so, and ends when the log has."""
+        for chunk in chunks:
+            try:
+                yield from self._collect(bytes(chunk))
+            except RecordsError as problem:
+                self._skip(f"the rest of a chunk is broken: {problem}")
+        yield from self._flush()
+
+    def _collect(self, data: bytes) -> Iterator[None]:
+        """Take in one chunk of whole batches."""
+        latest = self._latest
+        unpack = HEADER.unpack_from
+        size = len(data)
+        position = taken = 0
+        while size - position > MAGIC_POSITION:
+            is_plain = data[position + MAGIC_POSITION] == 2 and size - position > BATCH_OVERHEAD
+            if is_plain:
+                base_offset, length, _, _, _, attributes, _, _, _, _, _, _, count = unpack(
+                    data, position
+                )
+                is_plain = not attributes & _NOT_PLAIN
+            if is_plain:
+                end = position + LOG_OVERHEAD + length
+                section = decode_section(data, position + BATCH_OVERHEAD, end, count)
+                for key, value in zip(section.keys, section.values, strict=True):
+                    latest[key] = (value, base_offset)
+                position = end
+                taken += count
+            else:
+                end = self._find_end(data, position)
+                yield from self._replay_special(data[position:end])
+                position = end
+                taken += 1
+            if taken >= RECORDS_PER_STEP:
+                taken = 0
+                yield
+
+    @staticmethod
+    def _find_end(data: bytes, position: int) -> int:
+        for start, header in iterate_entries(data, position):
+            return start + header.size_in_bytes
+        return len(data)  # a piece of a batch at the end
+
+    def _replay_special(self, data: bytes) -> Iterator[None]:
+        """A batch that is compressed, of a transaction, a marker, or of an old magic."""
+        for position, header in iterate_entries(data):
+            records = read_entry(data, position, header, check_crc=False)
+            if not isinstance(header, BatchHeader):
+                for record in records:
+                    self._latest[record.key] = (record.value, record.offset)
+            elif header.is_control:
+                yield from self._flush()  # a marker decides about what came before it
+                for record in records:
+                    kind = control_type(record.key)
+                    if kind in (ABORT, COMMIT):
+                        self._partition.replay_marker(header.producer_id, kind == COMMIT)
+            elif header.is_transactional:
+                for record in records:
+                    self._replay(record.key, record.value, header.base_offset, header.producer_id)
+            else:
+                for record in records:
+                    self._latest[record.key] = (record.value, header.base_offset)
+
+    def _flush(self) -> Iterator[None]:
+        """Replay what was collected."""
+        latest, self._latest = self._latest, {}
+        of_consumer_groups = []
+        for number, (key, (value, at)) in enumerate(latest.items()):
+            if key is not None and is_of_consumer_group(key):
+                of_consumer_groups.append((key, value, at))
+            else:
+                self._replay(key, value, at, None)
+            if number % RECORDS_PER_STEP == 0:
+                yield
+        # A member's subscription comes before its assignment, and goes after it.
+        of_consumer_groups.sort(key=_consumer_group_order)
+        for number, (key, value, at) in enumerate(of_consumer_groups):
+            self._replay(key, value, at, None)
+            if number % RECORDS_PER_STEP == 0:
+                yield
+
+    def _replay(
+        self, key: bytes | None, value: bytes | None, at: int, producer_id: int | None
+    ) -> None:
+        try:
+            if key is None:
+                raise UnreadableRecord("the record has no key")
+            parsed = self._read_key(key)
+            replay_record(self._partition, key, value, at, producer_id, self._clock, parsed)
+        except UnreadableRecord as problem:
+            self._skip(str(problem))
+
+    def _read_key(self, key: bytes) -> OffsetKey | GroupKey | None:
+        """As `read_key`; what keys of one group and topic have in common is read once."""
+        known = self._prefixes.get(key[:-4])
+        if known is not None:
+            partition = TopicPartition(known.partition.topic, int.from_bytes(key[-4:], signed=True))
+            return OffsetKey(known.group_id, partition)
+        if is_of_consumer_group(key):
+            return None
+        parsed = read_key(key)
+        if isinstance(parsed, OffsetKey):
+            if len(self._prefixes) >= MAX_PREFIXES:
+                self._prefixes.clear()
+            self._prefixes[key[:-4]] = parsed
+        return parsed
+
+    def _skip(self, problem: str) -> None:
+        self._partition.records_skipped += 1
+        if self._partition.records_skipped <= _MAX_COMPLAINTS:
+            logger.warning(
+                "__consumer_offsets-%d: a record is skipped while loading: %s",
+                self._partition.index,
+                problem,
+                extra={"topic": "__consumer_offsets", "partition": self._partition.index},
+            )
+
+
+def _consumer_group_order(record: tuple[bytes, bytes | None, int]) -> tuple[bool, int]:
+    """Values by the version of their keys, then tombstones the other way round; where the sorting
+    says nothing the order does not matter."""
+    key, value, _ = record
+    return (True, -key[1]) if value is None else (False, key[1])

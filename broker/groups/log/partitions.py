@@ -1,0 +1,60 @@
+"""The partitions of `__consumer_offsets` that this broker coordinates, asked by group id."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.coordination.coordinated_partitions import CoordinatedPartitions
+from ottla.broker.coordination.ports import GROUP_METADATA_TOPIC, CoordinatorLog, Defer
+from ottla.broker.groups.log.partition import GroupPartition
+from ottla.broker.groups.settings import GroupSettings
+from ottla.broker.runtime.clock import Clock
+from ottla.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from ottla.broker.groups.log.partition import AnyGroup
+
+
+class GroupPartitions(CoordinatedPartitions[GroupPartition]):
+    """Finds groups, and says why one cannot be served here."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        log: CoordinatorLog,
+        clock: Clock,
+        defer: Defer,
+        *,
+        has_consumer_groups: bool = False,
+    ) -> None:
+        self.has_consumer_groups = has_consumer_groups
+        super().__init__(
+            GROUP_METADATA_TOPIC,
+            settings.offsets_topic_num_partitions,
+            log,
+            clock,
+            defer,
+            lambda index, leader_epoch: GroupPartition(
+                index, leader_epoch, clock.now_ms, has_consumer_groups=has_consumer_groups
+            ),
+        )
+
+    def check(self, group_id: str | None, *, allow_empty: bool = False) -> int:
+        """The error code to answer with when this group is not served here now, else 0.
+
+        The offset and administration requests accept the empty group id, for the sake of
+        consumers of old that committed under it.
+        """
+        if group_id is None or not (group_id or allow_empty):
+            return ErrorCode.INVALID_GROUP_ID
+        return self.status_of(group_id)
+
+    def find(self, group_id: str) -> AnyGroup | None:
+        partition = self.home_of(group_id)
+        return None if partition is None else partition.groups.get(group_id)
+
+    def find_or_create(self, group_id: str) -> AnyGroup:
+        """Only after `check` said that the group is served here."""
+        partition = self.home_of(group_id)
+        assert partition is not None, "checked by the caller, with no wait in between"
+        return partition.find_or_create(group_id)

@@ -1,0 +1,64 @@
+"""What a record of `__consumer_offsets` does to memory, while running and while loading."""
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.coordination.ports import WallClock
+from ottla.broker.groups.log.records import (
+    GroupKey,
+    OffsetKey,
+    UnreadableRecord,
+    read_group_value,
+    read_key,
+    read_offset_value,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.groups.log.partition import GroupPartition
+
+FIRST_CONSUMER_KEY = 3
+LAST_CONSUMER_KEY = 8
+
+
+def is_of_consumer_group(key: bytes) -> bool:
+    """Whether it is a record of a group of the newer protocol (KIP-848)."""
+    return len(key) > 1 and key[0] == 0 and FIRST_CONSUMER_KEY <= key[1] <= LAST_CONSUMER_KEY
+
+
+def replay_record(
+    partition: "GroupPartition",
+    key: bytes,
+    value: bytes | None,
+    at: int,
+    producer_id: int | None,
+    clock: WallClock,
+    parsed: OffsetKey | GroupKey | None = None,
+) -> None:
+    """Take over one record found at log offset `at`; raises UnreadableRecord.
+
+    `parsed` is the key, when the caller has read it already.
+    """
+    if parsed is None and not is_of_consumer_group(key):
+        parsed = read_key(key)
+    if isinstance(parsed, OffsetKey):
+        partition.replay_offset(
+            parsed.group_id,
+            parsed.partition,
+            None if value is None else read_offset_value(value, at),
+            at,
+            producer_id,
+        )
+    elif isinstance(parsed, GroupKey):
+        group_id = parsed.group_id
+        partition.replay_group(
+            group_id, None if value is None else read_group_value(group_id, value, clock())
+        )
+    elif is_of_consumer_group(key) and partition.has_consumer_groups:
+        # Only now: most brokers have no such group.
+        from ottla.broker.groups.consumer.records import RecordProblem, decode_record
+
+        try:
+            partition.replay_consumer_group(decode_record(key, value))
+        except RecordProblem as problem:
+            raise UnreadableRecord(str(problem)) from None
+    else:
+        raise UnreadableRecord(f"a key of version {int.from_bytes(key[:2])} is not known here")

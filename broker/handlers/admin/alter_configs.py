@@ -1,0 +1,309 @@
+"""AlterConfigs (33) and IncrementalAlterConfigs (44): changing settings at run time.
+
+AlterConfigs, versions 0 to 2, replaces all settings of a resource. IncrementalAlterConfigs,
+versions 0 and 1, sets, deletes, appends to and subtracts from single ones (KIP-339), and changes
+the levels of loggers (KIP-412). Each resource is answered for itself. A change is written to the
+znode tree and announced there; every broker picks it up. In ZooKeeper mode any broker does this.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from ottla.broker.config.definitions import (
+    CLUSTER_WIDE,
+    PER_BROKER,
+    READ_ONLY,
+    Setting,
+    parse_value,
+    split_list,
+    topic_settings,
+)
+from ottla.broker.config.errors import ConfigError
+from ottla.broker.config.topic_config import validate_topic_config
+from ottla.broker.handlers.admin.describe_configs import (
+    BROKER,
+    BROKER_LOGGER,
+    CLIENT_METRICS,
+    TOPIC,
+    check_broker_id,
+    find_broker_setting,
+)
+from ottla.broker.metrics.telemetry.subscriptions import SETTINGS as CLIENT_METRICS_SETTINGS
+from ottla.broker.metrics.telemetry.subscriptions import parse_subscription
+from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.requests.request_channel import RequestContext
+from ottla.controller.tree import znodes
+from ottla.controller.tree.entity_configs import entity_path
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages import alter_configs, incremental_alter_configs
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster.metadata_cache import MetadataCache
+    from ottla.broker.config.broker_config import BrokerConfig
+    from ottla.broker.config.dynamic_config import DynamicConfig
+
+logger = logging.getLogger("ottla.config")
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+_LEVELS = {
+    "TRACE": logging.DEBUG,
+    "DEBUG": logging.DEBUG,
+    "INFO": logging.INFO,
+    "WARN": logging.WARNING,
+    "ERROR": logging.ERROR,
+    "FATAL": logging.CRITICAL,
+}
+
+
+class Resource(Protocol):
+    """A resource of either request."""
+
+    resource_type: int
+    resource_name: str
+
+
+class Change(Protocol):
+    """One setting of either request."""
+
+    name: str
+    value: str | None
+
+
+class ConfigAlterer:
+    """Checks changes and writes them."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        config: BrokerConfig,
+        dynamic_config: DynamicConfig,
+        metadata: MetadataCache,
+    ) -> None:
+        self._broker_id = broker_id
+        self._config = config
+        self._dynamic_config = dynamic_config
+        self._metadata = metadata
+
+    async def alter(
+        self, context: RequestContext, request: alter_configs.AlterConfigsRequest
+    ) -> alter_configs.AlterConfigsResponse:
+        answer = alter_configs.AlterConfigsResponse()
+        twice = _twice(request.resources)
+        for resource in request.resources:
+            code, message = ErrorCode.NONE, None
+            try:
+                _check_changes(resource, twice, resource.configs, ())
+                if resource.resource_type == BROKER_LOGGER:
+                    raise KafkaError(
+                        ErrorCode.INVALID_REQUEST,
+                        f"Unknown resource type {resource.resource_type}",
+                    )
+                wanted = {each.name: each.value or "" for each in resource.configs}
+                await self._store(resource, wanted, request.validate_only)
+            except Exception as error:
+                code, message = error_code(error), error_message(error)
+            answer.responses.append(
+                alter_configs.AlterConfigsResourceResponse(
+                    code, message, resource.resource_type, resource.resource_name
+                )
+            )
+        return answer
+
+    async def alter_incrementally(
+        self,
+        context: RequestContext,
+        request: incremental_alter_configs.IncrementalAlterConfigsRequest,
+    ) -> incremental_alter_configs.IncrementalAlterConfigsResponse:
+        answer = incremental_alter_configs.IncrementalAlterConfigsResponse()
+        twice = _twice(request.resources)
+        for resource in request.resources:
+            code, message = ErrorCode.NONE, None
+            try:
+                deletions = [
+                    each.name for each in resource.configs if each.config_operation == DELETE
+                ]
+                _check_changes(resource, twice, resource.configs, deletions)
+                if resource.resource_type == BROKER_LOGGER:
+                    self._alter_loggers(resource, request.validate_only)
+                else:
+                    wanted = await self._changed(resource)
+                    await self._store(resource, wanted, request.validate_only)
+            except Exception as error:
+                code, message = error_code(error), error_message(error)
+            answer.responses.append(
+                incremental_alter_configs.AlterConfigsResourceResponse(
+                    code, message, resource.resource_type, resource.resource_name
+                )
+            )
+        return answer
+
+    async def _changed(
+        self, resource: incremental_alter_configs.AlterConfigsResource
+    ) -> dict[str, str]:
+        """What the resource's settings are after the operations."""
+        self._check_resource(resource)
+        wanted = await self._dynamic_config.read(_entity_path(resource))
+        for change in resource.configs:
+            operation, name = change.config_operation, change.name
+            if operation == DELETE:
+                wanted.pop(name, None)
+                continue
+            value = change.value or ""
+            if operation == SET:
+                wanted[name] = value
+                continue
+            if operation not in (APPEND, SUBTRACT):
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {operation}")
+            setting = _list_setting(resource.resource_type, name, operation)
+            present = split_list(wanted.get(name, setting.default or ""))
+            given = split_list(value)
+            if operation == APPEND:
+                present.extend(item for item in given if item not in present)
+            else:
+                present = [item for item in present if item not in given]
+            wanted[name] = ",".join(present)
+        return wanted
+
+    def _check_resource(self, resource: Resource) -> None:
+        kind, name = resource.resource_type, resource.resource_name
+        if kind == TOPIC:
+            if not name:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed."
+                )
+            if name not in self._metadata.snapshot.topics:
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
+                )
+        elif kind == BROKER:
+            if name:
+                check_broker_id(name, self._broker_id, "")
+        else:
+            words = "AlterConfigs is only supported for topics and brokers, but resource type is"
+            if kind == CLIENT_METRICS and self._config.ottla_metrics_address:
+                parse_subscription(name, {})
+                return
+            if kind == CLIENT_METRICS:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{words} CLIENT_METRICS")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
+
+    async def _store(self, resource: Resource, wanted: dict[str, str], validate_only: bool) -> None:
+        self._check_resource(resource)
+        if resource.resource_type == TOPIC:
+            validate_topic_config(wanted, self._config.topic_defaults())
+        elif resource.resource_type == CLIENT_METRICS:
+            parse_subscription(resource.resource_name, wanted)
+        else:
+            _validate_broker_config(wanted, per_broker=bool(resource.resource_name))
+        if not validate_only:
+            await self._dynamic_config.write(_entity_path(resource), wanted)
+
+    def _alter_loggers(
+        self, resource: incremental_alter_configs.AlterConfigsResource, validate_only: bool
+    ) -> None:
+        name = resource.resource_name
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+        check_broker_id(name, self._broker_id, "")
+        levels: list[tuple[str, int]] = []
+        for change in resource.configs:
+            if change.config_operation == DELETE:
+                if change.name == "root":
+                    raise KafkaError(
+                        ErrorCode.INVALID_REQUEST,
+                        "Removing the log level of the root logger is not allowed",
+                    )
+                levels.append((change.name, logging.NOTSET))
+            elif change.config_operation != SET:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    "A logger's level can be set and deleted, not appended to.",
+                )
+            elif (change.value or "").upper() not in _LEVELS:
+                raise KafkaError(
+                    ErrorCode.INVALID_CONFIG,
+                    f"{change.value} is no log level; use one of {', '.join(_LEVELS)}.",
+                )
+            else:
+                levels.append((change.name, _LEVELS[(change.value or "").upper()]))
+            known = change.name == "root" or change.name in logging.root.manager.loggerDict
+            if not known:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {change.name} does not exist!")
+        if not validate_only:
+            for logger_name, level in levels:
+                logging.getLogger(None if logger_name == "root" else logger_name).setLevel(level)
+
+
+def _twice(resources: Sequence[Resource]) -> set[tuple[int, str]]:
+    counted = Counter((each.resource_type, each.resource_name) for each in resources)
+    return {key for key, count in counted.items() if count > 1}
+
+
+def _check_changes(
+    resource: Resource,
+    twice: set[tuple[int, str]],
+    changes: Sequence[Change],
+    deletions: Sequence[str],
+) -> None:
+    if (resource.resource_type, resource.resource_name) in twice:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+    names = [change.name for change in changes]
+    if len(set(names)) != len(names):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    nulls = [each.name for each in changes if each.value is None and each.name not in deletions]
+    if nulls:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}"
+        )
+
+
+def _entity_path(resource: Resource) -> str:
+    if resource.resource_type == TOPIC:
+        return f"{znodes.ENTITY_TOPICS}/{resource.resource_name}"
+    if resource.resource_type == CLIENT_METRICS:
+        return entity_path(znodes.ENTITY_CLIENT_METRICS, resource.resource_name)
+    return f"{znodes.ENTITY_BROKERS}/{resource.resource_name or znodes.DEFAULT_ENTITY}"
+
+
+def _list_setting(kind: int, name: str, operation: int) -> Setting:
+    if kind == CLIENT_METRICS:
+        setting = CLIENT_METRICS_SETTINGS.get(name)
+    else:
+        setting = topic_settings().get(name) if kind == TOPIC else find_broker_setting(name)
+    if setting is None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown config name: {name}")
+    if setting.type != "list":
+        verb = "append" if operation == APPEND else "subtract"
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"Config value {verb} is not allowed for config key: {name}",
+        )
+    return setting
+
+
+def _validate_broker_config(wanted: Mapping[str, str], *, per_broker: bool) -> None:
+    """INVALID_REQUEST, as Kafka answers, when a broker setting may not be changed at run time."""
+    try:
+        for name, text in wanted.items():
+            setting = find_broker_setting(name)
+            if setting.mode == READ_ONLY:
+                raise ConfigError(f"Cannot update these configs dynamically: {name}")
+            if setting.mode == PER_BROKER and not per_broker:
+                raise ConfigError(
+                    "Cannot update these configs at default cluster level, broker id must be "
+                    f"specified: {name}"
+                )
+            assert setting.mode in (PER_BROKER, CLUSTER_WIDE)
+            if setting.sensitive:
+                raise ConfigError(
+                    f"{name} is a secret, which everybody could read in the znode tree: write it "
+                    "into the file of settings and start the broker anew."
+                )
+            parse_value(setting, text)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None

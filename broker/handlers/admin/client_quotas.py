@@ -1,0 +1,258 @@
+"""DescribeClientQuotas (48) and AlterClientQuotas (49), versions 0 and 1 (KIP-546).
+
+A quota belongs to a user, a client id, both together, or an address; a null name stands for
+everybody without a quota of their own. They are kept under `/config/users`, `/config/clients` and
+`/config/ips`; every broker picks changes up. Mirrors Kafka's `ZkAdminManager`.
+
+Deviations: what is not a number, an unknown match type, and an exact match of no name are
+INVALID_REQUEST (Kafka stores the first as 0 and fails on the others); addresses are not looked up,
+so a host name is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ottla.broker.quotas.client_quotas import (
+    CONNECTION_CREATION_RATE,
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+)
+from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.requests.request_channel import RequestContext
+from ottla.controller.tree import znodes
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    AlterClientQuotasResponseEntityData,
+    AlterClientQuotasResponseEntryData,
+    OpData,
+)
+from ottla.protocol.messages.describe_client_quotas import (
+    ComponentData,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    EntityData,
+    EntryData,
+    ValueData,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.config.dynamic_config import DynamicConfig
+
+USER = "user"
+CLIENT_ID = "client-id"
+IP = "ip"
+EXACT, DEFAULT, ANY = 0, 1, 2
+
+# The quotas of users and clients that are whole numbers, and those that are not.
+_LONGS = frozenset((PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE))
+_DOUBLES = frozenset((REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE))
+_CLIENT_KEYS = _LONGS | _DOUBLES
+_IP_KEYS = frozenset((CONNECTION_CREATION_RATE,))
+
+# How far from a whole number a quota may be that must be one.
+_EPSILON = 1e-6
+_INT_MAX, _LONG_MAX = 2**31 - 1, 2**63 - 1
+
+# Entity type to name; None is the name of everybody else.
+Entity = dict[str, str | None]
+
+
+class QuotaAdminHandlers:
+    """Reads and writes quotas in the znode tree."""
+
+    def __init__(self, dynamic_config: DynamicConfig) -> None:
+        self._dynamic_config = dynamic_config
+
+    # -- DescribeClientQuotas -------------------------------------------------------------------
+
+    async def describe(
+        self, context: RequestContext, request: DescribeClientQuotasRequest
+    ) -> DescribeClientQuotasResponse:
+        wanted = _components(request.components)
+        found: list[tuple[Entity, dict[str, float]]] = []
+        if IP not in wanted:
+            for kind in (znodes.ENTITY_USERS, znodes.ENTITY_CLIENTS):
+                found.extend(await self._quotas(kind, _CLIENT_KEYS))
+        if not wanted.keys() & {USER, CLIENT_ID}:
+            found.extend(await self._quotas(znodes.ENTITY_IPS, _IP_KEYS))
+        answer = DescribeClientQuotasResponse(error_message=None, entries=[])
+        assert answer.entries is not None
+        for entity, values in found:
+            if values and _matches(entity, wanted, request.strict):
+                answer.entries.append(
+                    EntryData(
+                        [EntityData(kind, name) for kind, name in entity.items()],
+                        [ValueData(key, value) for key, value in values.items()],
+                    )
+                )
+        return answer
+
+    async def _quotas(
+        self, kind: str, keys: frozenset[str]
+    ) -> list[tuple[Entity, dict[str, float]]]:
+        """All entities of a type with their quotas; users hold other settings, too."""
+        entities = await self._dynamic_config.read_all(kind)
+        return [
+            (_entity_of(path), {key: float(text) for key, text in texts.items() if key in keys})
+            for path, texts in entities.items()
+        ]
+
+    # -- AlterClientQuotas ----------------------------------------------------------------------
+
+    async def alter(
+        self, context: RequestContext, request: AlterClientQuotasRequest
+    ) -> AlterClientQuotasResponse:
+        # One row an entity, although all of its entries are carried out, as in Kafka.
+        rows: dict[frozenset[tuple[str, str | None]], AlterClientQuotasResponseEntryData] = {}
+        for entry in request.entries:
+            # Of a type that is there twice the last one counts.
+            entity = {part.entity_type: part.entity_name for part in entry.entity}
+            code, message = ErrorCode.NONE, None
+            try:
+                await self._alter_one(entity, entry.ops, request.validate_only)
+            except Exception as error:
+                code, message = error_code(error), error_message(error)
+            rows[frozenset(entity.items())] = AlterClientQuotasResponseEntryData(
+                code,
+                message,
+                [AlterClientQuotasResponseEntityData(*part) for part in entity.items()],
+            )
+        return AlterClientQuotasResponse(entries=list(rows.values()))
+
+    async def _alter_one(
+        self, entity: Entity, operations: Sequence[OpData], validate_only: bool
+    ) -> None:
+        path = _path_of(entity)
+        changes = _checked_changes(operations, IP in entity)
+        if validate_only:
+            return
+        settings = await self._dynamic_config.read(path)
+        for key, text in changes.items():
+            if text is None:
+                settings.pop(key, None)
+            else:
+                settings[key] = text
+        await self._dynamic_config.write(path, settings)
+
+
+def _refused(words: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, words)
+
+
+def _components(components: Sequence[ComponentData]) -> dict[str, tuple[int, str | None]]:
+    """(how to match, the name) by entity type."""
+    wanted: dict[str, tuple[int, str | None]] = {}
+    for component in components:
+        kind = component.entity_type
+        if kind == "":
+            raise _refused("Unexpected empty filter component entity type")
+        if kind not in (USER, CLIENT_ID, IP):
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION, f"Custom entity type '{kind}' not supported"
+            )
+        if kind in wanted:
+            raise _refused(f"Duplicate {kind} filter component entity type")
+        if component.match_type not in (EXACT, DEFAULT, ANY):
+            raise _refused(f"Unexpected match type: {component.match_type}")
+        if component.match_type == EXACT and component.match is None:
+            raise _refused("Request specifies MATCH_TYPE_EXACT but no name to match")
+        wanted[kind] = (component.match_type, component.match)
+    if IP in wanted and len(wanted) > 1:
+        raise _refused(
+            "Invalid entity filter component combination, IP filter component should not be used "
+            "with user or clientId filter component."
+        )
+    return wanted
+
+
+def _matches(entity: Entity, wanted: Mapping[str, tuple[int, str | None]], strict: bool) -> bool:
+    for kind, (how, name) in wanted.items():
+        if kind not in entity:
+            return False
+        found = entity[kind]
+        if (how == EXACT and found != name) or (how == DEFAULT and found is not None):
+            return False
+    return not strict or entity.keys() <= wanted.keys()
+
+
+def _entity_of(path: str) -> Entity:
+    """`users/u/clients/c` as an entity; names are percent-encoded in paths."""
+    kinds = {znodes.ENTITY_USERS: USER, znodes.ENTITY_CLIENTS: CLIENT_ID, znodes.ENTITY_IPS: IP}
+    parts = path.split("/")
+    return {
+        kinds[kind]: None if name == znodes.DEFAULT_ENTITY else znodes.desanitize(name)
+        for kind, name in zip(parts[::2], parts[1::2], strict=True)
+    }
+
+
+def _path_of(entity: Entity) -> str:
+    """Where the quotas of an entity are kept; INVALID_REQUEST for one that cannot have any."""
+    if not entity:
+        raise _refused("Invalid empty client quota entity")
+    for kind, name in entity.items():
+        if kind not in (USER, CLIENT_ID, IP):
+            raise _refused(f"Unhandled client quota entity type: {kind}")
+        if name == "":
+            raise _refused(f"Empty {kind} not supported")
+    names = {kind: _encoded(name) for kind, name in entity.items()}
+    if IP in names:
+        if len(names) > 1:
+            raise _refused("Invalid quota entity combination: an ip stands alone")
+        if entity[IP] is not None:
+            _check_address(names[IP])
+        return f"{znodes.ENTITY_IPS}/{names[IP]}"
+    clients = f"{znodes.ENTITY_CLIENTS}/{names[CLIENT_ID]}" if CLIENT_ID in names else ""
+    if USER not in names:
+        return clients
+    return f"{znodes.ENTITY_USERS}/{names[USER]}" + (f"/{clients}" if clients else "")
+
+
+def _encoded(name: str | None) -> str:
+    """A name in a path; somebody who is called "<default>" is not everybody."""
+    return znodes.DEFAULT_ENTITY if name is None else znodes.sanitize(name)
+
+
+def _check_address(text: str) -> None:
+    import ipaddress
+
+    try:
+        # The encoded name, as in Kafka: no address of version 6 passes.
+        ipaddress.ip_address(text)
+    except ValueError:
+        raise _refused(f"{text} is not a valid IP address.") from None
+
+
+def _checked_changes(operations: Sequence[OpData], is_ip: bool) -> dict[str, str | None]:
+    """The new text by key, None for a quota that is taken away."""
+    known = _IP_KEYS if is_ip else _CLIENT_KEYS
+    changes: dict[str, str | None] = {}
+    for operation in operations:
+        key = operation.key
+        if operation.remove:
+            changes[key] = None  # Whether or not there is such a quota.
+        elif key in known:
+            changes[key] = _text(key, operation.value)
+        else:
+            raise _refused(f"Invalid configuration key {key}")
+    return changes
+
+
+def _text(key: str, value: float) -> str:
+    """A quota as it is stored, in a form that Java reads, too."""
+    if math.isnan(value):
+        raise _refused(f"Configuration {key} must be a number")
+    if key in _DOUBLES:
+        return str(value).replace("inf", "Infinity")
+    kind, largest = ("Int", _INT_MAX) if key in _IP_KEYS else ("Long", _LONG_MAX)
+    # Cut, not rounded, after a small step up: so it is that -1 is no whole number, but 0 is.
+    whole = int(min(max(value + _EPSILON, -largest - 1), largest))
+    if abs(whole - value) > _EPSILON:
+        raise _refused(f"Configuration {key} must be a {kind} value")
+    return str(whole)

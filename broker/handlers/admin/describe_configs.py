@@ -1,0 +1,311 @@
+"""DescribeConfigs (32), versions 0 to 4: every setting with its value, source and synonyms.
+
+Topics show all their settings; a broker shows all of its own when it is asked by its id, and only
+the cluster-wide dynamic ones when it is asked by the empty name; loggers show their levels. Version
+1 brought sources and synonyms, 3 types and documentation. Secrets have no value. Mirrors Kafka's
+`ConfigHelper`.
+
+One thing is ours: a group asked for nothing but the key `ottla.group.events` shows its history, as
+`ottla groups events` reads it. Whoever does not ask for it by name gets what Kafka answers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from ottla.broker.config.definitions import (
+    READ_ONLY,
+    Setting,
+    broker_settings,
+    dynamic_only_settings,
+    format_value,
+    parse_value,
+    topic_settings,
+)
+from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.requests.request_channel import RequestContext
+from ottla.controller.admin.topic_names import name_problem
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster.metadata_cache import MetadataCache
+    from ottla.broker.config.broker_config import BrokerConfig
+    from ottla.broker.config.dynamic_config import DynamicConfig
+
+# Resource types and sources as they are numbered on the wire.
+TOPIC = 2
+BROKER = 4
+BROKER_LOGGER = 8
+CLIENT_METRICS = 16
+GROUP = 32
+GROUP_EVENTS = "ottla.group.events"
+FROM_TOPIC = 1
+FROM_BROKER = 2
+FROM_CLUSTER = 3
+FROM_FILE = 4
+FROM_DEFAULT = 5
+FROM_LOGGER = 6
+FROM_CLIENT_METRICS = 7
+
+_TYPES = {
+    "boolean": 1,
+    "string": 2,
+    "int": 3,
+    "short": 4,
+    "long": 5,
+    "double": 6,
+    "list": 7,
+    "class": 8,
+    "password": 9,
+}
+
+# Several settings for one length of time; the first that is given wins.
+_SAME = (
+    ("log.roll.ms", "log.roll.hours"),
+    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+)
+
+
+def same_settings(name: str) -> tuple[str, ...]:
+    """The names under which a broker setting may be given, the strongest first."""
+    if name == "log.flush.scheduler.interval.ms":
+        return (name,)
+    for names in _SAME:
+        if name in names:
+            return names
+    if name.startswith("listener.name."):
+        return (name, name.split(".", 3)[-1])
+    return (name,)
+
+
+class ConfigDescriber:
+    """Shapes settings for answers; CreateTopics uses it too."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        config: BrokerConfig,
+        dynamic_config: DynamicConfig,
+        metadata: MetadataCache,
+        group_events: Callable[[str], str] | None = None,
+    ) -> None:
+        """`group_events`: the history of a group; KafkaError when it is coordinated elsewhere."""
+        self._broker_id = broker_id
+        self._config = config
+        self._dynamic_config = dynamic_config
+        self._metadata = metadata
+        self._group_events = group_events
+
+    def handle(
+        self, context: RequestContext, request: DescribeConfigsRequest
+    ) -> DescribeConfigsResponse:
+        return DescribeConfigsResponse(
+            results=[self._resource(resource, request) for resource in request.resources]
+        )
+
+    def _resource(
+        self, resource: DescribeConfigsResource, request: DescribeConfigsRequest
+    ) -> DescribeConfigsResult:
+        result = DescribeConfigsResult(
+            resource_type=resource.resource_type, resource_name=resource.resource_name
+        )
+        try:
+            if resource.resource_type == GROUP and resource.configuration_keys == [GROUP_EVENTS]:
+                rows = self._events_of(resource.resource_name)
+            else:
+                rows = self.rows(resource.resource_type, resource.resource_name)
+        except Exception as error:
+            result.error_code = error_code(error)
+            result.error_message = error_message(error)
+            return result
+        wanted = set(resource.configuration_keys or ())
+        result.configs = [row for row in rows if not wanted or row.name in wanted]
+        if not request.include_synonyms:
+            for row in result.configs:
+                row.synonyms = []
+        return result
+
+    def rows(self, kind: int, name: str) -> list[DescribeConfigsResourceResult]:
+        """The settings of one resource; KafkaError where there is none of this name here."""
+        if kind == TOPIC:
+            problem = name_problem(name)
+            if problem is not None:
+                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+            if name not in self._metadata.snapshot.topics:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return self.topic_rows(self._dynamic_config.topic_overrides(name))
+        if kind == BROKER:
+            if not name:
+                return [self._cluster_row(each) for each in sorted(self._config.cluster_dynamic)]
+            check_broker_id(name, self._broker_id, " or empty string")
+            return [self._broker_row(each) for each in self._broker_names()]
+        if kind == BROKER_LOGGER:
+            if not name:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+            check_broker_id(name, self._broker_id, "")
+            return logger_rows()
+        if kind == CLIENT_METRICS and self._config.ottla_metrics_address:
+            return self._client_metrics_rows(name)
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
+
+    def _events_of(self, group_id: str) -> list[DescribeConfigsResourceResult]:
+        if self._group_events is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {GROUP}")
+        return [
+            DescribeConfigsResourceResult(
+                GROUP_EVENTS,
+                self._group_events(group_id),
+                read_only=True,
+                config_source=FROM_DEFAULT,
+                config_type=_TYPES["string"],
+            )
+        ]
+
+    def _client_metrics_rows(self, name: str) -> list[DescribeConfigsResourceResult]:
+        """What is set; as in Kafka also for a name that nobody has used."""
+        if not name:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty"
+            )
+        return [
+            DescribeConfigsResourceResult(key, value, config_source=FROM_CLIENT_METRICS)
+            for key, value in sorted(self._dynamic_config.client_metrics.get(name, {}).items())
+        ]
+
+    # -- topics ---------------------------------------------------------------------------------
+
+    def topic_rows(self, overrides: Mapping[str, str]) -> list[DescribeConfigsResourceResult]:
+        """All settings of a topic that has these overrides."""
+        return [self._topic_row(setting, overrides) for setting in topic_settings().values()]
+
+    def _topic_row(
+        self, setting: Setting, overrides: Mapping[str, str]
+    ) -> DescribeConfigsResourceResult:
+        name = setting.name
+        synonyms: list[DescribeConfigsSynonym] = []
+        text = overrides.get(name)
+        if text is not None:
+            text = format_value(parse_value(setting, text))
+            synonyms.append(DescribeConfigsSynonym(name, text, FROM_TOPIC))
+        else:
+            text = self._config.topic_default_text(name)
+        if setting.broker_synonym is not None:
+            synonyms.extend(self._synonyms(setting.broker_synonym))
+        return _row(setting, text, synonyms, read_only=False)
+
+    # -- brokers --------------------------------------------------------------------------------
+
+    def _broker_names(self) -> list[str]:
+        """Every setting of the table, then whatever else was given (listener prefixes)."""
+        names = list(broker_settings())
+        config = self._config
+        for layer in (config.given, config.cluster_dynamic, config.broker_dynamic):
+            names.extend(name for name in layer if name not in names)
+        return names
+
+    def _broker_row(self, name: str) -> DescribeConfigsResourceResult:
+        setting = find_broker_setting(name)
+        text = self._config.effective_text(name)
+        if setting.type != "password" and text is not None:
+            text = format_value(parse_value(setting, text))
+        read_only = setting.mode == READ_ONLY
+        return _row(setting, text, self._synonyms(name), read_only, name)
+
+    def _cluster_row(self, name: str) -> DescribeConfigsResourceResult:
+        setting = find_broker_setting(name)
+        text = self._config.cluster_dynamic[name]
+        synonyms = [synonym for synonym in self._synonyms(name) if synonym.source == FROM_CLUSTER]
+        return _row(setting, text, synonyms, setting.mode == READ_ONLY, name)
+
+    def _synonyms(self, name: str) -> list[DescribeConfigsSynonym]:
+        """Where the value of a broker setting could come from, the strongest first."""
+        config = self._config
+        names = same_settings(name)
+        layers: tuple[tuple[int, Callable[[str], str | None]], ...] = (
+            (FROM_BROKER, config.broker_dynamic.get),
+            (FROM_CLUSTER, config.cluster_dynamic.get),
+            (FROM_FILE, config.given.get),
+            (FROM_DEFAULT, config.default_text),
+        )
+        found: list[DescribeConfigsSynonym] = []
+        for source, get in layers:
+            for each in names:
+                text = get(each)
+                if text is not None:
+                    shown = None if find_broker_setting(each).sensitive else text
+                    found.append(DescribeConfigsSynonym(each, shown, source))
+        # As in Kafka, what is listed begins with the setting's own name.
+        while found and found[0].name != name:
+            found.pop(0)
+        return found
+
+
+def find_broker_setting(name: str) -> Setting:
+    """The definition of a setting, also with a listener's prefix; an unknown one is secret."""
+    table = broker_settings()
+    found = table.get(name) or dynamic_only_settings().get(name)
+    if found is None and name.startswith("listener.name."):
+        for each in table:
+            if name.endswith(f".{each}"):
+                return table[each]
+    return found or Setting((name, "password", "null", "", "low", READ_ONLY))
+
+
+def check_broker_id(name: str, broker_id: int, alternative: str) -> None:
+    """INVALID_REQUEST unless `name` is this broker's id."""
+    if not (name.isascii() and name.lstrip("-").isdigit()):
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}"
+        )
+    if int(name) != broker_id:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"Unexpected broker id, expected {broker_id}{alternative}, but received {name}",
+        )
+
+
+def logger_rows() -> list[DescribeConfigsResourceResult]:
+    """The loggers of this broker with the levels in force."""
+    rows = []
+    names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "ottla"]
+    for name in ["root", *sorted(names)]:
+        logger = logging.getLogger(None if name == "root" else name)
+        level = logging.getLevelName(logger.getEffectiveLevel())
+        rows.append(
+            DescribeConfigsResourceResult(
+                name, "WARN" if level == "WARNING" else level, config_source=FROM_LOGGER
+            )
+        )
+    return rows
+
+
+def _row(
+    setting: Setting,
+    text: str | None,
+    synonyms: list[DescribeConfigsSynonym],
+    read_only: bool,
+    name: str | None = None,
+) -> DescribeConfigsResourceResult:
+    source = synonyms[0].source if synonyms else FROM_DEFAULT
+    return DescribeConfigsResourceResult(
+        name=name or setting.name,
+        value=None if setting.sensitive else text,
+        read_only=read_only,
+        config_source=source,
+        is_sensitive=setting.sensitive,
+        synonyms=synonyms,
+        config_type=_TYPES[setting.type],
+        documentation=None,
+    )

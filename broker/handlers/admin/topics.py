@@ -1,0 +1,285 @@
+"""CreateTopics (19), DeleteTopics (20), CreatePartitions (37), all versions.
+
+The broker that is controller does the work; any other answers NOT_CONTROLLER, and clients go where
+Metadata says. An answer waits, at most `timeout_ms`, until every live broker knows of the change:
+a client may use a topic anywhere as soon as it is told that it exists. With a time-out of 0 or less
+it is REQUEST_TIMED_OUT although the change goes on, as in Kafka. From version 5 CreateTopics
+answers the topic's settings, from 6 DeleteTopics takes topic ids.
+
+Partitions made and deleted count against the client's `controller_mutation_rate` (KIP-599):
+CreateTopics from version 6, DeleteTopics from 5 and CreatePartitions from 3 are refused with
+THROTTLING_QUOTA_EXCEEDED, older versions are throttled afterwards.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Protocol
+
+from ottla.broker.config.topic_config import validate_topic_config
+from ottla.broker.handlers.admin.mutation_charge import MutationCharge
+from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.requests.request_channel import RequestContext
+from ottla.controller.admin.topic_admin import Charge, CreatedTopic, NewPartitions, NewTopic
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+from ottla.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from ottla.protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+from ottla.protocol.uuids import ZERO_UUID
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster.metadata_cache import MetadataCache
+    from ottla.broker.config.broker_config import BrokerConfig
+    from ottla.broker.handlers.admin.describe_configs import ConfigDescriber
+    from ottla.broker.quotas.client_quotas import MutationQuota
+    from ottla.controller.errors import ApiError
+
+
+class TopicController(Protocol):
+    """What is needed of the controller in this process."""
+
+    @property
+    def is_active(self) -> bool: ...
+
+    async def create_topics(
+        self,
+        topics: Iterable[NewTopic],
+        *,
+        validate_only: bool,
+        timeout_ms: int,
+        charge: Charge,
+    ) -> list[CreatedTopic]: ...
+
+    async def create_partitions(
+        self,
+        requests: Iterable[NewPartitions],
+        *,
+        validate_only: bool,
+        timeout_ms: int,
+        charge: Charge,
+    ) -> dict[str, ApiError]: ...
+
+    async def delete_topics(
+        self, topics: Iterable[str], *, timeout_ms: int = 30_000
+    ) -> dict[str, ApiError]: ...
+
+
+class TopicAdminHandlers:
+    """Checks requests, hands them to the controller, waits for the metadata."""
+
+    def __init__(
+        self,
+        controller: TopicController,
+        config: BrokerConfig,
+        metadata: MetadataCache,
+        describer: ConfigDescriber,
+        quota: MutationQuota,
+    ) -> None:
+        self._controller = controller
+        self._config = config
+        self._metadata = metadata
+        self._describer = describer
+        self._quota = quota
+
+    # -- CreateTopics ---------------------------------------------------------------------------
+
+    async def create_topics(
+        self, context: RequestContext, request: CreateTopicsRequest
+    ) -> CreateTopicsResponse:
+        results = {
+            topic.name: CreatableTopicResult(topic.name, error_message=None)
+            for topic in request.topics
+        }
+        # A name that was asked for twice is answered twice, as Kafka does.
+        answer = CreateTopicsResponse(topics=[results[topic.name] for topic in request.topics])
+        if not self._controller.is_active:
+            _fail_all(results.values(), KafkaError(ErrorCode.NOT_CONTROLLER))
+            return answer
+        wanted = self._checked(request, results)
+        charge = MutationCharge(self._quota, context, strict_since=6)
+        created = await self._controller.create_topics(
+            [_new_topic(topic) for topic in wanted.values()],
+            validate_only=request.validate_only,
+            timeout_ms=request.timeout_ms,
+            charge=charge,
+        )
+        charge.throttle()
+        for outcome in created:
+            result = results[outcome.name]
+            if outcome.error.code != ErrorCode.NONE:
+                result.error_code, result.error_message = outcome.error
+                continue
+            result.topic_id = outcome.topic_id
+            if context.header.api_version >= 5:
+                self._describe(result, outcome, wanted[outcome.name])
+        return answer
+
+    def _checked(
+        self, request: CreateTopicsRequest, results: dict[str, CreatableTopicResult]
+    ) -> dict[str, CreatableTopic]:
+        counted = Counter(topic.name for topic in request.topics)
+        wanted: dict[str, CreatableTopic] = {}
+        defaults = self._config.topic_defaults()
+        known = self._metadata.snapshot.topics
+        for topic in request.topics:
+            try:
+                if counted[topic.name] > 1:
+                    raise KafkaError(
+                        ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic."
+                    )
+                if topic.name not in known:  # TOPIC_ALREADY_EXISTS goes before bad settings.
+                    given = {row.name: row.value for row in topic.configs if row.value is not None}
+                    validate_topic_config(given, defaults)
+            except KafkaError as error:
+                _fail(results[topic.name], error)
+                continue
+            wanted[topic.name] = topic
+        return wanted
+
+    def _describe(
+        self, result: CreatableTopicResult, outcome: CreatedTopic, topic: CreatableTopic
+    ) -> None:
+        overrides = {row.name: row.value for row in topic.configs if row.value is not None}
+        result.num_partitions = outcome.num_partitions
+        result.replication_factor = outcome.replication_factor
+        result.configs = [
+            CreatableTopicConfigs(
+                row.name, row.value, row.read_only, row.config_source, row.is_sensitive
+            )
+            for row in self._describer.topic_rows(overrides)
+        ]
+
+    # -- CreatePartitions -----------------------------------------------------------------------
+
+    async def create_partitions(
+        self, context: RequestContext, request: CreatePartitionsRequest
+    ) -> CreatePartitionsResponse:
+        results = {
+            topic.name: CreatePartitionsTopicResult(topic.name, error_message=None)
+            for topic in request.topics
+        }
+        answer = CreatePartitionsResponse(results=list(results.values()))
+        if not self._controller.is_active:
+            for result in results.values():
+                result.error_code = ErrorCode.NOT_CONTROLLER
+            return answer
+        charge = MutationCharge(self._quota, context, strict_since=3)
+        outcomes = await self._controller.create_partitions(
+            [
+                NewPartitions(
+                    topic.name,
+                    topic.count,
+                    None
+                    if topic.assignments is None
+                    else [row.broker_ids for row in topic.assignments],
+                )
+                for topic in request.topics
+            ],
+            validate_only=request.validate_only,
+            timeout_ms=request.timeout_ms,
+            charge=charge,
+        )
+        charge.throttle()
+        for name, error in outcomes.items():
+            results[name].error_code, results[name].error_message = error
+        return answer
+
+    # -- DeleteTopics ---------------------------------------------------------------------------
+
+    async def delete_topics(
+        self, context: RequestContext, request: DeleteTopicsRequest
+    ) -> DeleteTopicsResponse:
+        version = context.header.api_version
+        results = self._deletions(request, version)
+        answer = DeleteTopicsResponse(responses=results)
+        refusal = self._refusal(version)
+        if refusal is not None:
+            for result in results:
+                result.error_code = refusal
+            return answer
+        topics = self._metadata.snapshot.topics
+        names: dict[str, None] = {}
+        charge = MutationCharge(self._quota, context, strict_since=5)
+        for result in results:
+            if result.error_code != ErrorCode.NONE or result.name is None:
+                continue
+            topic = topics.get(result.name)
+            if topic is None:
+                result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif result.name not in names:
+                try:
+                    charge(len(topic.partitions))
+                except KafkaError as error:
+                    result.error_code = error.code
+                else:
+                    names[result.name] = None
+        if names:
+            outcomes = await self._controller.delete_topics(names, timeout_ms=request.timeout_ms)
+            for result in results:
+                if result.name in outcomes:
+                    result.error_code, result.error_message = outcomes[result.name]
+        charge.throttle()
+        return answer
+
+    def _deletions(self, request: DeleteTopicsRequest, version: int) -> list[DeletableTopicResult]:
+        if version < 6:
+            return [DeletableTopicResult(name) for name in dict.fromkeys(request.topic_names)]
+        results = []
+        names = self._metadata.snapshot.topic_names
+        for topic in request.topics:
+            if topic.name is not None and topic.topic_id != ZERO_UUID:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    "Topic name and topic ID can not both be specified.",
+                )
+            name = names.get(topic.topic_id) if topic.name is None else topic.name
+            result = DeletableTopicResult(name, topic.topic_id)
+            if name is None:
+                result.error_code = ErrorCode.UNKNOWN_TOPIC_ID
+            results.append(result)
+        return results
+
+    def _refusal(self, version: int) -> int | None:
+        if not self._controller.is_active:
+            return ErrorCode.NOT_CONTROLLER
+        if not self._config.delete_topic_enable:
+            return ErrorCode.INVALID_REQUEST if version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
+        return None
+
+
+def _new_topic(topic: CreatableTopic) -> NewTopic:
+    return NewTopic(
+        topic.name,
+        topic.num_partitions,
+        topic.replication_factor,
+        {row.partition_index: row.broker_ids for row in topic.assignments} or None,
+        {row.name: row.value for row in topic.configs},
+    )
+
+
+def _fail(result: CreatableTopicResult, error: KafkaError) -> None:
+    result.error_code = error_code(error)
+    result.error_message = error_message(error)
+    result.topic_id = ZERO_UUID
+    result.num_partitions = result.replication_factor = -1
+    result.configs = []
+
+
+def _fail_all(results: Iterable[CreatableTopicResult], error: KafkaError) -> None:
+    for result in results:
+        _fail(result, error)

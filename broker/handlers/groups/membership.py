@@ -1,0 +1,93 @@
+"""JoinGroup (11), Heartbeat (12), LeaveGroup (13) and SyncGroup (14), all versions."""
+
+from ottla.broker.groups.classic.group import sync_error
+from ottla.broker.groups.classic.membership import GroupMembership
+from ottla.broker.handlers.groups.refusals import GroupRefusals
+from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from ottla.protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
+from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+
+class GroupMembershipHandlers:
+    """Evens out the versions of the membership requests and hands them to the coordinator."""
+
+    def __init__(self, membership: GroupMembership, refusals: GroupRefusals) -> None:
+        self._membership = membership
+        self._refusals = refusals
+
+    def join_group(self, context: RequestContext, request: JoinGroupRequest) -> Deferred:
+        version = context.header.api_version
+
+        def reply(response: JoinGroupResponse) -> None:
+            self._refusals.tell(
+                *(context, "JoinGroup", request.group_id, request.member_id, -1),
+                response.error_code,
+            )
+            # "No protocol" is an empty name up to version 6 and null from version 7 on.
+            if version < 7:
+                response.protocol_name = response.protocol_name or ""
+            elif response.protocol_name == "":
+                response.protocol_name = None
+            context.respond(response)
+
+        self._membership.join(
+            request,
+            version,
+            context.header.client_id or "",
+            f"/{context.client_host}",  # as Java prints an address
+            reply,
+        )
+        return DEFERRED
+
+    def sync_group(
+        self, context: RequestContext, request: SyncGroupRequest
+    ) -> Deferred | SyncGroupResponse:
+        if context.header.api_version >= 5 and (
+            request.protocol_type is None or request.protocol_name is None
+        ):
+            return sync_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+
+        def reply(response: SyncGroupResponse) -> None:
+            self._refusals.tell(
+                *(context, "SyncGroup", request.group_id, request.member_id),
+                *(request.generation_id, response.error_code),
+            )
+            context.respond(response)
+
+        self._membership.sync(request, reply)
+        return DEFERRED
+
+    def heartbeat(self, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+        error = self._membership.heartbeat(request)
+        if error:
+            self._refusals.tell(
+                *(context, "Heartbeat", request.group_id, request.member_id),
+                *(request.generation_id, error),
+            )
+        return HeartbeatResponse(error_code=error)
+
+    def leave_group(self, context: RequestContext, request: LeaveGroupRequest) -> Deferred:
+        is_batch = context.header.api_version >= 3
+        leaving = request.members if is_batch else [MemberIdentity(member_id=request.member_id)]
+
+        def reply(response: LeaveGroupResponse) -> None:
+            for row in response.members or [MemberResponse(error_code=response.error_code)]:
+                self._refusals.tell(
+                    *(context, "LeaveGroup", request.group_id, row.member_id, -1), row.error_code
+                )
+            if not is_batch:
+                # One member a request; its error is that of the answer.
+                error = response.error_code or response.members[0].error_code
+                response = LeaveGroupResponse(error_code=error)
+            context.respond(response)
+
+        self._membership.leave(request.group_id, leaving, reply)
+        return DEFERRED

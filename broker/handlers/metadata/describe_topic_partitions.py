@@ -1,0 +1,121 @@
+"""DescribeTopicPartitions (75), version 0: topics and their partitions, page by page (KIP-966).
+
+Kafka on ZooKeeper does not list it, KRaft does, and admin clients prefer it: the answer is bounded,
+where Metadata names every partition at once. There are no eligible leader replicas on ZooKeeper:
+those lists are empty (null is allowed by the schema, but Kafka's admin client falls over it).
+Mirrors `DescribeTopicPartitionsRequestHandler`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.cluster.endpoints import Endpoints
+from ottla.broker.handlers.metadata.metadata import TOPIC_OPERATIONS
+from ottla.broker.handlers.records.produce import INTERNAL_TOPICS
+from ottla.broker.requests.request_channel import RequestContext
+from ottla.controller.admin.topic_names import name_problem
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponseCursor,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster.metadata_cache import MetadataCache, PartitionMetadata
+
+
+class TopicPartitionsHandler:
+    """Reads the metadata of this broker."""
+
+    def __init__(self, metadata: MetadataCache, endpoints: Endpoints, limit: int) -> None:
+        """`limit`: max.request.partition.size.limit, partitions in one answer."""
+        self._metadata = metadata
+        self._endpoints = endpoints
+        self._limit = limit
+
+    def handle(
+        self, context: RequestContext, request: DescribeTopicPartitionsRequest
+    ) -> DescribeTopicPartitionsResponse:
+        topics = self._metadata.snapshot.topics
+        names = self._wanted(request)
+        left = max(min(self._limit, request.response_partition_limit), 1)
+        reachable = {node.node_id for node in self._endpoints.nodes(context)}
+        answer = DescribeTopicPartitionsResponse()
+        cursor = request.cursor
+        for name in names:
+            if left == 0:
+                answer.next_cursor = DescribeTopicPartitionsResponseCursor(name, 0)
+                break
+            topic = topics.get(name)
+            if topic is None:
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if name_problem(name) is not None:
+                    code = ErrorCode.INVALID_TOPIC_EXCEPTION
+                answer.topics.append(
+                    DescribeTopicPartitionsResponseTopic(
+                        code,
+                        name,
+                        is_internal=name in INTERNAL_TOPICS,
+                        topic_authorized_operations=TOPIC_OPERATIONS,
+                    )
+                )
+                continue
+            first = cursor.partition_index if cursor and cursor.topic_name == name else 0
+            indexes = [index for index in sorted(topic.partitions) if index >= first]
+            rows = [_partition(topic.partitions[each], reachable) for each in indexes[:left]]
+            answer.topics.append(
+                DescribeTopicPartitionsResponseTopic(
+                    ErrorCode.NONE,
+                    name,
+                    topic.topic_id,
+                    name in INTERNAL_TOPICS,
+                    rows,
+                    TOPIC_OPERATIONS,
+                )
+            )
+            if len(indexes) > left:
+                answer.next_cursor = DescribeTopicPartitionsResponseCursor(name, indexes[left])
+                break
+            left -= len(rows)
+        return answer
+
+    def _wanted(self, request: DescribeTopicPartitionsRequest) -> list[str]:
+        """The topics to answer for, in order, from the cursor on."""
+        cursor = request.cursor
+        asked = {topic.name for topic in request.topics}
+        names = sorted(asked or self._metadata.snapshot.topics)
+        if cursor is None:
+            return names
+        if asked and cursor.topic_name not in asked:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "DescribeTopicPartitionsRequest topic list should contain the cursor topic: "
+                f"{cursor.topic_name}",
+            )
+        if cursor.partition_index < 0:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "DescribeTopicPartitionsRequest cursor partition must be valid: "
+                f"{cursor.partition_index}",
+            )
+        return [name for name in names if name >= cursor.topic_name]
+
+
+def _partition(
+    state: PartitionMetadata, reachable: set[int]
+) -> DescribeTopicPartitionsResponsePartition:
+    return DescribeTopicPartitionsResponsePartition(
+        ErrorCode.NONE,
+        state.partition,
+        state.leader if state.leader in reachable else -1,
+        state.leader_epoch,
+        list(state.replicas),
+        list(state.isr),
+        [],
+        [],
+        list(state.offline_replicas),
+    )

@@ -1,0 +1,186 @@
+"""Metadata (3), versions 0 to 12: brokers, topics, leaders; creates topics on first use.
+
+Versions: 0 an empty list means all topics; 1 null means all, empty none, and the controller is
+named; 2 cluster id; 4 the client may forbid the creation of topics; 5 offline replicas; 7 leader
+epochs; 8 authorized operations when asked for; 9 flexible; 10 topic ids; 11 no cluster operations;
+12 topics may be asked for by id alone.
+
+A topic that is created on the way is answered with LEADER_NOT_AVAILABLE at first, as Kafka does;
+clients ask again within their retry time and find it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Protocol
+
+from ottla.broker.cluster.metadata_cache import MetadataSnapshot, PartitionMetadata, TopicMetadata
+from ottla.broker.handlers.metadata.first_metadata import once_known
+from ottla.broker.handlers.records.produce import INTERNAL_TOPICS
+from ottla.broker.requests.request_channel import RequestContext
+from ottla.controller.admin.topic_names import name_problem
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from ottla.protocol.uuids import ZERO_UUID
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster.endpoints import Endpoints
+    from ottla.broker.cluster.metadata_cache import MetadataCache
+
+logger = logging.getLogger("ottla.metadata")
+
+NOT_ASKED_FOR = -2147483648
+# What anybody may do to a topic and to the cluster on a broker without an authorizer, as Kafka
+# counts it: one bit for each operation that exists for the resource.
+TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
+CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
+
+
+class TopicCreator(Protocol):
+    """Creates topics that a client has asked for by using them; see `auto_topic_creation`."""
+
+    def create_in_background(self, names: list[str]) -> dict[str, int]:
+        """Starts the creation; returns the error code to answer for each name meanwhile."""
+
+
+class MetadataHandler:
+    """Answers from the current snapshot."""
+
+    def __init__(
+        self,
+        metadata: MetadataCache,
+        endpoints: Endpoints,
+        cluster_id: str,
+        creator: TopicCreator,
+        auto_create: bool,
+    ) -> None:
+        """`auto_create` is `auto.create.topics.enable`."""
+        self._metadata = metadata
+        self._endpoints = endpoints
+        self._cluster_id = cluster_id
+        self._creator = creator
+        self._auto_create = auto_create
+        #: `handle`, for requests that may come before the first UpdateMetadata.
+        self.handle_once_known = once_known(metadata, self.handle)
+
+    def handle(self, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+        version = context.header.api_version
+        snapshot = self._metadata.snapshot
+        nodes = self._endpoints.nodes(context)
+        reachable = {node.node_id for node in nodes}
+        answer = MetadataResponse(
+            brokers=[MetadataResponseBroker(*node) for node in nodes],
+            cluster_id=self._cluster_id,
+            controller_id=snapshot.controller_id if snapshot.controller_id in reachable else -1,
+        )
+        if version >= 8 and request.include_cluster_authorized_operations:
+            answer.cluster_authorized_operations = CLUSTER_OPERATIONS
+        asked = request.topics
+        shape = _Shape(snapshot, reachable, version, request.include_topic_authorized_operations)
+        if asked is None or (version == 0 and not asked):
+            answer.topics = [shape.topic(topic) for topic in snapshot.topics.values()]
+            return answer
+        missing: list[str] = []
+        done: set[str | bytes] = set()
+        for entry in asked:
+            if version < 12 and (entry.name is None or entry.topic_id != ZERO_UUID):
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"Metadata version {version} asks for topics by name, not by id.",
+                )
+            key: str | bytes = entry.name if entry.name is not None else entry.topic_id
+            if key in done:
+                continue
+            done.add(key)
+            if entry.name is None or entry.topic_id != ZERO_UUID:
+                answer.topics.append(shape.by_id(entry.topic_id))
+                continue
+            topic = snapshot.topics.get(entry.name)
+            if topic is not None:
+                answer.topics.append(shape.topic(topic))
+            else:
+                missing.append(entry.name)
+        allowed = self._auto_create and (version < 4 or request.allow_auto_topic_creation)
+        answer.topics.extend(self._missing(missing, allowed))
+        return answer
+
+    def _missing(self, names: list[str], may_create: bool) -> list[MetadataResponseTopic]:
+        """Answers for topics that are not there, after starting to create what may be."""
+        codes: dict[str, int] = {}
+        to_create: list[str] = []
+        for name in names:
+            if name_problem(name) is not None:
+                codes[name] = ErrorCode.INVALID_TOPIC_EXCEPTION
+            elif may_create:
+                to_create.append(name)
+            else:
+                codes[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if to_create:
+            codes.update(self._creator.create_in_background(to_create))
+        return [
+            MetadataResponseTopic(codes[name], name, is_internal=name in INTERNAL_TOPICS)
+            for name in names
+        ]
+
+
+class _Shape:
+    """Builds the topics of one answer."""
+
+    def __init__(
+        self, snapshot: MetadataSnapshot, reachable: set[int], version: int, operations: bool
+    ) -> None:
+        self._snapshot = snapshot
+        self._reachable = reachable
+        self._version = version
+        self._operations = TOPIC_OPERATIONS if operations and version >= 8 else NOT_ASKED_FOR
+
+    def by_id(self, topic_id: bytes) -> MetadataResponseTopic:
+        name = self._snapshot.topic_names.get(topic_id)
+        topic = None if name is None else self._snapshot.topics.get(name)
+        if topic is None:
+            return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
+        return self.topic(topic)
+
+    def topic(self, topic: TopicMetadata) -> MetadataResponseTopic:
+        return MetadataResponseTopic(
+            ErrorCode.NONE,
+            topic.name,
+            topic.topic_id,
+            topic.name in INTERNAL_TOPICS,
+            [self._partition(topic.partitions[index]) for index in sorted(topic.partitions)],
+            self._operations,
+        )
+
+    def _partition(self, state: PartitionMetadata) -> MetadataResponsePartition:
+        reachable = self._reachable
+        replicas, isr = state.replicas, state.isr
+        code = ErrorCode.NONE
+        leader = state.leader
+        if leader not in reachable:
+            # The leader lives, but not on the listener that this client came in on: a fault of
+            # the set-up that a client cannot wait out, so it has a code of its own (version 6).
+            if leader in self._snapshot.brokers and self._version >= 6:
+                code = ErrorCode.LISTENER_NOT_FOUND
+            else:
+                code = ErrorCode.LEADER_NOT_AVAILABLE
+            leader = -1
+        if self._version == 0 and not reachable.issuperset(replicas):
+            # Clients of version 0 fail on ids of brokers that are not in the list.
+            replicas = [broker_id for broker_id in replicas if broker_id in reachable]
+            isr = [broker_id for broker_id in isr if broker_id in reachable]
+            code = code or ErrorCode.REPLICA_NOT_AVAILABLE
+        return MetadataResponsePartition(
+            code,
+            state.partition,
+            leader,
+            state.leader_epoch,
+            replicas,
+            isr,
+            state.offline_replicas,
+        )

@@ -1,0 +1,200 @@
+"""Fetch (1), versions 0 to 17: reads record batches, for consumers and for followers.
+
+Versions: 0-2 may cut the last batch; 3 a limit for the whole answer, and the first batch whole
+even above it (KIP-74); 4 isolation levels and magic 2, below that batches are converted down; 5 log
+start offset; 7 fetch sessions (KIP-227); 9 leader epochs; 10 zstd; 11 reading from followers
+(KIP-392); 12 flexible, diverging epochs; 13 topic ids instead of names; 15 the replica's epoch; 16
+the endpoints of new leaders (KIP-951); 17 directory ids of replicas.
+
+A partition without news is answered with records of length zero, never null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from ottla.broker.handlers.records.leader_hints import LeaderHints
+from ottla.broker.replication.delayed_fetch import FetchParams
+from ottla.broker.replication.fetch_sessions import (
+    FetchContext,
+    FetchItem,
+    FetchResult,
+    FetchSessions,
+)
+from ottla.broker.replication.partition import READ_COMMITTED, READ_LOG_END, READ_UNCOMMITTED
+from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster.metadata_cache import MetadataCache
+    from ottla.broker.handlers.records.down_conversion import DownConversion
+    from ottla.broker.quotas.client_quotas import ClientQuota
+    from ottla.broker.replication.replica_manager import ReplicaManager
+
+_LEADER_ERRORS = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH))
+
+
+class FetchHandler:
+    """Resolves the session, reads through the replica manager, shapes the answer."""
+
+    def __init__(
+        self,
+        replica_manager: ReplicaManager,
+        metadata: MetadataCache,
+        sessions: FetchSessions,
+        hints: LeaderHints,
+        down_conversion: DownConversion,
+        max_bytes: int,
+        quota: ClientQuota,
+    ) -> None:
+        """`max_bytes` is `fetch.max.bytes`: no answer is larger, save for one whole batch."""
+        self._replica_manager = replica_manager
+        self._metadata = metadata
+        self._sessions = sessions
+        self._hints = hints
+        self._down_conversion = down_conversion
+        self._max_bytes = max_bytes
+        self._quota = quota
+        #: Set by access control: tells for a request, and whether it is a follower's, what the
+        #: sender may read.
+        self.may_read: Callable[[RequestContext, bool], Callable[[str], bool]] | None = None
+
+    def handle(self, context: RequestContext, request: FetchRequest) -> Deferred:
+        version = context.header.api_version
+        params = self._params(request, version)
+        if self._quota.table and not params.is_follower:
+            # More than that at once would be throttled for certain.
+            most = self._quota.max_at_once(context.principal.name, context.header.client_id or "")
+            params.max_bytes = int(min(params.max_bytes, most))
+            params.min_bytes = min(params.min_bytes, params.max_bytes)
+        snapshot = self._metadata.snapshot
+        fetch = self._sessions.context(request, version, snapshot.topic_names, params.is_follower)
+        topics = snapshot.topics
+        refused: list[FetchResult] = []
+        wanted: list[FetchItem] = []
+        may_read = None if self.may_read is None else self.may_read(context, params.is_follower)
+        for item in fetch.items():
+            topic, topic_id, position = item
+            if topic is None:
+                refused.append((topic, topic_id, _refusal(position, ErrorCode.UNKNOWN_TOPIC_ID)))
+                continue
+            if may_read is not None and not may_read(topic):
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                refused.append((topic, topic_id, _refusal(position, code)))
+                continue
+            known = topics.get(topic)
+            if known is None or position.partition not in known.partitions:
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                refused.append((topic, topic_id, _refusal(position, code)))
+            else:
+                wanted.append(item)
+        if not wanted:
+            # Nothing can come by waiting; a session's answer is built from errors alone.
+            self._answer(context, fetch, refused, params.is_follower)
+            return DEFERRED
+        self._replica_manager.fetch_messages(
+            params,
+            wanted,
+            lambda results: self._answer(context, fetch, results + refused, params.is_follower),
+        )
+        return DEFERRED
+
+    def _params(self, request: FetchRequest, version: int) -> FetchParams:
+        params = FetchParams()
+        state = request.replica_state
+        if version >= 15:
+            if state is not None:  # Only followers send it.
+                params.replica_id = state.replica_id
+                params.replica_epoch = state.replica_epoch
+        else:
+            params.replica_id = request.replica_id
+        params.max_wait_ms = request.max_wait_ms
+        params.max_bytes = min(request.max_bytes, self._max_bytes)
+        params.min_bytes = min(request.min_bytes, params.max_bytes)
+        params.hard_limit = version <= 2
+        if params.is_follower:
+            params.isolation = READ_LOG_END
+            return params
+        params.isolation = READ_COMMITTED if request.isolation_level == 1 else READ_UNCOMMITTED
+        params.leader_only = version < 11
+        params.client_rack = request.rack_id
+        return params
+
+    def _answer(
+        self,
+        context: RequestContext,
+        fetch: FetchContext,
+        results: list[FetchResult],
+        is_follower: bool,
+    ) -> None:
+        version = context.header.api_version
+        if self._quota.table and not is_follower:
+            throttle_ms = self._throttle(context, results)
+            if throttle_ms:
+                error_code, session_id = fetch.throttled()
+                context.respond(
+                    FetchResponse(error_code=error_code, session_id=session_id), throttle_ms
+                )
+                return
+        error_code, session_id, results = fetch.finish(results)
+        answer = FetchResponse(error_code=error_code, session_id=session_id)
+        topics = answer.responses
+        last_topic: FetchableTopicResponse | None = None
+        for topic, topic_id, data in results:
+            if data.error_code:
+                self._shape_error(context, answer, topic, data)
+            if last_topic is None or last_topic.topic != topic or last_topic.topic_id != topic_id:
+                last_topic = FetchableTopicResponse(topic or "", topic_id)
+                topics.append(last_topic)
+            last_topic.partitions.append(data)
+        conversion = self._down_conversion
+        if version < 10 and conversion.refuse(version, results):
+            conversion.convert_and_respond(context, answer, results, fetch.items())
+        else:
+            context.respond(answer)
+
+    def _throttle(self, context: RequestContext, results: list[FetchResult]) -> int:
+        """For how long a client has to be silent that fetched more than its quota.
+
+        It is answered empty then, and what it was not given is not counted (KIP-219).
+        """
+        size = sum(len(data.records) for _, _, data in results if data.records)
+        user, client_id = context.principal.name, context.header.client_id or ""
+        now_ms = int(monotonic() * 1000)
+        throttle_ms = self._quota.record(user, client_id, size, now_ms)
+        if throttle_ms:
+            self._quota.undo(user, client_id, size, now_ms)
+        return throttle_ms
+
+    def _shape_error(
+        self, context: RequestContext, answer: FetchResponse, topic: str | None, data: PartitionData
+    ) -> None:
+        version = context.header.api_version
+        code = data.error_code
+        if code == ErrorCode.KAFKA_STORAGE_ERROR and version <= 5:
+            # Clients of that time do not know the code; this one makes them look for the leader.
+            data.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if code not in _LEADER_ERRORS or version < 16 or topic is None:
+            return
+        hint = self._hints.find(context, topic, data.partition_index)
+        if hint is None:
+            return
+        data.current_leader = LeaderIdAndEpoch(hint.leader_id, hint.leader_epoch)
+        node = hint.node
+        if node is not None and all(each.node_id != node.node_id for each in answer.node_endpoints):
+            answer.node_endpoints.append(NodeEndpoint(*node))
+
+
+def _refusal(position: object, code: int) -> PartitionData:
+    index: int = position.partition  # type: ignore[attr-defined]
+    return PartitionData(index, code, -1, -1, -1, records=b"")

@@ -1,0 +1,224 @@
+"""ListOffsets (2), versions 0 to 9: offsets by time, and the ends of a partition.
+
+Versions: 0 answers a list of offsets before a time; 1 one offset with its timestamp; 2 isolation
+levels; 4 leader epochs; 7 the offset of the largest timestamp (-3); 8 the earliest local offset
+(-4); 9 the latest tiered offset (-5), which does not exist here. Any other negative timestamp is
+UNSUPPORTED_VERSION, as Kafka answers what it does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ottla.broker.replication.partition import READ_COMMITTED, Partition
+from ottla.broker.requests.error_map import error_code
+from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.runtime.tasks import WorkerPool
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from ottla.storage.log.batch_times import BatchTimes, TooLongToRead, read_times
+from ottla.storage.records.validation_budget import Allowance
+
+if TYPE_CHECKING:
+    from ottla.broker.replication.replica_manager import ReplicaManager
+    from ottla.storage.log.log import Log
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+# The version from which each special timestamp is known.
+_KNOWN_FROM = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+
+_CONSUMER = -1
+_DEBUGGER = -2  # A reader with this replica id may ask any replica and sees the log's end.
+
+
+# How many large batches are read for one partition before the search goes on without a bound. One
+# is what it takes, but for logs whose compaction has taken away what batches promise.
+_TRIES = 50
+
+
+class _Search(NamedTuple):
+    """A search by time that needs a batch which takes long to read."""
+
+    topic: str
+    asked: ListOffsetsPartition
+    response: ListOffsetsPartitionResponse
+    times: BatchTimes
+    batch: TooLongToRead
+
+
+class ListOffsetsHandler:
+    """Answers from the local logs; waits only while a large batch is unpacked."""
+
+    def __init__(self, replica_manager: ReplicaManager, workers: WorkerPool) -> None:
+        """`workers` unpack batches that would hold up the loop."""
+        self._replica_manager = replica_manager
+        self._workers = workers
+
+    def handle(
+        self, context: RequestContext, request: ListOffsetsRequest
+    ) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
+        version = context.header.api_version
+        answer = ListOffsetsResponse()
+        allowance = Allowance()
+        later: list[_Search] = []
+        seen: set[tuple[str, int]] = set()
+        twice: set[tuple[str, int]] = set()
+        if version >= 1:
+            for topic in request.topics:
+                for asked in topic.partitions:
+                    key = (topic.name, asked.partition_index)
+                    (twice if key in seen else seen).add(key)
+        for topic in request.topics:
+            found = ListOffsetsTopicResponse(topic.name)
+            answer.topics.append(found)
+            for asked in topic.partitions:
+                response = ListOffsetsPartitionResponse(asked.partition_index)
+                found.partitions.append(response)
+                if (topic.name, asked.partition_index) in twice:
+                    response.error_code = ErrorCode.INVALID_REQUEST
+                    continue
+                times = BatchTimes(allowance)
+                try:
+                    self._answer(request, version, topic.name, asked, response, times)
+                except TooLongToRead as batch:
+                    later.append(_Search(topic.name, asked, response, times, batch))
+                except Exception as error:
+                    _refuse(response, error, version)
+        if later:
+            return self._finish(request, version, answer, later)
+        return answer
+
+    async def _finish(
+        self,
+        request: ListOffsetsRequest,
+        version: int,
+        answer: ListOffsetsResponse,
+        searches: list[_Search],
+    ) -> ListOffsetsResponse:
+        """Reads large batches in a worker thread; each search begins anew with what was read."""
+        for topic, asked, response, times, needed in searches:
+            batch: TooLongToRead | None = needed
+            for number in range(_TRIES):
+                assert batch is not None
+                try:
+                    times.know(batch.key, await self._workers.run(read_times, batch.content))
+                    times.allowance = Allowance() if number < _TRIES - 1 else None
+                    self._answer(request, version, topic, asked, response, times)
+                except TooLongToRead as another:
+                    batch = another
+                    continue
+                except Exception as error:
+                    _refuse(response, error, version)
+                break
+        return answer
+
+    def _answer(
+        self,
+        request: ListOffsetsRequest,
+        version: int,
+        topic: str,
+        asked: ListOffsetsPartition,
+        response: ListOffsetsPartitionResponse,
+        times: BatchTimes,
+    ) -> None:
+        timestamp = asked.timestamp
+        if timestamp < 0 and version < _KNOWN_FROM.get(timestamp, 1 << 15):
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        partition = self._replica_manager.partition(topic, asked.partition_index)
+        leader_only = request.replica_id != _DEBUGGER
+        log = partition.log_for(asked.current_leader_epoch, leader_only)
+        if version == 0:
+            response.old_style_offsets = _offsets_before(
+                log, timestamp, asked.max_num_offsets, request.replica_id == _CONSUMER
+            )
+            return
+        is_consumer = request.replica_id == _CONSUMER
+        if not is_consumer:
+            end = log.log_end_offset
+        elif request.isolation_level == READ_COMMITTED:
+            end = log.last_stable_offset
+        else:
+            end = log.high_watermark
+        found = _find(partition, log, timestamp, end, is_consumer, times)
+        if found is None:
+            response.timestamp = response.offset = response.leader_epoch = -1
+        else:
+            response.timestamp, response.offset, epoch = found
+            if version >= 4:
+                # The epoch of the record that was found, which may be older than the leader's.
+                response.leader_epoch = epoch
+
+
+def _refuse(response: ListOffsetsPartitionResponse, error: Exception, version: int) -> None:
+    response.error_code = _code(error, version)
+    response.offset = response.timestamp = response.leader_epoch = -1
+    response.old_style_offsets = []
+
+
+def _code(error: Exception, version: int) -> int:
+    code = error_code(error)
+    if code == ErrorCode.OFFSET_NOT_AVAILABLE and version < 5:
+        return ErrorCode.LEADER_NOT_AVAILABLE  # Older clients do not know the code.
+    return code
+
+
+def _find(
+    partition: Partition,
+    log: Log,
+    timestamp: int,
+    end: int,
+    is_consumer: bool,
+    times: BatchTimes,
+) -> tuple[int, int, int] | None:
+    """(timestamp, offset, leader epoch) of what was asked for, or None."""
+    # After an election a consumer must not see offsets go back: until the high watermark has
+    # reached the start of this leader's epoch, what is committed is not known.
+    unsure = is_consumer and partition.leader_epoch_start_offset > log.high_watermark
+    if timestamp == LATEST:
+        if unsure:
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
+        return -1, end, partition.leader_epoch
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return -1, log.log_start_offset, log.leader_epochs.epoch_for_offset(log.log_start_offset)
+    if timestamp == LATEST_TIERED:
+        return None
+    found = (
+        log.max_timestamp_offset(times)
+        if timestamp == MAX_TIMESTAMP
+        else log.offset_for_timestamp(timestamp, times)
+    )
+    if found is not None and found[1] < end:
+        return found
+    if unsure:
+        raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
+    return None
+
+
+def _offsets_before(log: Log, timestamp: int, limit: int, is_consumer: bool) -> list[int]:
+    """Version 0: up to `limit` segment boundaries written before `timestamp`, latest first."""
+    segments = list(log.segments)
+    if timestamp == EARLIEST:
+        found = [log.log_start_offset]
+    else:
+        # The end of the log counts as a boundary that is always written last.
+        found = [log.log_end_offset] if timestamp == LATEST and segments[-1].size else []
+        for segment in reversed(segments):
+            if timestamp == LATEST or (segment.size and segment.newest()[0] <= timestamp):
+                found.append(max(segment.base_offset, log.log_start_offset))
+    offsets = list(dict.fromkeys(found))[: max(limit, 0)]
+    high_watermark = log.high_watermark
+    if is_consumer and any(offset > high_watermark for offset in offsets):
+        visible = [offset for offset in offsets if offset <= high_watermark]
+        return [high_watermark, *visible]
+    return offsets

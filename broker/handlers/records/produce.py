@@ -1,0 +1,184 @@
+"""Produce (0), versions 0 to 11: appends record batches to the partitions led here.
+
+Versions: 0 plain; 1 throttle time; 2 the append time in the answer; 3 transactional id, and from
+there exactly one batch of magic 2 a partition; 5 log start offset; 7 zstd; 8 the errors of single
+records; 9 flexible; 10 the current leader in the answer when this broker is not it (KIP-951);
+11 the errors of KIP-890.
+
+acks 0: nothing is answered; after an error the connection is closed, which is all the client can
+see. acks 1: answered when the leader has it. acks -1: answered when it is committed.
+"""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING, cast
+
+from ottla.broker.handlers.records.leader_hints import LeaderHints
+from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
+from ottla.protocol.errors import ErrorCode, error_name
+from ottla.protocol.message import RecordsBuffer
+from ottla.protocol.messages.produce import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.handlers.records.transactional_produce import TransactionalProduce
+    from ottla.broker.quotas.client_quotas import ClientQuota
+    from ottla.broker.replication.replica_manager import ProduceEntry, ReplicaManager
+
+INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state"))
+# Kafka lets its own tools write to internal topics when they give this client id.
+_ADMIN_CLIENT_ID = "__admin_client"
+
+_MAGIC_OFFSET = 16
+_ATTRIBUTES_OFFSET = 22
+_BATCH_OVERHEAD = 61
+_LENGTH_END = 12
+_CODEC_MASK = 7
+_ZSTD = 4
+_LEADER_ERRORS = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH))
+
+
+class ProduceHandler:
+    """Checks a request, hands it to the replica manager, shapes the answer."""
+
+    def __init__(
+        self,
+        replica_manager: ReplicaManager,
+        hints: LeaderHints,
+        transactional: TransactionalProduce,
+        quota: ClientQuota,
+    ) -> None:
+        self._replica_manager = replica_manager
+        self._hints = hints
+        self._transactional = transactional
+        self._quota = quota
+
+    def handle(self, context: RequestContext, request: ProduceRequest) -> Deferred:
+        acks = request.acks
+        version = context.header.api_version
+        answer = ProduceResponse()
+        entries: list[ProduceEntry] = []
+        for topic in request.topic_data:
+            name = topic.name
+            rows: list[PartitionProduceResponse] = []
+            answer.responses.append(TopicProduceResponse(name, rows))
+            whole = self._topic_error(acks, name, context)
+            for data in topic.partition_data:
+                row = PartitionProduceResponse(data.index, whole, -1, -1, -1)
+                rows.append(row)
+                records = data.records
+                if whole or not _is_right(row, records, version):
+                    continue
+                # What the network layer decodes is a view of a writable frame.
+                entries.append((name, data.index, cast("memoryview", records), row))
+        timeout_ms = request.timeout_ms
+        transactional_id = request.transactional_id
+        if transactional_id is None:
+            self._replica_manager.append_records(
+                acks, timeout_ms, entries, lambda: self._respond(context, acks, answer)
+            )
+        else:
+            self._transactional.append(
+                transactional_id,
+                version,
+                acks,
+                timeout_ms,
+                entries,
+                lambda: self._respond(context, acks, answer),
+            )
+        return DEFERRED
+
+    def _topic_error(self, acks: int, topic: str, context: RequestContext) -> int:
+        """The error of all partitions of a topic, before their records are looked at."""
+        if acks not in (-1, 0, 1):
+            return ErrorCode.INVALID_REQUIRED_ACKS
+        if topic in INTERNAL_TOPICS and context.header.client_id != _ADMIN_CLIENT_ID:
+            return ErrorCode.INVALID_TOPIC_EXCEPTION
+        return ErrorCode.NONE
+
+    def _respond(self, context: RequestContext, acks: int, answer: ProduceResponse) -> None:
+        failed = 0
+        for topic in answer.responses:
+            for row in topic.partition_responses:
+                if row.error_code:
+                    failed = row.error_code
+                    if failed in _LEADER_ERRORS and context.header.api_version >= 10:
+                        self._add_hint(context, answer, topic.name, row)
+        throttle_ms = 0
+        if self._quota.table:
+            throttle_ms = self._quota.record(
+                context.principal.name,
+                context.header.client_id or "",
+                context.frame_bytes,
+                int(monotonic() * 1000),
+            )
+        if acks != 0:
+            context.respond(answer, throttle_ms)
+        elif failed:
+            context.close(f"a produce request with acks=0 failed with {error_name(failed)}")
+        else:
+            context.respond(None, throttle_ms)
+
+    def _add_hint(
+        self,
+        context: RequestContext,
+        answer: ProduceResponse,
+        topic: str,
+        response: PartitionProduceResponse,
+    ) -> None:
+        hint = self._hints.find(context, topic, response.index)
+        if hint is None:
+            return
+        response.current_leader = LeaderIdAndEpoch(hint.leader_id, hint.leader_epoch)
+        node = hint.node
+        if node is not None and all(
+            known.node_id != node.node_id for known in answer.node_endpoints
+        ):
+            answer.node_endpoints.append(NodeEndpoint(*node))
+
+
+def _refuse(row: PartitionProduceResponse, code: int, message: str) -> bool:
+    row.error_code = code
+    row.error_message = message
+    return False
+
+
+def _is_right(row: PartitionProduceResponse, records: RecordsBuffer | None, version: int) -> bool:
+    """What a version asks of the records of a partition; the log checks all else."""
+    if not records:
+        return _refuse(row, ErrorCode.INVALID_RECORD, "there are no records")
+    if version < 3:
+        return True  # Message sets of magic 0 and 1: the log converts them.
+    size = len(records)
+    if size > _MAGIC_OFFSET and records[_MAGIC_OFFSET] > 2:
+        return _refuse(
+            row,
+            ErrorCode.CORRUPT_MESSAGE,
+            f"there is no record format of magic {records[_MAGIC_OFFSET]}",
+        )
+    if size < _BATCH_OVERHEAD or records[_MAGIC_OFFSET] != 2:
+        return _refuse(
+            row,
+            ErrorCode.INVALID_RECORD,
+            f"Produce requests with version {version} must hold a record batch of magic 2",
+        )
+    if int.from_bytes(records[8:_LENGTH_END], "big") != size - _LENGTH_END:
+        return _refuse(
+            row,
+            ErrorCode.INVALID_RECORD,
+            f"Produce requests with version {version} must hold exactly one record batch",
+        )
+    if version < 7 and records[_ATTRIBUTES_OFFSET] & _CODEC_MASK == _ZSTD:
+        return _refuse(
+            row,
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"Produce requests with version {version} are not allowed to use ZStandard compression",
+        )
+    return True

@@ -1,0 +1,184 @@
+"""CreateDelegationToken (38), versions 0 to 3, RenewDelegationToken (39) and ExpireDelegationToken
+(40), versions 0 to 2, DescribeDelegationToken (41), versions 0 to 3 (KIP-48, KIP-373).
+
+Only who has authenticated, and not by a token, may ask. Without `delegation.token.secret.key` they
+are DELEGATION_TOKEN_AUTH_DISABLED. Mirrors Kafka's `KafkaApis`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from ottla.broker.requests.request_channel import ANONYMOUS, Principal, RequestContext
+from ottla.broker.security.authorization.acl_types import Operation, ResourceType
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.create_delegation_token import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+)
+from ottla.protocol.messages.describe_delegation_token import (
+    DescribedDelegationToken,
+    DescribedDelegationTokenRenewer,
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+)
+from ottla.protocol.messages.expire_delegation_token import (
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+)
+from ottla.protocol.messages.renew_delegation_token import (
+    RenewDelegationTokenRequest,
+    RenewDelegationTokenResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.security.sasl.delegation_tokens import DelegationTokens
+    from ottla.controller.tree.znodes_security import TokenInformation
+
+# The first version that tells who asked for a token, beside its owner (KIP-373).
+_REQUESTER_SINCE = 3
+
+Allows = Callable[[RequestContext, Operation, ResourceType, str], bool]
+
+
+class DelegationTokenHandlers:
+    """Checks who asks, and hands it to the tokens."""
+
+    def __init__(self, tokens: DelegationTokens, allows: Allows) -> None:
+        self._tokens = tokens
+        self._allows = allows
+
+    async def create(
+        self, context: RequestContext, request: CreateDelegationTokenRequest
+    ) -> CreateDelegationTokenResponse:
+        requester = owner = context.principal
+        if request.owner_principal_name:
+            owner = Principal(request.owner_principal_type or "", request.owner_principal_name)
+        answer = CreateDelegationTokenResponse(
+            principal_type=owner.principal_type,
+            principal_name=owner.name,
+            issue_timestamp_ms=-1,
+            expiry_timestamp_ms=-1,
+            max_timestamp_ms=-1,
+        )
+        if context.header.api_version >= _REQUESTER_SINCE:
+            answer.token_requester_principal_type = requester.principal_type
+            answer.token_requester_principal_name = requester.name
+        try:
+            renewers = self._check_creation(context, request, owner)
+            token = await self._tokens.create(
+                str(owner), str(requester), renewers, request.max_lifetime_ms
+            )
+        except KafkaError as error:
+            answer.error_code = error.code
+            return answer
+        answer.issue_timestamp_ms = token.issued_ms
+        answer.expiry_timestamp_ms = token.expires_ms
+        answer.max_timestamp_ms = token.max_lifetime_ends_ms
+        answer.token_id = token.token_id
+        answer.hmac = self._tokens.hmac(token.token_id)
+        return answer
+
+    def _check_creation(
+        self, context: RequestContext, request: CreateDelegationTokenRequest, owner: Principal
+    ) -> list[str]:
+        """The renewers. Raises KafkaError."""
+        _require_own_login(context)
+        if owner != context.principal and not self._allows(
+            context, Operation.CREATE_TOKENS, ResourceType.USER, str(owner)
+        ):
+            raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
+        if any(renewer.principal_type != "User" for renewer in request.renewers):
+            raise KafkaError(ErrorCode.INVALID_PRINCIPAL_TYPE)
+        return [str(principal) for principal in _principals(request.renewers)]
+
+    async def renew(
+        self, context: RequestContext, request: RenewDelegationTokenRequest
+    ) -> RenewDelegationTokenResponse:
+        try:
+            _require_own_login(context)
+            end_ms = await self._tokens.renew(
+                str(context.principal), request.hmac, request.renew_period_ms
+            )
+        except KafkaError as error:
+            return RenewDelegationTokenResponse(error.code, -1)
+        return RenewDelegationTokenResponse(ErrorCode.NONE, end_ms)
+
+    async def expire(
+        self, context: RequestContext, request: ExpireDelegationTokenRequest
+    ) -> ExpireDelegationTokenResponse:
+        try:
+            _require_own_login(context)
+            end_ms = await self._tokens.expire(
+                str(context.principal), request.hmac, request.expiry_time_period_ms
+            )
+        except KafkaError as error:
+            return ExpireDelegationTokenResponse(error.code, -1)
+        return ExpireDelegationTokenResponse(ErrorCode.NONE, end_ms)
+
+    def describe(
+        self, context: RequestContext, request: DescribeDelegationTokenRequest
+    ) -> DescribeDelegationTokenResponse:
+        try:
+            _require_own_login(context)
+        except KafkaError as error:
+            return DescribeDelegationTokenResponse(error.code)
+        if not self._tokens.is_enabled:
+            return DescribeDelegationTokenResponse(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
+        owners = None
+        if request.owners is not None:
+            owners = {str(principal) for principal in _principals(request.owners)}
+        with_requester = context.header.api_version >= _REQUESTER_SINCE
+        found = [
+            self._described(token, with_requester)
+            for token in self._tokens.all()
+            if self._is_shown(context, token, owners)
+        ]
+        return DescribeDelegationTokenResponse(tokens=found)
+
+    def _is_shown(
+        self, context: RequestContext, token: TokenInformation, owners: set[str] | None
+    ) -> bool:
+        """Whether a token is asked for, and is the sender's or may be seen by it."""
+        involved = {token.owner, token.requester, *token.renewers}
+        if owners is not None and not owners & involved:
+            return False
+        if str(context.principal) in involved:
+            return True
+        describe, of_user = Operation.DESCRIBE, Operation.DESCRIBE_TOKENS
+        return self._allows(
+            context, describe, ResourceType.DELEGATION_TOKEN, token.token_id
+        ) or self._allows(context, of_user, ResourceType.USER, token.owner)
+
+    def _described(self, token: TokenInformation, with_requester: bool) -> DescribedDelegationToken:
+        owner_type, _, owner_name = token.owner.partition(":")
+        requester_type, _, requester_name = token.requester.partition(":")
+        renewers = (renewer.partition(":") for renewer in token.renewers)
+        return DescribedDelegationToken(
+            principal_type=owner_type,
+            principal_name=owner_name,
+            token_requester_principal_type=requester_type if with_requester else "",
+            token_requester_principal_name=requester_name if with_requester else "",
+            issue_timestamp=token.issued_ms,
+            expiry_timestamp=token.expires_ms,
+            max_timestamp=token.max_lifetime_ends_ms,
+            token_id=token.token_id,
+            hmac=self._tokens.hmac(token.token_id),
+            renewers=[DescribedDelegationTokenRenewer(kind, name) for kind, _, name in renewers],
+        )
+
+
+def _principals(rows: Iterable[Any]) -> list[Principal]:
+    """The rows have the same two fields in several requests."""
+    return [Principal(row.principal_type, row.principal_name) for row in rows]
+
+
+def _require_own_login(context: RequestContext) -> None:
+    """Refuses who has not authenticated, or with a token: no token begets another."""
+    connection = context.connection
+    protocol = connection.listener.security_protocol
+    by_token = connection.sasl is not None and connection.sasl.is_token
+    without_name = protocol == "SSL" and context.principal == ANONYMOUS
+    if by_token or protocol == "PLAINTEXT" or without_name:
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)

@@ -1,0 +1,195 @@
+"""DescribeUserScramCredentials (50) and AlterUserScramCredentials (51), version 0 (KIP-554).
+
+A user has at most one credential a mechanism, kept among its settings under `/config/users`, from
+where every broker takes it. Only the controller changes them. Mirrors Kafka's `ZkAdminManager`,
+down to the messages. Passwords never come here: clients salt them first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.security.sasl.scram_credentials import (
+    MAX_ITERATIONS,
+    MIN_ITERATIONS,
+    TYPES,
+    decode_credential,
+    encode_credential,
+    from_salted_password,
+)
+from ottla.controller.tree import znodes
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from ottla.protocol.messages.describe_user_scram_credentials import (
+    CredentialInfo,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.config.dynamic_config import DynamicConfig, Properties
+
+_NUMBERS = {name: number for number, name in TYPES.items()}
+_NO_NAME = "Username must not be empty"
+_UNFORESEEN = "The server experienced an unexpected error when processing the request."
+
+
+class UserCredentialHandlers:
+    """Reads and writes credentials in the znode tree."""
+
+    def __init__(self, dynamic_config: DynamicConfig, is_controller: Callable[[], bool]) -> None:
+        self._dynamic_config = dynamic_config
+        self._is_controller = is_controller
+
+    # -- DescribeUserScramCredentials -----------------------------------------------------------
+
+    async def describe(
+        self, context: RequestContext, request: DescribeUserScramCredentialsRequest
+    ) -> DescribeUserScramCredentialsResponse:
+        if not request.users:
+            return DescribeUserScramCredentialsResponse(results=await self._all())
+        asked = Counter(user.name for user in request.users)
+        results = []
+        for user, times in asked.items():
+            if not user:
+                result = _described(user, ErrorCode.RESOURCE_NOT_FOUND, _NO_NAME)
+            elif times > 1:
+                result = _described(
+                    user,
+                    ErrorCode.DUPLICATE_RESOURCE,
+                    "Cannot describe SCRAM credentials for the same user twice in a single "
+                    f"request: {user}",
+                )
+            else:
+                found = _describe(user, await self._dynamic_config.read(_entity(user)))
+                result = found or _described(
+                    user,
+                    ErrorCode.RESOURCE_NOT_FOUND,
+                    f"Attempt to describe a user credential that does not exist: {user}",
+                )
+            results.append(result)
+        return DescribeUserScramCredentialsResponse(results=results)
+
+    async def _all(self) -> list[DescribeUserScramCredentialsResult]:
+        results = []
+        for path, properties in (await self._dynamic_config.read_all(znodes.ENTITY_USERS)).items():
+            name = path.partition("/")[2]
+            if "/" not in name and name != znodes.DEFAULT_ENTITY:
+                result = _describe(znodes.desanitize(name), properties)
+                if result is not None:
+                    results.append(result)
+        return sorted(results, key=lambda result: result.user)
+
+    # -- AlterUserScramCredentials --------------------------------------------------------------
+
+    async def alter(
+        self, context: RequestContext, request: AlterUserScramCredentialsRequest
+    ) -> AlterUserScramCredentialsResponse:
+        if not self._is_controller():
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        refused = _illegal(request)
+        changes: dict[str, list[_Change]] = {}
+        changes_asked: list[_Change] = [*request.upsertions, *request.deletions]
+        for change in changes_asked:
+            if change.name not in refused:
+                changes.setdefault(change.name, []).append(change)
+        rows = [
+            AlterUserScramCredentialsResult(user, code, words)
+            for user, (code, words) in refused.items()
+        ]
+        for user, wanted in changes.items():
+            if len({change.mechanism for change in wanted}) < len(wanted):
+                words = "A user credential cannot be altered twice in the same request"
+                rows.append(
+                    AlterUserScramCredentialsResult(user, ErrorCode.DUPLICATE_RESOURCE, words)
+                )
+            else:
+                rows.append(await self._alter_user(user, wanted))
+        return AlterUserScramCredentialsResponse(results=rows)
+
+    async def _alter_user(
+        self, user: str, wanted: list[_Change]
+    ) -> AlterUserScramCredentialsResult:
+        try:
+            properties = await self._dynamic_config.read(_entity(user))
+            if not _apply(properties, wanted):
+                words = "Attempt to delete a user credential that does not exist"
+                return AlterUserScramCredentialsResult(user, ErrorCode.RESOURCE_NOT_FOUND, words)
+            await self._dynamic_config.write(_entity(user), properties)
+        except Exception as error:
+            return AlterUserScramCredentialsResult(
+                user, error_code(error), error_message(error) or _UNFORESEEN
+            )
+        return AlterUserScramCredentialsResult(user)
+
+
+_Change = ScramCredentialUpsertion | ScramCredentialDeletion
+
+
+def _entity(user: str) -> str:
+    return f"{znodes.ENTITY_USERS}/{znodes.sanitize(user)}"
+
+
+def _described(user: str, code: int, words: str) -> DescribeUserScramCredentialsResult:
+    return DescribeUserScramCredentialsResult(user, code, words)
+
+
+def _describe(user: str, properties: Properties) -> DescribeUserScramCredentialsResult | None:
+    """None when the user has no credential."""
+    mechanisms = [name for name in TYPES.values() if name in properties]
+    if not mechanisms:
+        return None
+    try:
+        infos = [
+            CredentialInfo(_NUMBERS[name], decode_credential(properties[name]).iterations)
+            for name in mechanisms
+        ]
+    except ValueError:
+        return _described(user, ErrorCode.UNKNOWN_SERVER_ERROR, _UNFORESEEN)
+    return DescribeUserScramCredentialsResult(user, credential_infos=infos)
+
+
+def _illegal(request: AlterUserScramCredentialsRequest) -> dict[str, tuple[int, str]]:
+    """Code and words by user of what cannot be done whatever there is. One wrong change of a user
+    refuses all of them."""
+    found: dict[str, tuple[int, str]] = {}
+    changes: list[_Change] = [*request.deletions, *request.upsertions]
+    for change in changes:
+        if not change.name:
+            found[change.name] = (ErrorCode.UNACCEPTABLE_CREDENTIAL, _NO_NAME)
+        elif change.mechanism not in TYPES:
+            words = "Unknown SCRAM mechanism"
+            found[change.name] = (ErrorCode.UNSUPPORTED_SASL_MECHANISM, words)
+        elif isinstance(change, ScramCredentialUpsertion):
+            if change.iterations > MAX_ITERATIONS:
+                found[change.name] = (ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
+            elif change.iterations < MIN_ITERATIONS:
+                found[change.name] = (ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
+    return found
+
+
+def _apply(properties: Properties, wanted: list[_Change]) -> bool:
+    """Changes the settings of a user; False when one of them deletes what is not there."""
+    for change in wanted:
+        mechanism = TYPES[change.mechanism]
+        if isinstance(change, ScramCredentialUpsertion):
+            if not change.salted_password:
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # As Kafka: no key is empty.
+            credential = from_salted_password(
+                mechanism, change.salted_password, change.salt, change.iterations
+            )
+            properties[mechanism] = encode_credential(credential)
+        elif properties.pop(mechanism, None) is None:
+            return False
+    return True

@@ -1,0 +1,60 @@
+"""What to do with a client whose first bytes announce no acceptable request."""
+
+import logging
+from typing import TYPE_CHECKING
+
+from ottla.broker.net.wrong_protocol import explanation, http_answer, recognise
+
+if TYPE_CHECKING:
+    from ottla.broker.net.connection import Connection
+    from ottla.broker.net.services import NetworkServices
+
+logger = logging.getLogger("ottla.net")
+
+# How long an HTTP client gets to read our answer before the socket is closed.
+FAREWELL_MS = 1000
+
+
+def refuse_size(
+    connection: "Connection", size: int, first_bytes: bytes, services: "NetworkServices"
+) -> bool:
+    """Decide on a frame of an unusual size, of which nothing was allocated yet.
+
+    Returns False when it may come in after all: a huge request that the settings allow, from a
+    client that is known to speak Kafka. Else the connection is closed, HTTP after an answer in
+    words, with one line in the log for each address and minute.
+    """
+    protocol = None if connection.identified else recognise(first_bytes)
+    if protocol is not None:
+        services.statistics.wrong_protocol += 1
+        if services.log_limiter.allows(connection.client_host):
+            logger.warning(
+                "%s sent %s: %s",
+                connection.client_host,
+                protocol,
+                explanation(protocol, connection.listener_name),
+                extra={"peer": connection.client_host, "listener": connection.listener_name},
+            )
+        if protocol == "HTTP":
+            answer = http_answer(connection.listener_name, *connection.local_address)
+            connection.farewell(answer, FAREWELL_MS)
+        else:
+            connection.close(f"the client speaks {protocol}")
+        return True
+    if 0 <= size <= connection.max_frame_bytes:
+        return False
+    services.statistics.protocol_errors += 1
+    if services.log_limiter.allows(connection.client_host):
+        logger.warning(
+            "%s:%d on listener %s announced a request of %d bytes; allowed are 0 to %d%s: "
+            "closing the connection",
+            connection.client_host,
+            connection.client_port,
+            connection.listener_name,
+            size,
+            connection.max_frame_bytes,
+            " (socket.request.max.bytes)" if connection.authenticated else " before authentication",
+            extra={"peer": connection.client_host, "listener": connection.listener_name},
+        )
+    connection.close(f"a request of {size} bytes")
+    return True

@@ -1,0 +1,73 @@
+"""What a broker says when it is ready: where it listens, who can reach it, where its data is."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from typing import TYPE_CHECKING
+
+from ottla.broker.cluster.identity import reach
+from ottla.broker.observability.logs import TEXT
+from ottla.broker.runtime.tasks import spawn
+
+if TYPE_CHECKING:
+    from ottla.broker.config.broker_config import BrokerConfig, Endpoint
+
+logger = logging.getLogger("ottla.broker")
+
+# A name server that does not answer must not keep a task for ever.
+_RESOLVE_SECONDS = 30.0
+
+
+def announce(config: BrokerConfig, broker_id: int, cluster_id: str, ports: dict[str, int]) -> None:
+    """The banner on standard output; with JSON logs as one event. Then names are looked at.
+
+    `ports` has what was bound, by listener."""
+    title = f"Ottla broker {broker_id} of cluster {cluster_id} is ready"
+    lines = _listener_lines(config, ports)
+    tree = config.zookeeper_connect or "in the data directory (this broker is alone)"
+    directories = ", ".join(os.path.abspath(path) for path in config.log_directories())
+    if config.ottla_log_format == TEXT:
+        lines += [f"data in {directories}", f"znode tree {tree}"]
+        print("\n  ".join([f"{title}.", *lines]), flush=True)
+    else:
+        logger.info("%s: %s; data in %s; znode tree %s", title, "; ".join(lines), directories, tree)
+    names = {each.host: each for each in config.advertised_endpoints() if _is_name(each.host)}
+    if names:
+        spawn(_check_names(names), name="advertised-names")
+
+
+def _listener_lines(config: BrokerConfig, ports: dict[str, int]) -> list[str]:
+    advertised = {each.listener_name: each for each in config.advertised_endpoints()}
+    lines = []
+    for endpoint in config.listener_endpoints():
+        bound = endpoint._replace(port=ports[endpoint.listener_name])
+        told = advertised.get(endpoint.listener_name)
+        line = f"{bound}  reachable {reach(bound)}"
+        if told is not None and told.host and (told.host, told.port) != endpoint[2:]:
+            line += f"; clients are sent to {told.host}:{told.port or bound.port}"
+        lines.append(line)
+    return lines
+
+
+def _is_name(host: str) -> bool:
+    """A name to resolve, not an address."""
+    return bool(host) and ":" not in host and not host.replace(".", "").isdigit()
+
+
+async def _check_names(names: dict[str, Endpoint]) -> None:
+    """The most frequent mistake: clients connect, are sent to a name, and get nowhere."""
+    loop = asyncio.get_running_loop()
+    for host, endpoint in names.items():
+        try:
+            async with asyncio.timeout(_RESOLVE_SECONDS):
+                await loop.getaddrinfo(host, None)
+        except (OSError, UnicodeError):
+            logger.warning(
+                "advertised.listeners sends clients to %s, a name that is not known on this "
+                "machine. Clients that do not know it either connect once and then get nowhere: "
+                "advertise a name or address that they know (`ottla doctor` tries it from where "
+                "it runs)",
+                endpoint,
+            )

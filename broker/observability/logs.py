@@ -1,0 +1,157 @@
+"""What the broker says: one line an event, in words, on standard error.
+
+As text, or with `ottla.log.format=json` one JSON object a line for programs. The levels of loggers
+change at run time (`ottla configs set logger`, Kafka's broker loggers).
+
+Modules log through the standard library, which costs them no import; structlog renders the lines,
+theirs and those of libraries. What a line is about (`group`, `topic`, `partition`, `peer`, ...)
+goes along as `extra=` and becomes a field of its own in JSON; as text the words say it already.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from time import localtime, monotonic, strftime
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from structlog.stdlib import ProcessorFormatter
+    from structlog.typing import EventDict, Processor, WrappedLogger
+
+    from ottla.broker.config.broker_config import BrokerConfig
+
+TEXT = "text"
+
+# ZooKeeper's client tries again several times a second and says the same thing each time.
+_CHATTY = ("ottla.zookeeper.client", "kazoo")
+_QUIET_SECONDS = 30.0
+# Its messages carry addresses and errors: there are few of them, this is only a bound.
+_REMEMBERED = 64
+
+
+class LineFormatter(logging.Formatter):
+    """structlog's formatter.
+
+    Its import takes 15 ms of processor time, a twentieth of a start, and would hold up the loop of
+    a broker that serves clients already. So JSON has it made with the first line, and text takes
+    the plain way to the same line until `prepare` was called.
+    """
+
+    def __init__(self, *, as_json: bool) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(name)s  %(message)s", "%H:%M:%S")
+        self._as_json = as_json
+        self._inner: ProcessorFormatter | None = None
+
+    def prepare(self) -> None:
+        """Loads structlog; called in a thread a while after the start."""
+        if self._inner is None:
+            self._inner = _processor_formatter(self._as_json)
+
+    def format(self, record: logging.LogRecord) -> str:
+        if self._as_json:
+            self.prepare()
+        inner = self._inner
+        return super().format(record) if inner is None else inner.format(record)
+
+
+def _processor_formatter(as_json: bool) -> ProcessorFormatter:
+    _import_structlog()
+    from structlog import processors, stdlib
+
+    form: list[Processor] = [_as_text]
+    if as_json:
+        form = [_fields_in_order, processors.JSONRenderer(ensure_ascii=False)]
+    return stdlib.ProcessorFormatter(
+        foreign_pre_chain=[
+            stdlib.add_logger_name,
+            stdlib.add_log_level,
+            stdlib.ExtraAdder(),
+            _add_time,
+        ],
+        processors=[
+            stdlib.ProcessorFormatter.remove_processors_meta,
+            processors.format_exc_info,
+            *form,
+        ],
+    )
+
+
+def _import_structlog() -> None:
+    """Without rich, which structlog would load for coloured tracebacks that nobody asks for here:
+    that is most of the time and memory of its import. The command line may have it already."""
+    absent: dict[str, ModuleType] = sys.modules
+    hidden = "rich" not in absent and "structlog" not in absent
+    if hidden:
+        absent["rich"] = None  # type: ignore[assignment]  # "there is none"
+    try:
+        import structlog  # noqa: F401
+    finally:
+        if hidden:
+            del absent["rich"]
+
+
+def _add_time(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """When the line was logged, which may be a little before it is rendered."""
+    event["created"] = event["_record"].created
+    return event
+
+
+def _as_text(_: WrappedLogger, __: str, event: EventDict) -> str:
+    time = strftime("%H:%M:%S", localtime(event["created"]))
+    line = f"{time} {event['level'].upper():<7} {event['logger']}  {event['event']}"
+    error = event.get("exception")
+    return line if error is None else f"{line}\n{error}"
+
+
+def _fields_in_order(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """{"time", "level", "logger", "event"}, what it is about, and after a failure "error"."""
+    from datetime import UTC, datetime
+
+    moment = datetime.fromtimestamp(event.pop("created"), UTC)
+    line: dict[str, Any] = {
+        "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "level": event.pop("level"),
+        "logger": event.pop("logger"),
+        "event": event.pop("event"),
+    }
+    error = event.pop("exception", None)
+    line.update(event)
+    if error is not None:
+        line["error"] = error
+    return line
+
+
+class RepeatFilter(logging.Filter):
+    """Lets the same message through once in a while only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text, now = record.getMessage(), monotonic()
+        last = self._last.get(text)
+        if last is not None and now - last < _QUIET_SECONDS:
+            return False
+        if len(self._last) >= _REMEMBERED:
+            self._last.clear()
+        self._last[text] = now
+        return True
+
+
+def configure_logging(config: BrokerConfig) -> LineFormatter:
+    """Sets up the root logger of a process that runs one broker; gives what forms its lines."""
+    handler = logging.StreamHandler(sys.stderr)
+    formatter = LineFormatter(as_json=config.ottla_log_format != TEXT)
+    handler.setFormatter(formatter)
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(config.ottla_log_level)
+    for name in _CHATTY:
+        logger = logging.getLogger(name)
+        logger.addFilter(RepeatFilter())
+        if config.ottla_log_level != "DEBUG":
+            logger.setLevel(logging.WARNING)
+    return formatter

@@ -1,0 +1,189 @@
+"""Metrics and console of one broker, and the HTTP port that serves them.
+
+The port is off unless `ottla.metrics.address` is set or `ottla.console.enable` is true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ottla.broker.config.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster.metadata_cache import MetadataCache
+    from ottla.broker.config.broker_config import BrokerConfig
+    from ottla.broker.metrics.statistics import MetricsRegistry
+    from ottla.broker.observability.console.event_log import EventLog
+    from ottla.broker.observability.http_endpoint import HttpEndpoint
+    from ottla.broker.replication.isr import IsrManager
+    from ottla.broker.replication.replica_manager import ReplicaManager
+    from ottla.broker.server.parts import BrokerParts
+    from ottla.controller.controller import Controller
+    from ottla.protocol.topics import TopicPartition
+
+
+# Where the console is when no address is set: this machine only.
+CONSOLE_ADDRESS = "127.0.0.1:9404"
+
+
+def http_address(config: BrokerConfig) -> str | None:
+    """Where the HTTP port is to listen, None when nobody wants it."""
+    if config.ottla_metrics_address:
+        return config.ottla_metrics_address
+    return CONSOLE_ADDRESS if config.ottla_console_enable else None
+
+
+def event_log(config: BrokerConfig) -> EventLog | None:
+    """What the console shows of the log, from the first line of the start on; None without it."""
+    if not config.ottla_console_enable:
+        return None
+    from ottla.broker.observability.console.event_log import EventLog
+
+    events = EventLog()
+    events.attach()
+    return events
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """`host:port`, where no host means every address."""
+    host, colon, port = text.rpartition(":")
+    if not (colon and port.isascii() and port.isdigit() and int(port) <= 65535):
+        raise ConfigError(f"ottla.metrics.address: {text!r} is not host:port.")
+    return host.strip("[]"), int(port)
+
+
+async def serve_http(
+    address: str, parts: BrokerParts, is_ready: Callable[[], bool], events: EventLog | None = None
+) -> tuple[HttpEndpoint, int]:
+    """Starts the HTTP port; returns it with its number. ConfigError when it cannot be opened.
+
+    With `events` the console is there too.
+    """
+    from ottla.broker.observability.http_endpoint import HttpEndpoint
+
+    host, port = parse_address(address)
+    console = None
+    if events is not None:
+        from ottla.broker.observability.console.console import Console
+
+        console = Console(parts, events, allow_remote=parts.config.ottla_console_allow_remote)
+    endpoint = HttpEndpoint(
+        build_registry(parts),
+        parts.request_channel,
+        parts.workers,
+        healthy=lambda: None,
+        ready=lambda: None if is_ready() else "the broker is stopping",
+        console=console,
+    )
+    try:
+        return endpoint, await endpoint.start(host, port)
+    except OSError as error:
+        raise ConfigError(
+            f"ottla.metrics.address: cannot listen on {address}: {error.strerror or error}."
+        ) from None
+
+
+def build_registry(parts: BrokerParts) -> MetricsRegistry:
+    """Everything that is measured."""
+    from ottla.broker.groups.metrics import add_groups
+    from ottla.broker.metrics.statistics import MetricsRegistry
+    from ottla.broker.observability import metrics_sources
+
+    registry = MetricsRegistry()
+    replicas = parts.replica_manager
+    metrics_sources.add_network(registry, parts.network)
+    metrics_sources.add_requests(registry, parts.request_channel)
+    metrics_sources.add_purgatories(
+        registry,
+        [
+            replicas.produce_purgatory,
+            replicas.fetch_purgatory,
+            replicas.delete_records_purgatory,
+        ],
+    )
+    metrics_sources.add_fetch_sessions(registry, parts.sessions.cache)
+    metrics_sources.add_process(registry, parts.workers)
+    registry.counter(
+        "ottla_record_examinations",
+        "Batches whose records took too long to look at on the event loop.",
+        lambda: parts.examination.total,
+    )
+    _add_replicas(registry, replicas, parts.isr_manager)
+    add_groups(registry, parts.coordinators.groups, end_offset_reader(replicas), parts.clock.now_ms)
+    _add_controller(registry, parts.controller, parts.metadata)
+    if parts.client_metrics is not None:
+        metrics_sources.add_client_metrics(registry, *parts.client_metrics)
+    return registry
+
+
+def end_offset_reader(replicas: ReplicaManager) -> Callable[[TopicPartition], int | None]:
+    """The high watermark of a partition led here: as far as consumers can have come."""
+
+    def end_offset(partition: TopicPartition) -> int | None:
+        found = replicas.partitions.get(partition)
+        if found is None or not found.is_leader or found.log is None:
+            return None
+        return found.log.high_watermark
+
+    return end_offset
+
+
+def _add_replicas(
+    registry: MetricsRegistry, replicas: ReplicaManager, isr_manager: IsrManager
+) -> None:
+    hosted = replicas.partitions
+
+    def led() -> int:
+        return len(replicas.led_partitions())
+
+    def under_replicated() -> int:
+        return sum(len(each.isr) < len(each.replicas) for each in replicas.led_partitions())
+
+    def under_min_isr() -> int:
+        return sum(len(each.isr) < each.effective_min_isr() for each in replicas.led_partitions())
+
+    def log_bytes() -> int:
+        return sum(each.log.size_in_bytes for each in hosted.values() if each.log is not None)
+
+    registry.gauge("ottla_partitions", "Replicas hosted here.", lambda: len(hosted))
+    registry.gauge("ottla_leaders", "Partitions led by this broker.", led)
+    registry.gauge(
+        "ottla_under_replicated_partitions",
+        "Partitions led here whose in-sync replicas are fewer than their replicas.",
+        under_replicated,
+    )
+    registry.gauge(
+        "ottla_under_min_isr_partitions",
+        "Partitions led here that refuse acks=all for want of in-sync replicas.",
+        under_min_isr,
+    )
+    registry.gauge("ottla_log_size_bytes", "Bytes of records in all logs here.", log_bytes)
+    registry.counter(
+        "ottla_isr_expands", "Followers that joined in-sync.", lambda: isr_manager.expands_total
+    )
+    registry.counter(
+        "ottla_isr_shrinks", "Followers that fell out of sync.", lambda: isr_manager.shrinks_total
+    )
+
+
+def _add_controller(
+    registry: MetricsRegistry, controller: Controller, metadata: MetadataCache
+) -> None:
+    registry.gauge(
+        "ottla_active_controller",
+        "1 on the broker that is the controller.",
+        lambda: int(controller.is_active),
+    )
+    registry.gauge(
+        "ottla_live_brokers", "Registered brokers.", lambda: len(metadata.snapshot.brokers)
+    )
+
+    def offline() -> int:
+        return sum(
+            state.leader < 0
+            for topic in metadata.snapshot.topics.values()
+            for state in topic.partitions.values()
+        )
+
+    registry.gauge("ottla_offline_partitions", "Partitions without a leader.", offline)

@@ -1,0 +1,263 @@
+"""Quotas of clients: how much one user or client id may produce, fetch, ask for and change.
+
+Mirrors Kafka's client quotas (KIP-13, KIP-55, KIP-124, KIP-219, KIP-257, KIP-599). A quota is set
+for a user, for a client id, for both together, or for "everybody else" at each of these places.
+The most specific one counts:
+
+    1. user, client id             4. default user, client id           7. client id
+    2. user, default client id     5. default user, default client id   8. default client id
+    3. user                        6. default user
+
+One for a pair (1, 2, 4, 5) counts each pair of user and client id by itself; one for users alone
+(3, 6) counts all clients of a user together; one for client ids alone (7, 8) counts all users of a
+client id together. Who is over the quota is answered at once, with the time to stay silent
+in the answer, and is not read for so long.
+
+Times are milliseconds on any one clock. Loop thread only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ottla.broker.quotas.rate import Rate, TokenBucket
+
+if TYPE_CHECKING:
+    from ottla.broker.quotas.connection_quotas import ConnectionLimits
+    from ottla.broker.requests.request_channel import RequestContext
+
+PRODUCER_BYTE_RATE = "producer_byte_rate"
+CONSUMER_BYTE_RATE = "consumer_byte_rate"
+REQUEST_PERCENTAGE = "request_percentage"
+CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
+CONNECTION_CREATION_RATE = "connection_creation_rate"
+
+# What stands for everybody else, in znode paths and here.
+DEFAULT = "<default>"
+
+# Users, clients and their rates remembered at once. Beyond it, those that did nothing for a whole
+# window are forgotten; Kafka forgets them after an hour.
+MAX_REMEMBERED = 10_000
+
+# Who a rate belongs to: user and client id, "" where all of them count together.
+Entity = tuple[str, str]
+
+
+class QuotaTable:
+    """The limits that were set for one kind of quota, and which of them counts for whom."""
+
+    __slots__ = ("_found", "_limits")
+
+    def __init__(self) -> None:
+        self._limits: dict[Entity, float] = {}  # as it was set; "" for not named
+        self._found: dict[Entity, tuple[float, Entity] | None] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._limits)
+
+    def set(self, user: str, client_id: str, limit: float | None) -> None:
+        """Set or (None) remove a limit for a user, a client id or both; "" leaves one out."""
+        if limit is None:
+            self._limits.pop((user, client_id), None)
+        else:
+            self._limits[user, client_id] = limit
+        self._found.clear()
+
+    def find(self, user: str, client_id: str) -> tuple[float, Entity] | None:
+        """The limit that counts for a client, and whom it is counted for; None: no limit."""
+        key = (user, client_id)
+        try:
+            return self._found[key]
+        except KeyError:
+            if len(self._found) >= MAX_REMEMBERED:
+                self._found.clear()
+            found = self._found[key] = self._look_up(user, client_id)
+            return found
+
+    def _look_up(self, user: str, client_id: str) -> tuple[float, Entity] | None:
+        limits = self._limits
+        both = (user, client_id)
+        for entity, counted_for in (
+            ((user, client_id), both),
+            ((user, DEFAULT), both),
+            ((user, ""), (user, "")),
+            ((DEFAULT, client_id), both),
+            ((DEFAULT, DEFAULT), both),
+            ((DEFAULT, ""), (user, "")),
+            (("", client_id), ("", client_id)),
+            (("", DEFAULT), ("", client_id)),
+        ):
+            limit = limits.get(entity)
+            if limit is not None:
+                return limit, counted_for
+        return None
+
+
+class ClientQuota:
+    """One kind of quota: a rate for each client that has a limit."""
+
+    def __init__(
+        self, *, window_count: int = 11, window_ms: int = 1000, max_throttle_ms: int = 2**31 - 1
+    ) -> None:
+        """`window_count` and `window_ms`: quota.window.num and quota.window.size.seconds."""
+        self.table = QuotaTable()
+        self._window_count = window_count
+        self._window_ms = window_ms
+        self._max_throttle_ms = max_throttle_ms
+        self._rates: dict[Entity, Rate] = {}
+
+    def record(self, user: str, client_id: str, value: float, now_ms: int) -> int:
+        """Count what a client did. Returns for how many milliseconds it must be silent, 0 if it
+        is within its limit or has none."""
+        if not self.table:
+            return 0
+        found = self.table.find(user, client_id)
+        if found is None:
+            return 0
+        limit, entity = found
+        rate = self._rate(entity, now_ms)
+        rate.record(value, now_ms)
+        return min(rate.throttle_ms(limit, now_ms), self._max_throttle_ms)
+
+    def undo(self, user: str, client_id: str, value: float, now_ms: int) -> None:
+        """Take back what was recorded and not done: a throttled fetch is answered empty."""
+        found = self.table.find(user, client_id) if self.table else None
+        if found is not None:
+            self._rate(found[1], now_ms).record(-value, now_ms)
+
+    def max_at_once(self, user: str, client_id: str) -> float:
+        """The most that may be done at once without being throttled for certain: the bound of
+        one fetch. Infinity for clients without a limit."""
+        found = self.table.find(user, client_id) if self.table else None
+        if found is None:
+            return float("inf")
+        return found[0] * (self._window_count - 1) * self._window_ms / 1000
+
+    def rates(self, now_ms: int) -> dict[Entity, float]:
+        """The present rate of everybody who has a limit, for metrics."""
+        return {entity: rate.per_second(now_ms) for entity, rate in self._rates.items()}
+
+    def _rate(self, entity: Entity, now_ms: int) -> Rate:
+        rate = self._rates.get(entity)
+        if rate is None:
+            if len(self._rates) >= MAX_REMEMBERED:
+                for known, its_rate in list(self._rates.items()):
+                    if its_rate.is_idle(now_ms):
+                        del self._rates[known]
+            rate = Rate(window_count=self._window_count, window_ms=self._window_ms)
+            self._rates[entity] = rate
+        return rate
+
+
+class MutationQuota:
+    """Topics and partitions created and deleted a second, by token buckets (KIP-599)."""
+
+    def __init__(self, *, window_count: int = 11, window_ms: int = 1000) -> None:
+        """controller.quota.window.num and controller.quota.window.size.seconds: a bucket holds
+        as many tokens as the limit allows in all windows together."""
+        self.table = QuotaTable()
+        self._seconds = window_count * window_ms / 1000
+        self._buckets: dict[Entity, TokenBucket] = {}
+
+    def check(self, user: str, client_id: str, now_ms: int) -> int:
+        """Milliseconds until the client may change something again; 0: it may now."""
+        found = self.table.find(user, client_id) if self.table else None
+        if found is None:
+            return 0
+        limit, entity = found
+        return self._bucket(entity).wait_ms(limit, limit * self._seconds, now_ms)
+
+    def record(self, user: str, client_id: str, changes: int, now_ms: int) -> int:
+        """Count changes, whether or not `check` allowed them. Returns the throttle time.
+
+        Strict callers (versions with THROTTLING_QUOTA_EXCEEDED) check before each change;
+        permissive ones (older versions) only record and throttle.
+        """
+        found = self.table.find(user, client_id) if self.table else None
+        if found is None:
+            return 0
+        limit, entity = found
+        bucket = self._bucket(entity)
+        bucket.take(changes, limit, limit * self._seconds, now_ms)
+        return bucket.wait_ms(limit, limit * self._seconds, now_ms)
+
+    def _bucket(self, entity: Entity) -> TokenBucket:
+        bucket = self._buckets.get(entity)
+        if bucket is None:
+            if len(self._buckets) >= MAX_REMEMBERED:
+                self._buckets.clear()
+            bucket = self._buckets[entity] = TokenBucket()
+        return bucket
+
+
+class ClientQuotas:
+    """All quotas of a broker. `apply` takes the settings of an entity, as the znodes hold them."""
+
+    def __init__(
+        self,
+        *,
+        window_count: int = 11,
+        window_ms: int = 1000,
+        mutation_window_count: int = 11,
+        mutation_window_ms: int = 1000,
+        connection_limits: ConnectionLimits | None = None,
+    ) -> None:
+        self.produce = ClientQuota(window_count=window_count, window_ms=window_ms)
+        self.fetch = ClientQuota(window_count=window_count, window_ms=window_ms)
+        # KIP-124: nobody is silenced for longer than a window because of time used.
+        self.request = ClientQuota(
+            window_count=window_count, window_ms=window_ms, max_throttle_ms=window_ms
+        )
+        self.mutation = MutationQuota(
+            window_count=mutation_window_count, window_ms=mutation_window_ms
+        )
+        self._connection_limits = connection_limits
+
+    def throttle_request(self, context: RequestContext) -> int:
+        """Count the time that a request took; called when it is answered. Returns milliseconds.
+
+        The quota is in percent of one thread, and this broker has one.
+        """
+        quota = self.request
+        if not quota.table:
+            return 0
+        percent = (context.local_done_at - context.dequeued_at) * 100
+        now_ms = int(context.local_done_at * 1000)
+        client_id = context.header.client_id or ""
+        return quota.record(context.principal.name, client_id, percent, now_ms)
+
+    def apply(self, entity_path: str, properties: Mapping[str, str]) -> None:
+        """Take the quotas of an entity: "users/alice", "users/<default>/clients/app",
+        "clients/app", "ips/10.0.0.1". A quota that is missing in `properties` is removed."""
+        from urllib.parse import unquote
+
+        names = entity_path.split("/")
+        # Names are percent-encoded in paths. Somebody who is called "<default>" keeps the encoded
+        # name here, which matches nobody: the quota must not become everybody's.
+        parts = {
+            kind: name if unquote(name) == DEFAULT else unquote(name)
+            for kind, name in zip(names[::2], names[1::2], strict=True)
+        }
+        if "ips" in parts:
+            self._apply_ip(parts["ips"], properties.get(CONNECTION_CREATION_RATE))
+            return
+        user, client_id = parts.get("users", ""), parts.get("clients", "")
+        for key, table in (
+            (PRODUCER_BYTE_RATE, self.produce.table),
+            (CONSUMER_BYTE_RATE, self.fetch.table),
+            (REQUEST_PERCENTAGE, self.request.table),
+            (CONTROLLER_MUTATION_RATE, self.mutation.table),
+        ):
+            value = properties.get(key)
+            table.set(user, client_id, None if value is None else float(value))
+
+    def _apply_ip(self, ip: str, value: str | None) -> None:
+        limits = self._connection_limits
+        if limits is None:
+            return
+        rate = None if value is None else int(float(value))
+        if ip == DEFAULT:
+            limits.set_default_ip_creation_rate(rate)
+        else:
+            limits.set_ip_creation_rate(ip, rate)

@@ -1,0 +1,141 @@
+"""How many connections, and how many new ones a second: in all, by listener, by address.
+
+Mirrors Kafka's `ConnectionQuotas`. An address over its number of connections is refused at once.
+Over the number or the rate of the broker or of a listener nobody is refused: the listener stops
+accepting for a while, and new connections wait in the kernel's backlog.
+"""
+
+from ottla.broker.quotas.rate import Rate
+
+UNLIMITED = 2147483647
+
+
+class ListenerLimits:
+    """The limits and counts of one listener. Limits may change at run time."""
+
+    __slots__ = ("creation_rate", "max_connections", "max_creation_rate", "open", "protected")
+
+    def __init__(
+        self,
+        *,
+        max_connections: int = UNLIMITED,
+        max_creation_rate: int = UNLIMITED,
+        protected: bool = False,
+    ) -> None:
+        """`protected`: the inter-broker listener, when there are others too. The broker's own
+        limits do not count for it, so that clients cannot shut brokers out."""
+        self.max_connections = max_connections
+        self.max_creation_rate = max_creation_rate
+        self.protected = protected
+        self.open = 0
+        self.creation_rate = Rate()
+
+
+class ConnectionLimits:
+    """Counts open connections and decides who comes in. Limits may change at run time."""
+
+    def __init__(
+        self,
+        *,
+        max_connections: int = UNLIMITED,
+        max_per_ip: int = UNLIMITED,
+        max_per_ip_overrides: dict[str, int] | None = None,
+        max_creation_rate: int = UNLIMITED,
+        window_count: int = 11,
+        window_ms: int = 1000,
+    ) -> None:
+        self.max_connections = max_connections
+        self.max_per_ip = max_per_ip
+        self.max_per_ip_overrides = max_per_ip_overrides or {}
+        self.max_creation_rate = max_creation_rate
+        self.ip_creation_rates: dict[str, int] = {}  # connection_creation_rate of IP quotas
+        self.default_ip_creation_rate = UNLIMITED
+        self.open = 0
+        self._window_count = window_count
+        self._window_ms = window_ms
+        self._by_ip: dict[str, int] = {}
+        self._creation_rate = self._new_rate()
+        self._rates_by_ip: dict[str, Rate] = {}
+
+    def set_default_ip_creation_rate(self, rate: int | None) -> None:
+        """New connections a second for addresses without a rate of their own; None: any."""
+        self.default_ip_creation_rate = UNLIMITED if rate is None else rate
+
+    def set_ip_creation_rate(self, ip: str, rate: int | None) -> None:
+        """New connections a second for one address; None: the default counts again."""
+        if rate is None:
+            self.ip_creation_rates.pop(ip, None)
+        else:
+            self.ip_creation_rates[ip] = rate
+
+    def accept_delay_ms(self, listener: ListenerLimits, now_ms: int) -> int:
+        """How long the listener must wait before it accepts one more; 0: not at all.
+
+        A listener that is full is told to come back in a moment: connections end at any time.
+        """
+        if listener.open >= listener.max_connections:
+            return FULL_RETRY_MS
+        delay_ms = 0
+        if listener.max_creation_rate < UNLIMITED:
+            delay_ms = listener.creation_rate.throttle_ms(listener.max_creation_rate, now_ms)
+        if not listener.protected:
+            if self.open >= self.max_connections:
+                return FULL_RETRY_MS
+            if self.max_creation_rate < UNLIMITED:
+                broker_ms = self._creation_rate.throttle_ms(self.max_creation_rate, now_ms)
+                delay_ms = max(delay_ms, broker_ms)
+        return min(delay_ms, self._window_ms)
+
+    def admit(self, listener: ListenerLimits, ip: str, now_ms: int) -> str | None:
+        """Count a connection that was accepted. Returns why it must be closed, None if not."""
+        allowed = self.max_per_ip_overrides.get(ip, self.max_per_ip)
+        count = self._by_ip.get(ip, 0)
+        if count >= allowed:
+            return (
+                f"{ip} has {count} connections already, as many as it may (max.connections.per.ip)"
+            )
+        ip_rate = self.ip_creation_rates.get(ip, self.default_ip_creation_rate)
+        if ip_rate < UNLIMITED:
+            rate = self._rate_of(ip, now_ms)
+            if rate.throttle_ms(ip_rate, now_ms) > 0:
+                return f"{ip} opens more than the {ip_rate} connections a second that it may"
+            rate.record(1, now_ms)
+        if listener.max_creation_rate < UNLIMITED:
+            listener.creation_rate.record(1, now_ms)
+        if self.max_creation_rate < UNLIMITED and not listener.protected:
+            self._creation_rate.record(1, now_ms)
+        self._by_ip[ip] = count + 1
+        listener.open += 1
+        self.open += 1
+        return None
+
+    def released(self, listener: ListenerLimits, ip: str) -> None:
+        """An admitted connection has ended."""
+        count = self._by_ip[ip] - 1
+        if count:
+            self._by_ip[ip] = count
+        else:
+            del self._by_ip[ip]
+        listener.open -= 1
+        self.open -= 1
+
+    def _new_rate(self) -> Rate:
+        return Rate(window_count=self._window_count, window_ms=self._window_ms)
+
+    def _rate_of(self, ip: str, now_ms: int) -> Rate:
+        rates = self._rates_by_ip
+        rate = rates.get(ip)
+        if rate is None:
+            if len(rates) >= MAX_RATES:
+                for known, its_rate in list(rates.items()):
+                    if its_rate.is_idle(now_ms):
+                        del rates[known]
+            rate = rates[ip] = self._new_rate()
+        return rate
+
+
+# A listener at its limit looks again after this time.
+FULL_RETRY_MS = 100
+
+# Addresses whose rate is remembered before those that were silent for a window are forgotten.
+MAX_RATES = 10_000

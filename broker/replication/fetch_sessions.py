@@ -1,0 +1,370 @@
+"""Incremental fetch sessions (KIP-227): a consumer names its partitions once, then only changes.
+
+A request with epoch 0 (and one that asks for no session, epoch -1) lists all its partitions. Epoch
+0 opens a session if the cache has room: the answer carries its id, and the requests after it, with
+epochs 1, 2, ..., carry only partitions whose position changed. Answers of a session hold only
+partitions with something to say. Mirrors Kafka's `FetchManager` and `FetchSessionCache`.
+
+Bound: `max.incremental.fetch.session.cache.slots` sessions. When all are taken, a new session may
+push out one that was not used for two minutes, else a smaller one that is older than that (a
+follower may also push out a consumer's session at any age). Who gets no session fetches in full.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
+
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
+
+NO_SESSION = 0
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+_EPOCH_LIMIT = 0x7FFFFFFF
+
+# A session unused for this long may go whoever asks; as in Kafka, not configurable.
+EVICTION_MS = 120_000
+
+
+def next_epoch(epoch: int) -> int:
+    """The epoch of the next request of a session; wraps to 1, as 0 opens a new one."""
+    return 1 if epoch >= _EPOCH_LIMIT else epoch + 1
+
+
+class FetchPosition(Protocol):
+    """What a reader wants of one partition: a request's FetchPartition, or a session's memory."""
+
+    partition: int
+    current_leader_epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int
+    log_start_offset: int
+    partition_max_bytes: int
+
+
+# A partition to read: the topic's name (None when the id is unknown), its id, the position.
+FetchItem = tuple[str | None, bytes, FetchPosition]
+FetchResult = tuple[str | None, bytes, PartitionData]
+NamesById = dict[bytes, str]
+
+
+class SessionPartition:
+    """One partition in a session: what the reader asked last and what it was told last."""
+
+    __slots__ = (
+        "answered_high_watermark",
+        "answered_last_stable_offset",
+        "answered_log_start_offset",
+        "current_leader_epoch",
+        "fetch_offset",
+        "last_fetched_epoch",
+        "log_start_offset",
+        "partition",
+        "partition_max_bytes",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(self, topic: str | None, topic_id: bytes, asked: FetchPosition) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.partition = asked.partition
+        self.answered_high_watermark = -1
+        self.answered_last_stable_offset = -1
+        self.answered_log_start_offset = -1
+        self.ask(asked)
+
+    def ask(self, asked: FetchPosition) -> None:
+        """The reader's new position."""
+        self.partition_max_bytes = asked.partition_max_bytes
+        self.fetch_offset = asked.fetch_offset
+        self.log_start_offset = asked.log_start_offset
+        self.current_leader_epoch = asked.current_leader_epoch
+        self.last_fetched_epoch = asked.last_fetched_epoch
+
+    def remember(self, data: PartitionData) -> bool:
+        """Notes what is about to be answered; returns whether there is anything new to say."""
+        news = (
+            bool(data.records)
+            or data.error_code != ErrorCode.NONE
+            or data.high_watermark != self.answered_high_watermark
+            or data.log_start_offset != self.answered_log_start_offset
+            or data.last_stable_offset != self.answered_last_stable_offset
+            or data.preferred_read_replica >= 0
+            or data.diverging_epoch is not None
+        )
+        self.answered_log_start_offset = data.log_start_offset
+        self.answered_last_stable_offset = data.last_stable_offset
+        # After an error the next answer has to be sent even if nothing moved: that is how the
+        # reader learns that the error is gone.
+        failed = data.error_code != ErrorCode.NONE
+        self.answered_high_watermark = -1 if failed else data.high_watermark
+        return news
+
+
+class FetchSession:
+    """The partitions of one reader, in the order in which they are read."""
+
+    __slots__ = (
+        "created_ms",
+        "epoch",
+        "partitions",
+        "privileged",
+        "session_id",
+        "used_ms",
+        "uses_topic_ids",
+    )
+
+    def __init__(self, session_id: int, privileged: bool, uses_topic_ids: bool, now: int) -> None:
+        self.session_id = session_id
+        self.privileged = privileged
+        self.uses_topic_ids = uses_topic_ids
+        self.created_ms = now
+        self.used_ms = now
+        self.epoch = 1
+        self.partitions: dict[tuple[str | bytes | None, int], SessionPartition] = {}
+
+
+class FetchSessionCache:
+    """All sessions, least recently used first. Loop only."""
+
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._sessions: dict[int, FetchSession] = {}
+        self.evictions_total = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions all sessions hold together."""
+        return sum(len(session.partitions) for session in self._sessions.values())
+
+    def get(self, session_id: int) -> FetchSession | None:
+        return self._sessions.get(session_id)
+
+    def remove(self, session_id: int) -> None:
+        self._sessions.pop(session_id, None)
+
+    def touch(self, session: FetchSession, now_ms: int) -> None:
+        """`session` is used now: it goes to the end of the line for eviction."""
+        self._sessions.pop(session.session_id, None)
+        self._sessions[session.session_id] = session
+        session.used_ms = now_ms
+
+    def create(
+        self, privileged: bool, size: int, uses_topic_ids: bool, now_ms: int
+    ) -> FetchSession | None:
+        """A new session for `size` partitions, or None when there is no room for it."""
+        if len(self._sessions) >= self._slots and not self._evict(privileged, size, now_ms):
+            return None
+        session_id = NO_SESSION
+        while session_id == NO_SESSION or session_id in self._sessions:
+            session_id = random.randint(1, _EPOCH_LIMIT)
+        session = FetchSession(session_id, privileged, uses_topic_ids, now_ms)
+        self._sessions[session_id] = session
+        return session
+
+    def _evict(self, privileged: bool, size: int, now_ms: int) -> bool:
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None:
+            return False
+        if now_ms - oldest.used_ms > EVICTION_MS:
+            victim = oldest
+        else:
+            evictable = [
+                session
+                for session in self._sessions.values()
+                if now_ms - session.created_ms > EVICTION_MS
+                or (privileged and not session.privileged)
+            ]
+            if not evictable:
+                return False
+            victim = min(evictable, key=lambda each: (each.privileged, len(each.partitions)))
+            if (privileged, size) < (victim.privileged, len(victim.partitions)):
+                return False
+        del self._sessions[victim.session_id]
+        self.evictions_total += 1
+        return True
+
+
+class FetchContext:
+    """One fetch request without a session: all it reads is in the request."""
+
+    error_code = ErrorCode.NONE
+
+    def __init__(self, items: Iterable[FetchItem]) -> None:
+        self._items = list(items)
+
+    def items(self) -> list[FetchItem]:
+        """What to read, in the order in which the answer's bytes are to be handed out."""
+        return self._items
+
+    def finish(self, results: list[FetchResult]) -> tuple[int, int, list[FetchResult]]:
+        """(error code, session id, the results to send) for the answer."""
+        return ErrorCode.NONE, NO_SESSION, results
+
+    def throttled(self) -> tuple[int, int]:
+        """(error code, session id) of an empty answer to a client over its quota."""
+        return ErrorCode.NONE, NO_SESSION
+
+
+class FailedFetch(FetchContext):
+    """A request for a session that is unknown or at another epoch: nothing is read."""
+
+    def __init__(self, error_code: int) -> None:
+        super().__init__(())
+        self.error_code = error_code
+
+    def finish(self, results: list[FetchResult]) -> tuple[int, int, list[FetchResult]]:
+        return self.error_code, NO_SESSION, []
+
+    def throttled(self) -> tuple[int, int]:
+        return self.error_code, NO_SESSION
+
+
+class FullFetch(FetchContext):
+    """A full request whose answer opens a session, if there is room when it is answered."""
+
+    def __init__(
+        self, items: Iterable[FetchItem], open_session: Callable[[int], FetchSession | None]
+    ) -> None:
+        super().__init__(items)
+        self._open_session = open_session
+
+    def finish(self, results: list[FetchResult]) -> tuple[int, int, list[FetchResult]]:
+        session = self._open_session(len(results))
+        if session is None:
+            return ErrorCode.NONE, NO_SESSION, results
+        asked = {
+            _key(session.uses_topic_ids, topic, topic_id, position.partition): position
+            for topic, topic_id, position in self._items
+        }
+        for topic, topic_id, data in results:
+            key = _key(session.uses_topic_ids, topic, topic_id, data.partition_index)
+            partition = SessionPartition(topic, topic_id, asked[key])
+            partition.remember(data)
+            session.partitions[key] = partition
+        return ErrorCode.NONE, session.session_id, results
+
+
+class IncrementalFetch(FetchContext):
+    """The next request of a session."""
+
+    def __init__(self, session: FetchSession, expected_epoch: int, names: NamesById) -> None:
+        super().__init__(())
+        self._session = session
+        self._expected_epoch = expected_epoch
+        self._names = names
+
+    def items(self) -> list[FetchItem]:
+        found: list[FetchItem] = []
+        for partition in self._session.partitions.values():
+            if partition.topic is None:
+                # The topic may have become known since it was first asked for.
+                partition.topic = self._names.get(partition.topic_id)
+            found.append((partition.topic, partition.topic_id, partition))
+        return found
+
+    def finish(self, results: list[FetchResult]) -> tuple[int, int, list[FetchResult]]:
+        session = self._session
+        if session.epoch != self._expected_epoch:
+            # A second request of this session came in while this one was being answered.
+            return ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.session_id, []
+        partitions = session.partitions
+        news: list[FetchResult] = []
+        for result in results:
+            topic, topic_id, data = result
+            key = _key(session.uses_topic_ids, topic, topic_id, data.partition_index)
+            partition = partitions.get(key)
+            if partition is None or not partition.remember(data):
+                continue
+            news.append(result)
+            if data.records:
+                # Who got records is read last next time, so that no partition starves.
+                del partitions[key]
+                partitions[key] = partition
+        return ErrorCode.NONE, session.session_id, news
+
+    def throttled(self) -> tuple[int, int]:
+        # The session lives on: its epoch has moved, and the client goes on with the next.
+        if self._session.epoch != self._expected_epoch:
+            return ErrorCode.INVALID_FETCH_SESSION_EPOCH, self._session.session_id
+        return ErrorCode.NONE, self._session.session_id
+
+
+class FetchSessions:
+    """Turns fetch requests into contexts."""
+
+    def __init__(self, slots: int, now_ms: Callable[[], int]) -> None:
+        self.cache = FetchSessionCache(slots)
+        self._now_ms = now_ms
+
+    def context(
+        self, request: FetchRequest, version: int, names: NamesById, is_follower: bool
+    ) -> FetchContext:
+        """The context of a request; `names` resolves topic ids (version 13 and up)."""
+        cache = self.cache
+        uses_topic_ids = version >= 13
+        epoch = request.session_epoch
+        if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            if request.session_id != NO_SESSION:
+                cache.remove(request.session_id)
+            items = _requested(request, uses_topic_ids, names)
+            if epoch == FINAL_EPOCH:
+                return FetchContext(items)
+            now_ms = self._now_ms
+            return FullFetch(
+                items, lambda size: cache.create(is_follower, size, uses_topic_ids, now_ms())
+            )
+        session = cache.get(request.session_id)
+        if session is None:
+            return FailedFetch(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != epoch:
+            return FailedFetch(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_topic_ids != uses_topic_ids:
+            return FailedFetch(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        _apply_changes(session, request, names)
+        if not session.partitions:
+            cache.remove(session.session_id)
+            return FetchContext(_requested(request, uses_topic_ids, names))
+        cache.touch(session, self._now_ms())
+        session.epoch = next_epoch(session.epoch)
+        return IncrementalFetch(session, session.epoch, names)
+
+
+def _apply_changes(session: FetchSession, request: FetchRequest, names: NamesById) -> None:
+    by_id = session.uses_topic_ids
+    partitions = session.partitions
+    for topic, topic_id, position in _requested(request, by_id, names):
+        key = _key(by_id, topic, topic_id, position.partition)
+        known = partitions.get(key)
+        if known is None:
+            partitions[key] = SessionPartition(topic, topic_id, position)
+        else:
+            known.ask(position)
+    for forgotten in request.forgotten_topics_data:
+        name = names.get(forgotten.topic_id) if by_id else forgotten.topic
+        for index in forgotten.partitions:
+            partitions.pop(_key(by_id, name, forgotten.topic_id, index), None)
+
+
+def _key(
+    by_id: bool, topic: str | None, topic_id: bytes, partition: int
+) -> tuple[str | bytes | None, int]:
+    return (topic_id if by_id else topic, partition)
+
+
+def _requested(request: FetchRequest, by_id: bool, names: NamesById) -> Iterator[FetchItem]:
+    """The partitions of a request; of one that is named twice only the last counts, as in Kafka."""
+    positions: dict[tuple[str | bytes | None, int], FetchItem] = {}
+    for asked in request.topics:
+        name = names.get(asked.topic_id) if by_id else asked.topic
+        position: FetchPartition
+        for position in asked.partitions:
+            key = _key(by_id, name, asked.topic_id, position.partition)
+            positions[key] = (name, asked.topic_id, position)
+    return iter(positions.values())

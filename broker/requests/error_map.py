@@ -1,0 +1,62 @@
+"""Which Kafka error code an exception of ours becomes. The only place that decides it.
+
+The table is searched along the class of the exception and its bases, so a subclass without a row
+gets its base's code. An exception that nobody foresaw becomes UNKNOWN_SERVER_ERROR and is logged
+with its traceback: it is a defect of this broker, not something a client did.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.protocol.records import errors as records
+from ottla.storage import errors as storage
+
+logger = logging.getLogger("ottla.broker")
+
+_CODES: dict[type[BaseException], int] = {
+    records.CorruptRecordError: ErrorCode.CORRUPT_MESSAGE,
+    records.InvalidTimestampError: ErrorCode.INVALID_TIMESTAMP,
+    records.InvalidRecordError: ErrorCode.INVALID_RECORD,
+    records.UnsupportedCompressionError: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    records.UnsupportedFormatError: ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    records.RecordTooLargeError: ErrorCode.MESSAGE_TOO_LARGE,
+    records.RecordsError: ErrorCode.CORRUPT_MESSAGE,
+    storage.OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
+    storage.BatchTooLargeForSegment: ErrorCode.RECORD_LIST_TOO_LARGE,
+    storage.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    storage.InvalidProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
+    storage.InvalidTransactionState: ErrorCode.INVALID_TXN_STATE,
+    storage.TransactionCoordinatorFenced: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+    storage.LogDirectoryOffline: ErrorCode.KAFKA_STORAGE_ERROR,
+    storage.DiskFull: ErrorCode.KAFKA_STORAGE_ERROR,
+    storage.LogClosed: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    storage.CorruptFile: ErrorCode.KAFKA_STORAGE_ERROR,
+    storage.SegmentOffsetOverflow: ErrorCode.KAFKA_STORAGE_ERROR,
+    storage.InconsistentMetadata: ErrorCode.INCONSISTENT_TOPIC_ID,
+    ProtocolError: ErrorCode.INVALID_REQUEST,
+    OSError: ErrorCode.KAFKA_STORAGE_ERROR,
+    TimeoutError: ErrorCode.REQUEST_TIMED_OUT,
+}
+
+
+def error_code(error: BaseException) -> int:
+    """The code that the client gets for `error`; logs what nobody foresaw."""
+    if isinstance(error, KafkaError):
+        return error.code
+    for cls in type(error).__mro__:
+        code = _CODES.get(cls)
+        if code is not None:
+            return code
+    logger.error("unforeseen error: %s", error, exc_info=error)
+    return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def error_message(error: BaseException) -> str | None:
+    """Words for the answer, or None when the code says it all; never inner workings."""
+    if isinstance(error, KafkaError):
+        return error.message or None
+    if any(cls in _CODES for cls in type(error).__mro__) and not isinstance(error, OSError):
+        return str(error) or None
+    return None

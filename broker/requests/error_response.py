@@ -1,0 +1,52 @@
+"""The answer to a request whose handler failed as a whole.
+
+Most answers have a place for one error code at the top. The others carry it in each row, and some
+have changed from one to the other between versions.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.requests.error_rows import BUILDERS
+from ottla.broker.requests.request_channel import RequestContext
+from ottla.protocol.message import Message
+from ottla.protocol.registry import API
+
+_PRODUCE, _FIND_COORDINATOR, _JOIN_GROUP, _ELECT_LEADERS = 0, 10, 11, 43
+
+
+def error_response(context: RequestContext, error: Exception) -> Message | None:
+    """The answer that says `error` in the layout of the request's API; None when it has none."""
+    request = context.request
+    if request is None:
+        return None
+    key, version = context.header.api_key, context.header.api_version
+    if key == _PRODUCE and getattr(request, "acks", 1) == 0:
+        context.close("a produce request with acks=0 failed")
+        return None
+    code = error_code(error)
+    message = error_message(error)
+    answer: Any = API[key].response()  # each API has fields of its own
+    builder = BUILDERS.get(key)
+    if builder is not None:
+        builder(request, answer, code, message)
+    if hasattr(answer, "error_code") and _has_place_at_the_top(key, version):
+        answer.error_code = code
+        if hasattr(answer, "error_message"):
+            answer.error_message = message
+        if key == _FIND_COORDINATOR:
+            answer.node_id = answer.port = -1
+        elif key == _JOIN_GROUP and version >= 7:
+            answer.protocol_name = None  # before it is an empty name
+    elif builder is None:
+        raise error
+    return cast(Message, answer)
+
+
+def _has_place_at_the_top(key: int, version: int) -> bool:
+    """Whether a version can carry the code at the top. Others leave it out without a word."""
+    if key == _FIND_COORDINATOR:
+        return version < 4
+    return key != _ELECT_LEADERS or version >= 1

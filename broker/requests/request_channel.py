@@ -1,0 +1,268 @@
+"""Between the network and the handlers: a bounded queue of decoded requests.
+
+Connections put requests in, handler tasks take them out, in order. Everything is bounded: a
+connection has one request in flight; at most `max_requests` wait in the queue; and while the
+frames of all requests in progress take `max_bytes`, no big request is received. Small ones, which
+fit into one read of their connection, are: they are bounded by the number of connections, and a
+few clients with big requests must not shut out everybody else. A connection that finds no room
+stops reading its socket and is told when there is some: that is how the pressure reaches the
+clients.
+
+Handler tasks take request after request without giving up the loop, for a bounded turn. A handler
+that answers at once runs inline; a coroutine gets a task of its own, so it holds up nobody.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable
+from time import monotonic
+from types import CoroutineType
+from typing import Any, Protocol
+
+from ottla.broker.metrics.statistics import STALL_SECONDS, StallStatistics
+from ottla.broker.requests.request_context import (
+    ANONYMOUS,
+    DEFERRED,
+    Deferred,
+    ErrorResponse,
+    Handler,
+    HandlerEntry,
+    HandlerResult,
+    Principal,
+    RequestConnection,
+    RequestContext,
+    Route,
+)
+from ottla.broker.runtime.tasks import spawn, stop
+from ottla.protocol.message import Message
+
+# One import for those who make, queue and handle requests.
+__all__ = [
+    "ANONYMOUS",
+    "DEFERRED",
+    "Deferred",
+    "ErrorResponse",
+    "Handler",
+    "HandlerEntry",
+    "HandlerResult",
+    "Principal",
+    "RequestChannel",
+    "RequestConnection",
+    "RequestContext",
+    "Route",
+]
+
+logger = logging.getLogger("ottla.requests")
+
+# A handler task's turn ends after this time or this many requests, whichever is first, so that
+# sockets and timers get theirs: short against the 50 ms that count as a stall, long against the
+# cost of a turn of the loop (some microseconds).
+MAX_TURN_SECONDS = 0.002
+MAX_TURN_REQUESTS = 256
+
+
+class RoomWaiter(Protocol):
+    """A connection that waits for room in the channel."""
+
+    def room_available(self) -> None: ...
+
+
+class RequestChannel:
+    """The bounded queue, and the handler tasks that empty it. Loop thread only."""
+
+    def __init__(
+        self,
+        handler_table: Iterable[HandlerEntry],
+        error_response: ErrorResponse,
+        *,
+        max_requests: int = 500,
+        max_bytes: int | None = None,
+        handler_tasks: int = 8,
+    ) -> None:
+        """`max_requests`: Kafka's queued.max.requests. `max_bytes`: queued.max.request.bytes,
+        None for no bound. `handler_tasks`: num.io.threads."""
+        self.routes = {entry.api_key: Route(entry) for entry in handler_table}
+        self.stalls = StallStatistics()
+        self.in_progress_bytes = 0  # frames received or being received, until answered
+        self.busy_seconds = 0.0  # spent in handlers and in sending what they answered at once
+        self.in_turn = False  # a handler task runs, so `flush_at_turn_end` will be honoured
+        self.flush_at_turn_end: list[Callable[[], None]] = []
+        self._error_response = error_response
+        self._max_requests = max_requests
+        self.max_bytes = max_bytes
+        self._handler_tasks = handler_tasks
+        self._queue: deque[RequestContext] = deque()
+        self._waiting_for_place: deque[RoomWaiter] = deque()
+        self._waiting_for_bytes: deque[RoomWaiter] = deque()
+        self._idle: list[asyncio.Future[None]] = []
+        self._busy_tasks = 0
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def throttle_by(self, throttle: Callable[[RequestContext], int]) -> None:
+        """Have every answer counted against the request quota, but for exempt APIs."""
+        for route in self.routes.values():
+            if not route.entry.exempt_from_request_quota:
+                route.throttle = throttle
+
+    def start(self) -> None:
+        """Start the handler tasks."""
+        for number in range(self._handler_tasks):
+            self._tasks.append(spawn(self._handle_requests(), name=f"request-handler-{number}"))
+
+    async def close(self) -> None:
+        """Stop the handler tasks. Requests still queued are not answered."""
+        tasks, self._tasks = self._tasks, []
+        await stop(*tasks)
+        self._idle.clear()
+        self._queue.clear()
+        self._waiting_for_place.clear()
+        self._waiting_for_bytes.clear()
+
+    @property
+    def queued(self) -> int:
+        """How many requests wait for a handler (Kafka's RequestQueueSize)."""
+        return len(self._queue)
+
+    @property
+    def is_full(self) -> bool:
+        """The queue has no place for one more request."""
+        return len(self._queue) >= self._max_requests
+
+    @property
+    def has_bytes(self) -> bool:
+        """There is memory for one more big request. As in Kafka it may go over the bound by one
+        request: a request larger than the bound must get through too."""
+        return self.max_bytes is None or self.in_progress_bytes < self.max_bytes
+
+    @property
+    def lacks_bytes(self) -> bool:
+        """Clients wait because the requests in progress take all the memory they may."""
+        return bool(self._waiting_for_bytes) and not self.has_bytes
+
+    def put(self, context: RequestContext) -> None:
+        """Queue a request. The caller has seen that the channel is not full."""
+        self._queue.append(context)
+        if not self._busy_tasks and self._idle:
+            self._busy_tasks += 1
+            self._idle.pop().set_result(None)
+
+    def put_first(self, context: RequestContext) -> None:
+        """Queue a request before all others: it came in with the one of the same client that was
+        just answered, and their answers should leave together. How many in a row may do so is the
+        caller's bound."""
+        self._queue.appendleft(context)
+        if not self._busy_tasks and self._idle:
+            self._busy_tasks += 1
+            self._idle.pop().set_result(None)
+
+    def reserve(self, size: int) -> None:
+        """Count the bytes of a frame that is in memory or about to be."""
+        self.in_progress_bytes += size
+
+    def release(self, size: int) -> None:
+        """The frame is gone."""
+        self.in_progress_bytes -= size
+        while self._waiting_for_bytes and self.has_bytes:
+            self._waiting_for_bytes.popleft().room_available()
+
+    def wait_for_place(self, waiter: RoomWaiter) -> None:
+        """Call `waiter.room_available()` once, when the queue has a place; first come, first
+        served."""
+        self._waiting_for_place.append(waiter)
+
+    def wait_for_bytes(self, waiter: RoomWaiter) -> None:
+        """Call `waiter.room_available()` once, when there is memory for a big request."""
+        self._waiting_for_bytes.append(waiter)
+
+    async def _handle_requests(self) -> None:
+        queue = self._queue
+        loop = asyncio.get_running_loop()
+        self._busy_tasks += 1
+        while True:
+            while queue:
+                self._take_turn()
+                if queue:
+                    await asyncio.sleep(0)
+            self._busy_tasks -= 1
+            idle = loop.create_future()
+            self._idle.append(idle)
+            await idle  # `put` counts the task as busy when it wakes it
+
+    def _take_turn(self) -> None:
+        """Handle queued requests until there are none or the turn is over."""
+        queue = self._queue
+        started_at = now = monotonic()
+        self.in_turn = True
+        for _ in range(MAX_TURN_REQUESTS):
+            context = queue.popleft()
+            context.dequeued_at = now
+            self.handle(context)
+            while self._waiting_for_place and not self.is_full:
+                self._waiting_for_place.popleft().room_available()
+            now = monotonic()
+            if now - context.dequeued_at > STALL_SECONDS:
+                self.stalls.record(context.route.entry.name, now - context.dequeued_at)
+            if not queue or now - started_at > MAX_TURN_SECONDS:
+                break
+        self.in_turn = False
+        self.busy_seconds += now - started_at
+        flushes = self.flush_at_turn_end
+        if flushes:
+            self.flush_at_turn_end = []
+            for flush in flushes:
+                flush()
+
+    def handle(self, context: RequestContext) -> None:
+        """Serve one request now, as the handler tasks do with what they take from the queue."""
+        route = context.route
+        try:
+            result = route.handler(context, context.request)
+        except Exception as error:
+            self._failed(context, error)
+            return
+        if result is DEFERRED:
+            if not context.local_done_at:
+                context.local_done_at = monotonic()
+        elif type(result) is CoroutineType:
+            context.local_done_at = monotonic()  # what it waits for is remote time
+            spawn(self._await_result(context, result), name=route.task_name)
+        else:
+            # What is left of the union is Message | None, which is more than mypy can see.
+            self._answer(context, result)  # type: ignore[arg-type]
+
+    async def _await_result(
+        self, context: RequestContext, coroutine: Coroutine[Any, Any, Message | None]
+    ) -> None:
+        try:
+            result = await coroutine
+        except Exception as error:
+            self._failed(context, error)
+        except asyncio.CancelledError:
+            context.close("the broker is stopping")
+            raise
+        else:
+            self._answer(context, result)
+
+    def _answer(self, context: RequestContext, result: Message | None) -> None:
+        try:
+            context.respond(result)
+        except Exception as error:
+            self._failed(context, error)
+
+    def _failed(self, context: RequestContext, error: Exception) -> None:
+        """A handler raised: the client gets the error answer of its API, or is cut off."""
+        context.route.statistics.errors += 1
+        if context._answered:
+            logger.error("%s failed after its answer", context.route.task_name, exc_info=error)
+            return
+        try:
+            context.respond(self._error_response(context, error))
+        except Exception as second_error:
+            logger.error(
+                "%s correlation id %d: no error answer could be built",
+                context.route.task_name,
+                context.header.correlation_id,
+                exc_info=second_error,
+            )
+            context.close("the request failed and has no error answer")

@@ -1,0 +1,236 @@
+"""A request on its way: what came, from whom, who handles it, and the way back.
+
+`RequestContext` is what handlers get. The connection it came in on is known only by what a
+request needs of it, so handlers and tests need no network.
+"""
+
+import logging
+from collections.abc import Callable, Coroutine
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from ottla.broker.metrics.statistics import RequestStatistics
+from ottla.protocol.headers import encode_response
+from ottla.protocol.message import Message
+
+if TYPE_CHECKING:
+    from ottla.broker.net.services import ListenerFacts
+    from ottla.broker.security.sasl.session import SaslSession
+    from ottla.protocol.headers import RequestHeader
+
+logger = logging.getLogger("ottla.requests")
+
+
+class Deferred:
+    """The type of `DEFERRED`."""
+
+    __slots__ = ()
+
+
+# A handler returns this when it answers later through `context.respond`.
+DEFERRED = Deferred()
+
+HandlerResult = Message | None | Deferred | Coroutine[Any, Any, Message | None]
+# The request's type is the one of the API; a table of all of them can only say Any.
+Handler = Callable[["RequestContext", Any], HandlerResult]
+# Builds the answer to a request whose handler failed; None when the request can have none.
+ErrorResponse = Callable[["RequestContext", Exception], Message | None]
+
+
+class Principal(NamedTuple):
+    """Who a client is, as Kafka writes it: "User:alice"."""
+
+    principal_type: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.principal_type}:{self.name}"
+
+
+# Everybody on a listener without authentication.
+ANONYMOUS = Principal("User", "ANONYMOUS")
+
+
+class HandlerEntry(NamedTuple):
+    """One line of the handler table: what the broker answers, and who answers it."""
+
+    api_key: int
+    name: str  # Kafka's name of the API, such as "Produce"
+    min_version: int
+    max_version: int
+    handler: Handler
+    before_authentication: bool = False  # ApiVersions, SaslHandshake, SaslAuthenticate
+    exempt_from_request_quota: bool = False  # requests of brokers among themselves
+
+
+class Route:
+    """A line of the handler table with its statistics."""
+
+    __slots__ = (
+        "entry",
+        "handler",
+        "max_version",
+        "min_version",
+        "statistics",
+        "task_name",
+        "throttle",
+    )
+
+    def __init__(self, entry: HandlerEntry) -> None:
+        self.entry = entry
+        self.handler = entry.handler
+        self.min_version = entry.min_version
+        self.max_version = entry.max_version
+        self.statistics = RequestStatistics(entry.name)
+        self.task_name = f"request-{entry.name}"
+        # Counts an answered request and returns how long its client must be silent.
+        self.throttle: Callable[[RequestContext], int] | None = None
+
+
+class RequestConnection(Protocol):
+    """What a request needs from the connection it came in on."""
+
+    listener: "ListenerFacts"
+    listener_name: str
+    principal: Principal
+    authenticated: bool
+    client_host: str
+    client_port: int
+    local_address: tuple[str, int]
+    closed: bool
+    client_software_name: str
+    client_software_version: str
+    sasl: "SaslSession | None"
+
+    def send_response(self, context: "RequestContext", parts: list[Any]) -> None: ...
+
+    def close(self, reason: str) -> None: ...
+
+
+class RequestContext:
+    """One request on its way: what came, from whom, and the way back.
+
+    Handlers get it and answer exactly once: by what they return, or by `respond` or `close` if
+    they returned DEFERRED. Loop thread only.
+    """
+
+    __slots__ = (
+        "_answered",
+        "amend",
+        "connection",
+        "dequeued_at",
+        "frame_bytes",
+        "header",
+        "local_done_at",
+        "received_at",
+        "request",
+        "responded_at",
+        "route",
+        "send_started_at",
+        "throttle_time_ms",
+    )
+
+    def __init__(
+        self,
+        header: "RequestHeader",
+        request: Message | None,
+        connection: RequestConnection,
+        route: Route,
+        frame_bytes: int = 0,
+        received_at: float = 0.0,
+    ) -> None:
+        self.header = header
+        self.request = request
+        self.connection = connection
+        self.route = route
+        self.frame_bytes = frame_bytes
+        self.received_at = received_at  # monotonic seconds, as all the times here
+        self.dequeued_at = received_at
+        self.local_done_at = 0.0
+        self.responded_at = 0.0
+        self.send_started_at = 0.0
+        # Set before answering: the connection is not read for so long after the answer is out.
+        self.throttle_time_ms = 0
+        # Changes the answer before it goes out; set by access control.
+        self.amend: Callable[[Any], None] | None = None
+        self._answered = False
+
+    @property
+    def listener_name(self) -> str:
+        return self.connection.listener_name
+
+    @property
+    def principal(self) -> Principal:
+        """Who the client is: set by authentication, ANONYMOUS on listeners without one."""
+        return self.connection.principal
+
+    @property
+    def client_host(self) -> str:
+        """The client's IP address."""
+        return self.connection.client_host
+
+    @property
+    def client_port(self) -> int:
+        return self.connection.client_port
+
+    @property
+    def local_address(self) -> tuple[str, int]:
+        """The address and port that the client reached: ours, as seen from there."""
+        return self.connection.local_address
+
+    @property
+    def client_gone(self) -> bool:
+        """The connection is closed; an answer would go nowhere."""
+        return self.connection.closed
+
+    def respond(self, response: Message | None, throttle_time_ms: int = 0) -> None:
+        """Send the answer; None answers nothing (acks=0) and lets the next request in.
+
+        The client is not read for `throttle_time_ms` after the answer, or for what the request
+        quota demands if that is more; the response's field of that name, if it has one, tells it.
+        """
+        if self._answered:
+            raise RuntimeError(f"{self.route.entry.name} request answered twice")
+        if self.amend is not None:
+            self.amend(response)
+            if self._answered:
+                return  # it closed the connection instead
+        self._answered = True
+        if not self.local_done_at:
+            self.local_done_at = monotonic()
+        throttle = self.route.throttle
+        if throttle is not None:
+            throttle_time_ms = max(throttle_time_ms, throttle(self))
+        if throttle_time_ms or self.throttle_time_ms:
+            self.throttle_time_ms = max(self.throttle_time_ms, throttle_time_ms)
+            if hasattr(response, "throttle_time_ms"):
+                # The union of all responses is Message, which has no such field.
+                response.throttle_time_ms = self.throttle_time_ms  # type: ignore[union-attr]
+        parts: list[Any]
+        if response is None:
+            parts = []
+        else:
+            header = self.header
+            try:
+                parts = encode_response(
+                    header.api_key, header.api_version, header.correlation_id, response
+                )
+            except Exception:
+                # Not the answer itself: it may hold what is secret, such as a token's HMAC.
+                logger.exception(
+                    "cannot encode the answer to %s version %d from %s:%d",
+                    self.route.entry.name,
+                    header.api_version,
+                    self.client_host,
+                    self.client_port,
+                )
+                self.connection.send_response(self, [])
+                self.connection.close("the answer could not be encoded")
+                return
+        self.connection.send_response(self, parts)
+
+    def close(self, reason: str) -> None:
+        """Close the connection instead of an answer, as Kafka does for acks=0 with an error."""
+        self._answered = True
+        self.connection.close(reason)
+        self.connection.send_response(self, [])  # gives back the request's memory

@@ -1,0 +1,180 @@
+"""Timers on the event loop, driven by the timing wheel.
+
+Everything in the broker that waits for a time to pass uses one `Timer`: a million pending delays
+are one entry in the loop, armed for the next bucket of the wheel that holds a task. `ManualTimer`
+is the same thing moved by hand, for tests.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from ottla.broker.runtime.clock import ManualClock
+from ottla.broker.runtime.wheel import TimerTask, TimingWheel
+
+logger = logging.getLogger("ottla.timer")
+
+# How long callbacks may run before the loop gets a turn, when very many are due in one tick.
+MAX_TURN_SECONDS = 0.005
+
+
+class DelayQueue(Protocol):
+    """What users of a timer need: satisfied by `Timer` and by `ManualTimer`."""
+
+    def schedule(self, delay_ms: int, callback: Callable[[], object]) -> TimerTask:
+        """Call `callback` once, not before `delay_ms` have passed. `cancel()` it in O(1)."""
+        ...
+
+
+class Timer:
+    """Runs callbacks on the loop after a delay. Loop thread only.
+
+    A callback never runs before its time and never inside `schedule`, not even for a delay of
+    zero. A callback that raises is logged and does not disturb the others.
+    """
+
+    def __init__(self, *, tick_ms: int = 1, wheel_size: int = 64) -> None:
+        # Times are milliseconds since the timer was made: small integers are quick.
+        self._started_at = time.monotonic()
+        self._wheel = TimingWheel(tick_ms=tick_ms, wheel_size=wheel_size)
+        self._catch_up_ms = tick_ms * wheel_size
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._handle: asyncio.Handle | None = None
+        self._armed_for_ms = -1  # the bucket waited for; -1: none
+        self._due: list[TimerTask] = []  # handed out by the wheel, last one first, not yet run
+        self._running = False
+        self._closed = False
+
+    def schedule(self, delay_ms: int, callback: Callable[[], object]) -> TimerTask:
+        """Call `callback` once, not before `delay_ms` from now (a negative delay counts as 0)."""
+        now_ms = int((time.monotonic() - self._started_at) * 1000.0)
+        # One more for the part of the current millisecond that is gone: never early.
+        expiration_ms = now_ms + 1 + (delay_ms if delay_ms > 0 else 0)
+        task = TimerTask(expiration_ms, callback)
+        wheel = self._wheel
+        if now_ms - wheel.now_ms > self._catch_up_ms:
+            wheel.catch_up(now_ms)
+        if not wheel.insert(task):
+            # Only with ticks longer than 1 ms; the tick after the present one is soon enough.
+            task.expiration_ms = expiration_ms = wheel.now_ms + wheel.tick_ms
+            wheel.insert(task)
+        if (self._armed_for_ms < 0 or expiration_ms < self._armed_for_ms) and not self._running:
+            self._arm()
+        return task
+
+    def close(self) -> None:
+        """Nothing that is pending runs any more."""
+        self._closed = True
+        self._due.clear()
+        self._disarm()
+
+    def _disarm(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+        self._armed_for_ms = -1
+
+    def _arm(self) -> None:
+        """Wake up when the next bucket begins, unless that is what we are waiting for."""
+        if self._closed:
+            return
+        next_ms = self._wheel.next_expiration_ms()
+        if next_ms == self._armed_for_ms:
+            return
+        self._disarm()
+        if next_ms is None:
+            return
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        delay_ms = next_ms - (time.monotonic() - self._started_at) * 1000.0
+        self._armed_for_ms = next_ms
+        # Whole milliseconds, rounded up: the loop's clock has no finer ones, and a wake-up that
+        # comes too early would only be repeated.
+        seconds = (int(delay_ms) + 1) / 1000.0 if delay_ms > 0 else 0.0
+        self._handle = self._loop.call_later(seconds, self._wake_up)
+
+    def _wake_up(self) -> None:
+        self._handle = None
+        self._armed_for_ms = -1
+        newly_due = self._wheel.advance(int((time.monotonic() - self._started_at) * 1000.0))
+        if newly_due:
+            newly_due.reverse()
+            self._due[:0] = newly_due
+        self._run_due()
+
+    def _run_due(self) -> None:
+        due = self._due
+        self._running = True
+        started_at = time.monotonic()
+        while due:
+            task = due.pop()
+            callback, task.callback = task.callback, None
+            if callback is None:
+                continue  # cancelled after it was handed out
+            try:
+                callback()
+            except Exception:
+                logger.exception("a timer's callback failed: %r", callback)
+            if time.monotonic() - started_at > MAX_TURN_SECONDS:
+                break
+        self._running = False
+        if not due:
+            self._arm()
+        elif not self._closed:
+            # The loop gets its turn, then the rest runs; nothing can be due earlier than that.
+            self._armed_for_ms = 0
+            self._handle = asyncio.get_running_loop().call_soon(self._wake_up)
+
+
+class ManualTimer:
+    """A timer that stands still until `advance` is called. For tests and simulations.
+
+    Callbacks run inside `advance`, each at its own moment of the clock, and what they raise
+    comes out of it.
+    """
+
+    def __init__(self, clock: ManualClock | None = None) -> None:
+        self.clock = clock if clock is not None else ManualClock()
+        self._wheel = TimingWheel(start_ms=self._now_ms())
+        self._due: list[TimerTask] = []
+
+    def _now_ms(self) -> int:
+        return round(self.clock.monotonic() * 1000)
+
+    def schedule(self, delay_ms: int, callback: Callable[[], object]) -> TimerTask:
+        """As `Timer.schedule`; a delay of 0 or less runs in the next `advance`, even by 0 ms."""
+        task = TimerTask(self._now_ms() + max(delay_ms, 0), callback)
+        self._wheel.catch_up(self._now_ms())
+        if not self._wheel.insert(task):
+            self._due.append(task)
+        return task
+
+    def advance(self, milliseconds: int) -> int:
+        """Move the clock on and run what falls due on the way. Returns how many callbacks ran."""
+        target_ms = self._now_ms() + milliseconds
+        ran = 0
+        while True:
+            ran += self._run_due()
+            next_ms = self._wheel.next_expiration_ms()
+            if self._due:  # scheduled without delay by what just ran: due in the next moment
+                next_ms = self._now_ms() + 1
+            if next_ms is None or next_ms > target_ms:
+                break
+            self.clock.advance(max(next_ms - self._now_ms(), 0))
+            self._due += self._wheel.advance(self._now_ms())
+        self.clock.advance(target_ms - self._now_ms())
+        return ran
+
+    def _run_due(self) -> int:
+        # Only what was due at the start: a callback that schedules itself with no delay runs
+        # again in the next millisecond, as on a loop.
+        due, self._due = self._due, []
+        ran = 0
+        for task in due:
+            callback, task.callback = task.callback, None
+            if callback is not None:
+                callback()
+                ran += 1
+        return ran

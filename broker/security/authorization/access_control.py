@@ -1,0 +1,75 @@
+"""Access control of one broker, or its absence; what the rest of the broker sees of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ottla.broker.security.authorization.acl_rules import AclRules
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster.metadata_cache import MetadataCache
+    from ottla.broker.config.broker_config import BrokerConfig
+    from ottla.broker.requests.request_context import HandlerEntry, RequestContext
+    from ottla.broker.security.authorization.acl_store import AclStore
+    from ottla.broker.security.authorization.acl_types import Operation, ResourceType
+    from ottla.broker.security.authorization.guard import Check
+    from ottla.controller.runtime import Runtime
+    from ottla.controller.tree.store import ZnodeStore
+
+Allows = Callable[["RequestContext", "Operation", "ResourceType", str], bool]
+MayRead = Callable[["RequestContext", bool], Callable[[str], bool]]
+
+
+class AccessControl:
+    """`store` and `may_read` are None when the settings ask for none: then nothing is checked."""
+
+    def __init__(
+        self, config: BrokerConfig, store: ZnodeStore, runtime: Runtime, metadata: MetadataCache
+    ) -> None:
+        self.rules = AclRules()
+        self.store: AclStore | None = None
+        self.may_read: MayRead | None = None
+        self.allows: Allows = lambda context, operation, kind, name: True
+        self._checks: dict[int, Check] = {}
+        if not config.authorizer_class_name:
+            return
+        # Only now: most brokers have none of it.
+        from ottla.broker.config.authorizer_settings import parse_super_users
+        from ottla.broker.security.authorization.acl_store import AclStore
+        from ottla.broker.security.authorization.admin_guard import AdminGuard
+        from ottla.broker.security.authorization.authorizer import Authorizer
+        from ottla.broker.security.authorization.data_guard import DataGuard
+        from ottla.broker.security.authorization.group_guard import GroupGuard
+
+        self.store = AclStore(store, runtime, self.rules)
+        authorizer = Authorizer(
+            self.rules,
+            parse_super_users(config.super_users),
+            allow_everyone_if_no_acl_found=config.allow_everyone_if_no_acl_found,
+        )
+        self.allows = authorizer.allows
+        data = DataGuard(authorizer, metadata, auto_create=config.auto_create_topics_enable)
+        self.may_read = data.may_read
+        self._checks = {
+            **data.checks,
+            **GroupGuard(authorizer).checks,
+            **AdminGuard(authorizer, metadata).checks,
+        }
+
+    def protect(self, table: list[HandlerEntry]) -> list[HandlerEntry]:
+        """The handler table with a check in front of every handler."""
+        if self.store is None:
+            return table
+        from ottla.broker.security.authorization.guard import protect
+
+        return [protect(entry, self._checks) for entry in table]
+
+    async def start(self) -> None:
+        """Read the ACLs; before the first client is served."""
+        if self.store is not None:
+            await self.store.start()
+
+    def stop(self) -> None:
+        if self.store is not None:
+            self.store.stop()

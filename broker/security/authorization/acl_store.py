@@ -1,0 +1,148 @@
+"""ACLs in the znode tree: read at the start, followed from then on, changed with compare-and-set.
+
+What is written here is what Kafka's brokers and tools read, and the other way round. A change is
+a multi of the resource's node and a sequential node that tells every broker which resource to
+read again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from ottla.broker.security.authorization.acl_rules import AclRules
+from ottla.controller.runtime import Runtime
+from ottla.controller.tree.change_notifications import Announced, ChangeNotifications
+from ottla.controller.tree.store import (
+    BadVersion,
+    CreateOp,
+    DeleteOp,
+    NodeExists,
+    NoNode,
+    Op,
+    SetOp,
+    StoreError,
+    ZnodeStore,
+    children_or_empty,
+    make_paths,
+)
+from ottla.controller.tree.znode_json import MalformedZnode
+from ottla.controller.tree.znodes_security import (
+    ACL_CHANGES,
+    ACL_PATHS,
+    ACLS,
+    EXTENDED_ACL_CHANGES,
+    LITERAL,
+    PREFIXED,
+    PREFIXED_ACLS,
+    RESOURCE_TYPES,
+    Acl,
+    AclResource,
+    acl_change_prefix,
+    acl_path,
+    decode_acl_change,
+    decode_acls,
+    encode_acl_change,
+    encode_acls,
+)
+
+logger = logging.getLogger("ottla.security")
+
+# Another broker may change the same resource at the same time; more often than that it does not.
+MAX_UPDATE_ATTEMPTS = 10
+
+
+class AclStore:
+    """Keeps `rules` in step with the tree."""
+
+    def __init__(self, store: ZnodeStore, runtime: Runtime, rules: AclRules) -> None:
+        self._store = store
+        self._rules = rules
+        self._notifications = ChangeNotifications(
+            store,
+            runtime,
+            [ACL_CHANGES, EXTENDED_ACL_CHANGES],
+            self._reload,
+            name="acl-changes",
+        )
+
+    async def start(self) -> None:
+        """Read everything there is; changes are followed when it returns."""
+        await make_paths(self._store, ACL_PATHS)
+        await self._notifications.start()
+        resources: list[AclResource] = []
+        for root, pattern_type in ((ACLS, LITERAL), (PREFIXED_ACLS, PREFIXED)):
+            for kind in RESOURCE_TYPES:
+                names = await children_or_empty(self._store, f"{root}/{kind}")
+                resources.extend(AclResource(pattern_type, kind, name) for name in names)
+        await self._load(resources)
+
+    def stop(self) -> None:
+        self._notifications.stop()
+
+    async def update(
+        self, resource: AclResource, change: Callable[[frozenset[Acl]], frozenset[Acl]]
+    ) -> None:
+        """Replace what is attached to a resource by what `change` makes of it.
+
+        Durable, and in force here, when it returns; other brokers follow in a moment. Raises
+        StoreError.
+        """
+        path = acl_path(resource)
+        for _ in range(MAX_UPDATE_ATTEMPTS):
+            before, version = await self._read(resource)
+            after = change(before)
+            if after == before:
+                self._rules.replace(resource, before)
+                return
+            announce = CreateOp(
+                acl_change_prefix(resource.pattern_type),
+                encode_acl_change(resource),
+                sequential=True,
+            )
+            write: Op
+            if not after:
+                write = DeleteOp(path, version)
+            elif version < 0:
+                write = CreateOp(path, encode_acls(after))
+            else:
+                write = SetOp(path, encode_acls(after), version)
+            try:
+                await self._store.multi([write, announce])
+            except (BadVersion, NodeExists, NoNode):
+                continue
+            self._rules.replace(resource, after)
+            logger.info("the ACLs of %s %s are changed", resource.resource_type, resource.name)
+            return
+        raise StoreError(path, f"{path} is changed by others again and again")
+
+    async def _read(self, resource: AclResource) -> tuple[frozenset[Acl], int]:
+        path = acl_path(resource)
+        try:
+            data, stat = await self._store.get(path)
+        except NoNode:
+            return frozenset(), -1
+        try:
+            return decode_acls(path, data), stat.version
+        except MalformedZnode as error:
+            raise StoreError(path, str(error)) from None
+
+    async def _load(self, resources: Iterable[AclResource]) -> None:
+        wanted = list(dict.fromkeys(resources))
+        paths = [acl_path(resource) for resource in wanted]
+        nodes = await self._store.get_many(paths)
+        for resource, path, node in zip(wanted, paths, nodes, strict=True):
+            try:
+                self._rules.replace(resource, decode_acls(path, node[0]) if node else ())
+            except MalformedZnode as error:
+                # What was in force stays: forgetting a denial would open a door.
+                logger.error("ACLs that cannot be read are not taken: %s", error)
+
+    async def _reload(self, announced: Announced) -> None:
+        resources: list[AclResource] = []
+        for path, data in announced:
+            try:
+                resources.append(decode_acl_change(path, data))
+            except MalformedZnode as error:
+                logger.error("an announcement of ACLs is ignored: %s", error)
+        await self._load(resources)

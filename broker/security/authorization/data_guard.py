@@ -1,0 +1,297 @@
+"""Checks of what clients do with records: produce, look up offsets, metadata, transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from ottla.broker.coordination.ports import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.broker.security.authorization.acl_types import CLUSTER_NAME, Operation, ResourceType
+from ottla.broker.security.authorization.guard import Check, Guard, amend, refused_rows, unchecked
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnTopicResult,
+)
+from ottla.protocol.messages.metadata import MetadataRequestTopic, MetadataResponseTopic
+from ottla.protocol.registry import ApiKey
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster.metadata_cache import MetadataCache
+    from ottla.broker.requests.request_context import RequestContext
+    from ottla.broker.security.authorization.authorizer import Authorizer
+
+_NAME = attrgetter("name")
+_TOPIC = attrgetter("topic")
+_INTERNAL = frozenset((GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC))
+
+
+class DataGuard(Guard):
+    """Checks by API key in `checks`; `may_read` is for the handler of Fetch, whose sessions know
+    the topics."""
+
+    def __init__(
+        self, authorizer: Authorizer, metadata: MetadataCache, *, auto_create: bool
+    ) -> None:
+        super().__init__(authorizer)
+        self._metadata = metadata
+        self._auto_create = auto_create
+        self.checks: dict[int, Check] = {
+            ApiKey.PRODUCE: self._produce,
+            ApiKey.FETCH: unchecked,  # each partition is checked by the handler
+            ApiKey.LIST_OFFSETS: self._list_offsets,
+            ApiKey.METADATA: self._metadata_of,
+            ApiKey.OFFSET_FOR_LEADER_EPOCH: self._offset_for_leader_epoch,
+            ApiKey.INIT_PRODUCER_ID: self._init_producer_id,
+            ApiKey.ADD_PARTITIONS_TO_TXN: self._add_partitions_to_txn,
+            ApiKey.ADD_OFFSETS_TO_TXN: self._add_offsets_to_txn,
+            ApiKey.END_TXN: self._end_txn,
+            ApiKey.WRITE_TXN_MARKERS: self._write_txn_markers,
+            ApiKey.DESCRIBE_PRODUCERS: self._describe_producers,
+            ApiKey.DESCRIBE_TRANSACTIONS: self._describe_transactions,
+            ApiKey.LIST_TRANSACTIONS: self._list_transactions,
+        }
+
+    def may_read(self, context: RequestContext, is_follower: bool) -> Callable[[str], bool]:
+        """Whether the sender of a Fetch may read a topic; followers may read all or nothing."""
+        if is_follower:
+            allowed = self.authorizer.allows_on_cluster(context, Operation.CLUSTER_ACTION)
+            return lambda topic: allowed
+        answers: dict[str, bool] = {}
+
+        def check(topic: str) -> bool:
+            answer = answers.get(topic)
+            if answer is None:
+                answer = answers[topic] = self.authorizer.allows(
+                    context, Operation.READ, ResourceType.TOPIC, topic
+                )
+            return answer
+
+        return check
+
+    def _produce(self, context: RequestContext, request: Any) -> None:
+        transactional_id = request.transactional_id
+        if transactional_id is not None:
+            self.require(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        allowed, denied = self.sort_out(
+            context, Operation.WRITE, ResourceType.TOPIC, request.topic_data, _NAME
+        )
+        if not denied:
+            return
+        fields = ("topic_data", "responses")
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        rows = refused_rows(context, request, fields, denied, code)
+        request.topic_data = allowed
+        if request.acks == 0:
+            amend(context, lambda _: context.close("a produce request with acks=0 was not allowed"))
+        else:
+            amend(context, lambda answer: answer.responses.extend(rows))
+
+    def _list_offsets(self, context: RequestContext, request: Any) -> None:
+        self.keep_allowed(
+            context,
+            request,
+            Operation.DESCRIBE,
+            ResourceType.TOPIC,
+            ("topics", "topics"),
+            _NAME,
+        )
+
+    def _offset_for_leader_epoch(self, context: RequestContext, request: Any) -> None:
+        if self.authorizer.allows_on_cluster(
+            context, Operation.CLUSTER_ACTION, log_if_denied=False
+        ):
+            return
+        self.keep_allowed(
+            context,
+            request,
+            Operation.DESCRIBE,
+            ResourceType.TOPIC,
+            ("topics", "topics"),
+            _TOPIC,
+        )
+
+    # Metadata: what may not be described is not even said to exist.
+
+    def _metadata_of(self, context: RequestContext, request: Any) -> None:
+        version = context.header.api_version
+        refused: list[MetadataResponseTopic] = []
+        is_all = request.topics is None or (version == 0 and not request.topics)
+        if not is_all:
+            request.topics, refused = self._describable(context, request)
+
+        def change(answer: Any) -> None:
+            if is_all or not request.topics:
+                # An empty list means all topics to the handler in version 0.
+                answer.topics, _ = self.sort_out(
+                    context,
+                    Operation.DESCRIBE,
+                    ResourceType.TOPIC,
+                    answer.topics if is_all else (),
+                    lambda row: row.name or "",
+                    log_if_denied=False,
+                )
+            self._set_operations(context, request, answer)
+            answer.topics.extend(refused)
+
+        amend(context, change)
+
+    def _describable(
+        self, context: RequestContext, request: Any
+    ) -> tuple[list[MetadataRequestTopic], list[MetadataResponseTopic]]:
+        names = self._metadata.snapshot.topic_names
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        found: list[MetadataRequestTopic] = []
+        refused: list[MetadataResponseTopic] = []
+        for entry in request.topics:
+            by_id = entry.name is None
+            name = names.get(entry.topic_id) if by_id else entry.name
+            if name is None:  # an id that nobody has: the handler says so
+                found.append(entry)
+            elif not self.authorizer.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
+                refused.append(MetadataResponseTopic(code, None if by_id else name, entry.topic_id))
+            elif self._may_exist(context, request, name):
+                found.append(entry)
+            else:
+                is_internal = name in _INTERNAL
+                refused.append(MetadataResponseTopic(code, name, is_internal=is_internal))
+        return found, refused
+
+    def _may_exist(self, context: RequestContext, request: Any, name: str) -> bool:
+        """Whether it does, or is not going to be created by this request, or may be."""
+        if name in self._metadata.snapshot.topics:
+            return True
+        if not self._auto_create:
+            return True
+        if context.header.api_version >= 4 and not request.allow_auto_topic_creation:
+            return True
+        allows = self.authorizer.allows
+        return allows(
+            context, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, log_if_denied=False
+        ) or allows(context, Operation.CREATE, ResourceType.TOPIC, name)
+
+    def _set_operations(self, context: RequestContext, request: Any, answer: Any) -> None:
+        version = context.header.api_version
+        authorizer = self.authorizer
+        if request.include_cluster_authorized_operations and 8 <= version <= 10:
+            allowed = authorizer.allows_on_cluster(context, Operation.DESCRIBE)
+            answer.cluster_authorized_operations = (
+                authorizer.operations(context, ResourceType.CLUSTER, CLUSTER_NAME) if allowed else 0
+            )
+        if request.include_topic_authorized_operations and version >= 8:
+            for row in answer.topics:
+                if row.name is not None:
+                    row.topic_authorized_operations = authorizer.operations(
+                        context, ResourceType.TOPIC, row.name
+                    )
+
+    # Idempotence and transactions.
+
+    def _init_producer_id(self, context: RequestContext, request: Any) -> None:
+        if request.transactional_id is not None:
+            self.require(
+                context,
+                Operation.WRITE,
+                ResourceType.TRANSACTIONAL_ID,
+                request.transactional_id,
+            )
+            return
+        # Who may write to any topic may do so idempotently (KIP-679).
+        if not self.authorizer.allows_on_cluster(
+            context, Operation.IDEMPOTENT_WRITE, log_if_denied=False
+        ) and not self.authorizer.allows_any(context, Operation.WRITE, ResourceType.TOPIC):
+            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+    def _add_partitions_to_txn(self, context: RequestContext, request: Any) -> None:
+        if context.header.api_version >= 4:  # brokers among themselves
+            self.require_on_cluster(context, Operation.CLUSTER_ACTION)
+            return
+        self.require(
+            context,
+            Operation.WRITE,
+            ResourceType.TRANSACTIONAL_ID,
+            request.v3_and_below_transactional_id,
+        )
+        topics = request.v3_and_below_topics
+        allowed, denied = self.sort_out(context, Operation.WRITE, ResourceType.TOPIC, topics, _NAME)
+        if not denied:
+            return
+        # All or nothing: the others are not attempted.
+        codes = [
+            *((topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for topic in denied),
+            *((topic, ErrorCode.OPERATION_NOT_ATTEMPTED) for topic in allowed),
+        ]
+        rows = [
+            AddPartitionsToTxnTopicResult(
+                topic.name,
+                [AddPartitionsToTxnPartitionResult(index, code) for index in topic.partitions],
+            )
+            for topic, code in codes
+        ]
+        request.v3_and_below_topics = []
+
+        def change(answer: Any) -> None:
+            answer.results_by_topic_v3_and_below = rows
+
+        amend(context, change)
+
+    def _add_offsets_to_txn(self, context: RequestContext, request: Any) -> None:
+        transactional_id = request.transactional_id
+        self.require(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        self.require(context, Operation.READ, ResourceType.GROUP, request.group_id)
+
+    def _end_txn(self, context: RequestContext, request: Any) -> None:
+        transactional_id = request.transactional_id
+        self.require(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+
+    def _write_txn_markers(self, context: RequestContext, request: Any) -> None:
+        # An administrator may abort a hanging transaction (KIP-664).
+        if not self.authorizer.allows_on_cluster(context, Operation.ALTER, log_if_denied=False):
+            self.require_on_cluster(context, Operation.CLUSTER_ACTION)
+
+    def _describe_producers(self, context: RequestContext, request: Any) -> None:
+        self.keep_allowed(
+            context,
+            request,
+            Operation.READ,
+            ResourceType.TOPIC,
+            ("topics", "topics"),
+            _NAME,
+        )
+
+    def _describe_transactions(self, context: RequestContext, request: Any) -> None:
+        self.keep_allowed(
+            context,
+            request,
+            Operation.DESCRIBE,
+            ResourceType.TRANSACTIONAL_ID,
+            ("transactional_ids", "transaction_states"),
+            str,
+        )
+
+        def change(answer: Any) -> None:
+            for state in answer.transaction_states:
+                state.topics, _ = self.sort_out(
+                    context,
+                    Operation.DESCRIBE,
+                    ResourceType.TOPIC,
+                    state.topics,
+                    _TOPIC,
+                    log_if_denied=False,
+                )
+
+        amend(context, change)
+
+    def _list_transactions(self, context: RequestContext, request: Any) -> None:
+        def change(answer: Any) -> None:
+            answer.transaction_states, _ = self.sort_out(
+                context,
+                Operation.DESCRIBE,
+                ResourceType.TRANSACTIONAL_ID,
+                answer.transaction_states,
+                attrgetter("transactional_id"),
+                log_if_denied=False,
+            )
+
+        amend(context, change)

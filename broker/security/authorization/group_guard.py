@@ -1,0 +1,244 @@
+"""Checks of what clients do with consumer groups and their offsets."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from ottla.broker.security.authorization.acl_types import Operation, ResourceType
+from ottla.broker.security.authorization.guard import Check, Guard, amend, refused_rows
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.offset_delete import (
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from ottla.protocol.messages.offset_fetch import (
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from ottla.protocol.registry import ApiKey
+
+if TYPE_CHECKING:
+    from ottla.broker.requests.request_context import RequestContext
+    from ottla.broker.security.authorization.authorizer import Authorizer
+
+_NAME = attrgetter("name")
+_GROUP_COORDINATOR, _TRANSACTION_COORDINATOR = 0, 1
+_TOPICS = ("topics", "topics")
+
+
+class GroupGuard(Guard):
+    """Checks by API key in `checks`."""
+
+    def __init__(self, authorizer: Authorizer) -> None:
+        super().__init__(authorizer)
+        self.checks: dict[int, Check] = {
+            ApiKey.OFFSET_COMMIT: self._offset_commit,
+            ApiKey.OFFSET_FETCH: self._offset_fetch,
+            ApiKey.TXN_OFFSET_COMMIT: self._txn_offset_commit,
+            ApiKey.OFFSET_DELETE: self._offset_delete,
+            ApiKey.FIND_COORDINATOR: self._find_coordinator,
+            ApiKey.JOIN_GROUP: self._member,
+            ApiKey.SYNC_GROUP: self._member,
+            ApiKey.HEARTBEAT: self._member,
+            ApiKey.LEAVE_GROUP: self._member,
+            ApiKey.CONSUMER_GROUP_HEARTBEAT: self._member,
+            ApiKey.CONSUMER_GROUP_DESCRIBE: self._consumer_group_describe,
+            ApiKey.DESCRIBE_GROUPS: self._describe_groups,
+            ApiKey.LIST_GROUPS: self._list_groups,
+            ApiKey.DELETE_GROUPS: self._delete_groups,
+        }
+
+    def _member(self, context: RequestContext, request: Any) -> None:
+        self.require(context, Operation.READ, ResourceType.GROUP, request.group_id)
+
+    # Offsets.
+
+    def _offset_commit(self, context: RequestContext, request: Any) -> None:
+        self.require(context, Operation.READ, ResourceType.GROUP, request.group_id)
+        self.keep_allowed(context, request, Operation.READ, ResourceType.TOPIC, _TOPICS, _NAME)
+
+    def _txn_offset_commit(self, context: RequestContext, request: Any) -> None:
+        self.require(
+            context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id
+        )
+        self._offset_commit(context, request)
+
+    def _offset_delete(self, context: RequestContext, request: Any) -> None:
+        self.require(context, Operation.DELETE, ResourceType.GROUP, request.group_id)
+        allowed, denied = self.sort_out(
+            context, Operation.READ, ResourceType.TOPIC, request.topics, _NAME
+        )
+        if not denied:
+            return
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        rows = [
+            OffsetDeleteResponseTopic(
+                topic.name,
+                [
+                    OffsetDeleteResponsePartition(asked.partition_index, code)
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in denied
+        ]
+        request.topics = allowed
+        amend(context, lambda answer: answer.error_code or answer.topics.extend(rows))
+
+    def _offset_fetch(self, context: RequestContext, request: Any) -> None:
+        if context.header.api_version >= 8:
+            self._offset_fetch_of_groups(context, request)
+            return
+        if not self.authorizer.allows(
+            context, Operation.DESCRIBE, ResourceType.GROUP, request.group_id
+        ):
+            if context.header.api_version:
+                request.topics = []  # then nothing is said of its topics
+            raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        if request.topics is None:
+            amend(context, lambda answer: self._hide_topics(context, answer))
+        else:
+            self.keep_allowed(
+                context, request, Operation.DESCRIBE, ResourceType.TOPIC, _TOPICS, _NAME
+            )
+
+    def _offset_fetch_of_groups(self, context: RequestContext, request: Any) -> None:
+        allowed, denied = self.sort_out(
+            context,
+            Operation.DESCRIBE,
+            ResourceType.GROUP,
+            request.groups,
+            attrgetter("group_id"),
+        )
+        request.groups = allowed
+        hidden: set[str] = set()
+        refused: dict[str, list[OffsetFetchResponseTopics]] = {}
+        for group in allowed:
+            if group.topics is None:
+                hidden.add(group.group_id)
+                continue
+            group.topics, not_allowed = self.sort_out(
+                context, Operation.DESCRIBE, ResourceType.TOPIC, group.topics, _NAME
+            )
+            refused[group.group_id] = [_refused_offsets(topic) for topic in not_allowed]
+        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+        def change(answer: Any) -> None:
+            for row in answer.groups:
+                if row.group_id in hidden:
+                    self._hide_topics(context, row)
+                elif not row.error_code:
+                    row.topics.extend(refused.get(row.group_id, ()))
+            answer.groups.extend(
+                OffsetFetchResponseGroup(group.group_id, [], code) for group in denied
+            )
+
+        amend(context, change)
+
+    def _hide_topics(self, context: RequestContext, rows: Any) -> None:
+        """All that a group has committed was asked for: leave out what may not be seen."""
+        rows.topics, _ = self.sort_out(
+            context,
+            Operation.DESCRIBE,
+            ResourceType.TOPIC,
+            rows.topics,
+            _NAME,
+            log_if_denied=False,
+        )
+
+    # Coordinators.
+
+    def _find_coordinator(self, context: RequestContext, request: Any) -> None:
+        if request.key_type == _GROUP_COORDINATOR:
+            kind, code = ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED
+        elif request.key_type == _TRANSACTION_COORDINATOR:
+            kind = ResourceType.TRANSACTIONAL_ID
+            code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        else:
+            return  # the handler knows no other coordinators
+        if context.header.api_version < 4:
+            self.require(context, Operation.DESCRIBE, kind, request.key)
+            return
+        allowed, denied = self.sort_out(
+            context, Operation.DESCRIBE, kind, request.coordinator_keys, str
+        )
+        if denied:
+            fields = ("coordinator_keys", "coordinators")
+            rows = refused_rows(context, request, fields, denied, code, KafkaError(code).message)
+            request.coordinator_keys = allowed
+            amend(context, lambda answer: answer.coordinators.extend(rows))
+
+    # Looking at groups, and deleting them.
+
+    def _describe_groups(self, context: RequestContext, request: Any) -> None:
+        self.keep_allowed(
+            context,
+            request,
+            Operation.DESCRIBE,
+            ResourceType.GROUP,
+            ("groups", "groups"),
+            str,
+        )
+        self._set_operations(context, request)
+
+    def _consumer_group_describe(self, context: RequestContext, request: Any) -> None:
+        from ottla.protocol.messages.consumer_group_describe import DescribedGroup
+
+        request.group_ids, denied = self.sort_out(
+            context, Operation.DESCRIBE, ResourceType.GROUP, request.group_ids, str
+        )
+        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        rows = [DescribedGroup(error_code=code, group_id=group_id) for group_id in denied]
+        amend(context, lambda answer: answer.groups.extend(rows))
+        self._set_operations(context, request)
+
+    def _set_operations(self, context: RequestContext, request: Any) -> None:
+        if not request.include_authorized_operations:
+            return
+
+        def change(answer: Any) -> None:
+            for row in answer.groups:
+                if not row.error_code:
+                    row.authorized_operations = self.authorizer.operations(
+                        context, ResourceType.GROUP, row.group_id
+                    )
+
+        amend(context, change)
+
+    def _list_groups(self, context: RequestContext, request: Any) -> None:
+        if self.authorizer.allows_on_cluster(context, Operation.DESCRIBE, log_if_denied=False):
+            return
+
+        def change(answer: Any) -> None:
+            answer.groups, _ = self.sort_out(
+                context,
+                Operation.DESCRIBE,
+                ResourceType.GROUP,
+                answer.groups,
+                attrgetter("group_id"),
+                log_if_denied=False,
+            )
+
+        amend(context, change)
+
+    def _delete_groups(self, context: RequestContext, request: Any) -> None:
+        self.keep_allowed(
+            context,
+            request,
+            Operation.DELETE,
+            ResourceType.GROUP,
+            ("groups_names", "results"),
+            str,
+        )
+
+
+def _refused_offsets(topic: Any) -> OffsetFetchResponseTopics:
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return OffsetFetchResponseTopics(
+        topic.name,
+        [
+            OffsetFetchResponsePartitions(index, -1, -1, "", code)
+            for index in topic.partition_indexes
+        ],
+    )

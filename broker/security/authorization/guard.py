@@ -1,0 +1,151 @@
+"""What stands between a request and its handler on a broker with access control.
+
+A check looks at the request first. It refuses the whole of it by raising, or takes out what the
+sender may not touch and has the answer amended by rows that say so; the handler sees the rest and
+knows nothing of access control. An API without a check is refused: forgetting one closes a door
+and opens none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from copy import copy
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ottla.broker.requests.error_rows import BUILDERS
+from ottla.broker.security.authorization.acl_types import Operation, ResourceType
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.registry import API
+
+if TYPE_CHECKING:
+    from ottla.broker.requests.request_context import HandlerEntry, HandlerResult, RequestContext
+    from ottla.broker.security.authorization.authorizer import Authorizer
+
+T = TypeVar("T")
+
+# The request's type is the one of the API; a table of all of them can only say Any.
+Check = Callable[["RequestContext", Any], None]
+Amend = Callable[[Any], None]
+
+_FAILED = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+
+
+class Guard:
+    """The building blocks of checks."""
+
+    def __init__(self, authorizer: Authorizer) -> None:
+        self.authorizer = authorizer
+
+    def require(
+        self, context: RequestContext, operation: Operation, kind: ResourceType, name: str
+    ) -> None:
+        """Refuse the whole request unless this is allowed. Raises KafkaError."""
+        if not self.authorizer.allows(context, operation, kind, name):
+            raise KafkaError(_FAILED[kind])
+
+    def require_on_cluster(self, context: RequestContext, operation: Operation) -> None:
+        if not self.authorizer.allows_on_cluster(context, operation):
+            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+    def sort_out(
+        self,
+        context: RequestContext,
+        operation: Operation,
+        kind: ResourceType,
+        items: Iterable[T],
+        name_of: Callable[[T], str],
+        *,
+        log_if_denied: bool = True,
+    ) -> tuple[list[T], list[T]]:
+        """Those that are allowed and those that are not; a name is asked about once."""
+        answers: dict[str, bool] = {}
+        allowed: list[T] = []
+        denied: list[T] = []
+        for item in items:
+            name = name_of(item)
+            answer = answers.get(name)
+            if answer is None:
+                answer = answers[name] = self.authorizer.allows(
+                    context, operation, kind, name, log_if_denied=log_if_denied
+                )
+            (allowed if answer else denied).append(item)
+        return allowed, denied
+
+    def keep_allowed(
+        self,
+        context: RequestContext,
+        request: Any,
+        operation: Operation,
+        kind: ResourceType,
+        fields: tuple[str, str],
+        name_of: Callable[[Any], str],
+        message: str | None = None,
+    ) -> None:
+        """Take out of a list of the request what is not allowed; its rows come with the answer.
+
+        `fields` are the list in the request and the list of rows in the answer.
+        """
+        items_field, rows_field = fields
+        allowed, denied = self.sort_out(
+            context, operation, kind, getattr(request, items_field), name_of
+        )
+        if denied:
+            rows = refused_rows(context, request, fields, denied, _FAILED[kind], message)
+            setattr(request, items_field, allowed)
+            amend(context, lambda answer: getattr(answer, rows_field).extend(rows))
+
+
+def refused_rows(
+    context: RequestContext,
+    request: Any,
+    fields: tuple[str, str],
+    denied: list[Any],
+    code: int,
+    message: str | None = None,
+) -> list[Any]:
+    """The rows of an answer that refuses these items of a request, and nothing else."""
+    items_field, rows_field = fields
+    key = context.header.api_key
+    part = copy(request)
+    setattr(part, items_field, denied)
+    answer: Any = API[key].response()
+    BUILDERS[key](part, answer, code, message)
+    rows: list[Any] = getattr(answer, rows_field)
+    return rows
+
+
+def amend(context: RequestContext, change: Amend) -> None:
+    """Have the answer changed by `change` before it goes out; several are done in order."""
+    before = context.amend
+
+    def both(answer: Any) -> None:
+        if before is not None:
+            before(answer)
+        change(answer)
+
+    context.amend = change if before is None else both
+
+
+def unchecked(context: RequestContext, request: Any) -> None:
+    """The check of an API that everybody may use, or whose handler checks by itself."""
+
+
+def protect(entry: HandlerEntry, checks: Mapping[int, Check]) -> HandlerEntry:
+    """The line of the handler table with its check in front of the handler."""
+    if entry.before_authentication:
+        return entry
+    handler = entry.handler
+    check = checks.get(entry.api_key)
+
+    def guarded(context: RequestContext, request: Any) -> HandlerResult:
+        if check is None:
+            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        check(context, request)
+        return handler(context, request)
+
+    return entry._replace(handler=guarded)

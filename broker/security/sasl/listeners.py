@@ -1,0 +1,143 @@
+"""SASL of one broker: what its listeners need to authenticate clients, from the settings."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from ottla.broker.config.errors import ConfigError
+from ottla.broker.config.sasl import (
+    enabled_mechanisms,
+    jaas_login,
+    jwks_url,
+    max_reauth_ms,
+    mechanism_setting,
+    plain_passwords,
+)
+from ottla.broker.net.wrong_protocol import LogLimiter
+from ottla.broker.security.sasl.exchanges import Exchange, PlainExchange, ScramExchange
+from ottla.broker.security.sasl.oauthbearer import OauthExchange, UnsecuredTokens, Validate
+from ottla.broker.security.sasl.session import SaslListener, SaslSession
+from ottla.protocol.java_order import hash_map_order
+
+if TYPE_CHECKING:
+    from ottla.broker.config.broker_config import BrokerConfig
+    from ottla.broker.metrics.statistics import NetworkStatistics
+    from ottla.broker.net.connection import Connection
+    from ottla.broker.net.requests import RequestDecoder
+    from ottla.broker.runtime.timer import DelayQueue
+    from ottla.broker.security.sasl.delegation_tokens import DelegationTokens
+    from ottla.broker.security.sasl.oauth_keys import RunInThread, SignedTokens
+    from ottla.broker.security.sasl.scram_credentials import ScramCredentials
+
+logger = logging.getLogger("ottla.security")
+
+NewSession = Callable[["Connection", "RequestDecoder"], SaslSession]
+
+
+class SaslListeners:
+    """Makes the sessions of all listeners with SASL."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        credentials: ScramCredentials,
+        tokens: DelegationTokens,
+        timer: DelayQueue,
+        now_ms: Callable[[], int],
+        statistics: NetworkStatistics,
+        run_in_thread: RunInThread,
+    ) -> None:
+        self._config = config
+        self._credentials = credentials
+        self._tokens = tokens
+        self._timer = timer
+        self._now_ms = now_ms
+        self._statistics = statistics
+        self._run_in_thread = run_in_thread
+        self._log_limiter = LogLimiter()
+        self._signed: list[SignedTokens] = []
+
+    def new_session(self, listener_name: str) -> NewSession:
+        """What makes the session of a new connection on a listener."""
+        config = self._config
+        listener = SaslListener(
+            mechanisms=hash_map_order(dict.fromkeys(enabled_mechanisms(config, listener_name))),
+            new_exchange=self._exchanges(listener_name),
+            max_reauth_ms=lambda mechanism: max_reauth_ms(config, listener_name, mechanism),
+            failure_delay_ms=config.connection_failed_authentication_delay_ms,
+            timer=self._timer,
+            now_ms=self._now_ms,
+            statistics=self._statistics,
+            log_limiter=self._log_limiter,
+        )
+        return lambda connection, decoder: SaslSession(connection, decoder, listener)
+
+    def _exchanges(self, listener_name: str) -> Callable[[str], Exchange]:
+        passwords = PlainPasswords(self._config, listener_name)
+        validate: Validate | None = None
+        if "OAUTHBEARER" in enabled_mechanisms(self._config, listener_name):
+            validate = self._bearer_tokens(listener_name)
+
+        def new_exchange(mechanism: str) -> Exchange:
+            if mechanism == "PLAIN":
+                return PlainExchange(passwords.current)
+            if validate is not None and mechanism == "OAUTHBEARER":
+                return OauthExchange(validate)
+            return ScramExchange(mechanism, self._credentials.get, self._tokens.login)
+
+        return new_exchange
+
+    async def start(self) -> None:
+        """Reads what is not in the settings: keys of issuers. Raises ConfigError."""
+        for tokens in self._signed:
+            await tokens.start()
+
+    def stop(self) -> None:
+        for tokens in self._signed:
+            tokens.stop()
+
+    def _bearer_tokens(self, listener_name: str) -> Validate:
+        url = jwks_url(self._config, listener_name)
+        if url:
+            # Only now: PyJWT is an extra, and its import slow.
+            from ottla.broker.security.sasl.oauth_keys import SignedTokens, TokenRules
+
+            signed = SignedTokens(
+                TokenRules.of(self._config, url), self._timer, self._run_in_thread
+            )
+            self._signed.append(signed)
+            return signed.validate
+        login = jaas_login(self._config, listener_name, "OAUTHBEARER")
+        try:
+            tokens = UnsecuredTokens({} if login is None else login.options, self._now_ms)
+        except ValueError as error:
+            raise ConfigError(f"Listener {listener_name}, OAUTHBEARER: {error}.") from None
+        logger.warning(
+            "listener %s takes bearer tokens without a signature, which anybody can make: for "
+            "development only; sasl.oauthbearer.jwks.endpoint.url names the keys of an issuer",
+            listener_name,
+        )
+        return tokens.validate
+
+
+class PlainPasswords:
+    """The users of a listener with PLAIN; the setting may change at run time."""
+
+    def __init__(self, config: BrokerConfig, listener_name: str) -> None:
+        self._config = config
+        self._listener_name = listener_name
+        self._setting = mechanism_setting(listener_name, "PLAIN", "sasl.jaas.config")
+        self._text: str | None = None
+        self._passwords: Mapping[str, str] = {}
+
+    def current(self) -> Mapping[str, str]:
+        text = self._config.effective_text(self._setting)
+        if text != self._text:
+            self._text = text
+            try:
+                self._passwords = plain_passwords(self._config, self._listener_name)
+            except ConfigError as error:
+                logger.error("the users of before are kept: %s", error)
+        return self._passwords

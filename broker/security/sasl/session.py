@@ -1,0 +1,366 @@
+"""Authentication of one connection by SASL: a state machine that takes the frames of a stranger.
+
+Mirrors Kafka's `SaslServerAuthenticator`. ApiVersions may come first; SaslHandshake names the
+mechanism; then tokens follow, bare after version 0 and in SaslAuthenticate requests after version 1
+(KIP-43, KIP-152). Whoever fails gets the answer, and the end of the connection, after
+`connection.failed.authentication.delay.ms`. Sessions may end and be renewed (KIP-368): the
+principal must then stay the same, and so must the mechanism.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from enum import Enum
+from time import monotonic
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from ottla.broker.requests.error_response import error_response
+from ottla.broker.requests.request_context import HandlerEntry, Principal, RequestContext, Route
+from ottla.broker.security.sasl.exchanges import AuthenticationRefused, Exchange, shown
+from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.protocol.headers import RequestHeader, decode_request, encode_response
+from ottla.protocol.messages.produce import ProduceRequest
+from ottla.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
+from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from ottla.protocol.registry import API, ApiKey
+
+if TYPE_CHECKING:
+    from ottla.broker.metrics.statistics import NetworkStatistics
+    from ottla.broker.net.connection import Connection
+    from ottla.broker.net.requests import RequestDecoder
+    from ottla.broker.net.wrong_protocol import LogLimiter
+    from ottla.broker.runtime.timer import DelayQueue
+    from ottla.broker.runtime.wheel import TimerTask
+    from ottla.protocol.message import Message
+
+logger = logging.getLogger("ottla.security")
+
+# How long a client gets to read why it was refused before the socket is closed.
+FAREWELL_MS = 50
+
+# Kafka takes no second authentication again within this time.
+LEAST_REAUTHENTICATION_INTERVAL_MS = 1000
+
+_SUFFIX = {False: "authentication", True: "re-authentication"}
+
+
+class _State(Enum):
+    HANDSHAKE_OR_VERSIONS = 1
+    HANDSHAKE = 2
+    BARE_TOKENS = 3
+    TOKENS = 4
+    OTHER_MECHANISM = 5  # an authentication again that is going to fail
+    DONE = 6
+    EXPIRED = 7
+
+
+class SaslListener(NamedTuple):
+    """What all sessions of a listener share."""
+
+    mechanisms: list[str]  # in the order in which Kafka names them
+    new_exchange: Callable[[str], Exchange]  # by mechanism
+    max_reauth_ms: Callable[[str], int]  # by mechanism; not positive for sessions without an end
+    failure_delay_ms: int
+    timer: DelayQueue
+    now_ms: Callable[[], int]
+    statistics: NetworkStatistics
+    log_limiter: LogLimiter
+
+
+class _Refused(Exception):
+    """The end of the connection: `answer` is sent first, `reason` is logged."""
+
+    def __init__(self, reason: str, answer: bytes = b"") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.answer = answer
+
+
+class SaslSession:
+    """See the module. Loop thread only."""
+
+    __slots__ = (
+        "_connection",
+        "_decoder",
+        "_end",
+        "_exchange",
+        "_listener",
+        "_mechanism",
+        "_renewal_began_ms",
+        "_state",
+        "_timer_task",
+        "is_token",
+    )
+
+    def __init__(
+        self, connection: Connection, decoder: RequestDecoder, listener: SaslListener
+    ) -> None:
+        #: Whether the client logged in with a delegation token.
+        self.is_token = False
+        self._connection = connection
+        self._decoder = decoder
+        self._listener = listener
+        self._state = _State.HANDSHAKE_OR_VERSIONS
+        self._mechanism = ""
+        self._exchange: Exchange | None = None
+        self._end: float | None = None  # of the session, monotonic milliseconds
+        self._renewal_began_ms = -float(LEAST_REAUTHENTICATION_INTERVAL_MS)
+        self._timer_task: TimerTask | None = None
+
+    def close(self) -> None:
+        """The connection is closed."""
+        if self._timer_task is not None:
+            self._timer_task.cancel()
+            self._timer_task = None
+        self._exchange = None
+
+    def take_frame(self, frame: bytes) -> None:
+        """Takes a frame instead of the request decoder, and answers it or ends the connection."""
+        connection = self._connection
+        try:
+            answer = self._step(frame)
+        except _Refused as refusal:
+            self._refuse(refusal)
+            return
+        except ProtocolError as error:
+            self._refuse(_Refused(f"sent what is no request of an authentication: {error}"))
+            return
+        except Exception:
+            # Our bug: nothing that a client sends may end here.
+            logger.exception("authentication on listener %s failed", connection.listener_name)
+            connection.close("its authentication failed here")
+            return
+        if answer is not None:
+            connection.send_token(answer)
+
+    def renew(self, context: RequestContext, request: SaslHandshakeRequest) -> Message | None:
+        """A SaslHandshake of a client that is already known: it wants to authenticate again.
+
+        Raises KafkaError when it may not: its session has no end, or it came too soon.
+        """
+        if not self._begin_again():
+            raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE)
+        try:
+            return self._handshake(context.header, request)
+        except _Refused as refusal:
+            self._refuse(refusal)
+            return None
+
+    # -- one frame ------------------------------------------------------------------------------
+
+    def _step(self, frame: bytes) -> bytes | None:
+        state = self._state
+        if state is _State.EXPIRED:
+            return self._after_the_end(frame)
+        if state is _State.OTHER_MECHANISM:
+            raise _Refused("may not change its mechanism when it authenticates again")
+        if state is _State.BARE_TOKENS:
+            return self._bare_token(frame)
+        key = int.from_bytes(frame[:2], "big", signed=True)
+        if state is _State.TOKENS:
+            return self._authenticate(frame)
+        if key == ApiKey.API_VERSIONS:
+            return self._api_versions(frame)
+        if key != ApiKey.SASL_HANDSHAKE:
+            raise _Refused(self._without_handshake(key))
+        header, request = self._decode(frame)
+        return _encode(header, self._handshake(header, cast("SaslHandshakeRequest", request)))
+
+    def _without_handshake(self, key: int) -> str:
+        what = f"a {API[key].name} request" if key in API else "what is no Kafka request"
+        return (
+            f"sent {what} instead of authenticating; set the client's security.protocol to "
+            f"{self._connection.listener.security_protocol} and its sasl.mechanism to one of "
+            f"{', '.join(self._listener.mechanisms)}"
+        )
+
+    def _decode(self, frame: bytes) -> tuple[RequestHeader, Message]:
+        header, request = decode_request(frame)
+        self._connection.identified = True
+        return header, request
+
+    def _api_versions(self, frame: bytes) -> bytes | None:
+        """By the usual handler, but not through the queue: the state depends on the answer."""
+        if self._state is not _State.HANDSHAKE_OR_VERSIONS:
+            raise _Refused("sent ApiVersions a second time before authentication")
+        context = self._decoder.decode(bytearray(frame), self._connection)
+        if context is None:
+            return None  # It was no request: the connection is closed.
+        self._connection.identified = True
+        answer = cast("Message", context.route.handler(context, context.request))
+        if context.request is not None and not getattr(answer, "error_code", 0):
+            self._state = _State.HANDSHAKE
+        return _encode(context.header, answer)
+
+    def _handshake(self, header: RequestHeader, request: SaslHandshakeRequest) -> Message:
+        mechanisms = self._listener.mechanisms
+        mechanism = request.mechanism
+        if mechanism not in mechanisms:
+            answer = SaslHandshakeResponse(ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms)
+            raise _Refused(
+                f"asked for the SASL mechanism {shown(mechanism)}; this listener has "
+                f"{', '.join(mechanisms)} (sasl.enabled.mechanisms)",
+                # Kafka only hangs up when it is asked for in a renewal.
+                b"" if self._is_renewal else _encode(header, answer, with_size=True),
+            )
+        if self._is_renewal and mechanism != self._mechanism:
+            self._state = _State.OTHER_MECHANISM
+        else:
+            self._mechanism = mechanism
+            self._exchange = self._listener.new_exchange(mechanism)
+            self._state = _State.TOKENS if header.api_version >= 1 else _State.BARE_TOKENS
+        return SaslHandshakeResponse(ErrorCode.NONE, mechanisms)
+
+    def _bare_token(self, token: bytes) -> bytes:
+        assert self._exchange is not None
+        try:
+            answer = self._exchange.step(token)
+            self._check_principal()
+        except AuthenticationRefused as refusal:
+            raise _Refused(f"failed to authenticate: {refusal.reason}") from None
+        if self._exchange.is_complete:
+            self._complete()
+        return answer
+
+    def _authenticate(self, frame: bytes) -> bytes:
+        header, request = self._decode(frame)
+        if not isinstance(request, SaslAuthenticateRequest):
+            raise _Refused(
+                f"sent a {API[header.api_key].name} request in the middle of its authentication",
+                self._illegal_state(header, request),
+            )
+        assert self._exchange is not None
+        try:
+            token = self._exchange.step(request.auth_bytes)
+            self._check_principal()
+        except AuthenticationRefused as refusal:
+            message = refusal.message or (
+                f"Authentication failed during {_SUFFIX[self._is_renewal]} due to invalid "
+                f"credentials with SASL mechanism {self._mechanism}"
+            )
+            answer = SaslAuthenticateResponse(
+                error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=message
+            )
+            raise _Refused(
+                f"failed to authenticate: {refusal.reason}", _encode(header, answer, with_size=True)
+            ) from None
+        lifetime_ms = self._complete() if self._exchange.is_complete else 0
+        return _encode(
+            header, SaslAuthenticateResponse(auth_bytes=token, session_lifetime_ms=lifetime_ms)
+        )
+
+    def _illegal_state(self, header: RequestHeader, request: Message) -> bytes:
+        """The answer of any other API that says so; empty when there is none."""
+        if isinstance(request, ProduceRequest) and request.acks == 0:
+            return b""
+        key = header.api_key
+        route = Route(HandlerEntry(key, API[key].name, 0, 0, lambda context, asked: None))
+        context = RequestContext(header, request, self._connection, route)
+        words = f"Unexpected Kafka request of type {_java_name(key)} during SASL authentication."
+        if key == ApiKey.FIND_COORDINATOR:  # Its answer has the general words of the code.
+            words = "Request is not valid given the current SASL state."
+        error = KafkaError(ErrorCode.ILLEGAL_SASL_STATE, words)
+        answer = error_response(context, error)
+        return b"" if answer is None else _encode(header, answer, with_size=True)
+
+    # -- the end of an authentication -----------------------------------------------------------
+
+    @property
+    def _is_renewal(self) -> bool:
+        return self._connection.authenticated
+
+    def _check_principal(self) -> None:
+        exchange, before = self._exchange, self._connection.principal
+        assert exchange is not None
+        if not (self._is_renewal and exchange.is_complete) or exchange.name == before.name:
+            return
+        message = (
+            f"Cannot change principals during re-authentication from {before.principal_type}."
+            f"{before.name}: User.{exchange.name}"
+        )
+        raise AuthenticationRefused(message, message)
+
+    def _complete(self) -> int:
+        """The client is who it says. Returns how long that is true, in milliseconds; 0: for ever,
+        or already no more."""
+        exchange, listener, connection = self._exchange, self._listener, self._connection
+        assert exchange is not None
+        self._exchange = None
+        self.is_token = exchange.is_token
+        connection.authenticate(Principal("User", exchange.name))
+        connection.token_handler = None
+        self._state = _State.DONE
+        listener.statistics.authentications += 1
+        lifetime_ms = listener.max_reauth_ms(self._mechanism)
+        if exchange.expires_at_ms is not None:
+            left_ms = max(exchange.expires_at_ms - listener.now_ms(), 0)
+            lifetime_ms = min(left_ms, lifetime_ms) if lifetime_ms > 0 else left_ms
+        elif lifetime_ms <= 0:
+            self._end = None
+            return 0
+        self._end = monotonic() * 1000 + lifetime_ms
+        if lifetime_ms > 0:
+            self._timer_task = listener.timer.schedule(lifetime_ms, self._expire)
+        else:
+            self._expire()
+        return lifetime_ms
+
+    def _expire(self) -> None:
+        """The next request ends the connection, unless it begins to authenticate again."""
+        self._timer_task = None
+        if self._state is _State.DONE:
+            self._state = _State.EXPIRED
+            self._connection.token_handler = self.take_frame
+
+    def _begin_again(self) -> bool:
+        """To a handshake; False when it may not come now."""
+        now = monotonic() * 1000
+        if self._end is None or now - self._renewal_began_ms < LEAST_REAUTHENTICATION_INTERVAL_MS:
+            return False
+        self._renewal_began_ms = now
+        if self._timer_task is not None:
+            self._timer_task.cancel()
+            self._timer_task = None
+        self._state = _State.HANDSHAKE
+        self._connection.token_handler = self.take_frame
+        return True
+
+    def _after_the_end(self, frame: bytes) -> bytes | None:
+        key = int.from_bytes(frame[:2], "big", signed=True)
+        if key == ApiKey.SASL_HANDSHAKE and self._begin_again():
+            return self._step(frame)
+        self._listener.statistics.expired_sessions += 1
+        self._connection.close("its session is over and it did not authenticate again")
+        return None
+
+    def _refuse(self, refusal: _Refused) -> None:
+        connection, listener = self._connection, self._listener
+        listener.statistics.failed_authentications += 1
+        self._exchange = None
+        if listener.log_limiter.allows(f"{connection.client_host} authentication"):
+            logger.warning(
+                "%s:%d on listener %s %s",
+                connection.client_host,
+                connection.client_port,
+                connection.listener_name,
+                refusal.reason,
+                extra={"peer": connection.client_host, "listener": connection.listener_name},
+            )
+        delay_ms = listener.failure_delay_ms
+        connection.refuse_after(delay_ms, refusal.answer, FAREWELL_MS, "authentication failed")
+
+
+def _java_name(key: int) -> str:
+    """As the constants of Kafka's ApiKeys: "FindCoordinator" is FIND_COORDINATOR."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", API[key].name).upper()
+
+
+def _encode(header: RequestHeader, message: Message, *, with_size: bool = False) -> bytes:
+    parts = encode_response(header.api_key, header.api_version, header.correlation_id, message)
+    whole = b"".join(cast("list[bytes]", parts))
+    return whole if with_size else whole[4:]

@@ -1,0 +1,236 @@
+"""One broker: starts its parts in order, stops them in reverse. Nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ottla.broker.cluster.controlled_shutdown import hand_over
+from ottla.broker.cluster.identity import StartError, broker_info, establish, open_store
+from ottla.broker.coordination.ports import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.broker.observability.monitoring import event_log, http_address, serve_http
+from ottla.broker.replication.stray_logs import set_strays_aside
+from ottla.broker.runtime.tasks import run_in_threads
+from ottla.broker.server.parts import BrokerParts
+from ottla.controller.tree import znodes
+from ottla.controller.tree.store import NoNode
+from ottla.storage.config import LogConfig
+from ottla.storage.directories.log_manager import LogManager
+
+if TYPE_CHECKING:
+    from ottla.broker.config.broker_config import BrokerConfig
+    from ottla.broker.observability.console.event_log import EventLog
+    from ottla.broker.observability.http_endpoint import HttpEndpoint
+    from ottla.controller.tree.store import ZnodeStore
+
+logger = logging.getLogger("ottla.broker")
+
+# How long requests in flight may take to end when the broker stops.
+_DRAIN_MS = 1_000
+# How long the start waits for the controller's first word; without one it goes on all the same.
+_FIRST_METADATA_MS = 5_000
+
+
+class BrokerServer:
+    """One broker. `start` once, `stop` once, on one event loop."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.config = config
+        #: The port of each listener by name, once started.
+        self.ports: dict[str, int] = {}
+        #: The port of metrics and console, 0 when they are not served.
+        self.metrics_port = 0
+        #: Whether turns of the loop that take long are logged; set it before `start`.
+        self.watches_stalls = True
+        #: Called when no log directory works any more; set it before `start`.
+        self.on_all_disks_failed: Callable[[], None] = lambda: None
+        self._store: ZnodeStore | None = None
+        self._logs: LogManager | None = None
+        self._logs_loaded = False
+        self._parts: BrokerParts | None = None
+        self._http: HttpEndpoint | None = None
+        self._event_log: EventLog | None = None
+        self._started = False
+
+    @property
+    def parts(self) -> BrokerParts:
+        """The parts of a broker that has been started."""
+        assert self._parts is not None, "the broker was not started"
+        return self._parts
+
+    async def start(self) -> dict[str, int]:
+        """Starts everything; returns the port of each listener when clients are served.
+
+        Raises ConfigError, DirectoryInUse, ListenError, InconsistentClusterId, ... with a message
+        for the person who started it; whatever had been opened is closed again then.
+        """
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+        return self.ports
+
+    async def _start(self) -> None:
+        config = self.config
+        events = self._event_log = event_log(config)
+        logs = self._logs = LogManager(
+            config.log_directories(),
+            LogConfig.from_properties(config.topic_defaults()),
+            min_free_bytes=config.ottla_log_dir_min_free_bytes,
+            producer_expiration_ms=config.producer_id_expiration_ms,
+            transaction_verification=config.transaction_partition_verification_enable,
+        )
+        logs.lock()
+        _check_directories(logs)
+        store = self._store = open_store(config)
+        await store.connect()
+        identity = await establish(config, store, logs)
+        parts = self._parts = BrokerParts(config, identity, store, logs, self.on_all_disks_failed)
+        self._listen(parts)
+        await parts.dynamic_config.start()
+        await parts.access_control.start()
+        await parts.delegation_tokens.start()
+        if parts.sasl is not None:
+            await parts.sasl.start()
+        await parts.workers.run(self._load_logs)
+        await _join_cluster(parts)
+        parts.network.start()
+        await parts.metadata.wait_until(lambda known: bool(known.brokers), _FIRST_METADATA_MS)
+        parts.background.start()
+        parts.mover.resume()
+        if self.watches_stalls:
+            parts.stalls.start()
+        self._started = True
+        address = http_address(config)
+        if address is not None:
+            self._http, self.metrics_port = await serve_http(
+                address, parts, lambda: self._started, events
+            )
+
+    def _listen(self, parts: BrokerParts) -> None:
+        for name, protocol, host, port in self.config.listener_endpoints():
+            tls = None
+            if protocol.endswith("SSL") and parts.tls is not None:
+                tls = parts.tls.listener(name)
+            new_session = None
+            if protocol.startswith("SASL_") and parts.sasl is not None:
+                new_session = parts.sasl.new_session(name)
+            self.ports[name] = parts.network.add_listener(
+                name,
+                host,
+                port,
+                security_protocol=protocol,
+                limits=parts.listener_limits[name],
+                tls_context=None if tls is None else tls.context,
+                principal_of_certificate=(
+                    None if tls is None or new_session else tls.principal_of_certificate
+                ),
+                new_session=new_session,
+                first_frame_max_bytes=self.config.sasl_server_max_receive_size,
+            )
+        parts.registration.info = broker_info(self.config, parts.broker_id, self.ports)
+
+    def _load_logs(self) -> None:
+        """In a worker thread, since recovery may take long; nobody else uses the logs yet."""
+        parts = self.parts
+        parts.logs.load(
+            parts.clock.now_ms(), config_of=parts.dynamic_config.log_config, run_all=run_in_threads
+        )
+        self._logs_loaded = True
+
+    async def stop(self, *, crash: bool = False) -> None:
+        """Stops everything that was started. The data is closed cleanly, so that the next start
+        has nothing to recover; the registration in the znode tree ends with the session.
+
+        `crash` leaves the data as a kill of the process would: nobody is waited for, nothing is
+        written, and the next start recovers.
+        """
+        parts = self._parts
+        if self._started and parts is not None:
+            self._started = False
+            if crash:
+                parts.network.close()
+            else:
+                if not self.config.embedded and self.config.controlled_shutdown_enable:
+                    await hand_over(self.config, parts.channel)
+                parts.network.stop_accepting()
+                parts.coordinators.shutdown()
+                await parts.network.drain(_DRAIN_MS)
+            await parts.background.stop()
+            parts.fetchers.close()
+            parts.mover.stop()
+            await parts.controller.stop()
+            parts.dynamic_config.stop()
+            parts.access_control.stop()
+            parts.delegation_tokens.stop()
+            if parts.sasl is not None:
+                parts.sasl.stop()
+            parts.stalls.stop()
+        if self._http is not None:
+            await self._http.close()
+        if parts is not None:
+            parts.network.close()
+            parts.peers.close()
+            await parts.request_channel.close()
+            parts.timer.close()
+            await parts.workers.close()
+            await parts.examination.close()
+        await self._close_data(crash)
+        if self._event_log is not None:
+            self._event_log.detach()
+
+    async def _close_data(self, crash: bool) -> None:
+        logs, self._logs = self._logs, None
+        if logs is not None:
+            if self._logs_loaded and crash:
+                logs.abandon()
+            elif self._logs_loaded:
+                parts = self.parts
+                epoch = parts.registration.broker_epoch
+                await asyncio.to_thread(
+                    logs.shutdown, parts.clock.now_ms(), epoch, run_all=run_in_threads
+                )
+            else:
+                # Nothing was opened: the data is as clean, or not, as it was.
+                logs.directories.unlock()
+        store, self._store = self._store, None
+        if store is not None:
+            await store.close()
+
+
+def _check_directories(logs: LogManager) -> None:
+    """Without any directory there is nothing to start; without some of them there is."""
+    if logs.directories.online():
+        return
+    reasons = [f"{each.path} ({each.refusal_reason})" for each in logs.directories.all]
+    raise StartError(
+        f"no directory of log.dirs can be written: {', '.join(reasons)}. The broker runs as user "
+        f"{os.geteuid()}: give it the right to write there, or name another directory."
+    )
+
+
+async def _join_cluster(parts: BrokerParts) -> None:
+    """Registers, then lets the controller tell this broker what it leads. Requests of a controller
+    elsewhere wait in the backlog of the listener, which is why strays can be looked for here."""
+    counts = [
+        await _partition_count(parts.store, topic)
+        for topic in (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC)
+    ]
+    parts.coordinators.startup(*counts)
+    parts.request_channel.start()
+    await parts.registration.register()
+    await set_strays_aside(parts.logs, parts.store, parts.broker_id)
+    await parts.controller.start()
+
+
+async def _partition_count(store: ZnodeStore, topic: str) -> int | None:
+    """How many partitions an internal topic has, None when it does not exist yet."""
+    try:
+        data, _ = await store.get(znodes.topic_path(topic))
+    except NoNode:
+        return None
+    return len(znodes.decode_topic(topic, data).assignments)

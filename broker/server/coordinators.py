@@ -1,0 +1,186 @@
+"""Builds the group and the transaction coordinator and tells them what they lead."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ottla.broker.cluster.producer_ids import ProducerIdManager
+from ottla.broker.config.groups import assignor_names, rebalance_protocols
+from ottla.broker.coordination.ports import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.broker.groups.coordinator import GroupCoordinator
+from ottla.broker.groups.settings import GroupSettings
+from ottla.broker.replication.coordinator_log import ReplicatedCoordinatorLog
+from ottla.broker.transactions.coordinator import TransactionCoordinator
+from ottla.broker.transactions.marker_writer import BrokerMarkerTransport, MarkerWriter
+from ottla.broker.transactions.settings import TransactionSettings
+from ottla.broker.transactions.verification import TransactionVerifier
+from ottla.protocol.messages.produce import PartitionProduceResponse
+from ottla.protocol.topics import TopicPartition
+from ottla.storage.producer.producer_entry import AppendOrigin
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster.controller_channel import ControllerChannel
+    from ottla.broker.cluster.inter_broker_client import Peers
+    from ottla.broker.cluster.metadata_cache import MetadataCache
+    from ottla.broker.config.broker_config import BrokerConfig
+    from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
+    from ottla.broker.replication.partition import Partition
+    from ottla.broker.replication.replica_manager import ReplicaManager
+    from ottla.broker.runtime.clock import Clock
+    from ottla.broker.runtime.timer import DelayQueue
+
+_ALL = -1
+
+
+class Coordinators:
+    """Both coordinators of this broker, and what they share."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        timer: DelayQueue,
+        metadata: MetadataCache,
+        replica_manager: ReplicaManager,
+        channel: ControllerChannel,
+        peers: Peers,
+    ) -> None:
+        self._config = config
+        self._replica_manager = replica_manager
+        loop = asyncio.get_running_loop()
+
+        def defer(callback: Callable[[], None]) -> None:
+            loop.call_soon(callback)
+
+        def timeout_ms() -> int:
+            return config.offsets_commit_timeout_ms
+
+        self.groups = GroupCoordinator(
+            group_settings(config),
+            ReplicatedCoordinatorLog(replica_manager, GROUP_METADATA_TOPIC, timeout_ms),
+            timer,
+            clock,
+            defer,
+            _catalog(config, metadata),
+        )
+        self.marker_writer = MarkerWriter(
+            self._append_marker,
+            lambda producer_id, partition, committed: self.groups.on_transaction_completed(
+                producer_id, partition, committed=committed
+            ),
+            clock.now_ms,
+        )
+        broker_id = replica_manager.context.broker_id
+        self.transactions = TransactionCoordinator(
+            transaction_settings(config),
+            ReplicatedCoordinatorLog(replica_manager, TRANSACTION_STATE_TOPIC, timeout_ms),
+            timer,
+            clock,
+            defer,
+            ProducerIdManager(channel.allocate_producer_ids),
+            BrokerMarkerTransport(broker_id, metadata, self.marker_writer, peers.write_markers),
+        )
+        self.verifier = TransactionVerifier(
+            broker_id,
+            metadata,
+            self.transactions,
+            peers.verify_partitions,
+            enabled=config.transaction_partition_verification_enable,
+        )
+
+    def startup(self, offsets_partitions: int | None, transaction_partitions: int | None) -> None:
+        """Begins the coordinators' timers; the counts are those of internal topics that exist."""
+        self.groups.startup(offsets_partitions)
+        self.transactions.startup(transaction_partitions)
+
+    def shutdown(self) -> None:
+        """Answers whoever waits and stops the timers."""
+        self.groups.shutdown()
+        self.transactions.shutdown()
+
+    def on_leadership(self, leaders: list[Partition], followers: list[Partition]) -> None:
+        """This broker leads, or follows, these partitions now."""
+        for partition in leaders:
+            if partition.topic == GROUP_METADATA_TOPIC:
+                self.groups.on_elected(partition.index, partition.leader_epoch)
+            elif partition.topic == TRANSACTION_STATE_TOPIC:
+                self.transactions.on_elected(partition.index, partition.leader_epoch)
+        for partition in followers:
+            if partition.topic == GROUP_METADATA_TOPIC:
+                self.groups.on_resigned(partition.index, partition.leader_epoch)
+            elif partition.topic == TRANSACTION_STATE_TOPIC:
+                self.transactions.on_resigned(partition.index, partition.leader_epoch)
+
+    def on_replicas_deleted(self, partitions: list[TopicPartition]) -> None:
+        """Replicas of this broker are gone."""
+        for topic, index in partitions:
+            if topic == GROUP_METADATA_TOPIC:
+                self.groups.on_resigned(index)
+            elif topic == TRANSACTION_STATE_TOPIC:
+                self.transactions.on_resigned(index)
+
+    def on_partitions_deleted(self, partitions: list[TopicPartition]) -> None:
+        """Partitions are gone from the cluster: nobody needs their committed offsets."""
+        if partitions:
+            self.groups.admin.on_partitions_deleted(partitions)
+
+    def _append_marker(
+        self, where: TopicPartition, batch: bytes, on_result: Callable[[int], None]
+    ) -> None:
+        response = PartitionProduceResponse(where.partition)
+        self._replica_manager.append_records(
+            _ALL,
+            self._config.request_timeout_ms,
+            [(where.topic, where.partition, bytearray(batch), response)],
+            lambda: on_result(response.error_code),
+            AppendOrigin.COORDINATOR,
+        )
+
+
+def group_settings(config: BrokerConfig) -> GroupSettings:
+    """The group coordinator's part of the settings."""
+    return GroupSettings(
+        group_min_session_timeout_ms=config.group_min_session_timeout_ms,
+        group_max_session_timeout_ms=config.group_max_session_timeout_ms,
+        group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+        group_max_size=config.group_max_size,
+        offset_metadata_max_bytes=config.offset_metadata_max_bytes,
+        offsets_topic_num_partitions=config.offsets_topic_num_partitions,
+        offsets_retention_ms=config.offsets_retention_minutes * 60_000,
+        offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
+        group_consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+        group_consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,
+        group_consumer_max_size=config.group_consumer_max_size,
+        group_consumer_assignors=assignor_names(config.group_consumer_assignors),
+        group_consumer_migration_policy=config.group_consumer_migration_policy.lower(),
+        group_coordinator_rebalance_protocols=rebalance_protocols(
+            config.group_coordinator_rebalance_protocols
+        ),
+    )
+
+
+def _catalog(config: BrokerConfig, metadata: MetadataCache) -> TopicCatalog | None:
+    """The topics for groups of the newer protocol; None where they are not served."""
+    if "consumer" not in rebalance_protocols(config.group_coordinator_rebalance_protocols):
+        return None
+    from ottla.broker.groups.consumer.cluster_topics import ClusterTopics  # most brokers need none
+
+    return ClusterTopics(lambda: metadata.snapshot)
+
+
+def transaction_settings(config: BrokerConfig) -> TransactionSettings:
+    """The transaction coordinator's part of the settings."""
+    return TransactionSettings(
+        transaction_max_timeout_ms=config.transaction_max_timeout_ms,
+        transaction_state_log_num_partitions=config.transaction_state_log_num_partitions,
+        transactional_id_expiration_ms=config.transactional_id_expiration_ms,
+        transaction_abort_timed_out_transaction_cleanup_interval_ms=(
+            config.transaction_abort_timed_out_transaction_cleanup_interval_ms
+        ),
+        transaction_remove_expired_transaction_cleanup_interval_ms=(
+            config.transaction_remove_expired_transaction_cleanup_interval_ms
+        ),
+        transaction_partition_verification_enable=config.transaction_partition_verification_enable,
+    )

@@ -1,0 +1,162 @@
+"""What a broker does beside answering requests: retention, flushing, checkpoints, lagging replicas.
+
+Each job runs every so often; what may block runs in worker threads. A job that fails is logged and
+runs again at its next time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from ottla.broker.replication.log_cleaner import CompactionWork
+from ottla.broker.runtime.tasks import WorkerPool, spawn, stop
+from ottla.storage.errors import DiskFull, StorageError
+
+if TYPE_CHECKING:
+    from ottla.broker.config.broker_config import BrokerConfig
+    from ottla.broker.replication.isr import IsrManager
+    from ottla.broker.replication.replica_manager import ReplicaManager
+    from ottla.broker.runtime.clock import Clock
+    from ottla.storage.directories.log_manager import LogManager
+    from ottla.storage.log.log import Log
+
+logger = logging.getLogger("ottla.background")
+
+# How often to look which logs are to be flushed (`flush.ms`); Kafka's own setting for this is
+# "never" by default, with flushing left to the operating system.
+_FLUSH_CHECK_MS = 1_000
+_TICK_MS = 1_000
+_PURGE_MS = 10_000
+# What is left free (`ottla.log.dir.min.free.bytes`) has to last from one look to the next.
+_ROOM_CHECK_MS = 1_000
+
+
+class BackgroundWork:
+    """Starts and stops the jobs of one broker."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        workers: WorkerPool,
+        log_manager: LogManager,
+        replica_manager: ReplicaManager,
+        isr_manager: IsrManager,
+        on_tick: Callable[[], None],
+    ) -> None:
+        """`on_tick` runs once a second, on the loop."""
+        self._config = config
+        self._clock = clock
+        self._workers = workers
+        self._log_manager = log_manager
+        self._replica_manager = replica_manager
+        self._isr_manager = isr_manager
+        self.compaction = CompactionWork(config, clock, log_manager)
+        self._on_tick = on_tick
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begins all jobs; the slow ones first run after `log.initial.task.delay.ms`."""
+        config = self._config
+        delay_ms = config.log_initial_task_delay_ms
+        logs = self._log_manager
+        workers = self._workers
+
+        def in_worker(job: Callable[[], object]) -> Callable[[], Awaitable[object]]:
+            return lambda: workers.run(job)
+
+        self._every("retention", config.log_retention_check_interval_ms, self._clean_up, delay_ms)
+        self._every("flush", _FLUSH_CHECK_MS, self._flush, delay_ms)
+        self._every(
+            "recovery-point-checkpoint",
+            config.log_flush_offset_checkpoint_interval_ms,
+            in_worker(logs.checkpoint_recovery_points),
+            delay_ms,
+        )
+        self._every(
+            "log-start-checkpoint",
+            config.log_flush_start_offset_checkpoint_interval_ms,
+            in_worker(logs.checkpoint_log_starts),
+            delay_ms,
+        )
+        self._every(
+            "high-watermark-checkpoint",
+            config.replica_high_watermark_checkpoint_interval_ms,
+            in_worker(logs.checkpoint_high_watermarks),
+        )
+        self._every("purge", _PURGE_MS, lambda: workers.run(logs.purge, self._clock.now_ms()))
+        self._every("disk-room", _ROOM_CHECK_MS, self._look_for_room)
+        self._every(
+            "producer-expiry", config.producer_id_expiration_check_interval_ms, self._expire
+        )
+        # Half of the allowed lag: a replica leaves the in-sync set after 1 to 1.5 times that.
+        self._every("tick", _TICK_MS, self._tick)
+        self._every("isr-shrink", config.replica_lag_time_max_ms // 2, self._shrink)
+
+        self.compaction.start()
+
+    async def stop(self) -> None:
+        """Ends the jobs; what runs in a worker thread now is waited for by the pool."""
+        tasks, self._tasks = self._tasks, []
+        await stop(*tasks)
+        await self.compaction.stop()
+
+    def _every(
+        self,
+        name: str,
+        interval_ms: int,
+        job: Callable[[], Awaitable[object]],
+        delay_ms: int = 0,
+    ) -> None:
+        self._tasks.append(spawn(_repeat(name, interval_ms, job, delay_ms), name=name))
+
+    async def _clean_up(self) -> None:
+        deleted = self._log_manager.cleanup(self._clock.now_ms())
+        if deleted:
+            logger.info("retention deleted %d segments", deleted)
+
+    async def _look_for_room(self) -> None:
+        logs = self._log_manager
+        logs.note_room(await self._workers.run(logs.free_room))
+
+    async def _flush(self) -> None:
+        now_ms = self._clock.now_ms()
+        for log in self._log_manager.flushes_due(now_ms):
+            if log.is_closed:
+                continue  # it was deleted while another one was flushed
+            try:
+                await self._flush_one(log)
+            except DiskFull:
+                continue  # said once for the whole disk
+            except StorageError as error:
+                logger.error("%s could not be flushed: %s", log.name, error)
+
+    async def _flush_one(self, log: Log) -> None:
+        flush = log.begin_flush()
+        if flush is not None:
+            await self._workers.run(flush.run)
+            log.finish_flush(flush, self._clock.now_ms())
+
+    async def _expire(self) -> None:
+        self._log_manager.remove_expired_producers(self._clock.now_ms())
+
+    async def _tick(self) -> None:
+        self._on_tick()
+
+    async def _shrink(self) -> None:
+        self._isr_manager.maybe_shrink(self._replica_manager.led_partitions())
+
+
+async def _repeat(
+    name: str, interval_ms: int, job: Callable[[], Awaitable[object]], delay_ms: int
+) -> None:
+    await asyncio.sleep(delay_ms / 1000)
+    while True:
+        await asyncio.sleep(max(interval_ms, 1) / 1000)
+        try:
+            await job()
+        except Exception:
+            logger.exception("the job %s failed and will run again", name)

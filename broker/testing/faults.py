@@ -1,0 +1,372 @@
+"""Faults on request: what a broker does wrong so that a test sees how its client takes it.
+
+    with broker.faults.error("Produce", "NOT_LEADER_OR_FOLLOWER", topic="orders", times=2):
+        ...
+
+A fault concerns an API by Kafka's name and, if said, the requests that name a topic or come from a
+client id. It applies to requests that arrive while it is there; one that is being answered, such as
+a fetch that waits for records, is not touched. The first fault that fits is the one that happens.
+
+Nothing of this costs anything while there is no fault: the handler of an API is wrapped when its
+first fault is added and put back when its last is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ottla.broker.requests.request_context import (
+    DEFERRED,
+    Deferred,
+    Handler,
+    HandlerResult,
+    RequestContext,
+)
+from ottla.broker.runtime.tasks import spawn
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.registry import API_BY_NAME
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster.metadata_cache import MetadataCache
+    from ottla.broker.replication.fetch_sessions import FetchSessionCache
+    from ottla.broker.requests.request_channel import RequestChannel
+    from ottla.broker.requests.request_context import Route
+    from ottla.protocol.message import Message
+
+# Longer than any turn of a loop that works; a broker that hangs must not hang the test.
+_LOOP_SECONDS = 30.0
+
+_FETCH = 1
+
+Result = TypeVar("Result")
+# Takes a request the fault is meant for, and the handler that would have served it.
+_Effect = Callable[["Fault", RequestContext, Handler], HandlerResult]
+
+
+class Fault:
+    """One fault that is in force until `remove`, the end of its block, or its last time."""
+
+    def __init__(
+        self,
+        owner: Faults,
+        api_key: int,
+        effect: _Effect,
+        topic: str | None,
+        client_id: str | None,
+        times: int | None,
+    ) -> None:
+        self.api_key = api_key
+        self.topic = topic
+        self.client_id = client_id
+        #: How many requests it has struck.
+        self.hits = 0
+        self.effect = effect
+        self.removed = asyncio.Event()
+        self._owner = owner
+        self._left = times
+        self._hit = threading.Condition()
+
+    def __enter__(self) -> Fault:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.remove()
+
+    def remove(self) -> None:
+        """No request is struck after this; clients that were left without an answer are cut off."""
+        self._owner.remove(self)
+
+    def wait(self, hits: int = 1, seconds: float = 30.0) -> bool:
+        """Waits until so many requests were struck; False when the time was up first."""
+        with self._hit:
+            return self._hit.wait_for(lambda: self.hits >= hits, seconds)
+
+    @property
+    def is_used_up(self) -> bool:
+        """It has struck as often as it was to."""
+        return self._left == 0
+
+    def strike(self) -> None:
+        """Counts a request. Loop only."""
+        if self._left is not None:
+            self._left -= 1
+        with self._hit:
+            self.hits += 1
+            self._hit.notify_all()
+
+
+class Faults:
+    """All faults of one broker. May be called from any thread but the broker's own."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, channel: RequestChannel, topics: TopicsOfRequests
+    ) -> None:
+        self._loop = loop
+        self._channel = channel
+        self._topics = topics
+        self._faults: dict[int, list[Fault]] = {}
+        self._passed: set[RequestContext] = set()  # was delayed, now it is served
+
+    # -- what may go wrong ----------------------------------------------------------------------
+
+    def error(
+        self,
+        api: str,
+        code: str | int,
+        *,
+        topic: str | None = None,
+        client_id: str | None = None,
+        times: int | None = None,
+    ) -> Fault:
+        """Requests are not carried out and answered with an error, by Kafka's name or number.
+
+        A produce request with acks=0 has no answer: its connection is closed, as Kafka does.
+        """
+        number = getattr(ErrorCode, code) if isinstance(code, str) else code
+
+        def effect(fault: Fault, context: RequestContext, handler: Handler) -> HandlerResult:
+            raise KafkaError(number, "a fault that the test asked for")
+
+        return self._add(api, effect, topic, client_id, times)
+
+    def delay(
+        self,
+        api: str,
+        delay_ms: int,
+        *,
+        topic: str | None = None,
+        client_id: str | None = None,
+        times: int | None = None,
+    ) -> Fault:
+        """Requests are carried out and answered so much later."""
+
+        async def later(context: RequestContext) -> None:
+            await asyncio.sleep(delay_ms / 1000)
+            self._passed.add(context)
+            self._channel.handle(context)
+
+        def effect(fault: Fault, context: RequestContext, handler: Handler) -> HandlerResult:
+            spawn(later(context), name=f"delayed-{context.route.entry.name}")
+            return DEFERRED
+
+        return self._add(api, effect, topic, client_id, times)
+
+    def drop(
+        self,
+        api: str,
+        *,
+        executed: bool = False,
+        topic: str | None = None,
+        client_id: str | None = None,
+        times: int | None = None,
+    ) -> Fault:
+        """Requests are never answered: the connection stays open and silent, as that of a broker
+        that hangs, until the fault is removed. `executed`: they are carried out all the same."""
+
+        async def hold(fault: Fault, context: RequestContext) -> None:
+            try:
+                await fault.removed.wait()
+            finally:
+                context.close("a fault that the test asked for")
+
+        def lost(fault: Fault, context: RequestContext) -> None:
+            spawn(hold(fault, context), name=f"dropped-{context.route.entry.name}")
+
+        return self._add(api, _losing(lost, executed), topic, client_id, times)
+
+    def disconnect(
+        self,
+        api: str,
+        *,
+        executed: bool = False,
+        topic: str | None = None,
+        client_id: str | None = None,
+        times: int | None = None,
+    ) -> Fault:
+        """The connection is closed instead of an answer. `executed`: the request is carried out
+        first, so the client cannot know whether it was."""
+
+        def lost(fault: Fault, context: RequestContext) -> None:
+            context.close("a fault that the test asked for")
+
+        return self._add(api, _losing(lost, executed), topic, client_id, times)
+
+    # -- in and out of force --------------------------------------------------------------------
+
+    def clear(self) -> None:
+        """Removes all faults."""
+        self._on_loop(self._clear)
+
+    def remove(self, fault: Fault) -> None:
+        """Removes one fault; nothing happens when it is not there."""
+        self._on_loop(lambda: self._forget(fault))
+
+    def _add(
+        self,
+        api: str,
+        effect: _Effect,
+        topic: str | None,
+        client_id: str | None,
+        times: int | None,
+    ) -> Fault:
+        known = API_BY_NAME.get(api)
+        if known is None or known.key not in self._channel.routes:
+            names = sorted(route.entry.name for route in self._channel.routes.values())
+            raise ValueError(f"{api} is no API of this broker; it has {', '.join(names)}")
+        fault = Fault(self, known.key, effect, topic, client_id, times)
+        self._on_loop(lambda: self._enforce(fault))
+        return fault
+
+    def _enforce(self, fault: Fault) -> None:
+        route = self._channel.routes[fault.api_key]
+        faults = self._faults.setdefault(fault.api_key, [])
+        if not faults:
+            route.handler = self._wrapped(route, faults)
+        faults.append(fault)
+
+    def _forget(self, fault: Fault) -> None:
+        fault.removed.set()
+        faults = self._faults.get(fault.api_key, [])
+        if fault in faults:
+            faults.remove(fault)
+            if not faults:
+                route = self._channel.routes[fault.api_key]
+                route.handler = route.entry.handler
+
+    def _clear(self) -> None:
+        for faults in list(self._faults.values()):
+            for fault in list(faults):
+                self._forget(fault)
+
+    def _wrapped(self, route: Route, faults: list[Fault]) -> Handler:
+        real = route.entry.handler
+
+        def handler(context: RequestContext, request: Message) -> HandlerResult:
+            if context in self._passed:
+                self._passed.discard(context)
+                return real(context, request)
+            for fault in faults:
+                if not fault.is_used_up and self._fits(fault, context, request):
+                    fault.strike()
+                    return fault.effect(fault, context, real)
+            return real(context, request)
+
+        return handler
+
+    def _fits(self, fault: Fault, context: RequestContext, request: Message) -> bool:
+        if fault.client_id is not None and fault.client_id != context.header.client_id:
+            return False
+        return fault.topic is None or fault.topic in self._topics.of(request)
+
+    def _on_loop(self, change: Callable[[], None]) -> None:
+        async def run() -> None:
+            change()
+
+        asyncio.run_coroutine_threadsafe(run(), self._loop).result(_LOOP_SECONDS)
+
+
+def _losing(lost: Callable[[Fault, RequestContext], None], executed: bool) -> _Effect:
+    def effect(fault: Fault, context: RequestContext, handler: Handler) -> HandlerResult:
+        if not executed:
+            lost(fault, context)
+            return DEFERRED
+        unanswered = _UnansweredContext(context, lambda: lost(fault, context))
+        try:
+            result = handler(unanswered, context.request)
+        except Exception:
+            lost(fault, context)
+            return DEFERRED
+        if inspect.iscoroutine(result):
+            spawn(_finish(result, unanswered), name=f"unanswered-{context.route.entry.name}")
+        elif not isinstance(result, Deferred):
+            unanswered.respond(None)
+        return DEFERRED
+
+    return effect
+
+
+async def _finish(coroutine: Any, context: _UnansweredContext) -> None:
+    try:
+        with suppress(Exception):  # nobody would have read the error answer either
+            await coroutine
+    finally:
+        context.respond(None)
+
+
+class _UnansweredContext(RequestContext):
+    """A request that is carried out and whose answer gets lost."""
+
+    __slots__ = ("_lost",)
+
+    def __init__(self, context: RequestContext, lost: Callable[[], None]) -> None:
+        super().__init__(
+            context.header,
+            context.request,
+            context.connection,
+            context.route,
+            context.frame_bytes,
+            context.received_at,
+        )
+        self._lost = lost
+
+    def respond(self, response: Message | None, throttle_time_ms: int = 0) -> None:
+        if not self._answered:
+            self._answered = True
+            self._lost()
+
+    def close(self, reason: str) -> None:
+        self.respond(None)
+
+
+class TopicsOfRequests:
+    """Which topics a request is about."""
+
+    def __init__(self, metadata: MetadataCache, sessions: FetchSessionCache) -> None:
+        self._metadata = metadata
+        self._sessions = sessions
+
+    def of(self, request: Message) -> set[str]:
+        """Names, also where the request says ids or refers to a fetch session."""
+        found = set(_names_and_ids(request))
+        if request.API_KEY == _FETCH:
+            session = self._sessions.get(getattr(request, "session_id", 0))
+            if session is not None:
+                for each in session.partitions.values():
+                    found.add(each.topic or each.topic_id)
+        names = self._metadata.snapshot.topic_names
+        return {each if isinstance(each, str) else names.get(each, "") for each in found} - {""}
+
+
+def _names_and_ids(struct: Any) -> Iterator[str | bytes]:
+    """What stands in lists of topics, at any depth: every API has its own shape."""
+    for slot in struct.__slots__:
+        if "topic" not in slot and slot not in _LISTS_AROUND_TOPICS:
+            continue
+        value = getattr(struct, slot)
+        if not isinstance(value, list):
+            continue
+        for item in value:
+            if isinstance(item, str):
+                yield item
+            elif slot in _LISTS_AROUND_TOPICS:
+                yield from _names_and_ids(item)
+            else:
+                for name in ("name", "topic", "topic_name", "topic_id"):
+                    own = getattr(item, name, None)
+                    if own:
+                        yield own
+
+
+# Groups of OffsetFetch, directories of AlterReplicaLogDirs, markers of WriteTxnMarkers, ...
+_LISTS_AROUND_TOPICS = frozenset(("groups", "dirs", "markers", "transactions"))

@@ -1,0 +1,170 @@
+"""Finalised features of the cluster in ``/feature`` (KIP-584)."""
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from ottla.controller.errors import OK, ApiError
+from ottla.controller.model import BrokerInfo
+from ottla.controller.settings import ControlVersions
+from ottla.controller.state.context import ControllerContext
+from ottla.controller.state.fenced_writes import FencedWriter
+from ottla.controller.tree import znodes
+from ottla.controller.tree.store import NoNode
+from ottla.controller.tree.znode_json import MalformedZnode
+from ottla.controller.tree.znodes_admin import decode_features, encode_features
+from ottla.protocol.errors import ErrorCode
+
+logger = logging.getLogger("ottla.controller")
+
+UPGRADE = 1
+SAFE_DOWNGRADE = 2
+UNSAFE_DOWNGRADE = 3
+
+
+class FeatureUpdate(NamedTuple):
+    """A level below 1 with SAFE_DOWNGRADE or UNSAFE_DOWNGRADE deletes the feature."""
+
+    feature: str
+    level: int
+    upgrade_type: int = UPGRADE
+
+
+class Features:
+    """``supported`` are the (min, max) levels this broker supports, by feature name."""
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        writer: FencedWriter,
+        versions: ControlVersions,
+        supported: Mapping[str, tuple[int, int]],
+    ) -> None:
+        self.context = context
+        self.writer = writer
+        self.versions = versions
+        self.supported = supported
+        self.finalized: dict[str, int] = {}
+
+    def is_compatible(self, broker: BrokerInfo) -> bool:
+        """Whether the broker supports every finalised level."""
+        if not self.versions.feature_versioning:
+            return True
+        return all(
+            name in broker.features
+            and broker.features[name][0] <= level <= broker.features[name][1]
+            for name, level in self.finalized.items()
+        )
+
+    async def load(self) -> None:
+        """Makes the node in a new cluster, switches it on or off as the protocol version says."""
+        enable = self.versions.feature_versioning
+        try:
+            data, _ = await self.writer.store.get(znodes.FEATURE)
+        except NoNode:
+            defaults = {name: high for name, (_, high) in self.supported.items()}
+            await self._write(defaults if enable else {}, enable)
+            return
+        try:
+            enabled, levels = decode_features(data)
+        except MalformedZnode as error:
+            logger.error("Ignoring the finalised features: %s", error)
+            self.finalized = {}
+            return
+        wanted = levels if enable and enabled else {}
+        if (enabled, levels) != (enable, wanted):
+            await self._write(wanted, enable)
+        else:
+            self.finalized = levels
+
+    async def _write(self, levels: dict[str, int], enabled: bool) -> None:
+        payload = encode_features(
+            levels, enabled=enabled, version=self.versions.feature_znode_version
+        )
+        await self.writer.set_or_create(znodes.FEATURE, payload)
+        self.finalized = levels
+
+    async def update(
+        self, updates: Iterable[FeatureUpdate], *, validate_only: bool = False
+    ) -> dict[str, ApiError]:
+        """UpdateFeatures: one row a feature; valid ones are written even if others are not."""
+        levels = dict(self.finalized)
+        rows: dict[str, ApiError] = {}
+        for update in updates:
+            problem = self._problem(update)
+            if problem is not None:
+                rows[update.feature] = ApiError(ErrorCode.INVALID_REQUEST, problem)
+                continue
+            rows[update.feature] = OK
+            if _is_deletion(update):
+                levels.pop(update.feature)
+            else:
+                levels[update.feature] = update.level
+        if levels != self.finalized and not validate_only:
+            await self._write(levels, True)
+        return rows
+
+    def _problem(self, update: FeatureUpdate) -> str | None:
+        if not self.versions.feature_versioning:
+            return "Feature versioning system is disabled by inter.broker.protocol.version."
+        if not update.feature:
+            return "Feature name can not be empty."
+        if update.upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+            return "Received unknown upgrade type."
+        existing = self.finalized.get(update.feature)
+        if _is_deletion(update):
+            return (
+                None if existing is not None else "Can not delete non-existing finalized feature."
+            )
+        if update.level < 1:
+            return (
+                f"Can not provide versionLevel: {update.level} less than 1 without setting the "
+                f"SAFE downgradeType in the request."
+            )
+        downgrade = update.upgrade_type == SAFE_DOWNGRADE
+        if existing is not None:
+            if update.level == existing:
+                verb = "downgrade" if downgrade else "upgrade"
+                return (
+                    f"Can not {verb} a finalized feature from existing versionLevel:{existing} "
+                    f"to the same value."
+                )
+            if update.level < existing and not downgrade:
+                return (
+                    f"Can not downgrade finalized feature from existing versionLevel:{existing} "
+                    f"to provided versionLevel:{update.level} without setting the downgradeType "
+                    f"to SAFE in the request."
+                )
+            if update.level > existing and update.upgrade_type != UPGRADE:
+                return (
+                    f"When the downgradeType is set to SAFE in the request, the provided "
+                    f"versionLevel:{update.level} can not be greater than existing "
+                    f"versionLevel:{existing}."
+                )
+        return self._unsupported(update)
+
+    def _unsupported(self, update: FeatureUpdate) -> str | None:
+        span = self.supported.get(update.feature)
+        if span is None:
+            return (
+                "Could not apply finalized feature update because the provided feature is not "
+                "supported."
+            )
+        if not span[0] <= update.level <= span[1]:
+            return (
+                f"Could not apply finalized feature update because the provided "
+                f"versionLevel:{update.level} is not within the supported range {span[0]} to "
+                f"{span[1]}."
+            )
+        for broker in self.context.brokers.values():
+            low, high = broker.features.get(update.feature, (0, -1))
+            if not low <= update.level <= high:
+                return (
+                    "Could not apply finalized feature update because brokers were found to have "
+                    "incompatible versions for the feature."
+                )
+        return None
+
+
+def _is_deletion(update: FeatureUpdate) -> bool:
+    return update.level < 1 and update.upgrade_type != UPGRADE

@@ -1,0 +1,59 @@
+"""Blocks of producer ids, from ``/latest_producer_id_block`` (KIP-185, KIP-730).
+
+The controller hands them out by AllocateProducerIds; a broker with an older inter-broker protocol
+takes one from the tree itself. Either way it is a compare-and-set on the node, so no id is ever
+given out twice.
+"""
+
+import logging
+from contextlib import suppress
+from typing import NamedTuple
+
+from ottla.controller.tree import znodes
+from ottla.controller.tree.store import BadVersion, NodeExists, NoNode, ZnodeStore
+from ottla.controller.tree.znodes_admin import decode_producer_id_block, encode_producer_id_block
+from ottla.protocol.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger("ottla.controller")
+
+BLOCK_SIZE = 1000
+"""Ids in a block, as in Kafka: one write for a thousand new producers."""
+MAX_PRODUCER_ID = 2**63 - 1
+
+
+class ProducerIdBlock(NamedTuple):
+    first: int
+    size: int
+
+
+async def allocate_block(store: ZnodeStore, broker_id: int) -> ProducerIdBlock:
+    """A block nobody had and nobody will get; durable when this returns.
+
+    Raises KafkaError when all ids are used up; a lost connection may leave a block unused.
+    """
+    while True:
+        try:
+            data, stat = await store.get(znodes.PRODUCER_ID_BLOCK)
+        except NoNode:
+            with suppress(NodeExists):  # another broker starts the cluster too
+                await store.create(znodes.PRODUCER_ID_BLOCK)
+            continue
+        first = 0
+        if data:
+            _, _, last = decode_producer_id_block(data)
+            if last > MAX_PRODUCER_ID - BLOCK_SIZE:
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_SERVER_ERROR,
+                    "Have exhausted all producerIds as the next "
+                    f"producerId block's end producerId would exceed {MAX_PRODUCER_ID}",
+                )
+            first = last + 1
+        payload = encode_producer_id_block(broker_id, first, first + BLOCK_SIZE - 1)
+        try:
+            await store.set(znodes.PRODUCER_ID_BLOCK, payload, stat.version)
+        except BadVersion:  # another broker took the block; the next one then
+            continue
+        logger.info(
+            "Producer ids %d to %d go to broker %d", first, first + BLOCK_SIZE - 1, broker_id
+        )
+        return ProducerIdBlock(first, BLOCK_SIZE)

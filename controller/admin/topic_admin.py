@@ -1,0 +1,467 @@
+"""CreateTopics, CreatePartitions and DeleteTopics as the controller's broker does them.
+
+Checks and messages are Kafka's (ZkAdminManager, AdminZkClient, AdminUtils). What passes is
+written at once: a topic's configuration and its assignment in one multi, fenced by the
+controller epoch. Whether configuration values are valid is for the caller to check first.
+"""
+
+import logging
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from ottla.controller.admin.placement import Assignment, place, start_after
+from ottla.controller.admin.topic_names import colliding, name_problem
+from ottla.controller.errors import OK, ApiError
+from ottla.controller.model import ReplicaAssignment, TopicState
+from ottla.controller.settings import ControllerSettings, control_versions
+from ottla.controller.state.context import ControllerContext
+from ottla.controller.state.fenced_writes import FencedWriter
+from ottla.controller.tree import znodes
+from ottla.controller.tree.store import (
+    BadVersion,
+    CreateOp,
+    NodeExists,
+    NoNode,
+    Op,
+    SetOp,
+    StoreError,
+)
+from ottla.controller.tree.znodes_admin import encode_config, encode_config_change
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.topics import TopicPartition
+from ottla.protocol.uuids import ZERO_UUID, random_uuid
+
+logger = logging.getLogger("ottla.controller")
+
+DEFAULT = -1
+"""For partitions and replication factor: as num.partitions and default.replication.factor say."""
+
+Charge = Callable[[int], None]
+"""Told how many partitions are about to be made; raises KafkaError where they may not be now."""
+
+
+def free_of_charge(partitions: int) -> None:
+    """Makes no difference."""
+
+
+class NewTopic(NamedTuple):
+    """``assignments`` (replicas by partition) excludes the two numbers, which then stay -1."""
+
+    name: str
+    num_partitions: int = DEFAULT
+    replication_factor: int = DEFAULT
+    assignments: Mapping[int, Sequence[int]] | None = None
+    configs: Mapping[str, str | None] | None = None
+
+
+class CreatedTopic(NamedTuple):
+    """``topic_id`` is the zero id, the numbers -1, when there was an error."""
+
+    name: str
+    error: ApiError
+    topic_id: bytes = ZERO_UUID
+    num_partitions: int = -1
+    replication_factor: int = -1
+
+
+class NewPartitions(NamedTuple):
+    """``total_count`` counts the existing ones too; ``assignments`` has the replicas of each new
+    partition."""
+
+    name: str
+    total_count: int
+    assignments: Sequence[Sequence[int]] | None = None
+
+
+class TopicAdmin:
+    def __init__(
+        self, context: ControllerContext, writer: FencedWriter, settings: ControllerSettings
+    ) -> None:
+        self.context = context
+        self.writer = writer
+        self.settings = settings
+        self.random = random.Random()
+
+    def _racks(self) -> dict[int, str | None]:
+        """Brokers that can take replicas, with their racks; no racks unless all have one."""
+        brokers = {
+            broker.broker_id: broker.rack
+            for broker in self.context.brokers.values()
+            if broker.broker_id not in self.context.shutting_down
+        }
+        known = sum(rack is not None for rack in brokers.values())
+        if 0 < known < len(brokers):
+            logger.warning("Placing replicas without regard to racks: not all brokers have one")
+        return brokers
+
+    # CreateTopics
+
+    async def create_topics(
+        self,
+        topics: Iterable[NewTopic],
+        *,
+        validate_only: bool = False,
+        charge: Charge = free_of_charge,
+    ) -> list[CreatedTopic]:
+        """Checks each, writes the good ones, pipelined. Leaders are not chosen here."""
+        results: dict[str, CreatedTopic] = {}
+        batches: dict[str, list[Op]] = {}
+        wanted = list(topics)
+        present = await self._present_paths(topic.name for topic in wanted)
+        for topic in wanted:
+            if topic.name in results:
+                duplicate = ApiError(
+                    ErrorCode.INVALID_REQUEST,
+                    "Create topics request contains multiple entries "
+                    f"for the topic '{topic.name}'.",
+                )
+                results[topic.name] = CreatedTopic(topic.name, duplicate)
+                batches.pop(topic.name, None)
+                continue
+            try:
+                assignment = self._check(topic, batches, present)
+                if not validate_only:
+                    charge(len(assignment))
+            except KafkaError as error:
+                results[topic.name] = CreatedTopic(
+                    topic.name, ApiError(error.code, error.message or None)
+                )
+                continue
+            topic_id = random_uuid() if self._uses_topic_ids() else None
+            results[topic.name] = CreatedTopic(
+                topic.name,
+                OK,
+                ZERO_UUID if topic_id is None or validate_only else topic_id,
+                len(assignment),
+                len(assignment[0]),
+            )
+            batches[topic.name] = self._creation(topic, topic_id, assignment, present)
+        if not validate_only:
+            answers = await self.writer.multi_many(list(batches.values()))
+            for name, answer in zip(batches, answers, strict=True):
+                if isinstance(answer, StoreError):
+                    results[name] = CreatedTopic(name, self._creation_error(name, answer))
+        return list(results.values())
+
+    def _uses_topic_ids(self) -> bool:
+        return control_versions(self.settings.inter_broker_protocol_version).topic_ids
+
+    @staticmethod
+    def _creation_error(name: str, error: StoreError) -> ApiError:
+        if isinstance(error, NodeExists):
+            return ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        logger.error("Topic %s cannot be written: %s", name, error)
+        return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
+
+    def _creation(
+        self,
+        topic: NewTopic,
+        topic_id: bytes | None,
+        assignment: Assignment,
+        present: set[str],
+    ) -> list[Op]:
+        state = TopicState(
+            topic_id,
+            {index: ReplicaAssignment(tuple(ids)) for index, ids in sorted(assignment.items())},
+        )
+        entity = f"{znodes.ENTITY_TOPICS}/{topic.name}"
+        configs = {
+            name: value for name, value in (topic.configs or {}).items() if value is not None
+        }
+        path = znodes.config_path(entity)
+        payload = encode_config(configs)
+        left_over = path in present  # by an earlier topic of this name
+        ops: list[Op] = [SetOp(path, payload) if left_over else CreateOp(path, payload)]
+        if configs:
+            ops.append(
+                CreateOp(znodes.CONFIG_CHANGE_PREFIX, encode_config_change(entity), sequential=True)
+            )
+        ops.append(CreateOp(znodes.topic_path(topic.name), znodes.encode_topic(state)))
+        return ops
+
+    def _check(self, topic: NewTopic, others: Iterable[str], present: set[str]) -> Assignment:
+        """The assignment of a topic that may be made; raises KafkaError for one that may not."""
+        name = topic.name
+        if self._exists(name, present):
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        nulls = [key for key, value in (topic.configs or {}).items() if value is None]
+        if nulls:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"Null value not supported for topic configs: {','.join(nulls)}",
+            )
+        if topic.assignments and (
+            topic.num_partitions != DEFAULT or topic.replication_factor != DEFAULT
+        ):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "Both numPartitions or replicationFactor and replicasAssignments were set. Both "
+                "cannot be used at the same time.",
+            )
+        problem = name_problem(name)
+        if problem is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        clashes = colliding(name, (*self.context.assignments, *others))
+        if clashes:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"Topic '{name}' collides with existing topics: {', '.join(clashes)}",
+            )
+        if topic.assignments:
+            return _check_given(topic.assignments)
+        return self._place_new(topic)
+
+    async def _present_paths(self, names: Iterable[str]) -> set[str]:
+        """Which nodes of these topics are there: their own, the mark for deletion, the config."""
+        legal = [name for name in dict.fromkeys(names) if name_problem(name) is None]
+        paths = [
+            path
+            for name in legal
+            for path in (
+                znodes.topic_path(name),
+                znodes.delete_topic_path(name),
+                znodes.config_path(f"{znodes.ENTITY_TOPICS}/{name}"),
+            )
+        ]
+        found = await self.writer.store.get_many(paths)
+        return {path for path, node in zip(paths, found, strict=True) if node is not None}
+
+    def _exists(self, name: str, present: set[str]) -> bool:
+        """Also when not yet noticed by us, or marked for deletion."""
+        return (
+            name in self.context.assignments
+            or znodes.topic_path(name) in present
+            or znodes.delete_topic_path(name) in present
+        )
+
+    def _place_new(self, topic: NewTopic) -> Assignment:
+        settings = self.settings
+        partitions = topic.num_partitions
+        factor = topic.replication_factor
+        if partitions == DEFAULT:
+            partitions = settings.num_partitions
+        if factor == DEFAULT:
+            factor = settings.default_replication_factor
+        if partitions <= 0:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0."
+            )
+        if partitions > settings.max_topic_partitions_per_request:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"Number of partitions must not be above "
+                f"{settings.max_topic_partitions_per_request} in one request.",
+            )
+        racks = self._racks()
+        _check_factor(factor, len(racks))
+        count = len(racks)
+        return place(
+            racks,
+            partitions,
+            factor,
+            start=self.random.randrange(count),
+            shift=self.random.randrange(count),
+        )
+
+    # CreatePartitions
+
+    async def create_partitions(
+        self,
+        requests: Iterable[NewPartitions],
+        *,
+        validate_only: bool = False,
+        charge: Charge = free_of_charge,
+    ) -> dict[str, ApiError]:
+        """One row a topic; the new partitions get their leaders elsewhere."""
+        rows: dict[str, ApiError] = {}
+        for request in requests:
+            if request.name in rows:
+                rows[request.name] = ApiError(
+                    ErrorCode.INVALID_REQUEST, "Duplicate topic in request."
+                )
+                continue
+            try:
+                await self._add_partitions(request, validate_only, charge)
+                rows[request.name] = OK
+            except KafkaError as error:
+                rows[request.name] = ApiError(error.code, error.message or None)
+        return rows
+
+    async def _add_partitions(
+        self, request: NewPartitions, validate_only: bool, charge: Charge
+    ) -> None:
+        name = request.name
+        unknown = KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
+        )
+        if name_problem(name) is not None:
+            raise unknown
+        try:
+            data, stat = await self.writer.store.get(znodes.topic_path(name))
+        except NoNode:
+            raise unknown from None
+        if name in self.context.topics_to_delete:
+            raise unknown
+        state = znodes.decode_topic(name, data)
+        added = self._plan_partitions(request, state)
+        if validate_only:
+            return
+        charge(len(added))
+        grown = state._replace(
+            assignments={
+                **state.assignments,
+                **{index: ReplicaAssignment(ids) for index, ids in added.items()},
+            }
+        )
+        try:
+            await self.writer.set(znodes.topic_path(name), znodes.encode_topic(grown), stat.version)
+        except NoNode:
+            raise unknown from None
+        except BadVersion:
+            raise KafkaError(
+                ErrorCode.REASSIGNMENT_IN_PROGRESS,
+                f"The topic '{name}' was changed at the same time; try again.",
+            ) from None
+
+    def _plan_partitions(self, request: NewPartitions, state: TopicState) -> Assignment:
+        name, existing = request.name, state.assignments
+        if any(assignment.is_being_reassigned for assignment in existing.values()):
+            raise KafkaError(
+                ErrorCode.REASSIGNMENT_IN_PROGRESS,
+                f"A partition reassignment is in progress for the topic '{name}'.",
+            )
+        added = request.total_count - len(existing)
+        if added < 0:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"Topic currently has {len(existing)} partitions, which is higher than the "
+                f"requested {request.total_count}.",
+            )
+        if added == 0:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS, f"Topic already has {len(existing)} partitions."
+            )
+        if 0 not in existing:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                f"Unexpected existing replica assignment for topic '{name}', partition id 0 is "
+                f"missing.",
+            )
+        racks = self._racks()
+        first = existing[0].replicas
+        if request.assignments is not None:
+            return _check_added(request.assignments, added, len(existing), len(first), set(racks))
+        _check_factor(len(first), len(racks))
+        start = start_after(list(racks), first[0])
+        return place(
+            racks, added, len(first), start=start, shift=start, first_partition=len(existing)
+        )
+
+    # DeleteTopics
+
+    async def request_deletion(self, topics: Iterable[str]) -> dict[str, ApiError]:
+        """Marks the topics under ``/admin/delete_topics``; one marked already is fine."""
+        if not self.settings.delete_topic_enable:
+            disabled = ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
+            return dict.fromkeys(topics, disabled)
+        rows: dict[str, ApiError] = {}
+        known: list[str] = []
+        wanted = list(dict.fromkeys(topics))
+        present = await self._present_paths(wanted)
+        for topic in wanted:
+            if self._exists(topic, present):
+                known.append(topic)
+            else:
+                rows[topic] = ApiError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    f"Topic `{topic}` to delete does not exist",
+                )
+        answers = await self.writer.multi_many(
+            [[CreateOp(znodes.delete_topic_path(topic))] for topic in known]
+        )
+        for topic, answer in zip(known, answers, strict=True):
+            if isinstance(answer, StoreError) and not isinstance(answer, NodeExists):
+                rows[topic] = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(answer))
+            else:
+                rows[topic] = OK
+        return rows
+
+    def partitions_waiting(self, topic: str) -> list[TopicPartition]:
+        """Partitions of the topic that have no leader yet."""
+        return [
+            partition
+            for partition in self.context.partitions_of(topic)
+            if partition not in self.context.leadership
+        ]
+
+
+def _check_factor(factor: int, brokers: int) -> None:
+    if factor <= 0:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0."
+        )
+    if factor > brokers:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Replication factor: {factor} larger than available brokers: {brokers}.",
+        )
+
+
+def _check_given(assignments: Mapping[int, Sequence[int]]) -> Assignment:
+    invalid = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    sizes = {len(replicas) for replicas in assignments.values()}
+    if len(sizes) != 1:
+        raise KafkaError(invalid, "All partitions should have the same number of replicas")
+    if sizes == {0}:
+        raise KafkaError(invalid, "A partition needs at least one replica")
+    for replicas in assignments.values():
+        if len(set(replicas)) != len(replicas):
+            raise KafkaError(invalid, f"Duplicate replica assignment found: {dict(assignments)}")
+        if any(replica < 0 for replica in replicas):
+            raise KafkaError(invalid, f"Invalid broker id in replica list: {list(replicas)}")
+    if sorted(assignments) != list(range(len(assignments))):
+        raise KafkaError(invalid, "partitions should be a consecutive 0-based integer sequence")
+    return {index: tuple(replicas) for index, replicas in assignments.items()}
+
+
+def _check_added(
+    assignments: Sequence[Sequence[int]],
+    added: int,
+    existing: int,
+    factor: int,
+    available: set[int],
+) -> Assignment:
+    invalid = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    unknown = {replica for replicas in assignments for replica in replicas} - available
+    if unknown:
+        listed = ", ".join(str(each) for each in sorted(unknown))
+        raise KafkaError(invalid, f"Unknown broker(s) in replica assignment: {listed}.")
+    if len(assignments) != added:
+        raise KafkaError(
+            invalid,
+            f"Increasing the number of partitions by {added} but {len(assignments)} assignments "
+            f"provided.",
+        )
+    for index, replicas in enumerate(assignments, existing):
+        if not replicas:
+            raise KafkaError(
+                invalid, f"Cannot have replication factor of 0 for partition id {index}."
+            )
+        if len(set(replicas)) != len(replicas):
+            listed = ", ".join(str(each) for each in replicas)
+            raise KafkaError(
+                invalid,
+                f"Duplicate brokers not allowed in replica assignment: {listed} for partition id "
+                f"{index}.",
+            )
+    wrong = [index for index, ids in enumerate(assignments, existing) if len(ids) != factor]
+    if wrong:
+        counts = ", ".join(str(len(assignments[index - existing])) for index in wrong)
+        listed = ", ".join(str(index) for index in wrong)
+        raise KafkaError(
+            invalid,
+            f"Inconsistent replication factor between partitions, partition 0 has {factor} while "
+            f"partitions [{listed}] have replication factors [{counts}], respectively.",
+        )
+    return {index: tuple(ids) for index, ids in enumerate(assignments, existing)}

@@ -1,0 +1,248 @@
+"""Brokers that came, went, came back, or changed; replicas whose log directory failed."""
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Protocol
+
+from ottla.controller.changes.topic_deletion import TopicDeletion
+from ottla.controller.events.watching import Watching
+from ottla.controller.model import BrokerInfo, LeaderAndIsr, PartitionReplica
+from ottla.controller.requests.broker_channels import BrokerChannels
+from ottla.controller.requests.request_batch import RequestBatch
+from ottla.controller.state.context import ControllerContext, PartitionState, ReplicaState
+from ottla.controller.state_machines.partitions import PartitionStateMachine
+from ottla.controller.state_machines.replicas import ReplicaStateMachine
+from ottla.controller.tree import znodes
+from ottla.controller.tree.store import ZnodeStore
+from ottla.controller.tree.znode_json import MalformedZnode
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.protocol.messages.leader_and_isr import LeaderAndIsrResponse
+
+logger = logging.getLogger("ottla.controller")
+
+
+class Reassigning(Protocol):
+    async def resume_for_brokers(self, broker_ids: Iterable[int]) -> None:
+        """Goes on with reassignments that have a target on one of the brokers."""
+
+
+class Compatible(Protocol):
+    def __call__(self, broker: BrokerInfo) -> bool:
+        """Whether the broker supports the finalised features (KIP-584)."""
+
+
+async def read_brokers(store: ZnodeStore) -> dict[int, BrokerInfo]:
+    """Every registered broker, by id, with its epoch."""
+    names = [name for name in await store.children(znodes.BROKER_IDS) if name.isdecimal()]
+    ids = sorted(int(name) for name in names)
+    found: dict[int, BrokerInfo] = {}
+    nodes = await store.get_many([znodes.broker_path(broker_id) for broker_id in ids])
+    for broker_id, node in zip(ids, nodes, strict=True):
+        if node is None:
+            continue
+        try:
+            found[broker_id] = znodes.decode_broker(broker_id, node[0], node[1].czxid)
+        except MalformedZnode as error:
+            logger.error("Leaving out a broker: %s", error)
+    return found
+
+
+class BrokerChanges:
+    def __init__(
+        self,
+        context: ControllerContext,
+        store: ZnodeStore,
+        channels: BrokerChannels,
+        partitions: PartitionStateMachine,
+        replicas: ReplicaStateMachine,
+        batch: RequestBatch,
+        deletion: TopicDeletion,
+        reassigning: Reassigning,
+        watching: Watching,
+        compatible: Compatible,
+    ) -> None:
+        self.context = context
+        self.store = store
+        self.channels = channels
+        self.partitions = partitions
+        self.replicas = replicas
+        self.batch = batch
+        self.deletion = deletion
+        self.reassigning = reassigning
+        self.watching = watching
+        self.compatible = compatible
+
+    async def load(self) -> None:
+        """The brokers as a new controller finds them; opens their channels."""
+        self.context.brokers = self._compatible_ones(await read_brokers(self.store))
+        for broker in self.context.brokers.values():
+            self.channels.add_broker(broker)
+        await self.watching.watch_brokers(self.context.brokers)
+
+    def _compatible_ones(self, brokers: dict[int, BrokerInfo]) -> dict[int, BrokerInfo]:
+        accepted: dict[int, BrokerInfo] = {}
+        for broker in brokers.values():
+            if self.compatible(broker):
+                accepted[broker.broker_id] = broker
+            else:
+                logger.warning(
+                    "Ignoring broker %d: it does not support the finalised features",
+                    broker.broker_id,
+                )
+        return accepted
+
+    async def on_broker_change(self) -> None:
+        """Compares the registered brokers with those known; a new epoch is a new start."""
+        context = self.context
+        registered = self._compatible_ones(await read_brokers(self.store))
+        known = context.brokers
+        new = [each for each in registered.values() if each.broker_id not in known]
+        dead = [broker_id for broker_id in known if broker_id not in registered]
+        bounced = [
+            each
+            for each in registered.values()
+            if each.broker_id in known and each.epoch > known[each.broker_id].epoch
+        ]
+        if not (new or dead or bounced):
+            return
+        logger.info(
+            "Brokers: new %s, dead %s, restarted %s, all live %s",
+            [each.broker_id for each in new],
+            dead,
+            [each.broker_id for each in bounced],
+            list(registered),
+        )
+        for broker_id in dead:
+            self.channels.remove_broker(broker_id)
+        for broker in bounced:
+            self.channels.remove_broker(broker.broker_id)
+        for broker in (*new, *bounced):
+            self.channels.add_broker(broker)
+        if new:
+            context.brokers.update({each.broker_id: each for each in new})
+            await self.on_startup([each.broker_id for each in new])
+        if bounced:
+            ids = [each.broker_id for each in bounced]
+            await self._on_failure(ids)
+            context.brokers.update({each.broker_id: each for each in bounced})
+            await self.on_startup(ids)
+        if dead:
+            await self._on_failure(dead)
+
+    async def on_startup(self, broker_ids: list[int]) -> None:
+        """Tells new brokers everything, the others of them; then uses them."""
+        context = self.context
+        for broker_id in broker_ids:
+            context.offline_directories.pop(broker_id, None)
+        others = [broker_id for broker_id in context.brokers if broker_id not in broker_ids]
+        self.batch.add_update_metadata(others, ())
+        self.batch.send(context.epoch)
+        # New ones get every partition, and before any order: a follower must know where its
+        # leader lives.
+        self.batch.add_update_metadata(broker_ids, context.with_leadership())
+        self.batch.send(context.epoch)
+        replicas = context.replicas_on(broker_ids)
+        await self.replicas.change(
+            [each for each in replicas if self._may_come_online(each)], ReplicaState.ONLINE
+        )
+        await self.partitions.trigger_online()
+        await self.reassigning.resume_for_brokers(broker_ids)
+        waiting = dict.fromkeys(
+            each.partition[0] for each in replicas if each.partition[0] in context.topics_to_delete
+        )
+        await self.deletion.resume_topics(waiting)
+        await self.watching.watch_brokers(broker_ids)
+
+    def _may_come_online(self, replica: PartitionReplica) -> bool:
+        """A replica whose deletion was done or is under way is for topic deletion to handle."""
+        return self.context.replica_states.get(replica) not in (
+            ReplicaState.DELETION_STARTED,
+            ReplicaState.DELETION_SUCCESSFUL,
+        )
+
+    async def _on_failure(self, broker_ids: list[int]) -> None:
+        context = self.context
+        for broker_id in broker_ids:
+            context.brokers.pop(broker_id, None)
+            context.offline_directories.pop(broker_id, None)
+            context.shutting_down.discard(broker_id)
+        await self.on_replicas_offline(context.replicas_on(broker_ids))
+        for broker_id in broker_ids:
+            self.watching.unwatch_broker(broker_id)
+
+    async def on_replicas_offline(self, replicas: list[PartitionReplica]) -> None:
+        """New leaders where the old are gone; the gone replicas leave their ISRs."""
+        context = self.context
+        gone = context.going_topics()
+        going = [each for each in replicas if each.partition[0] in gone]
+        staying = [each for each in replicas if each.partition[0] not in gone]
+        await self.partitions.change(context.with_offline_leader(), PartitionState.OFFLINE)
+        outcomes = await self.partitions.trigger_online()
+        await self.replicas.change(staying, ReplicaState.OFFLINE)
+        await self.deletion.fail(going)
+        elected = any(isinstance(outcome, LeaderAndIsr) for outcome in outcomes.values())
+        if not staying and not elected:  # otherwise the metadata went out with those changes
+            self.batch.add_update_metadata(context.brokers, ())
+            self.batch.send(context.epoch)
+
+    async def on_broker_modification(self, broker_id: int) -> None:
+        """New listeners or features of a broker that stays the same."""
+        context = self.context
+        before = context.brokers.get(broker_id)
+        now = (await read_brokers(self.store)).get(broker_id)
+        if before is None or now is None or now.epoch != before.epoch:
+            return
+        if now.endpoints != before.endpoints or now.features != before.features:
+            logger.info("Broker %d changed: %s", broker_id, now)
+            context.brokers[broker_id] = now
+            if now.endpoints != before.endpoints:
+                self.channels.remove_broker(broker_id)
+                self.channels.add_broker(now)
+            self.batch.add_update_metadata(context.brokers, ())
+            self.batch.send(context.epoch)
+
+    async def on_resend(self, broker_id: int) -> None:
+        """The broker's line overflowed: as if it had just started."""
+        if broker_id in self.context.brokers:
+            await self.on_startup([broker_id])
+
+    async def on_leader_and_isr_answer(
+        self, broker_id: int, response: "LeaderAndIsrResponse"
+    ) -> None:
+        """A replica that answered KAFKA_STORAGE_ERROR is on a failed log directory."""
+        context = self.context
+        if response.error_code:
+            logger.error(
+                "Broker %d refused a LeaderAndIsr with error %d", broker_id, response.error_code
+            )
+            return
+        if broker_id not in context.brokers:
+            return
+        lost = context.offline_directories.setdefault(broker_id, set())
+        fresh: list[PartitionReplica] = []
+        for partition, code in self._errors_by_partition(response):
+            if code == ErrorCode.KAFKA_STORAGE_ERROR:
+                if partition not in lost:
+                    lost.add(partition)
+                    fresh.append(PartitionReplica(partition, broker_id))
+            elif code == ErrorCode.NONE:
+                lost.discard(partition)
+        if fresh:
+            logger.info("Replicas on a failed log directory of broker %d: %s", broker_id, fresh)
+            await self.on_replicas_offline(
+                [each for each in fresh if self.context.knows(each.partition)]
+            )
+
+    def _errors_by_partition(
+        self, response: "LeaderAndIsrResponse"
+    ) -> Iterable[tuple[TopicPartition, int]]:
+        for row in response.partition_errors:
+            yield TopicPartition(row.topic_name, row.partition_index), row.error_code
+        for topic in response.topics:
+            name = self.context.topic_names.get(topic.topic_id)
+            if name is not None:
+                for row in topic.partition_errors:
+                    yield TopicPartition(name, row.partition_index), row.error_code

@@ -1,0 +1,76 @@
+"""A broker that asks to go: its leaderships are moved while it still serves (KIP-49, KIP-380)."""
+
+import logging
+
+from ottla.controller.model import PartitionReplica
+from ottla.controller.requests.request_batch import RequestBatch
+from ottla.controller.state.context import ControllerContext, PartitionState, ReplicaState
+from ottla.controller.state.leader_selection import Choice
+from ottla.controller.state_machines.partitions import PartitionStateMachine
+from ottla.controller.state_machines.replicas import ReplicaStateMachine
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.topics import TopicPartition
+
+logger = logging.getLogger("ottla.controller")
+
+
+class ControlledShutdown:
+    def __init__(
+        self,
+        context: ControllerContext,
+        partitions: PartitionStateMachine,
+        replicas: ReplicaStateMachine,
+        batch: RequestBatch,
+    ) -> None:
+        self.context = context
+        self.partitions = partitions
+        self.replicas = replicas
+        self.batch = batch
+
+    async def shut_down(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
+        """Moves what can be moved; returns the partitions the broker still leads.
+
+        The broker counts as shutting down from now until its node goes: it gets no leadership
+        and no place in an ISR. Raises KafkaError STALE_BROKER_EPOCH or BROKER_NOT_AVAILABLE.
+        """
+        context = self.context
+        broker = context.brokers.get(broker_id)
+        if broker is None:
+            raise KafkaError(
+                ErrorCode.BROKER_NOT_AVAILABLE, f"Broker id {broker_id} does not exist."
+            )
+        if broker_epoch not in (-1, broker.epoch) and broker_epoch < broker.epoch:
+            raise KafkaError(
+                ErrorCode.STALE_BROKER_EPOCH,
+                f"Received controlled shutdown request from an old broker epoch {broker_epoch} "
+                f"for broker {broker_id}. Current broker epoch is {broker.epoch}.",
+            )
+        logger.info("Broker %d is shutting down", broker_id)
+        context.shutting_down.add(broker_id)
+        leading: list[TopicPartition] = []
+        following: list[TopicPartition] = []
+        for partition in context.partitions_on(broker_id):
+            state = context.leadership.get(partition)
+            replicas = context.assignment(partition).replicas
+            if state is None or len(replicas) < 2 or partition[0] in context.topics_to_delete:
+                continue
+            (leading if state.leader == broker_id else following).append(partition)
+        await self.partitions.change(leading, PartitionState.ONLINE, Choice.CONTROLLED_SHUTDOWN)
+        for partition in following:  # stops fetching before it leaves the ISR
+            self.batch.add_stop_replica((broker_id,), partition, delete=False)
+        self.batch.send(context.epoch)
+        await self.replicas.change(
+            [
+                replica
+                for replica in (PartitionReplica(partition, broker_id) for partition in following)
+                if context.replica_states.get(replica)
+                in (
+                    ReplicaState.NEW,
+                    ReplicaState.ONLINE,
+                    ReplicaState.OFFLINE,
+                    ReplicaState.DELETION_INELIGIBLE,
+                )
+            ],
+            ReplicaState.OFFLINE,
+        )
+        return context.led_by(broker_id)

@@ -1,0 +1,282 @@
+"""ISRs that brokers changed: by the AlterPartition API, or in the tree with a notification.
+
+AlterPartition is KIP-497 (versions 0 and 1), with topic ids and KIP-841's refusal of replicas
+that are not alive since version 2, and KIP-903's broker epochs since version 3.
+"""
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ottla.controller.changes.reassignment import Reassignment
+from ottla.controller.model import RECOVERED, RECOVERING, LeaderAndIsr
+from ottla.controller.requests.request_batch import RequestBatch
+from ottla.controller.state.context import ControllerContext, ReplicaState
+from ottla.controller.state.fenced_writes import FencedWriter
+from ottla.controller.state_machines.replicas import ReplicaStateMachine
+from ottla.controller.tree import znodes
+from ottla.controller.tree.store import StoreError
+from ottla.controller.tree.znode_json import MalformedZnode
+from ottla.controller.tree.znodes_admin import decode_isr_change, decode_log_dir_event
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.topics import TopicPartition
+from ottla.protocol.uuids import ZERO_UUID
+
+if TYPE_CHECKING:
+    from ottla.protocol.messages.alter_partition import (
+        AlterPartitionRequest,
+        AlterPartitionRequestPartitionData,
+        AlterPartitionResponse,
+    )
+
+logger = logging.getLogger("ottla.controller")
+
+Row = LeaderAndIsr | int
+"""The state as it now is, or an error code."""
+
+
+async def refresh_leadership(
+    context: ControllerContext, writer: FencedWriter, partitions: Iterable[TopicPartition]
+) -> None:
+    """Reads the state nodes into the context."""
+    wanted = list(partitions)
+    nodes = await writer.store.get_many([znodes.state_path(each) for each in wanted])
+    for partition, node in zip(wanted, nodes, strict=True):
+        if node is None:
+            continue
+        try:
+            state = znodes.decode_state(partition, node[0], node[1].version)
+        except MalformedZnode as error:
+            logger.error("Leaving out the state of %s: %s", partition, error)
+            continue
+        context.leadership[partition] = state
+
+
+class IsrChanges:
+    def __init__(
+        self,
+        context: ControllerContext,
+        writer: FencedWriter,
+        replicas: ReplicaStateMachine,
+        batch: RequestBatch,
+        reassignment: Reassignment,
+    ) -> None:
+        self.context = context
+        self.writer = writer
+        self.replicas = replicas
+        self.batch = batch
+        self.reassignment = reassignment
+
+    # Notifications in the tree
+
+    async def on_isr_notification(self) -> None:
+        """Takes in what was announced, tells everybody, deletes the announcements."""
+        paths = await self._notifications(znodes.ISR_CHANGE_NOTIFICATION)
+        try:
+            partitions: dict[TopicPartition, None] = {}
+            for path, node in zip(paths, await self.writer.store.get_many(paths), strict=True):
+                if node is None:
+                    continue
+                try:
+                    announced = decode_isr_change(path, node[0])
+                except MalformedZnode as error:
+                    logger.error("Ignoring a notification: %s", error)
+                    continue
+                partitions.update(
+                    dict.fromkeys(each for each in announced if self.context.knows(each))
+                )
+            if partitions:
+                await refresh_leadership(self.context, self.writer, partitions)
+                self.batch.add_update_metadata(self.context.brokers, partitions)
+                self.batch.send(self.context.epoch)
+                for partition in partitions:
+                    await self.reassignment.on_isr_change(partition)
+        finally:
+            await self.writer.delete_many(paths)
+
+    async def on_log_dir_notification(self) -> None:
+        """A log directory failed somewhere: LeaderAndIsr to those brokers finds out which
+        replicas were on it; their answers say KAFKA_STORAGE_ERROR."""
+        paths = await self._notifications(znodes.LOG_DIR_EVENT_NOTIFICATION)
+        try:
+            brokers: dict[int, None] = {}
+            for path, node in zip(paths, await self.writer.store.get_many(paths), strict=True):
+                if node is None:
+                    continue
+                try:
+                    brokers[decode_log_dir_event(path, node[0])] = None
+                except MalformedZnode as error:
+                    logger.error("Ignoring a notification: %s", error)
+            if brokers:
+                logger.info("A log directory failed on brokers %s", list(brokers))
+                live = [broker_id for broker_id in brokers if broker_id in self.context.brokers]
+                usable = (ReplicaState.NEW, ReplicaState.ONLINE, ReplicaState.OFFLINE)
+                replicas = [
+                    each
+                    for each in self.context.replicas_on(live)
+                    if self.context.replica_states.get(each) in usable
+                ]
+                await self.replicas.change(replicas, ReplicaState.ONLINE)
+        finally:
+            await self.writer.delete_many(paths)
+
+    async def _notifications(self, directory: str) -> list[str]:
+        return [f"{directory}/{name}" for name in await self.writer.store.children(directory)]
+
+    async def discard_notifications(self) -> None:
+        """A new controller reads all states anyway."""
+        for directory in (znodes.LOG_DIR_EVENT_NOTIFICATION, znodes.ISR_CHANGE_NOTIFICATION):
+            await self.writer.delete_many(await self._notifications(directory))
+
+    # AlterPartition
+
+    async def alter_partition(
+        self, request: "AlterPartitionRequest", version: int
+    ) -> "AlterPartitionResponse":
+        """Answers the request; finishes reassignments that waited for the change."""
+        from ottla.protocol.messages.alter_partition import (
+            AlterPartitionResponse,
+            AlterPartitionResponsePartitionData,
+            AlterPartitionResponseTopicData,
+        )
+
+        broker = self.context.brokers.get(request.broker_id)
+        if broker is None or broker.epoch != request.broker_epoch:
+            logger.info(
+                "Refusing AlterPartition of broker %d with epoch %d: registered is %s",
+                request.broker_id,
+                request.broker_epoch,
+                "nothing" if broker is None else broker.epoch,
+            )
+            return AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+        rows: dict[TopicPartition, Row] = {}
+        wanted: dict[TopicPartition, LeaderAndIsr] = {}
+        unknown: list[AlterPartitionResponseTopicData] = []
+        for topic in request.topics:
+            name = topic.topic_name if version < 2 else self.context.topic_names.get(topic.topic_id)
+            if name is None:
+                unknown.append(
+                    AlterPartitionResponseTopicData(
+                        topic_id=topic.topic_id,
+                        partitions=[
+                            AlterPartitionResponsePartitionData(
+                                partition_index=each.partition_index,
+                                error_code=ErrorCode.UNKNOWN_TOPIC_ID,
+                            )
+                            for each in topic.partitions
+                        ],
+                    )
+                )
+                continue
+            for each in topic.partitions:
+                partition = TopicPartition(name, each.partition_index)
+                decision = self._judge(request.broker_id, partition, each, version)
+                if isinstance(decision, LeaderAndIsr) and decision != self.context.leadership.get(
+                    partition
+                ):
+                    wanted[partition] = decision
+                else:
+                    rows[partition] = decision
+        await self._apply(wanted, rows)
+        by_topic: dict[str, AlterPartitionResponseTopicData] = {}
+        for partition, row in rows.items():
+            if partition[0] not in by_topic:
+                by_topic[partition[0]] = AlterPartitionResponseTopicData(
+                    topic_name=partition[0],
+                    topic_id=self.context.topic_ids.get(partition[0], ZERO_UUID),
+                    partitions=[],
+                )
+            if isinstance(row, LeaderAndIsr):
+                answer = AlterPartitionResponsePartitionData(
+                    partition_index=partition[1],
+                    leader_id=row.leader,
+                    leader_epoch=row.leader_epoch,
+                    isr=list(row.isr),
+                    leader_recovery_state=row.recovery_state,
+                    partition_epoch=row.partition_epoch,
+                )
+            else:
+                answer = AlterPartitionResponsePartitionData(
+                    partition_index=partition[1], error_code=row
+                )
+            by_topic[partition[0]].partitions.append(answer)
+        return AlterPartitionResponse(topics=[*by_topic.values(), *unknown])
+
+    def _judge(
+        self,
+        broker_id: int,
+        partition: TopicPartition,
+        asked: "AlterPartitionRequestPartitionData",
+        version: int,
+    ) -> Row:
+        """The state to be written, the current state when nothing is to do, or an error."""
+        context = self.context
+        current = context.leadership.get(partition)
+        if current is None or partition[0] in context.topics_with_deletion_started:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        epochs = {each.broker_id: each.broker_epoch for each in asked.new_isr_with_epochs}
+        isr = tuple(epochs) if version >= 3 else tuple(asked.new_isr)
+        if (
+            asked.partition_epoch > current.partition_epoch
+            or asked.leader_epoch > current.leader_epoch
+        ):
+            # The leader knows more than we do: another controller must have told it.
+            return ErrorCode.NOT_CONTROLLER
+        if asked.leader_epoch < current.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        same = set(isr) == set(current.isr) and broker_id == current.leader
+        if same and asked.leader_recovery_state == current.recovery_state:
+            return current  # sent again after a lost answer
+        if asked.partition_epoch < current.partition_epoch:
+            return ErrorCode.INVALID_UPDATE_VERSION
+        if broker_id != current.leader or broker_id not in isr or len(set(isr)) != len(isr):
+            return ErrorCode.INVALID_REQUEST
+        if asked.leader_recovery_state == RECOVERING and (
+            len(isr) > 1 or current.recovery_state == RECOVERED
+        ):
+            return ErrorCode.INVALID_REQUEST
+        ineligible = [
+            each
+            for each in isr
+            if each not in context.assignment(partition).replicas
+            or (each not in current.isr and not self._may_join(each, epochs.get(each, -1)))
+        ]
+        if ineligible:
+            logger.info(
+                "Refusing the ISR %s of %s: %s cannot be in it", list(isr), partition, ineligible
+            )
+            if version > 1:
+                return ErrorCode.INELIGIBLE_REPLICA
+            return ErrorCode.OPERATION_NOT_ATTEMPTED
+        return current._replace(isr=isr, recovery_state=asked.leader_recovery_state)
+
+    def _may_join(self, broker_id: int, epoch: int) -> bool:
+        """Whether a replica there may come into an ISR: the broker is neither dead nor on its way
+        out, and it is still the one whose fetches the leader saw."""
+        context = self.context
+        return context.is_live(broker_id) and epoch in (-1, context.brokers[broker_id].epoch)
+
+    async def _apply(
+        self, wanted: dict[TopicPartition, LeaderAndIsr], rows: dict[TopicPartition, Row]
+    ) -> None:
+        finished, changed_meanwhile = await self.writer.update_states(wanted)
+        for partition in changed_meanwhile:
+            rows[partition] = ErrorCode.INVALID_UPDATE_VERSION
+        changed: list[TopicPartition] = []
+        for partition, result in finished.items():
+            if isinstance(result, StoreError):
+                logger.error("The ISR of %s cannot be written: %s", partition, result)
+                rows[partition] = ErrorCode.UNKNOWN_SERVER_ERROR
+            else:
+                rows[partition] = self.context.leadership[partition] = result
+                changed.append(partition)
+        if changed_meanwhile:  # so that the next attempt is judged by what is there
+            await refresh_leadership(self.context, self.writer, changed_meanwhile)
+        if changed:
+            self.batch.add_update_metadata(self.context.brokers, changed)
+            self.batch.send(self.context.epoch)
+
+    async def finish_reassignments(self, partitions: Iterable[TopicPartition]) -> None:
+        """After the answer went out, so that the leader does not wait for a whole move."""
+        for partition in partitions:
+            await self.reassignment.on_isr_change(partition)

@@ -1,0 +1,148 @@
+"""Elections that somebody asked for: by API, by znode, or by the clock."""
+
+import logging
+from collections.abc import Iterable
+
+from ottla.controller.errors import OK, ApiError, StateChangeFailed
+from ottla.controller.model import NO_LEADER, LeaderAndIsr
+from ottla.controller.settings import ControllerSettings
+from ottla.controller.state.context import ControllerContext, PartitionState
+from ottla.controller.state.fenced_writes import FencedWriter
+from ottla.controller.state.leader_selection import Choice, preferred_leader
+from ottla.controller.state_machines.partitions import Outcomes, PartitionStateMachine
+from ottla.controller.tree import znodes
+from ottla.controller.tree.store import NoNode
+from ottla.controller.tree.znode_json import MalformedZnode
+from ottla.controller.tree.znodes_admin import decode_preferred_election
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.topics import TopicPartition
+
+logger = logging.getLogger("ottla.controller")
+
+PREFERRED = 0
+UNCLEAN = 1
+"""Election types of the ElectLeaders request (KIP-460)."""
+
+
+class LeaderElections:
+    def __init__(
+        self,
+        context: ControllerContext,
+        writer: FencedWriter,
+        partitions: PartitionStateMachine,
+    ) -> None:
+        self.context = context
+        self.writer = writer
+        self.partitions = partitions
+
+    async def elect(
+        self, partitions: Iterable[TopicPartition] | None, election_type: int
+    ) -> dict[TopicPartition, ApiError]:
+        """ElectLeaders. None means every partition; then those in no need of it are left out."""
+        everywhere = partitions is None
+        wanted = list(self.context.partitions() if partitions is None else partitions)
+        answer: dict[TopicPartition, ApiError] = {}
+        electable: list[TopicPartition] = []
+        for partition in wanted:
+            error = self._refusal(partition, election_type)
+            if error is None:
+                electable.append(partition)
+            else:
+                answer[partition] = error
+        choice = Choice.UNCLEAN if election_type == UNCLEAN else Choice.PREFERRED
+        outcomes = await self.partitions.change(electable, PartitionState.ONLINE, choice)
+        for partition in electable:
+            answer[partition] = self._row(outcomes, partition, election_type)
+        if everywhere:
+            answer = {
+                partition: row
+                for partition, row in answer.items()
+                if row.code != ErrorCode.ELECTION_NOT_NEEDED
+            }
+        return {partition: answer[partition] for partition in wanted if partition in answer}
+
+    def _refusal(self, partition: TopicPartition, election_type: int) -> ApiError | None:
+        context = self.context
+        if election_type not in (PREFERRED, UNCLEAN):
+            return ApiError(ErrorCode.INVALID_REQUEST, f"Unknown election type {election_type}.")
+        if not context.knows(partition):
+            return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+        if partition[0] in context.topics_to_delete:
+            return ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted")
+        if not self._is_needed(partition, election_type):
+            return ApiError(ErrorCode.ELECTION_NOT_NEEDED)
+        return None
+
+    def _is_needed(self, partition: TopicPartition, election_type: int) -> bool:
+        state = self.context.leadership.get(partition)
+        if state is None:
+            return True
+        if election_type == PREFERRED:
+            return state.leader != self.context.assignment(partition).replicas[0]
+        return state.leader == NO_LEADER or not self.context.is_live(state.leader)
+
+    @staticmethod
+    def _row(outcomes: Outcomes, partition: TopicPartition, election_type: int) -> ApiError:
+        outcome = outcomes.get(partition)
+        if isinstance(outcome, LeaderAndIsr):
+            return OK
+        if outcome is None or isinstance(outcome, StateChangeFailed):
+            code = (
+                ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+                if election_type == PREFERRED
+                else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+            )
+            return ApiError(code, str(outcome or f"{partition} has no leader to replace"))
+        return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(outcome))
+
+    async def on_znode(self) -> None:
+        """``/admin/preferred_replica_election`` was made, or found by a new controller."""
+        try:
+            data, _ = await self.writer.store.get(znodes.PREFERRED_REPLICA_ELECTION)
+        except NoNode:
+            return
+        try:
+            partitions = decode_preferred_election(data)
+        except MalformedZnode as error:
+            logger.error("Deleting an election that cannot be read: %s", error)
+            partitions = []
+        try:
+            for partition, row in (await self.elect(partitions, PREFERRED)).items():
+                if row.code:
+                    logger.info("No preferred leader for %s: error %d %s", partition, *row)
+        finally:
+            await self.writer.delete_many([znodes.PREFERRED_REPLICA_ELECTION])
+
+    async def balance(self, settings: ControllerSettings) -> None:
+        """Where too many of a broker's partitions are led by others, gives them back to it."""
+        context = self.context
+        by_preferred: dict[int, list[TopicPartition]] = {}
+        for partition in context.partitions():
+            replicas = context.assignment(partition).replicas
+            if replicas and partition[0] not in context.topics_to_delete:
+                by_preferred.setdefault(replicas[0], []).append(partition)
+        for broker_id, partitions in by_preferred.items():
+            elsewhere = [
+                partition
+                for partition in partitions
+                if partition in context.leadership
+                and context.leadership[partition].leader != broker_id
+            ]
+            ratio = len(elsewhere) / len(partitions)
+            if ratio * 100 <= settings.leader_imbalance_per_broker_percentage:
+                continue
+            candidates = [each for each in elsewhere if self._preferred_can_lead(each)]
+            if candidates:
+                logger.info(
+                    "Broker %d leads %.0f%% too few partitions; giving it %d",
+                    broker_id,
+                    ratio * 100,
+                    len(candidates),
+                )
+                await self.partitions.change(candidates, PartitionState.ONLINE, Choice.PREFERRED)
+
+    def _preferred_can_lead(self, partition: TopicPartition) -> bool:
+        context = self.context
+        replicas = context.assignment(partition).replicas
+        live = [replica for replica in replicas if context.is_online(replica, partition)]
+        return preferred_leader(replicas, context.leadership[partition].isr, live) is not None

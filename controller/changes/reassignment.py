@@ -1,0 +1,399 @@
+"""Moving partitions to other replicas, as KIP-455 describes it.
+
+In the tree a partition that is being moved has all replicas, the targets first, and beside them
+which are being added and removed. The steps:
+
+U   Update: tree, then memory. Replicas that an earlier move was adding and the new one does not
+    want are stopped and deleted.
+A   While a target is not in sync: bump the leader epoch and send LeaderAndIsr to all replicas,
+    start the added ones as New. Then wait for the ISR to change.
+B   When all targets are in sync: added replicas Online; assignment = targets in memory; a leader
+    among the targets (or only a new epoch, so that it learns the smaller assignment); removed
+    replicas Offline, deleted, NonExistent; assignment = targets in the tree. The tree comes last,
+    since it is what a new controller starts from.
+
+A cancelled move is a move to the original replicas. Requests come by API or by the znode
+``/admin/reassign_partitions``; the latest wins. Throttles are topic and broker settings that the
+brokers obey; the controller need not know them.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+from ottla.controller.changes.topic_deletion import TopicDeletion
+from ottla.controller.errors import OK, ApiError, StateChangeFailed
+from ottla.controller.events.watching import Watching
+from ottla.controller.model import LeaderAndIsr, PartitionReplica, ReplicaAssignment
+from ottla.controller.requests.request_batch import RequestBatch
+from ottla.controller.state.context import ControllerContext, PartitionState, ReplicaState
+from ottla.controller.state.fenced_writes import FencedWriter
+from ottla.controller.state.leader_selection import Choice
+from ottla.controller.state_machines.partitions import MAX_WRITE_ATTEMPTS, PartitionStateMachine
+from ottla.controller.state_machines.replicas import ReplicaStateMachine
+from ottla.controller.tree import znodes
+from ottla.controller.tree.store import BadVersion, NoNode, StoreError
+from ottla.controller.tree.znode_json import MalformedZnode
+from ottla.controller.tree.znodes_admin import decode_reassignment, encode_reassignment
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.topics import TopicPartition
+
+logger = logging.getLogger("ottla.controller")
+
+Targets = Mapping[TopicPartition, tuple[int, ...] | None]
+"""Wanted replicas by partition; None cancels."""
+
+
+class Reassignment:
+    def __init__(
+        self,
+        context: ControllerContext,
+        writer: FencedWriter,
+        partitions: PartitionStateMachine,
+        replicas: ReplicaStateMachine,
+        batch: RequestBatch,
+        deletion: TopicDeletion,
+        watching: Watching,
+    ) -> None:
+        self.context = context
+        self.writer = writer
+        self.partitions = partitions
+        self.replicas = replicas
+        self.batch = batch
+        self.deletion = deletion
+        self.watching = watching
+
+    # Entrances
+
+    async def load(self) -> None:
+        """A new controller: first what the znode asks for, then every move in the tree."""
+        from_znode = await self.on_znode()
+        await self._resume(lambda partition, _: partition not in from_znode)
+
+    async def on_znode(self) -> set[TopicPartition]:
+        """Starts what ``/admin/reassign_partitions`` asks for; returns what was accepted."""
+        targets = await self._znode_targets()
+        if targets is None:
+            return set()
+        outcome = {
+            partition: await self._start(partition, replicas)
+            for partition, replicas in targets.items()
+        }
+        failed = {partition: error for partition, error in outcome.items() if error.code}
+        if failed:
+            logger.warning("Reassignments through the znode that failed: %s", failed)
+            await self._leave_znode(lambda partition, _: partition in failed)
+        return {partition for partition, error in outcome.items() if not error.code}
+
+    async def alter(self, targets: Targets) -> dict[TopicPartition, ApiError]:
+        """AlterPartitionReassignments: one row a partition."""
+        answer: dict[TopicPartition, ApiError] = {}
+        accepted: dict[TopicPartition, tuple[int, ...]] = {}
+        for partition, replicas in targets.items():
+            assignment = self.context.assignment(partition)
+            if replicas is None:
+                if assignment.is_being_reassigned:
+                    accepted[partition] = assignment.origin_replicas
+                else:
+                    answer[partition] = ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+                continue
+            problem = self._problem(partition, replicas)
+            if problem is None:
+                accepted[partition] = replicas
+            else:
+                answer[partition] = problem
+        await self._leave_znode(lambda partition, _: partition in accepted)
+        for partition, replicas in accepted.items():
+            answer[partition] = await self._start(partition, replicas)
+        return {partition: answer[partition] for partition in targets}
+
+    def under_way(
+        self, partitions: Iterable[TopicPartition] | None
+    ) -> dict[TopicPartition, ReplicaAssignment]:
+        """Moves under way, of the given partitions or of all."""
+        wanted = self.context.reassigning if partitions is None else partitions
+        found = {partition: self.context.assignment(partition) for partition in wanted}
+        return {
+            each: assignment for each, assignment in found.items() if assignment.is_being_reassigned
+        }
+
+    async def on_isr_change(self, partition: TopicPartition) -> None:
+        """The ISR of a partition changed: perhaps its move can be finished."""
+        if partition not in self.context.reassigning:
+            return
+        assignment = self.context.assignment(partition)
+        if await self._is_complete(partition, assignment):
+            await self._proceed(partition, assignment)
+
+    async def resume_for_brokers(self, broker_ids: Iterable[int]) -> None:
+        started = set(broker_ids)
+        await self._resume(lambda _, assignment: not started.isdisjoint(assignment.target_replicas))
+
+    async def _resume(self, wanted: Callable[[TopicPartition, ReplicaAssignment], bool]) -> None:
+        for partition in list(self.context.reassigning):
+            assignment = self.context.assignment(partition)
+            if wanted(partition, assignment):
+                await self._proceed(partition, assignment)
+
+    # Checks
+
+    def _problem(self, partition: TopicPartition, replicas: tuple[int, ...]) -> ApiError | None:
+        if not self.context.knows(partition):
+            return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+        invalid = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        if not replicas:
+            return ApiError(invalid, "Empty replica list specified in partition reassignment.")
+        if len(set(replicas)) != len(replicas):
+            return ApiError(
+                invalid,
+                f"Duplicate replica ids in partition reassignment replica list: {list(replicas)}",
+            )
+        if any(replica < 0 for replica in replicas):
+            return ApiError(invalid, f"Invalid broker id in replica list: {list(replicas)}")
+        adding = self.context.assignment(partition).reassign_to(replicas).adding
+        if not all(self.context.is_live(replica) for replica in adding):
+            return ApiError(
+                invalid,
+                f"Replica assignment has brokers that are not alive. Replica list: "
+                f"{list(adding)}, live broker list: {self.context.live_broker_ids()}",
+            )
+        return None
+
+    async def _start(self, partition: TopicPartition, targets: tuple[int, ...]) -> ApiError:
+        context = self.context
+        if partition[0] in context.topics_to_delete or not context.knows(partition):
+            return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+        try:
+            await self._proceed(partition, context.assignment(partition).reassign_to(targets))
+        except KafkaError as error:
+            return ApiError(error.code, error.message)
+        except StateChangeFailed as error:
+            logger.error("The reassignment of %s failed: %s", partition, error)
+            return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
+        return OK
+
+    async def _is_complete(self, partition: TopicPartition, assignment: ReplicaAssignment) -> bool:
+        if not assignment.is_being_reassigned:
+            return True
+        state = await self._read_state(partition)
+        return state is not None and set(assignment.target_replicas) <= set(state.isr)
+
+    async def _read_state(self, partition: TopicPartition) -> LeaderAndIsr | None:
+        try:
+            data, stat = await self.writer.store.get(znodes.state_path(partition))
+            return znodes.decode_state(partition, data, stat.version)
+        except (NoNode, MalformedZnode) as error:
+            logger.error("The state of %s cannot be read: %s", partition, error)
+            return None
+
+    # Steps
+
+    async def _place_anew(self, partition: TopicPartition, targets: tuple[int, ...]) -> None:
+        """A partition that never had a leader has nothing to be moved: it begins at the targets."""
+        context = self.context
+        before = context.assignment(partition)
+        placed = ReplicaAssignment(targets)
+        await self._write(partition, placed)
+        context.set_assignment(partition, placed)
+        context.reassigning.pop(partition, None)
+        for replica in before.replicas:
+            context.replica_states.pop(PartitionReplica(partition, replica), None)
+        replicas = self._replicas(partition, targets)
+        await self.replicas.change(replicas, ReplicaState.NEW)
+        await self.partitions.change((partition,), PartitionState.ONLINE)
+        await self.replicas.change(replicas, ReplicaState.ONLINE)
+        await self._leave_znode(lambda each, _: each == partition)
+
+    async def _proceed(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
+        if partition not in self.context.leadership:
+            await self._place_anew(partition, assignment.target_replicas)
+            return
+        self.deletion.halt((partition[0],), "a partition is being reassigned")
+        await self._update(partition, assignment)
+        if await self._is_complete(partition, assignment):
+            await self._complete(partition, assignment)
+        else:
+            await self._bump_leader_epoch(partition, assignment)  # A
+            await self.replicas.change(
+                [
+                    each
+                    for each in self._replicas(partition, assignment.adding)
+                    if self.context.replica_states.get(each, ReplicaState.NON_EXISTENT)
+                    is ReplicaState.NON_EXISTENT
+                ],
+                ReplicaState.NEW,
+            )
+
+    @staticmethod
+    def _replicas(partition: TopicPartition, ids: Iterable[int]) -> list[PartitionReplica]:
+        return [PartitionReplica(partition, replica) for replica in ids]
+
+    async def _update(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
+        context = self.context
+        before = context.assignment(partition)
+        if before != assignment:
+            unneeded = [each for each in before.replicas if each not in assignment.replicas]
+            await self._check_survivors(partition, assignment, unneeded)
+            await self._write(partition, assignment)
+            context.set_assignment(partition, assignment)
+            context.reassigning[partition] = None
+            if context.leadership[partition].leader in unneeded:
+                await self.partitions.change((partition,), PartitionState.ONLINE, Choice.OFFLINE)
+            await self._stop(partition, unneeded)
+        if not self.batch.versions.alter_partition:
+            await self.watching.watch_state(partition)
+        context.reassigning[partition] = None
+
+    async def _check_survivors(
+        self, partition: TopicPartition, assignment: ReplicaAssignment, unneeded: list[int]
+    ) -> None:
+        """Refuses to drop, by cancelling or replacing a move, the replicas that hold the data."""
+        if not unneeded:
+            return
+        state = await self._read_state(partition)
+        if state is None:
+            return
+        survivors = [each for each in assignment.replicas if each in state.isr]
+        if state.leader in unneeded:  # then somebody must be able to lead at once
+            survivors = [each for each in survivors if self.context.is_online(each, partition)]
+        if not survivors:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"The reassignment would take {unneeded} out of {partition}, and no replica that "
+                f"stays is in sync (ISR {list(state.isr)}).",
+            )
+
+    async def _write(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
+        """Changes this one partition in the topic's node, leaves the others as they are."""
+        path = znodes.topic_path(partition[0])
+        for _attempt in range(MAX_WRITE_ATTEMPTS):
+            try:
+                data, stat = await self.writer.store.get(path)
+                state = znodes.decode_topic(partition[0], data)
+                assignments = {**state.assignments, partition[1]: assignment}
+                state = state._replace(assignments=assignments)
+                await self.writer.set(path, znodes.encode_topic(state), stat.version)
+            except BadVersion:
+                continue
+            except (NoNode, MalformedZnode) as error:
+                raise StateChangeFailed(f"the assignment cannot be changed: {error}") from None
+            return
+        raise StateChangeFailed(f"{path} keeps changing")
+
+    async def _stop(self, partition: TopicPartition, ids: Iterable[int]) -> None:
+        """Out of the ISR, stopped, deleted, forgotten; a broker that is down deletes its copy
+        when it is back and finds itself not in the assignment."""
+        replicas = self._replicas(partition, ids)
+        for replica in replicas:  # one that only the ISR knew of has no state yet
+            self.context.replica_states.setdefault(replica, ReplicaState.ONLINE)
+        for state in (
+            ReplicaState.OFFLINE,
+            ReplicaState.DELETION_STARTED,
+            ReplicaState.DELETION_SUCCESSFUL,
+            ReplicaState.NON_EXISTENT,
+        ):
+            await self.replicas.change(replicas, state)
+
+    async def _complete(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
+        context = self.context
+        await self.replicas.change(
+            self._replicas(partition, assignment.adding), ReplicaState.ONLINE
+        )
+        done = ReplicaAssignment(assignment.target_replicas)
+        context.set_assignment(partition, done)
+        await self._settle_leader(partition, done)
+        if context.leadership[partition].leader not in done.replicas:
+            # The targets are in sync but none may lead now (on its way out, directory lost): the
+            # old replicas must stay until one may.
+            logger.warning(
+                "The reassignment of %s waits: no target can lead now",
+                partition,
+                extra=partition._asdict(),
+            )
+            context.set_assignment(partition, assignment)
+            return
+        strangers = [
+            each
+            for each in context.leadership[partition].isr
+            if each not in done.replicas and each not in assignment.removing
+        ]
+        await self._stop(partition, (*assignment.removing, *strangers))
+        # Stopping took the removed replicas out of the assignment in memory as well; the targets
+        # are what remains either way.
+        context.set_assignment(partition, done)
+        await self._write(partition, done)
+        self.watching.unwatch_state(partition)
+        await self._leave_znode(
+            lambda each, replicas: each == partition and replicas == done.replicas
+        )
+        context.reassigning.pop(partition, None)
+        logger.info(
+            "The reassignment of %s to %s is done",
+            partition,
+            list(done.replicas),
+            extra=partition._asdict(),
+        )
+        self.batch.add_update_metadata(context.brokers, (partition,))
+        self.batch.send(context.epoch)
+        await self.deletion.resume_topics((partition[0],))
+
+    async def _settle_leader(self, partition: TopicPartition, done: ReplicaAssignment) -> None:
+        state = self.context.leadership.get(partition)
+        if (
+            state is not None
+            and state.leader in done.replicas
+            and self.context.is_online(state.leader, partition)
+        ):
+            await self._bump_leader_epoch(partition, done)
+        else:
+            await self.partitions.change((partition,), PartitionState.ONLINE, Choice.REASSIGN)
+
+    async def _bump_leader_epoch(
+        self, partition: TopicPartition, assignment: ReplicaAssignment
+    ) -> None:
+        """Same leader, same ISR, next epoch: so that brokers take in the new assignment."""
+        context = self.context
+        for _attempt in range(MAX_WRITE_ATTEMPTS):
+            state = await self._read_state(partition)
+            if state is None:
+                raise StateChangeFailed(f"{partition} has no state to give a new epoch to")
+            if state.controller_epoch > context.epoch:
+                raise StateChangeFailed(
+                    f"the state of {partition} was written by a controller of a later epoch"
+                )
+            finished, _ = await self.writer.update_states({partition: state.with_next_epoch()})
+            result = finished.get(partition)
+            if isinstance(result, StoreError):
+                raise StateChangeFailed(f"the state of {partition} cannot be written: {result}")
+            if result is not None:
+                context.leadership[partition] = result
+                # Added replicas may be made anew in any log directory; old ones that are missing
+                # from theirs are lost, not new.
+                for ids, is_new in ((assignment.origin_replicas, False), (assignment.adding, True)):
+                    self.batch.add_leader_and_isr(ids, partition, result, assignment, is_new=is_new)
+                self.batch.send(context.epoch)
+                return
+        raise StateChangeFailed(f"the state of {partition} keeps changing")
+
+    # The znode
+
+    async def _znode_targets(self) -> dict[TopicPartition, tuple[int, ...]] | None:
+        try:
+            data, _ = await self.writer.store.get(znodes.REASSIGN_PARTITIONS)
+            return decode_reassignment(data)
+        except NoNode:
+            return None
+        except MalformedZnode as error:
+            logger.error("Deleting a reassignment that cannot be read: %s", error)
+            await self.writer.delete_many([znodes.REASSIGN_PARTITIONS])
+            return None
+
+    async def _leave_znode(self, done: Callable[[TopicPartition, tuple[int, ...]], bool]) -> None:
+        """Takes finished, failed or replaced partitions out of it; deletes it when empty."""
+        targets = await self._znode_targets()
+        if targets is None:
+            return
+        remaining = {each: to for each, to in targets.items() if not done(each, to)}
+        if not remaining:
+            await self.writer.delete_many([znodes.REASSIGN_PARTITIONS])
+        elif len(remaining) != len(targets):
+            await self.writer.set(znodes.REASSIGN_PARTITIONS, encode_reassignment(remaining))

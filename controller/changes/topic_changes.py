@@ -1,0 +1,160 @@
+"""Topics and partitions that appeared in or vanished from the tree.
+
+Handlers of ``/brokers/topics`` (TopicChange) and of one topic's node (PartitionModification).
+"""
+
+import logging
+from collections.abc import Iterable
+
+from ottla.controller.events.watching import Watching
+from ottla.controller.model import TopicState
+from ottla.controller.state.context import ControllerContext, PartitionState, ReplicaState
+from ottla.controller.state.fenced_writes import FencedWriter
+from ottla.controller.state.leader_selection import Choice
+from ottla.controller.state_machines.partitions import PartitionStateMachine
+from ottla.controller.state_machines.replicas import ReplicaStateMachine
+from ottla.controller.tree import znodes
+from ottla.controller.tree.store import BadVersion, NoNode, SetOp, Stat, StoreError
+from ottla.controller.tree.znode_json import MalformedZnode
+from ottla.protocol.topics import TopicPartition
+from ottla.protocol.uuids import random_uuid
+
+logger = logging.getLogger("ottla.controller")
+
+
+class TopicChanges:
+    """``topic_ids`` tells whether topics without an id get one (protocol version 2.8 and up)."""
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        writer: FencedWriter,
+        partitions: PartitionStateMachine,
+        replicas: ReplicaStateMachine,
+        watching: Watching,
+        *,
+        topic_ids: bool,
+    ) -> None:
+        self.context = context
+        self.writer = writer
+        self.partitions = partitions
+        self.replicas = replicas
+        self.watching = watching
+        self.topic_ids = topic_ids
+
+    async def load_topics(self, topics: Iterable[str]) -> list[TopicPartition]:
+        """Watches the topics, reads their assignments and ids into the context."""
+        names = list(topics)
+        await self.watching.watch_topics(names)
+        found = await self.read_topics(names)
+        if self.topic_ids:
+            await self._give_ids(found)
+        added: list[TopicPartition] = []
+        for topic, (state, _) in found.items():
+            self.context.add_topic(topic, state.topic_id)
+            for index, assignment in sorted(state.assignments.items()):
+                partition = TopicPartition(topic, index)
+                self.context.set_assignment(partition, assignment)
+                added.append(partition)
+        return added
+
+    async def read_topics(self, topics: list[str]) -> dict[str, tuple[TopicState, Stat]]:
+        """Those that exist and can be read."""
+        found: dict[str, tuple[TopicState, Stat]] = {}
+        nodes = await self.writer.store.get_many([znodes.topic_path(topic) for topic in topics])
+        for topic, node in zip(topics, nodes, strict=True):
+            if node is None:
+                continue
+            try:
+                found[topic] = znodes.decode_topic(topic, node[0]), node[1]
+            except MalformedZnode as error:
+                logger.error("Leaving out a topic: %s", error)
+        return found
+
+    async def _give_ids(self, found: dict[str, tuple[TopicState, Stat]]) -> None:
+        """Topics made by old tools have no id; theirs is written now (KIP-516)."""
+        nameless = [topic for topic, (state, _) in found.items() if state.topic_id is None]
+        wanted = {topic: found[topic][0]._replace(topic_id=random_uuid()) for topic in nameless}
+        answers = await self.writer.multi_many(
+            [
+                [
+                    SetOp(
+                        znodes.topic_path(topic),
+                        znodes.encode_topic(state),
+                        found[topic][1].version,
+                    )
+                ]
+                for topic, state in wanted.items()
+            ]
+        )
+        for (topic, state), answer in zip(wanted.items(), answers, strict=True):
+            if isinstance(answer, (BadVersion, NoNode)):
+                # Changed or deleted in this moment; the next TopicChange or modification sees it.
+                logger.info("Topic %s changed while it was given an id", topic)
+                del found[topic]
+            elif isinstance(answer, StoreError):
+                raise answer
+            else:
+                found[topic] = state, found[topic][1]
+
+    async def on_topic_change(self) -> list[str]:
+        """Takes in new topics, forgets vanished ones; returns the new ones."""
+        context = self.context
+        present = await self.writer.store.children(znodes.TOPICS)
+        new = [topic for topic in present if topic not in context.assignments]
+        still_there = set(present)
+        vanished = [topic for topic in context.assignments if topic not in still_there]
+        for topic in vanished:
+            self.watching.unwatch_topic(topic)
+            context.remove_topic(topic)
+        added = await self.load_topics(new)
+        if new or vanished:
+            logger.info(
+                "New topics: %s; vanished topics: %s", ", ".join(new) or "none", vanished or "none"
+            )
+        await self.bring_online(added)
+        return new
+
+    async def bring_online(self, partitions: list[TopicPartition]) -> None:
+        """New partitions get their leaders, new replicas their orders."""
+        if not partitions:
+            return
+        replicas = self.context.replicas_of_partitions(partitions)
+        await self.partitions.change(partitions, PartitionState.NEW)
+        await self.replicas.change(replicas, ReplicaState.NEW)
+        await self.partitions.change(partitions, PartitionState.ONLINE, Choice.OFFLINE)
+        await self.replicas.change(replicas, ReplicaState.ONLINE)
+
+    async def on_partition_modification(self, topic: str) -> None:
+        """Brings added partitions online; takes them back out while the topic is deleted."""
+        context = self.context
+        if topic not in context.assignments:
+            return
+        found = (await self.read_topics([topic])).get(topic)
+        if found is None:
+            return
+        state, stat = found
+        added = {
+            TopicPartition(topic, index): assignment
+            for index, assignment in sorted(state.assignments.items())
+            if index not in context.assignments[topic]
+        }
+        if not added:
+            return
+        if topic in context.topics_to_delete:
+            await self._take_back(topic, state, stat)
+            return
+        logger.info("New partitions of %s: %s", topic, [partition[1] for partition in added])
+        for partition, assignment in added.items():
+            context.set_assignment(partition, assignment)
+        await self.bring_online(list(added))
+
+    async def _take_back(self, topic: str, state: TopicState, stat: Stat) -> None:
+        logger.warning("Taking back partitions added to %s: it is being deleted", topic)
+        known = state._replace(assignments=dict(self.context.assignments[topic]))
+        try:
+            await self.writer.set(
+                znodes.topic_path(topic), znodes.encode_topic(known), stat.version
+            )
+        except (BadVersion, NoNode) as error:
+            logger.info("Topic %s changed again meanwhile: %s", topic, error)

@@ -1,0 +1,213 @@
+"""Builds the parts of a controller, and runs them through the two moments that touch all of them:
+taking over as the controller and giving it up."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from ottla.controller.admin.features import Features
+from ottla.controller.admin.topic_admin import TopicAdmin
+from ottla.controller.changes.broker_changes import BrokerChanges
+from ottla.controller.changes.controlled_shutdown import ControlledShutdown
+from ottla.controller.changes.isr_changes import IsrChanges, refresh_leadership
+from ottla.controller.changes.leader_elections import LeaderElections
+from ottla.controller.changes.reassignment import Reassignment
+from ottla.controller.changes.topic_changes import TopicChanges
+from ottla.controller.changes.topic_deletion import TopicDeletion
+from ottla.controller.events.events import Event, PartitionReassignmentIsrChange
+from ottla.controller.events.watching import Watching
+from ottla.controller.requests.broker_channels import BrokerChannels
+from ottla.controller.requests.delivery import Delivery
+from ottla.controller.requests.request_batch import Answers, RequestBatch
+from ottla.controller.settings import ControllerSettings, control_versions
+from ottla.controller.state.context import ControllerContext
+from ottla.controller.state.deleted_topics import DeletedTopics
+from ottla.controller.state.fenced_writes import FencedWriter
+from ottla.controller.state_machines.partitions import PartitionStateMachine
+from ottla.controller.state_machines.replicas import ReplicaStateMachine
+from ottla.controller.tree import znodes
+from ottla.controller.tree.entity_configs import read_configs
+from ottla.controller.tree.store import ZnodeStore
+from ottla.protocol.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.protocol.messages.alter_partition import AlterPartitionResponse
+    from ottla.protocol.messages.leader_and_isr import LeaderAndIsrResponse
+
+logger = logging.getLogger("ottla.controller")
+
+
+class _ReassignmentLink:
+    """Broker changes resume reassignments, which are built after them."""
+
+    def __init__(self) -> None:
+        self.target: Reassignment | None = None
+
+    async def resume_for_brokers(self, broker_ids: Iterable[int]) -> None:
+        if self.target is not None:
+            await self.target.resume_for_brokers(broker_ids)
+
+
+class Machinery:
+    """Wiring only; the parts do the work. Nine collaborators because it is where all meet."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        store: ZnodeStore,
+        channels: BrokerChannels,
+        settings: ControllerSettings,
+        answers: Answers,
+        put: Callable[[Event], None],
+        on_topic_deleted: Callable[[str], None],
+        supported_features: Mapping[str, tuple[int, int]],
+    ) -> None:
+        self.store = store
+        self.channels = channels
+        self.settings = settings
+        self.put = put
+        context = self.context = ControllerContext()
+        versions = control_versions(settings.inter_broker_protocol_version)
+        writer = self.writer = FencedWriter(store)
+        batch = self.batch = RequestBatch(broker_id, context, channels, settings, answers)
+        watching = self.watching = Watching(store, put)
+        deleted = self.deleted = DeletedTopics()
+        partitions = self.partitions = PartitionStateMachine(
+            context, writer, batch, self._unclean_allowed, deleted.first_epoch
+        )
+        replicas = self.replicas = ReplicaStateMachine(context, writer, batch)
+        self.features = Features(context, writer, versions, supported_features)
+        self.topic_admin = TopicAdmin(context, writer, settings)
+        self.topic_changes = TopicChanges(
+            context, writer, partitions, replicas, watching, topic_ids=versions.topic_ids
+        )
+        self.deletion = TopicDeletion(
+            context,
+            writer,
+            partitions,
+            replicas,
+            batch,
+            watching,
+            deleted,
+            enabled=lambda: self.settings.delete_topic_enable,
+            on_deleted=on_topic_deleted,
+        )
+        link = _ReassignmentLink()
+        self.broker_changes = BrokerChanges(
+            context,
+            store,
+            channels,
+            partitions,
+            replicas,
+            batch,
+            self.deletion,
+            link,
+            watching,
+            self.features.is_compatible,
+        )
+        self.reassignment = link.target = Reassignment(
+            context, writer, partitions, replicas, batch, self.deletion, watching
+        )
+        self.isr_changes = IsrChanges(context, writer, replicas, batch, self.reassignment)
+        self.elections = LeaderElections(context, writer, partitions)
+        self.shutdown = ControlledShutdown(context, partitions, replicas, batch)
+
+    def update_settings(self, settings: ControllerSettings) -> None:
+        self.settings = settings
+        self.topic_admin.settings = settings
+
+    async def _unclean_allowed(self, topics: Iterable[str]) -> dict[str, bool]:
+        """unclean.leader.election.enable of the topics, with the broker's default."""
+        default = self.settings.unclean_leader_election_enable
+        entities = {f"{znodes.ENTITY_TOPICS}/{topic}": topic for topic in topics}
+        allowed: dict[str, bool] = {}
+        for entity, properties in (await read_configs(self.store, entities)).items():
+            value = properties.get("unclean.leader.election.enable")
+            allowed[entities[entity]] = default if value is None else value.lower() == "true"
+        return allowed
+
+    # Taking over
+
+    async def take_over(self, epoch: int, epoch_version: int) -> None:
+        """Reads the tree, tells the brokers, goes on with what was under way.
+
+        Watches come first, so that nothing that changes meanwhile is missed. Brokers must know
+        each other before they get orders, so the live brokers are sent ahead of the state
+        machines' first requests.
+        """
+        context = self.context
+        context.epoch = epoch
+        self.writer.set_epoch(epoch, epoch_version)
+        await self.features.load()
+        await self.watching.watch_general()
+        await self.isr_changes.discard_notifications()
+        await self.broker_changes.load()
+        await self.topic_changes.load_topics(await self.store.children(znodes.TOPICS))
+        for partition in context.partitions():
+            if context.assignment(partition).is_being_reassigned:
+                context.reassigning[partition] = None
+        await refresh_leadership(context, self.writer, context.partitions())
+        await self.deleted.load(self.store)
+        await self.deletion.load()
+        logger.info(
+            "Controller of epoch %d: %d brokers, %d topics, %d partitions",
+            epoch,
+            len(context.brokers),
+            len(context.assignments),
+            len(context.leadership),
+        )
+        self.batch.add_update_metadata(context.brokers, ())
+        self.batch.send(epoch)
+        await self.replicas.startup()
+        await self.partitions.startup()
+        await self.reassignment.load()
+        await self.deletion.resume()
+        await self.elections.on_znode()
+
+    def give_up(self) -> None:
+        """Forgets everything and stops talking to brokers; the tree is not touched."""
+        self.watching.stop()
+        self.batch.clear()
+        for broker_id in list(self.context.brokers):
+            self.channels.remove_broker(broker_id)
+        self.writer.set_epoch(0, -1)
+        self.context.reset()
+
+    async def take_in_topics(self) -> None:
+        """Topics that came or went; one that was marked for deletion before we knew it, too."""
+        if await self.topic_changes.on_topic_change():
+            await self.deletion.on_deletion_requested()
+
+    async def look_for_brokers(self, *, count: int = 0, ids: Iterable[int] = ()) -> None:
+        """Before a request is refused for want of brokers: one may have just registered, and its
+        event still wait behind the request."""
+        known = self.context.brokers
+        if count > len(self.context.live_broker_ids()) or any(each not in known for each in ids):
+            await self.broker_changes.on_broker_change()
+
+    # Small services
+
+    def deliveries(self) -> list[Delivery]:
+        """The last metadata on its way to each live broker."""
+        deliveries = self.batch.metadata_deliveries
+        return [deliveries[each] for each in self.context.brokers if each in deliveries]
+
+    def is_worth_an_event(self, broker_id: int, response: "LeaderAndIsrResponse") -> bool:
+        """Most answers say "done" about replicas that were fine before."""
+        if response.error_code or self.context.offline_directories.get(broker_id):
+            return True
+        rows = list(response.partition_errors)
+        for topic in response.topics:
+            rows.extend(topic.partition_errors)
+        return any(row.error_code for row in rows)
+
+    def check_reassignments(self, response: "AlterPartitionResponse") -> None:
+        """ISRs that grew may complete a move; after the answer, so that the leader need not wait
+        for the whole of it."""
+        for topic in response.topics:
+            name = topic.topic_name or self.context.topic_names.get(topic.topic_id)
+            for row in topic.partitions:
+                if name is not None and not row.error_code:
+                    partition = TopicPartition(name, row.partition_index)
+                    if partition in self.context.reassigning:
+                        self.put(PartitionReassignmentIsrChange(partition))

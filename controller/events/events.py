@@ -1,0 +1,234 @@
+"""The closed list of things the controller reacts to, and the states it is in meanwhile.
+
+Signals carry no findings ("look at the brokers again"), so two equal ones waiting in the queue are
+as good as one. Calls come from requests and have somebody waiting for an answer.
+"""
+
+from collections.abc import Awaitable, Callable
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.protocol.topics import TopicPartition
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from ottla.protocol.messages.leader_and_isr import LeaderAndIsrResponse
+
+
+class ControllerState(Enum):
+    """What the controller is busy with; values as Kafka's ControllerState metric."""
+
+    IDLE = 0
+    CONTROLLER_CHANGE = 1
+    BROKER_CHANGE = 2
+    TOPIC_CHANGE = 3
+    TOPIC_DELETION = 4
+    ALTER_PARTITION_REASSIGNMENT = 5
+    AUTO_LEADER_BALANCE = 6
+    MANUAL_LEADER_BALANCE = 7
+    CONTROLLED_SHUTDOWN = 8
+    ISR_CHANGE = 9
+    LEADER_AND_ISR_RESPONSE_RECEIVED = 10
+    LOG_DIR_CHANGE = 11
+    CONTROLLER_SHUTDOWN = 12
+    UNCLEAN_LEADER_ELECTION_ENABLE = 13
+    TOPIC_UNCLEAN_LEADER_ELECTION_ENABLE = 14
+    LIST_PARTITION_REASSIGNMENT = 15
+    UPDATE_METADATA_RESPONSE_RECEIVED = 16
+    UPDATE_FEATURES = 17
+
+
+class Startup(NamedTuple):
+    """The broker has started: look for a controller, else become it."""
+
+
+class ControllerChange(NamedTuple):
+    """``/controller`` was made or changed."""
+
+
+class Reelect(NamedTuple):
+    """``/controller`` is gone."""
+
+
+class Expire(NamedTuple):
+    """Our session is gone, and with it our registration and our election."""
+
+
+class RegisterBrokerAndReelect(NamedTuple):
+    """A new session stands after an expired one."""
+
+
+class ForceResign(NamedTuple):
+    """The store failed in the middle of an event: memory and tree may differ; start over."""
+
+
+class BrokerChange(NamedTuple):
+    """Children of ``/brokers/ids`` changed."""
+
+
+class BrokerModification(NamedTuple):
+    """The data of one broker's node changed: its listeners or features."""
+
+    broker_id: int
+
+
+class BrokerResend(NamedTuple):
+    """A broker's line of requests overflowed: tell it everything anew."""
+
+    broker_id: int
+
+
+class TopicChange(NamedTuple):
+    """Children of ``/brokers/topics`` changed."""
+
+
+class PartitionModification(NamedTuple):
+    """The data of one topic's node changed: partitions were added."""
+
+    topic: str
+
+
+class TopicDeletion(NamedTuple):
+    """Children of ``/admin/delete_topics`` changed."""
+
+
+class ReplicaDeletionAnswered(NamedTuple):
+    """A broker answered a StopReplica with delete: error code by partition."""
+
+    broker_id: int
+    broker_epoch: int
+    outcome: tuple[tuple[TopicPartition, int], ...]
+
+
+class LeaderAndIsrAnswered(NamedTuple):
+    broker_id: int
+    broker_epoch: int
+    response: "LeaderAndIsrResponse"
+
+
+class UpdateMetadataAnswered(NamedTuple):
+    broker_id: int
+    error_code: int
+
+
+class LogDirEventNotification(NamedTuple):
+    """Children of ``/log_dir_event_notification`` changed: a log directory failed somewhere."""
+
+
+class IsrChangeNotification(NamedTuple):
+    """Children of ``/isr_change_notification`` changed: an ISR was moved without asking us."""
+
+
+class PreferredReplicaElection(NamedTuple):
+    """``/admin/preferred_replica_election`` was made."""
+
+
+class PartitionReassignment(NamedTuple):
+    """``/admin/reassign_partitions`` was made."""
+
+
+class PartitionReassignmentIsrChange(NamedTuple):
+    """The state node of a partition that is being moved changed."""
+
+    partition: TopicPartition
+
+
+class AutoLeaderBalance(NamedTuple):
+    """The time has come to look whether leaders are where they should be."""
+
+
+class UncleanLeaderElectionEnable(NamedTuple):
+    """unclean.leader.election.enable was switched on, by default (None) or for one topic."""
+
+    topic: str | None
+
+
+class ShutDown(NamedTuple):
+    """The last event: resign and end."""
+
+
+class Call:
+    """A request's work on the queue; ``future`` gets its result or exception.
+
+    ``work`` runs when its turn comes, whether or not this broker is the controller: it checks.
+    """
+
+    __slots__ = ("future", "name", "state", "work")
+
+    def __init__(
+        self,
+        name: str,
+        state: ControllerState,
+        work: Callable[[], Awaitable[object]],
+        future: "asyncio.Future[object]",
+    ) -> None:
+        self.name = name
+        self.state = state
+        self.work = work
+        self.future = future
+
+    def __repr__(self) -> str:
+        return f"Call({self.name})"
+
+
+Signal = (
+    Startup
+    | ControllerChange
+    | Reelect
+    | Expire
+    | RegisterBrokerAndReelect
+    | ForceResign
+    | BrokerChange
+    | BrokerModification
+    | BrokerResend
+    | TopicChange
+    | PartitionModification
+    | TopicDeletion
+    | ReplicaDeletionAnswered
+    | LeaderAndIsrAnswered
+    | UpdateMetadataAnswered
+    | LogDirEventNotification
+    | IsrChangeNotification
+    | PreferredReplicaElection
+    | PartitionReassignment
+    | PartitionReassignmentIsrChange
+    | AutoLeaderBalance
+    | UncleanLeaderElectionEnable
+    | ShutDown
+)
+Event = Signal | Call
+
+STATES: dict[type, ControllerState] = {
+    Startup: ControllerState.CONTROLLER_CHANGE,
+    ControllerChange: ControllerState.CONTROLLER_CHANGE,
+    Reelect: ControllerState.CONTROLLER_CHANGE,
+    Expire: ControllerState.CONTROLLER_CHANGE,
+    RegisterBrokerAndReelect: ControllerState.CONTROLLER_CHANGE,
+    ForceResign: ControllerState.CONTROLLER_CHANGE,
+    BrokerChange: ControllerState.BROKER_CHANGE,
+    BrokerModification: ControllerState.BROKER_CHANGE,
+    BrokerResend: ControllerState.BROKER_CHANGE,
+    TopicChange: ControllerState.TOPIC_CHANGE,
+    PartitionModification: ControllerState.TOPIC_CHANGE,
+    TopicDeletion: ControllerState.TOPIC_DELETION,
+    ReplicaDeletionAnswered: ControllerState.TOPIC_DELETION,
+    LeaderAndIsrAnswered: ControllerState.LEADER_AND_ISR_RESPONSE_RECEIVED,
+    UpdateMetadataAnswered: ControllerState.UPDATE_METADATA_RESPONSE_RECEIVED,
+    LogDirEventNotification: ControllerState.LOG_DIR_CHANGE,
+    IsrChangeNotification: ControllerState.ISR_CHANGE,
+    PreferredReplicaElection: ControllerState.MANUAL_LEADER_BALANCE,
+    PartitionReassignment: ControllerState.ALTER_PARTITION_REASSIGNMENT,
+    PartitionReassignmentIsrChange: ControllerState.ALTER_PARTITION_REASSIGNMENT,
+    AutoLeaderBalance: ControllerState.AUTO_LEADER_BALANCE,
+    UncleanLeaderElectionEnable: ControllerState.UNCLEAN_LEADER_ELECTION_ENABLE,
+    ShutDown: ControllerState.CONTROLLER_SHUTDOWN,
+}
+
+
+def state_of(event: Event) -> ControllerState:
+    if isinstance(event, Call):
+        return event.state
+    if isinstance(event, UncleanLeaderElectionEnable) and event.topic is not None:
+        return ControllerState.TOPIC_UNCLEAN_LEADER_ELECTION_ENABLE
+    return STATES[type(event)]

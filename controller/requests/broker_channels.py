@@ -1,0 +1,249 @@
+"""One ordered line of requests from the controller to every broker.
+
+A broker gets LeaderAndIsr, UpdateMetadata and StopReplica one at a time, in the order they were
+sent; a failed send is tried again over a new connection until it succeeds or the broker is
+removed, because a request left out would leave the broker with an old picture for ever.
+
+The line to our own broker is a plain call through a ``LocalChannel``; the lines to others go
+through whatever ``Connector`` opens (the broker gives one built on ottla.protocol.client.aio, with
+its security settings).
+"""
+
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from ottla.controller.model import BrokerInfo
+from ottla.controller.runtime import Cancellable, Runtime
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from ottla.protocol.message import Message
+
+logger = logging.getLogger("ottla.controller")
+
+RETRY_BACKOFF_MS = 100
+"""Between attempts, as Kafka's RequestSendThread."""
+MAX_QUEUED_REQUESTS = 10_000
+"""A broker that is registered but answers nothing would otherwise collect requests without end.
+Beyond this its line is dropped and ``on_overflow`` asks the controller to tell it everything
+anew, which is shorter than ten thousand changes."""
+
+Callback = Callable[["Message | None"], None]
+"""Gets the answer, or None when the broker was removed before one came."""
+
+
+class BrokerChannels(Protocol):
+    """What the controller needs; every call returns at once."""
+
+    def add_broker(self, broker: BrokerInfo) -> None: ...
+
+    def remove_broker(self, broker_id: int) -> None:
+        """Drops what is queued; a request on the wire is abandoned."""
+
+    def send(
+        self, broker_id: int, request: "Message", version: int, callback: Callback
+    ) -> None: ...
+
+
+class LocalChannel(Protocol):
+    """The control request handlers of the broker that is the controller itself."""
+
+    def handle(self, request: "Message", version: int) -> "Message | Awaitable[Message]": ...
+
+
+class Connection(Protocol):
+    """An open connection to a broker; one request at a time."""
+
+    async def request(self, request: "Message", version: int, timeout_ms: int) -> "Message":
+        """Raises on any failure; the connection is then closed by the caller."""
+
+    async def close(self) -> None: ...
+
+
+class Connector(Protocol):
+    async def __call__(self, broker: BrokerInfo, timeout_ms: int) -> Connection:
+        """Connects (with TLS and SASL where set) or raises, within the time-out."""
+
+
+class _Item(NamedTuple):
+    request: "Message"
+    version: int
+    callback: Callback
+
+
+class _Line:
+    """The queue of one broker and the task that empties it."""
+
+    def __init__(self, channels: "QueuedBrokerChannels", broker: BrokerInfo) -> None:
+        self.channels = channels
+        self.broker = broker
+        self.items: deque[_Item] = deque()
+        self.stopped = False
+        self.waiter: asyncio.Future[None] | None = None
+        self.connection: Connection | None = None
+        self.failure = ""  # what the log says of it now
+        self.task: Cancellable | None = None
+
+    def put(self, item: _Item) -> None:
+        if len(self.items) >= MAX_QUEUED_REQUESTS:
+            logger.error(
+                "Broker %d has %d requests of the controller waiting; dropping them and starting "
+                "over with the full state",
+                self.broker.broker_id,
+                len(self.items),
+            )
+            self.items.clear()
+            self.channels.on_overflow(self.broker.broker_id)
+            return
+        self.items.append(item)
+        self.wake()
+        if self.task is None:
+            self.task = self.channels.runtime.spawn(
+                self.run(), name=f"controller-to-broker-{self.broker.broker_id}"
+            )
+
+    def wake(self) -> None:
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
+
+    def stop(self) -> None:
+        self.stopped = True
+        dropped, self.items = self.items, deque()
+        for item in dropped:
+            item.callback(None)
+        if self.task is not None:
+            self.task.cancel()
+
+    async def run(self) -> None:
+        """Ends with ``stop``; everything it awaits has a deadline or is woken by it."""
+        import asyncio
+
+        try:
+            while not self.stopped:
+                if not self.items:
+                    self.waiter = asyncio.get_running_loop().create_future()
+                    await self.waiter
+                    continue
+                item = self.items[0]
+                response = await self._deliver(item)
+                # ``put`` may have dropped the queue while the answer was awaited.
+                if self.items and self.items[0] is item:
+                    self.items.popleft()
+                if not self.stopped:
+                    item.callback(response)
+        finally:
+            await self._disconnect()
+
+    async def _deliver(self, item: _Item) -> "Message":
+        local = self.channels.local
+        if self.broker.broker_id == self.channels.local_broker_id and local is not None:
+            answer = local.handle(item.request, item.version)
+            return await answer if isinstance(answer, Awaitable) else answer
+        while True:
+            try:
+                if self.connection is None:
+                    self.connection = await self.channels.connect(
+                        self.broker, self.channels.timeout_ms
+                    )
+                answer = await self.connection.request(
+                    item.request, item.version, self.channels.timeout_ms
+                )
+            except Exception as error:
+                self._failed(item.request.NAME, str(error) or type(error).__name__)
+            else:
+                self._answered()
+                return answer
+            await self._disconnect()
+            await self._pause()
+
+    def _failed(self, what: str, failure: str) -> None:
+        """One line for what happens again with every attempt, ten times a second."""
+        if failure != self.failure:
+            self.failure = failure
+            logger.warning(
+                "%s to broker %d failed (%s); connecting again until it answers",
+                what,
+                self.broker.broker_id,
+                failure,
+                extra={"broker": self.broker.broker_id},
+            )
+
+    def _answered(self) -> None:
+        if self.failure:
+            self.failure = ""
+            broker_id = self.broker.broker_id
+            logger.info("Broker %d answers again", broker_id, extra={"broker": broker_id})
+
+    async def _pause(self) -> None:
+        import asyncio
+
+        waiter = asyncio.get_running_loop().create_future()
+
+        def wake() -> None:
+            if not waiter.done():
+                waiter.set_result(None)
+
+        timer = self.channels.runtime.call_later(RETRY_BACKOFF_MS, wake)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+
+    async def _disconnect(self) -> None:
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            try:
+                await connection.close()
+            except Exception as error:
+                logger.debug("Closing the connection to a broker failed: %s", error)
+
+
+async def _no_connector(broker: BrokerInfo, timeout_ms: int) -> Connection:
+    raise ConnectionError("this controller reaches no brokers but its own")
+
+
+class QueuedBrokerChannels:
+    """``BrokerChannels`` with one task a broker; the one used outside tests."""
+
+    def __init__(
+        self,
+        local_broker_id: int,
+        local: LocalChannel | None,
+        runtime: Runtime,
+        *,
+        connect: Connector = _no_connector,
+        timeout_ms: int = 30_000,
+        on_overflow: Callable[[int], None] = lambda _broker_id: None,
+    ) -> None:
+        self.local_broker_id = local_broker_id
+        self.local = local
+        self.runtime = runtime
+        self.connect = connect
+        self.timeout_ms = timeout_ms
+        self.on_overflow = on_overflow
+        self._lines: dict[int, _Line] = {}
+
+    def add_broker(self, broker: BrokerInfo) -> None:
+        if broker.broker_id not in self._lines:
+            self._lines[broker.broker_id] = _Line(self, broker)
+
+    def remove_broker(self, broker_id: int) -> None:
+        line = self._lines.pop(broker_id, None)
+        if line is not None:
+            line.stop()
+
+    def send(self, broker_id: int, request: "Message", version: int, callback: Callback) -> None:
+        line = self._lines.get(broker_id)
+        if line is None:
+            logger.warning("Not sending %s to broker %d: it is offline", request.NAME, broker_id)
+            callback(None)
+            return
+        line.put(_Item(request, version, callback))
+
+    def queued(self, broker_id: int) -> int:
+        """Requests waiting or under way, for the metric."""
+        line = self._lines.get(broker_id)
+        return 0 if line is None else len(line.items)

@@ -1,0 +1,393 @@
+"""Collects what brokers must be told and sends it as few requests: Kafka's request batch.
+
+A state machine adds while it works and sends when it is done: to every broker first LeaderAndIsr,
+then UpdateMetadata, then StopReplica. One broker gets its requests in the order they were sent.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, cast
+
+from ottla.controller.model import (
+    EPOCH_DURING_DELETE,
+    LEADER_DURING_DELETE,
+    LeaderAndIsr,
+    ReplicaAssignment,
+)
+from ottla.controller.requests.delivery import Delivery
+from ottla.controller.settings import ControllerSettings, control_versions
+from ottla.controller.state.context import ControllerContext
+from ottla.protocol.topics import TopicPartition
+from ottla.protocol.uuids import ZERO_UUID
+
+if TYPE_CHECKING:
+    from ottla.controller.requests.broker_channels import BrokerChannels
+    from ottla.protocol.message import Message
+    from ottla.protocol.messages.leader_and_isr import (
+        LeaderAndIsrPartitionState,
+        LeaderAndIsrResponse,
+    )
+    from ottla.protocol.messages.stop_replica import StopReplicaResponse
+    from ottla.protocol.messages.update_metadata import (
+        UpdateMetadataBroker,
+        UpdateMetadataPartitionState,
+        UpdateMetadataResponse,
+    )
+
+logger = logging.getLogger("ottla.controller")
+
+SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+
+
+class Answers:
+    """Where answers go, with the broker's id and the epoch it was addressed with (an answer of a
+    run before says nothing about this one); called on the loop, at most once a request."""
+
+    def __init__(
+        self,
+        leader_and_isr: "Callable[[int, int, LeaderAndIsrResponse], None]",
+        update_metadata: Callable[[int, int], None],
+        replica_deletion: Callable[[int, int, dict[TopicPartition, int]], None],
+    ) -> None:
+        self.leader_and_isr = leader_and_isr
+        self.update_metadata = update_metadata
+        self.replica_deletion = replica_deletion
+
+
+class RequestBatch:
+    def __init__(
+        self,
+        controller_id: int,
+        context: ControllerContext,
+        channels: "BrokerChannels",
+        settings: ControllerSettings,
+        answers: Answers,
+    ) -> None:
+        self.controller_id = controller_id
+        self.context = context
+        self.channels = channels
+        self.answers = answers
+        self.listener_name = settings.inter_broker_listener_name
+        self.versions = control_versions(settings.inter_broker_protocol_version)
+        self.metadata_deliveries: dict[int, Delivery] = {}
+        """The last UpdateMetadata to each broker: when it is done, so are all before it."""
+        self._leader_and_isr: dict[int, dict[TopicPartition, LeaderAndIsrPartitionState]] = {}
+        self._stop_replica: dict[int, dict[TopicPartition, tuple[int, bool]]] = {}
+        self._metadata_brokers: dict[int, None] = {}
+        self._metadata_partitions: dict[TopicPartition, UpdateMetadataPartitionState] = {}
+
+    def clear(self) -> None:
+        """Forgets what was added; for a step that failed half-way."""
+        self._leader_and_isr.clear()
+        self._stop_replica.clear()
+        self._metadata_brokers.clear()
+        self._metadata_partitions.clear()
+
+    # Adding
+
+    def add_leader_and_isr(
+        self,
+        broker_ids: Iterable[int],
+        partition: TopicPartition,
+        state: LeaderAndIsr,
+        assignment: ReplicaAssignment,
+        *,
+        is_new: bool,
+    ) -> None:
+        """Tells the given brokers of the state, and every broker by UpdateMetadata."""
+        from ottla.protocol.messages.leader_and_isr import LeaderAndIsrPartitionState
+
+        for broker_id in broker_ids:
+            if broker_id < 0:
+                continue
+            of_broker = self._leader_and_isr.setdefault(broker_id, {})
+            before = of_broker.get(partition)
+            of_broker[partition] = LeaderAndIsrPartitionState(
+                topic_name=partition[0],
+                partition_index=partition[1],
+                controller_epoch=state.controller_epoch,
+                leader=state.leader,
+                leader_epoch=state.leader_epoch,
+                isr=list(state.isr),
+                partition_epoch=state.partition_epoch,
+                replicas=list(assignment.replicas),
+                adding_replicas=list(assignment.adding),
+                removing_replicas=list(assignment.removing),
+                is_new=is_new or (before is not None and before.is_new),
+                leader_recovery_state=(
+                    state.recovery_state if self.versions.leader_recovery else 0
+                ),
+            )
+        self.add_update_metadata(self.context.brokers, (partition,))
+
+    def add_stop_replica(
+        self, broker_ids: Iterable[int], partition: TopicPartition, *, delete: bool
+    ) -> None:
+        epoch = self.context.stop_replica_epoch(partition)
+        for broker_id in broker_ids:
+            if broker_id >= 0:
+                of_broker = self._stop_replica.setdefault(broker_id, {})
+                already = partition in of_broker and of_broker[partition][1]
+                of_broker[partition] = (epoch, delete or already)
+
+    def add_update_metadata(
+        self, broker_ids: Iterable[int], partitions: Iterable[TopicPartition]
+    ) -> None:
+        """Partitions without a leadership so far are left out, as clients need not know them."""
+        from ottla.protocol.messages.update_metadata import UpdateMetadataPartitionState
+
+        context = self.context
+        self._metadata_brokers.update(dict.fromkeys(broker_ids))
+        for partition in partitions:
+            state = context.leadership.get(partition)
+            if state is None:
+                continue
+            leader, leader_epoch = state.leader, state.leader_epoch
+            if partition[0] in context.topics_to_delete:
+                leader, leader_epoch = LEADER_DURING_DELETE, EPOCH_DURING_DELETE
+            replicas = context.assignment(partition).replicas
+            self._metadata_partitions[partition] = UpdateMetadataPartitionState(
+                topic_name=partition[0],
+                partition_index=partition[1],
+                controller_epoch=state.controller_epoch,
+                leader=leader,
+                leader_epoch=leader_epoch,
+                isr=list(state.isr),
+                zk_version=state.partition_epoch,
+                replicas=list(replicas),
+                offline_replicas=[r for r in replicas if not context.is_online(r, partition)],
+            )
+
+    # Sending
+
+    def send(self, epoch: int) -> None:
+        """Hands everything added to the channels and starts afresh."""
+        leader_and_isr, self._leader_and_isr = self._leader_and_isr, {}
+        for broker_id, states in leader_and_isr.items():
+            if broker_id in self.context.brokers:
+                self._send_leader_and_isr(broker_id, states, epoch)
+        brokers, self._metadata_brokers = self._metadata_brokers, {}
+        partitions, self._metadata_partitions = self._metadata_partitions, {}
+        if brokers:
+            self._send_update_metadata(brokers, partitions, epoch)
+        stop_replica, self._stop_replica = self._stop_replica, {}
+        for broker_id, stops in stop_replica.items():
+            if broker_id in self.context.brokers:
+                self._send_stop_replica(broker_id, stops, epoch)
+
+    def _topic_id(self, topic: str) -> bytes:
+        return self.context.topic_ids.get(topic, ZERO_UUID)
+
+    def _send_leader_and_isr(
+        self,
+        broker_id: int,
+        states: "dict[TopicPartition, LeaderAndIsrPartitionState]",
+        epoch: int,
+    ) -> None:
+        from ottla.protocol.messages.leader_and_isr import (
+            LeaderAndIsrLiveLeader,
+            LeaderAndIsrRequest,
+            LeaderAndIsrTopicState,
+        )
+
+        version = self.versions.leader_and_isr
+        leaders = dict.fromkeys(state.leader for state in states.values())
+        live_leaders = []
+        for leader in leaders:
+            broker = self.context.brokers.get(leader)
+            endpoint = None if broker is None else broker.endpoint(self.listener_name)
+            if endpoint is not None:
+                live_leaders.append(
+                    LeaderAndIsrLiveLeader(
+                        broker_id=leader, host_name=endpoint.host, port=endpoint.port
+                    )
+                )
+        request = LeaderAndIsrRequest(
+            controller_id=self.controller_id,
+            controller_epoch=epoch,
+            broker_epoch=self.context.brokers[broker_id].epoch,
+            live_leaders=live_leaders,
+        )
+        if version >= 2:
+            topics: dict[str, LeaderAndIsrTopicState] = {}
+            for (topic, _), state in states.items():
+                if topic not in topics:
+                    topics[topic] = LeaderAndIsrTopicState(
+                        topic_name=topic, topic_id=self._topic_id(topic), partition_states=[]
+                    )
+                topics[topic].partition_states.append(state)
+            request.topic_states = list(topics.values())
+        else:
+            request.ungrouped_partition_states = list(states.values())
+
+        def answered(response: "Message | None") -> None:
+            if response is not None:
+                self.answers.leader_and_isr(
+                    broker_id, request.broker_epoch, cast("LeaderAndIsrResponse", response)
+                )
+
+        self.channels.send(broker_id, request, version, answered)
+
+    def _live_brokers(self) -> "list[UpdateMetadataBroker]":
+        from ottla.protocol.messages.update_metadata import (
+            UpdateMetadataBroker,
+            UpdateMetadataEndpoint,
+        )
+
+        version = self.versions.update_metadata
+        brokers = []
+        for broker in self.context.brokers.values():
+            endpoints = broker.endpoints
+            if version == 0:  # knows one unsecured address a broker
+                endpoints = tuple(e for e in endpoints if e.security_protocol == "PLAINTEXT")[:1]
+            brokers.append(
+                UpdateMetadataBroker(
+                    id=broker.broker_id,
+                    v0_host=endpoints[0].host if version == 0 and endpoints else "",
+                    v0_port=endpoints[0].port if version == 0 and endpoints else 0,
+                    endpoints=[
+                        UpdateMetadataEndpoint(
+                            host=endpoint.host,
+                            port=endpoint.port,
+                            listener=endpoint.listener_name,
+                            security_protocol=SECURITY_PROTOCOL_IDS[endpoint.security_protocol],
+                        )
+                        for endpoint in endpoints
+                    ],
+                    rack=broker.rack,
+                )
+            )
+        return brokers
+
+    def _send_update_metadata(
+        self,
+        broker_ids: dict[int, None],
+        partitions: "dict[TopicPartition, UpdateMetadataPartitionState]",
+        epoch: int,
+    ) -> None:
+        from ottla.protocol.messages.update_metadata import (
+            UpdateMetadataRequest,
+            UpdateMetadataTopicState,
+        )
+
+        version = self.versions.update_metadata
+        live_brokers = self._live_brokers()
+        topics: dict[str, UpdateMetadataTopicState] = {}
+        if version >= 5:
+            for (topic, _), state in partitions.items():
+                if topic not in topics:
+                    topics[topic] = UpdateMetadataTopicState(
+                        topic_name=topic, topic_id=self._topic_id(topic), partition_states=[]
+                    )
+                topics[topic].partition_states.append(state)
+        for broker_id in broker_ids:
+            broker = self.context.brokers.get(broker_id)
+            if broker is None:
+                continue
+            request = UpdateMetadataRequest(
+                controller_id=self.controller_id,
+                controller_epoch=epoch,
+                broker_epoch=broker.epoch,
+                live_brokers=live_brokers,
+            )
+            if version >= 5:
+                request.topic_states = list(topics.values())
+            else:
+                request.ungrouped_partition_states = list(partitions.values())
+            self.channels.send(broker_id, request, version, self._metadata_answered(broker_id))
+
+    def _metadata_answered(self, broker_id: int) -> "Callable[[Message | None], None]":
+        delivery = self.metadata_deliveries[broker_id] = Delivery()
+
+        def answered(response: "Message | None") -> None:
+            delivery.finish()
+            if response is not None:
+                self.answers.update_metadata(
+                    broker_id, cast("UpdateMetadataResponse", response).error_code
+                )
+
+        return answered
+
+    def _send_stop_replica(
+        self, broker_id: int, stops: dict[TopicPartition, tuple[int, bool]], epoch: int
+    ) -> None:
+        version = self.versions.stop_replica
+        broker_epoch = self.context.brokers[broker_id].epoch
+        if version >= 3:
+            self._stop(broker_id, stops, epoch, broker_epoch)
+            return
+        for delete in (True, False):  # older versions say it once for the whole request
+            part = {partition: stop for partition, stop in stops.items() if stop[1] is delete}
+            if part:
+                self._stop(broker_id, part, epoch, broker_epoch)
+
+    def _stop(
+        self,
+        broker_id: int,
+        stops: dict[TopicPartition, tuple[int, bool]],
+        epoch: int,
+        broker_epoch: int,
+    ) -> None:
+        from ottla.protocol.messages.stop_replica import (
+            StopReplicaPartitionState,
+            StopReplicaPartitionV0,
+            StopReplicaRequest,
+            StopReplicaTopicState,
+            StopReplicaTopicV1,
+        )
+
+        version = self.versions.stop_replica
+        request = StopReplicaRequest(
+            controller_id=self.controller_id,
+            controller_epoch=epoch,
+            broker_epoch=broker_epoch,
+            delete_partitions=version < 3 and next(iter(stops.values()))[1],
+        )
+        by_topic: dict[str, list[int]] = {}
+        for topic, index in stops:
+            by_topic.setdefault(topic, []).append(index)
+        if version >= 3:
+            request.topic_states = [
+                StopReplicaTopicState(
+                    topic_name=topic,
+                    partition_states=[
+                        StopReplicaPartitionState(
+                            partition_index=index,
+                            leader_epoch=stops[TopicPartition(topic, index)][0],
+                            delete_partition=stops[TopicPartition(topic, index)][1],
+                        )
+                        for index in indexes
+                    ],
+                )
+                for topic, indexes in by_topic.items()
+            ]
+        elif version >= 1:
+            request.topics = [
+                StopReplicaTopicV1(name=topic, partition_indexes=indexes)
+                for topic, indexes in by_topic.items()
+            ]
+        else:
+            request.ungrouped_partitions = [
+                StopReplicaPartitionV0(topic_name=topic, partition_index=index)
+                for topic, index in stops
+            ]
+        deleted = {partition for partition, (_, delete) in stops.items() if delete}
+
+        def answered(response: "Message | None") -> None:
+            if response is not None and deleted:
+                outcome = self._deletion_outcome(deleted, cast("StopReplicaResponse", response))
+                if outcome:
+                    self.answers.replica_deletion(broker_id, broker_epoch, outcome)
+
+        self.channels.send(broker_id, request, version, answered)
+
+    def _deletion_outcome(
+        self, deleted: set[TopicPartition], response: "StopReplicaResponse"
+    ) -> dict[TopicPartition, int]:
+        """Error codes of those replicas that were to be deleted with their topic."""
+        outcome: dict[TopicPartition, int] = {}
+        for row in response.partition_errors:
+            partition = TopicPartition(row.topic_name, row.partition_index)
+            if partition in deleted and partition[0] in self.context.topics_with_deletion_started:
+                outcome[partition] = response.error_code or row.error_code
+        return outcome

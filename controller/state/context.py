@@ -1,0 +1,223 @@
+"""The controller's picture of the cluster, in memory, while it is the controller.
+
+Read from the store when the controller is elected, then kept in step by the event queue, which is
+its only writer. Ordered dicts stand in for sets where the order of iteration reaches the wire, so
+that one history of events always gives one history of requests.
+"""
+
+from collections.abc import Iterable, Iterator
+from enum import Enum
+
+from ottla.controller.model import (
+    EPOCH_DURING_DELETE,
+    NO_EPOCH,
+    BrokerInfo,
+    LeaderAndIsr,
+    PartitionReplica,
+    ReplicaAssignment,
+)
+from ottla.protocol.topics import TopicPartition
+
+NO_ASSIGNMENT = ReplicaAssignment(())
+
+
+class PartitionState(Enum):
+    NON_EXISTENT = "NonExistentPartition"
+    NEW = "NewPartition"
+    ONLINE = "OnlinePartition"
+    OFFLINE = "OfflinePartition"
+
+
+class ReplicaState(Enum):
+    NON_EXISTENT = "NonExistentReplica"
+    NEW = "NewReplica"
+    ONLINE = "OnlineReplica"
+    OFFLINE = "OfflineReplica"
+    DELETION_STARTED = "ReplicaDeletionStarted"
+    DELETION_SUCCESSFUL = "ReplicaDeletionSuccessful"
+    DELETION_INELIGIBLE = "ReplicaDeletionIneligible"
+
+
+class ControllerContext:
+    """Plain state with look-ups; decides nothing."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.brokers: dict[int, BrokerInfo] = {}  # live, or live and shutting down
+        self.shutting_down: set[int] = set()
+        self.assignments: dict[str, dict[int, ReplicaAssignment]] = {}
+        self.topic_ids: dict[str, bytes] = {}
+        self.topic_names: dict[bytes, str] = {}
+        self.leadership: dict[TopicPartition, LeaderAndIsr] = {}
+        self.reassigning: dict[TopicPartition, None] = {}
+        self.partition_states: dict[TopicPartition, PartitionState] = {}
+        self.replica_states: dict[PartitionReplica, ReplicaState] = {}
+        self.offline_directories: dict[int, set[TopicPartition]] = {}
+        self.topics_to_delete: dict[str, None] = {}
+        self.topics_with_deletion_started: set[str] = set()
+        self.topics_ineligible_for_deletion: set[str] = set()
+        self._partitions_by_broker: dict[int, dict[TopicPartition, None]] = {}
+
+    def reset(self) -> None:
+        """As new; for a controller that gives up."""
+        self.__init__()  # type: ignore[misc] # the one place where starting over is meant
+
+    # Brokers
+
+    def is_live(self, broker_id: int) -> bool:
+        """Registered and not on its way out."""
+        return broker_id in self.brokers and broker_id not in self.shutting_down
+
+    def live_broker_ids(self) -> list[int]:
+        return [broker_id for broker_id in self.brokers if broker_id not in self.shutting_down]
+
+    def is_online(
+        self, broker_id: int, partition: TopicPartition, *, or_shutting_down: bool = False
+    ) -> bool:
+        """Whether a replica there can serve: its broker is live, its log directory is not lost."""
+        alive = broker_id in self.brokers if or_shutting_down else self.is_live(broker_id)
+        return alive and partition not in self.offline_directories.get(broker_id, ())
+
+    # Topics and assignments
+
+    def add_topic(self, topic: str, topic_id: bytes | None) -> None:
+        self.assignments.setdefault(topic, {})
+        if topic_id is not None:
+            self.topic_ids[topic] = topic_id
+            self.topic_names[topic_id] = topic
+
+    def remove_topic(self, topic: str) -> None:
+        self.topics_to_delete.pop(topic, None)
+        self.topics_with_deletion_started.discard(topic)
+        self.topics_ineligible_for_deletion.discard(topic)
+        topic_id = self.topic_ids.pop(topic, None)
+        if topic_id is not None:
+            self.topic_names.pop(topic_id, None)
+        for index, assignment in self.assignments.pop(topic, {}).items():
+            partition = TopicPartition(topic, index)
+            self._index(partition, assignment.replicas, ())
+            self.leadership.pop(partition, None)
+            self.partition_states.pop(partition, None)
+            self.reassigning.pop(partition, None)
+            for replica in assignment.replicas:
+                self.replica_states.pop(PartitionReplica(partition, replica), None)
+            for lost in self.offline_directories.values():
+                lost.discard(partition)
+
+    def assignment(self, partition: TopicPartition) -> ReplicaAssignment:
+        """Empty when the partition is unknown."""
+        return self.assignments.get(partition[0], {}).get(partition[1], NO_ASSIGNMENT)
+
+    def set_assignment(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
+        of_topic = self.assignments.setdefault(partition[0], {})
+        before = of_topic.get(partition[1], NO_ASSIGNMENT)
+        of_topic[partition[1]] = assignment
+        self._index(partition, before.replicas, assignment.replicas)
+
+    def _index(
+        self, partition: TopicPartition, before: tuple[int, ...], after: tuple[int, ...]
+    ) -> None:
+        for broker_id in before:
+            if broker_id not in after:
+                self._partitions_by_broker[broker_id].pop(partition, None)
+        for broker_id in after:
+            self._partitions_by_broker.setdefault(broker_id, {})[partition] = None
+
+    def partitions(self) -> Iterator[TopicPartition]:
+        for topic, of_topic in self.assignments.items():
+            for index in of_topic:
+                yield TopicPartition(topic, index)
+
+    def partitions_of(self, topic: str) -> list[TopicPartition]:
+        return [TopicPartition(topic, index) for index in self.assignments.get(topic, ())]
+
+    def knows(self, partition: TopicPartition) -> bool:
+        return partition[1] in self.assignments.get(partition[0], ())
+
+    def partitions_on(self, broker_id: int) -> list[TopicPartition]:
+        return list(self._partitions_by_broker.get(broker_id, ()))
+
+    def replicas_on(self, broker_ids: Iterable[int]) -> list[PartitionReplica]:
+        return [
+            PartitionReplica(partition, broker_id)
+            for broker_id in broker_ids
+            for partition in self._partitions_by_broker.get(broker_id, ())
+        ]
+
+    def replicas_of(self, topic: str) -> list[PartitionReplica]:
+        return [
+            PartitionReplica(TopicPartition(topic, index), replica)
+            for index, assignment in self.assignments.get(topic, {}).items()
+            for replica in assignment.replicas
+        ]
+
+    def replicas_of_partitions(
+        self, partitions: Iterable[TopicPartition]
+    ) -> list[PartitionReplica]:
+        return [
+            PartitionReplica(partition, replica)
+            for partition in partitions
+            for replica in self.assignment(partition).replicas
+        ]
+
+    def replicas_in(self, topic: str, state: ReplicaState) -> list[PartitionReplica]:
+        states = self.replica_states
+        return [each for each in self.replicas_of(topic) if states.get(each) is state]
+
+    # Leadership
+
+    def going_topics(self) -> set[str]:
+        """Topics queued for deletion that need no leaders any more. While one of its partitions is
+        being reassigned a topic still does: the move must end before the deletion can begin."""
+        moving = {partition[0] for partition in self.reassigning}
+        return {topic for topic in self.topics_to_delete if topic not in moving}
+
+    def with_offline_leader(self) -> list[TopicPartition]:
+        going = self.going_topics()
+        return [
+            partition
+            for partition, state in self.leadership.items()
+            if not self.is_online(state.leader, partition) and partition[0] not in going
+        ]
+
+    def led_by(self, broker_id: int) -> list[TopicPartition]:
+        """Partitions with other replicas that it leads, leaving out topics on the way out."""
+        return [
+            partition
+            for partition in self._partitions_by_broker.get(broker_id, ())
+            if partition in self.leadership
+            and self.leadership[partition].leader == broker_id
+            and len(self.assignment(partition).replicas) > 1
+            and partition[0] not in self.topics_to_delete
+        ]
+
+    def with_leadership(self) -> list[TopicPartition]:
+        """Partitions that ever had a leader chosen, leaving out topics on the way out."""
+        return [p for p in self.leadership if p[0] not in self.topics_to_delete]
+
+    def stop_replica_epoch(self, partition: TopicPartition) -> int:
+        """The epoch for a StopReplica (KIP-570): newer than anything while a topic is deleted."""
+        if partition[0] in self.topics_to_delete:
+            return EPOCH_DURING_DELETE
+        state = self.leadership.get(partition)
+        return NO_EPOCH if state is None else state.leader_epoch
+
+    # Numbers for the metrics
+
+    def offline_partition_count(self) -> int:
+        return sum(
+            state is PartitionState.OFFLINE
+            and partition[0] not in self.topics_with_deletion_started
+            for partition, state in self.partition_states.items()
+        )
+
+    def preferred_replica_imbalance_count(self) -> int:
+        return sum(not self.has_preferred_leader(p) for p in self.with_leadership())
+
+    def has_preferred_leader(self, partition: TopicPartition) -> bool:
+        assignment = self.assignment(partition)
+        state = self.leadership[partition]
+        preferred = assignment.replicas[0] if assignment.replicas else -1
+        if preferred in assignment.adding:  # not expected before it is in sync
+            return preferred in state.isr
+        return state.leader == preferred

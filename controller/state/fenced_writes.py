@@ -1,0 +1,244 @@
+"""Every write of a controller, fenced by the epoch it was elected with.
+
+Each write is a multi that begins with a check of the version of ``/controller_epoch``. That node
+changes with every election, in the same multi that makes ``/controller``; so once another
+controller is elected, everything the old one still tries is refused as a whole and
+``ControllerMoved`` is raised. A deposed controller changes nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from ottla.controller.errors import ControllerMoved
+from ottla.controller.model import LeaderAndIsr
+from ottla.controller.tree import znodes
+from ottla.controller.tree.store import (
+    ANY_VERSION,
+    BadVersion,
+    CheckOp,
+    CreateOp,
+    DeleteOp,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Op,
+    OpResult,
+    SetOp,
+    Stat,
+    StoreError,
+    ZnodeStore,
+    ancestors_of,
+    paths_below,
+)
+from ottla.protocol.topics import TopicPartition
+
+MAX_OPS_A_MULTI = 1000
+"""ZooKeeper refuses packets over 1 MiB (jute.maxbuffer); a thousand paths stay well below."""
+OPS_A_GROUP = 100
+"""Independent writes that are tried as one: cheap to send, not too dear to repeat."""
+
+StateResult = LeaderAndIsr | StoreError
+
+
+class FencedWriter:
+    """Writes for the controller epoch set last by ``set_epoch``."""
+
+    def __init__(self, store: ZnodeStore) -> None:
+        self.store = store
+        self.epoch = 0
+        self.epoch_version = -1
+
+    def set_epoch(self, epoch: int, version: int) -> None:
+        self.epoch = epoch
+        self.epoch_version = version
+
+    # General
+
+    def _fence(self) -> CheckOp:
+        if self.epoch_version < 0:
+            raise ControllerMoved("this broker is not the controller")
+        return CheckOp(znodes.CONTROLLER_EPOCH, self.epoch_version)
+
+    async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
+        """All or nothing, and nothing when deposed; raises the error of the first failing op."""
+        try:
+            return (await self.store.multi([self._fence(), *ops]))[1:]
+        except StoreError as error:
+            raise self._meaning(error) from None
+
+    async def multi_many(
+        self, batches: Sequence[Sequence[Op]]
+    ) -> list[list[OpResult] | StoreError]:
+        """Independent fenced multis; ``index`` of an error counts without the fence.
+
+        Many are sent as one multi at first, since most succeed; those of a group that did not are
+        sent again one by one (nothing of a failed multi was applied).
+        """
+        answers: dict[int, list[OpResult] | StoreError] = {}
+        groups = _grouped(batches)
+        results = await self._send([[op for at in group for op in batches[at]] for group in groups])
+        alone: list[int] = []
+        for group, result in zip(groups, results, strict=True):
+            if isinstance(result, StoreError):
+                if len(group) == 1:
+                    answers[group[0]] = result
+                else:
+                    alone.extend(group)
+                continue
+            start = 0
+            for at in group:
+                answers[at] = result[start : start + len(batches[at])]
+                start += len(batches[at])
+        for at, result in zip(alone, await self._send([batches[at] for at in alone]), strict=True):
+            answers[at] = result
+        return [answers[at] for at in range(len(batches))]
+
+    async def _send(self, batches: Sequence[Sequence[Op]]) -> list[list[OpResult] | StoreError]:
+        if not batches:
+            return []
+        fence = self._fence()
+        answers: list[list[OpResult] | StoreError] = []
+        for result in await self.store.multi_many([[fence, *ops] for ops in batches]):
+            if isinstance(result, StoreError):
+                meaning = self._meaning(result)
+                if isinstance(meaning, ControllerMoved):
+                    raise meaning
+                answers.append(meaning)
+            else:
+                answers.append(result[1:])
+        return answers
+
+    def _meaning(self, error: StoreError) -> StoreError | ControllerMoved:
+        if error.index == 0 and isinstance(error, (BadVersion, NoNode)):
+            return ControllerMoved(
+                f"the controller epoch is no longer {self.epoch}: another broker was elected"
+            )
+        if error.index > 0:
+            error.index -= 1
+        return error
+
+    # Partition states
+
+    async def create_states(
+        self, states: Mapping[TopicPartition, LeaderAndIsr]
+    ) -> dict[TopicPartition, StateResult]:
+        """Makes the state nodes of new partitions; where one exists that partition fails."""
+        topics = dict.fromkeys(znodes.partitions_path(partition[0]) for partition in states)
+        known = await self.store.get_many(list(topics))
+        missing = [path for path, found in zip(topics, known, strict=True) if found is None]
+        for error in await self.multi_many([[CreateOp(path)] for path in missing]):
+            if isinstance(error, StoreError) and not isinstance(error, (NodeExists, NoNode)):
+                raise error
+        results = await self._try_create(states, with_parent=True)
+        # A controller that died half-way may have left the partition's node without its state.
+        again = {
+            partition: states[partition]
+            for partition, result in results.items()
+            if isinstance(result, NodeExists) and result.index == 0
+        }
+        results.update(await self._try_create(again, with_parent=False))
+        return results
+
+    async def _try_create(
+        self, states: Mapping[TopicPartition, LeaderAndIsr], *, with_parent: bool
+    ) -> dict[TopicPartition, StateResult]:
+        batches: list[list[Op]] = []
+        for partition, state in states.items():
+            ops: list[Op] = [CreateOp(znodes.partition_path(partition))] if with_parent else []
+            ops.append(CreateOp(znodes.state_path(partition), znodes.encode_state(state)))
+            batches.append(ops)
+        answers = await self.multi_many(batches)
+        return {
+            partition: answer if isinstance(answer, StoreError) else states[partition]
+            for partition, answer in zip(states, answers, strict=True)
+        }
+
+    async def update_states(
+        self, states: Mapping[TopicPartition, LeaderAndIsr]
+    ) -> tuple[dict[TopicPartition, StateResult], list[TopicPartition]]:
+        """Compare-and-set on each partition epoch.
+
+        Returns the states as they now are (with their new partition epoch and our controller
+        epoch) or errors, and apart from those the partitions whose node had changed meanwhile:
+        read them again and decide again.
+        """
+        wanted = {
+            partition: state._replace(controller_epoch=self.epoch)
+            for partition, state in states.items()
+        }
+        answers = await self.multi_many(
+            [
+                [
+                    SetOp(
+                        znodes.state_path(partition),
+                        znodes.encode_state(state),
+                        state.partition_epoch,
+                    )
+                ]
+                for partition, state in wanted.items()
+            ]
+        )
+        finished: dict[TopicPartition, StateResult] = {}
+        changed_meanwhile: list[TopicPartition] = []
+        for (partition, state), answer in zip(wanted.items(), answers, strict=True):
+            if isinstance(answer, BadVersion):
+                changed_meanwhile.append(partition)
+            elif isinstance(answer, StoreError):
+                finished[partition] = answer
+            else:
+                stat = answer[0]
+                assert isinstance(stat, Stat)
+                finished[partition] = state._replace(partition_epoch=stat.version)
+        return finished, changed_meanwhile
+
+    # Single nodes
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
+        stat = (await self.multi([SetOp(path, data, version)]))[0]
+        assert isinstance(stat, Stat)
+        return stat
+
+    async def set_or_create(self, path: str, data: bytes) -> None:
+        try:
+            await self.multi([SetOp(path, data)])
+        except NoNode:
+            needed = ancestors_of(path)
+            present = await self.store.get_many(needed)
+            ops: list[Op] = [
+                CreateOp(each) for each, found in zip(needed, present, strict=True) if found is None
+            ]
+            await self.multi([*ops, CreateOp(path, data)])
+
+    async def delete_many(self, paths: Sequence[str]) -> None:
+        """Deletes what is there of the given nodes without children."""
+        for start in range(0, len(paths), MAX_OPS_A_MULTI):
+            part = paths[start : start + MAX_OPS_A_MULTI]
+            for answer in await self.multi_many([[DeleteOp(path)] for path in part]):
+                if isinstance(answer, StoreError) and not isinstance(answer, NoNode):
+                    raise answer
+
+    async def delete_tree(self, path: str, last: Sequence[Op] = ()) -> None:
+        """Deletes a node with all below it; ``last`` is applied with the final part, atomically."""
+        for _attempt in range(3):  # somebody may add a child in between; not for ever
+            paths = list(reversed(await paths_below(self.store, path)))
+            try:
+                while len(paths) > MAX_OPS_A_MULTI:
+                    part, paths = paths[:MAX_OPS_A_MULTI], paths[MAX_OPS_A_MULTI:]
+                    await self.multi([DeleteOp(each) for each in part])
+                await self.multi([*(DeleteOp(each) for each in paths), *last])
+            except (NotEmpty, NoNode):
+                continue
+            return
+        raise NotEmpty(path, f"{path} keeps getting new children while it is deleted")
+
+
+def _grouped(batches: Sequence[Sequence[Op]]) -> list[list[int]]:
+    """Indexes of the batches, as many together as stay within OPS_A_GROUP operations."""
+    groups: list[list[int]] = []
+    size = 0
+    for at, ops in enumerate(batches):
+        if not groups or size + len(ops) > OPS_A_GROUP:
+            groups.append([])
+            size = 0
+        groups[-1].append(at)
+        size += len(ops)
+    return groups

@@ -1,0 +1,285 @@
+"""The state machine of partitions.
+
+| to           | from                  | what happens                                            |
+|--------------|-----------------------|---------------------------------------------------------|
+| New          | NonExistent           | nothing yet: the assignment is known                    |
+| Online       | New                   | state node made; first live replica leads, live ones ISR|
+| Online       | Online, Offline       | a leader is chosen and written; replicas are told       |
+| Offline      | New, Online, Offline  | its leader's broker died                                |
+| NonExistent  | Offline               | its topic is being deleted                              |
+
+Whatever is tried from another state is refused, logged and left as it is.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+
+from ottla.controller.errors import StateChangeFailed
+from ottla.controller.model import LeaderAndIsr
+from ottla.controller.requests.request_batch import RequestBatch
+from ottla.controller.state.context import ControllerContext, PartitionState
+from ottla.controller.state.fenced_writes import FencedWriter
+from ottla.controller.state.leader_selection import Choice, Election, Situation, choose
+from ottla.controller.tree import znodes
+from ottla.controller.tree.store import StoreError
+from ottla.controller.tree.znode_json import MalformedZnode
+from ottla.protocol.topics import TopicPartition
+
+logger = logging.getLogger("ottla.controller")
+
+VALID_PREVIOUS = {
+    PartitionState.NEW: {PartitionState.NON_EXISTENT},
+    PartitionState.ONLINE: {PartitionState.NEW, PartitionState.ONLINE, PartitionState.OFFLINE},
+    PartitionState.OFFLINE: {PartitionState.NEW, PartitionState.ONLINE, PartitionState.OFFLINE},
+    PartitionState.NON_EXISTENT: {PartitionState.OFFLINE},
+}
+
+MAX_WRITE_ATTEMPTS = 20
+"""A leader may change its ISR under our hands; twenty times in a row it does not."""
+
+Outcome = LeaderAndIsr | StateChangeFailed | StoreError
+Outcomes = dict[TopicPartition, Outcome]
+UncleanAllowed = Callable[[Iterable[str]], Awaitable[dict[str, bool]]]
+"""Asks for unclean.leader.election.enable of the given topics."""
+
+
+class PartitionStateMachine:
+    """``first_epoch(topic)`` is the leader epoch a new partition of it starts with."""
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        writer: FencedWriter,
+        batch: RequestBatch,
+        unclean_allowed: UncleanAllowed,
+        first_epoch: Callable[[str], int],
+    ) -> None:
+        self.context = context
+        self.writer = writer
+        self.batch = batch
+        self.unclean_allowed = unclean_allowed
+        self.first_epoch = first_epoch
+        self.unclean_elections_total = 0
+
+    async def startup(self) -> None:
+        """First states from what was read from the store, then leaders where they are missing."""
+        context = self.context
+        for partition in context.partitions():
+            state = context.leadership.get(partition)
+            if state is None:
+                context.partition_states[partition] = PartitionState.NEW
+            elif context.is_online(state.leader, partition):
+                context.partition_states[partition] = PartitionState.ONLINE
+            else:
+                context.partition_states[partition] = PartitionState.OFFLINE
+        await self.trigger_online()
+
+    async def trigger_online(self, topic: str | None = None) -> Outcomes:
+        """Tries to bring every new or offline partition (of the topic) online."""
+        waiting = (PartitionState.NEW, PartitionState.OFFLINE)
+        going = self.context.going_topics()
+        candidates = [
+            partition
+            for partition, state in self.context.partition_states.items()
+            if state in waiting
+            and (topic is None or partition[0] == topic)
+            and partition[0] not in going
+        ]
+        return await self.change(candidates, PartitionState.ONLINE, Choice.OFFLINE)
+
+    async def change(
+        self,
+        partitions: Iterable[TopicPartition],
+        target: PartitionState,
+        choice: Choice = Choice.OFFLINE,
+    ) -> Outcomes:
+        """Moves partitions and sends what follows from it.
+
+        Returns one outcome for each partition for which a leader was to be chosen. Raises
+        ControllerMoved when deposed, ConnectionLost or SessionExpired when the store is gone.
+        """
+        valid = [partition for partition in partitions if self._may(partition, target)]
+        outcomes: Outcomes = {}
+        if target is PartitionState.ONLINE:
+            states = self.context.partition_states
+            new = [p for p in valid if states[p] is PartitionState.NEW]
+            others = [p for p in valid if states[p] is not PartitionState.NEW]
+            if new:
+                await self._initialize(new)
+            if others:
+                outcomes = await self._elect(others, choice)
+        else:
+            for partition in valid:
+                self.context.partition_states[partition] = target
+        self.batch.send(self.context.epoch)
+        return outcomes
+
+    def _may(self, partition: TopicPartition, target: PartitionState) -> bool:
+        current = self.context.partition_states.setdefault(partition, PartitionState.NON_EXISTENT)
+        if current in VALID_PREVIOUS[target]:
+            return True
+        logger.error(
+            "Partition %s cannot become %s from %s",
+            partition,
+            target.value,
+            current.value,
+            extra=partition._asdict(),
+        )
+        return False
+
+    async def _initialize(self, partitions: list[TopicPartition]) -> None:
+        context = self.context
+        states: dict[TopicPartition, LeaderAndIsr] = {}
+        for partition in partitions:
+            replicas = context.assignment(partition).replicas
+            live = tuple(each for each in replicas if context.is_online(each, partition))
+            if not live:
+                logger.error(
+                    "Partition %s stays without a leader: none of its replicas %s is alive",
+                    partition,
+                    list(replicas),
+                    extra=partition._asdict(),
+                )
+                continue
+            states[partition] = LeaderAndIsr(
+                leader=live[0],
+                leader_epoch=self.first_epoch(partition[0]),
+                isr=live,
+                controller_epoch=context.epoch,
+            )
+        for partition, result in (await self.writer.create_states(states)).items():
+            if isinstance(result, StoreError):
+                logger.error(
+                    "Partition %s cannot come online: %s",
+                    partition,
+                    result,
+                    extra=partition._asdict(),
+                )
+                continue
+            context.leadership[partition] = result
+            context.partition_states[partition] = PartitionState.ONLINE
+            self.batch.add_leader_and_isr(
+                result.isr, partition, result, context.assignment(partition), is_new=True
+            )
+
+    async def _elect(self, partitions: list[TopicPartition], choice: Choice) -> Outcomes:
+        outcomes: Outcomes = {}
+        remaining = partitions
+        for _attempt in range(MAX_WRITE_ATTEMPTS):
+            if not remaining:
+                break
+            remaining = await self._try_elect(remaining, choice, outcomes)
+        for partition in remaining:
+            outcomes[partition] = StateChangeFailed(
+                f"the state of {partition} changed {MAX_WRITE_ATTEMPTS} times while a leader was "
+                f"being written"
+            )
+        for partition, outcome in outcomes.items():
+            if isinstance(outcome, LeaderAndIsr):
+                self.context.partition_states[partition] = PartitionState.ONLINE
+            else:
+                logger.warning(
+                    "No new leader for %s: %s", partition, outcome, extra=partition._asdict()
+                )
+        return outcomes
+
+    async def _try_elect(
+        self, partitions: list[TopicPartition], choice: Choice, outcomes: Outcomes
+    ) -> list[TopicPartition]:
+        """One read, one decision, one write; returns those to try again."""
+        current = await self._read(partitions, outcomes)
+        unclean = await self._unclean_topics(current, choice)
+        wanted: dict[TopicPartition, LeaderAndIsr] = {}
+        recipients: dict[TopicPartition, tuple[int, ...]] = {}
+        for partition, state in current.items():
+            election = self._choose(partition, state, choice, partition[0] in unclean)
+            if election.state is None:
+                outcomes[partition] = StateChangeFailed(
+                    f"no replica of {partition} can be elected by the choice "
+                    f"{choice.value!r}: assignment "
+                    f"{list(self.context.assignment(partition).replicas)}, ISR {list(state.isr)}"
+                )
+            else:
+                wanted[partition] = election.state
+                recipients[partition] = election.recipients
+        finished, changed_meanwhile = await self.writer.update_states(wanted)
+        for partition, result in finished.items():
+            outcomes[partition] = result
+            if isinstance(result, LeaderAndIsr):
+                if result.leader not in current[partition].isr:
+                    logger.warning(
+                        "Unclean election of %s: %s", partition, result, extra=partition._asdict()
+                    )
+                    self.unclean_elections_total += 1
+                self.context.leadership[partition] = result
+                self.batch.add_leader_and_isr(
+                    recipients[partition],
+                    partition,
+                    result,
+                    self.context.assignment(partition),
+                    is_new=False,
+                )
+        return changed_meanwhile
+
+    async def _read(
+        self, partitions: list[TopicPartition], outcomes: Outcomes
+    ) -> dict[TopicPartition, LeaderAndIsr]:
+        paths = [znodes.state_path(partition) for partition in partitions]
+        current: dict[TopicPartition, LeaderAndIsr] = {}
+        for partition, found in zip(
+            partitions, await self.writer.store.get_many(paths), strict=True
+        ):
+            if found is None:
+                outcomes[partition] = StateChangeFailed(f"{partition} has no state node")
+                continue
+            try:
+                state = znodes.decode_state(partition, found[0], found[1].version)
+            except MalformedZnode as error:
+                outcomes[partition] = StateChangeFailed(str(error))
+                continue
+            if state.controller_epoch > self.context.epoch:
+                outcomes[partition] = StateChangeFailed(
+                    f"the state of {partition} was written by the controller of epoch "
+                    f"{state.controller_epoch}, ours is {self.context.epoch}"
+                )
+            else:
+                current[partition] = state
+        return current
+
+    async def _unclean_topics(
+        self, current: dict[TopicPartition, LeaderAndIsr], choice: Choice
+    ) -> set[str]:
+        """Topics that may elect out of the ISR; asked only where it matters."""
+        without = {
+            partition[0]: None
+            for partition, state in current.items()
+            if not any(self.context.is_online(each, partition) for each in state.isr)
+        }
+        if choice is Choice.UNCLEAN:
+            return set(without)
+        if choice is not Choice.OFFLINE or not without:
+            return set()
+        allowed = await self.unclean_allowed(without)
+        return {topic for topic, enabled in allowed.items() if enabled}
+
+    def _choose(
+        self, partition: TopicPartition, state: LeaderAndIsr, choice: Choice, unclean: bool
+    ) -> Election:
+        context = self.context
+        assignment = context.assignment(partition)
+        return choose(
+            choice,
+            Situation(
+                current=state,
+                assignment=assignment,
+                live=tuple(r for r in assignment.replicas if context.is_online(r, partition)),
+                live_or_shutting_down=tuple(
+                    r
+                    for r in assignment.replicas
+                    if context.is_online(r, partition, or_shutting_down=True)
+                ),
+                shutting_down=frozenset(context.shutting_down),
+                unclean_allowed=unclean,
+                recovery_supported=self.batch.versions.leader_recovery,
+            ),
+        )

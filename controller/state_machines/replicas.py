@@ -1,0 +1,252 @@
+"""The state machine of replicas.
+
+| to                 | from                                                                      |
+|--------------------|---------------------------------------------------------------------------|
+| New                | NonExistent                                                               |
+| Online             | New, Online, Offline, DeletionIneligible                                  |
+| Offline            | New, Online, Offline, DeletionIneligible                                  |
+| DeletionStarted    | Offline                                                                   |
+| DeletionSuccessful | DeletionStarted                                                           |
+| DeletionIneligible | Offline, DeletionStarted                                                  |
+| NonExistent        | DeletionSuccessful                                                        |
+
+Going offline takes the replica out of the ISR (unless it is the last one in it) and, if it was
+the leader, leaves the partition without one; the replica's broker is told to stop it, the others
+learn the new state. What is tried from another state is refused, logged and left as it is.
+"""
+
+import logging
+from collections.abc import Iterable
+
+from ottla.controller.model import NO_LEADER, LeaderAndIsr, PartitionReplica
+from ottla.controller.requests.request_batch import RequestBatch
+from ottla.controller.state.context import ControllerContext, ReplicaState
+from ottla.controller.state.fenced_writes import FencedWriter
+from ottla.controller.state_machines.partitions import MAX_WRITE_ATTEMPTS
+from ottla.controller.tree import znodes
+from ottla.controller.tree.store import StoreError
+from ottla.controller.tree.znode_json import MalformedZnode
+from ottla.protocol.topics import TopicPartition
+
+logger = logging.getLogger("ottla.controller")
+
+VALID_PREVIOUS = {
+    ReplicaState.NEW: {ReplicaState.NON_EXISTENT},
+    ReplicaState.ONLINE: {
+        ReplicaState.NEW,
+        ReplicaState.ONLINE,
+        ReplicaState.OFFLINE,
+        ReplicaState.DELETION_INELIGIBLE,
+    },
+    ReplicaState.OFFLINE: {
+        ReplicaState.NEW,
+        ReplicaState.ONLINE,
+        ReplicaState.OFFLINE,
+        ReplicaState.DELETION_INELIGIBLE,
+    },
+    ReplicaState.DELETION_STARTED: {ReplicaState.OFFLINE},
+    ReplicaState.DELETION_SUCCESSFUL: {ReplicaState.DELETION_STARTED},
+    ReplicaState.DELETION_INELIGIBLE: {ReplicaState.OFFLINE, ReplicaState.DELETION_STARTED},
+    ReplicaState.NON_EXISTENT: {ReplicaState.DELETION_SUCCESSFUL},
+}
+
+
+class ReplicaStateMachine:
+    def __init__(
+        self, context: ControllerContext, writer: FencedWriter, batch: RequestBatch
+    ) -> None:
+        self.context = context
+        self.writer = writer
+        self.batch = batch
+
+    async def startup(self) -> None:
+        """First states from the live brokers; then every replica is told its part.
+
+        A replica on a dead broker starts as DeletionIneligible: we may have missed the death,
+        and from there both deletion and a comeback are possible.
+        """
+        context = self.context
+        online: list[PartitionReplica] = []
+        offline: list[PartitionReplica] = []
+        for partition in context.partitions():
+            for replica in context.assignment(partition).replicas:
+                each = PartitionReplica(partition, replica)
+                if context.is_online(replica, partition):
+                    context.replica_states[each] = ReplicaState.ONLINE
+                    online.append(each)
+                else:
+                    context.replica_states[each] = ReplicaState.DELETION_INELIGIBLE
+                    offline.append(each)
+        await self.change(online, ReplicaState.ONLINE)
+        await self.change(offline, ReplicaState.OFFLINE)
+
+    async def change(self, replicas: Iterable[PartitionReplica], target: ReplicaState) -> None:
+        """Moves replicas and sends what follows from it; raises as the partition machine does."""
+        valid = [replica for replica in replicas if self._may(replica, target)]
+        if target is ReplicaState.NEW:
+            self._to_new(valid)
+        elif target is ReplicaState.ONLINE:
+            self._to_online(valid)
+        elif target is ReplicaState.OFFLINE:
+            await self._to_offline(valid)
+        elif target is ReplicaState.DELETION_STARTED:
+            for partition, replica in valid:
+                self.batch.add_stop_replica((replica,), partition, delete=True)
+                self._set(PartitionReplica(partition, replica), target)
+        elif target is ReplicaState.NON_EXISTENT:
+            for each in valid:
+                assignment = self.context.assignment(each.partition)
+                self.context.set_assignment(each.partition, assignment.without(each.replica))
+                self.context.replica_states.pop(each, None)
+        else:
+            for each in valid:
+                self._set(each, target)
+        self.batch.send(self.context.epoch)
+
+    def _may(self, replica: PartitionReplica, target: ReplicaState) -> bool:
+        current = self.context.replica_states.setdefault(replica, ReplicaState.NON_EXISTENT)
+        if current in VALID_PREVIOUS[target]:
+            return True
+        logger.error(
+            "Replica %d of %s cannot become %s from %s",
+            replica.replica,
+            replica.partition,
+            target.value,
+            current.value,
+        )
+        return False
+
+    def _set(self, replica: PartitionReplica, state: ReplicaState) -> None:
+        self.context.replica_states[replica] = state
+
+    def _to_new(self, replicas: list[PartitionReplica]) -> None:
+        for each in replicas:
+            partition, replica = each
+            state = self.context.leadership.get(partition)
+            if state is not None:
+                if state.leader == replica:
+                    logger.error(
+                        "Replica %d of %s cannot be new: it leads the partition", replica, partition
+                    )
+                    continue
+                self.batch.add_leader_and_isr(
+                    (replica,), partition, state, self.context.assignment(partition), is_new=True
+                )
+            self._set(each, ReplicaState.NEW)
+
+    def _to_online(self, replicas: list[PartitionReplica]) -> None:
+        for each in replicas:
+            partition, replica = each
+            assignment = self.context.assignment(partition)
+            if self.context.replica_states[each] is ReplicaState.NEW:
+                # Its broker heard of it when it became new.
+                if replica not in assignment.replicas:
+                    logger.error(
+                        "Replica %d of %s is not part of its assignment %s; adding it",
+                        replica,
+                        partition,
+                        list(assignment.replicas),
+                    )
+                    grown = assignment._replace(replicas=(*assignment.replicas, replica))
+                    self.context.set_assignment(partition, grown)
+            else:
+                state = self.context.leadership.get(partition)
+                if state is not None:
+                    self.batch.add_leader_and_isr(
+                        (replica,), partition, state, assignment, is_new=False
+                    )
+            self._set(each, ReplicaState.ONLINE)
+
+    async def _to_offline(self, replicas: list[PartitionReplica]) -> None:
+        context = self.context
+        going = context.going_topics()
+        by_broker: dict[int, list[TopicPartition]] = {}
+        for partition, replica in replicas:
+            self.batch.add_stop_replica((replica,), partition, delete=False)
+            by_broker.setdefault(replica, []).append(partition)
+        for replica, partitions in by_broker.items():
+            with_leadership = [each for each in partitions if each in context.leadership]
+            shrunk = await self._leave_isr(replica, with_leadership)
+            for partition in partitions:
+                each = PartitionReplica(partition, replica)
+                if partition in shrunk:
+                    if partition[0] not in going:
+                        assignment = context.assignment(partition)
+                        others = [other for other in assignment.replicas if other != replica]
+                        self.batch.add_leader_and_isr(
+                            others, partition, shrunk[partition], assignment, is_new=False
+                        )
+                    self._set(each, ReplicaState.OFFLINE)
+                elif partition not in context.leadership or partition[0] in going:
+                    self.batch.add_update_metadata(context.brokers, (partition,))
+                    self._set(each, ReplicaState.OFFLINE)
+
+    async def _leave_isr(
+        self, replica: int, partitions: list[TopicPartition]
+    ) -> dict[TopicPartition, LeaderAndIsr]:
+        """Writes the smaller ISRs; returns the state of every partition that was dealt with."""
+        done: dict[TopicPartition, LeaderAndIsr] = {}
+        remaining = partitions
+        for _attempt in range(MAX_WRITE_ATTEMPTS):
+            if not remaining:
+                break
+            remaining = await self._try_leave_isr(replica, remaining, done)
+        for partition in remaining:
+            logger.error(
+                "Replica %d cannot leave the ISR of %s: it keeps changing", replica, partition
+            )
+        return done
+
+    async def _try_leave_isr(
+        self,
+        replica: int,
+        partitions: list[TopicPartition],
+        done: dict[TopicPartition, LeaderAndIsr],
+    ) -> list[TopicPartition]:
+        context = self.context
+        wanted: dict[TopicPartition, LeaderAndIsr] = {}
+        paths = [znodes.state_path(partition) for partition in partitions]
+        found = await self.writer.store.get_many(paths)
+        for partition, node in zip(partitions, found, strict=True):
+            state = self._decode(partition, None if node is None else (node[0], node[1].version))
+            if state is None:
+                continue
+            if replica in state.isr:
+                leader = NO_LEADER if state.leader == replica else state.leader
+                isr = state.isr
+                if len(isr) > 1:  # the last one in sync stays, whatever happens to it
+                    isr = tuple(each for each in isr if each != replica)
+                wanted[partition] = state.with_leader_and_isr(leader, isr)
+            else:
+                done[partition] = context.leadership[partition] = state
+        finished, changed_meanwhile = await self.writer.update_states(wanted)
+        for partition, result in finished.items():
+            if isinstance(result, StoreError):
+                logger.error(
+                    "Replica %d cannot leave the ISR of %s: %s", replica, partition, result
+                )
+            else:
+                done[partition] = context.leadership[partition] = result
+        return changed_meanwhile
+
+    def _decode(
+        self, partition: TopicPartition, node: tuple[bytes, int] | None
+    ) -> LeaderAndIsr | None:
+        if node is None:
+            if partition[0] not in self.context.topics_to_delete:
+                logger.error("%s has no state node", partition)
+            return None
+        try:
+            state = znodes.decode_state(partition, *node)
+        except MalformedZnode as error:
+            logger.error("%s", error)
+            return None
+        if state.controller_epoch > self.context.epoch:
+            logger.error(
+                "The state of %s was written by the controller of epoch %d, ours is %d",
+                partition,
+                state.controller_epoch,
+                self.context.epoch,
+            )
+            return None
+        return state

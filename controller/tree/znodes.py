@@ -1,0 +1,351 @@
+"""Every path of Kafka 3.9's znode tree and every payload in it, once.
+
+Writers produce what a 3.9 broker writes; readers accept what any broker since 0.8 wrote, ignore
+unknown keys, and raise ``MalformedZnode`` naming the path when a payload cannot be understood.
+Paths are all here; the payloads of administration, notifications, configuration and the like are in
+znodes_admin.py, those of ACLs and delegation tokens in znodes_security.py.
+"""
+
+from collections.abc import Mapping
+
+from ottla.controller.model import (
+    RECOVERED,
+    BrokerInfo,
+    Endpoint,
+    LeaderAndIsr,
+    ReplicaAssignment,
+    TopicState,
+)
+from ottla.controller.tree.znode_json import (
+    MalformedZnode,
+    decode_json,
+    encode_json,
+    integer,
+    integers,
+    json_object,
+)
+from ottla.protocol.topics import TopicPartition
+from ottla.protocol.uuids import uuid_from_string, uuid_to_string
+
+CLUSTER_ID = "/cluster/id"
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+BROKERS = "/brokers"
+BROKER_IDS = "/brokers/ids"
+BROKER_SEQUENCE_ID = "/brokers/seqid"
+TOPICS = "/brokers/topics"
+ADMIN = "/admin"
+DELETE_TOPICS = "/admin/delete_topics"
+REASSIGN_PARTITIONS = "/admin/reassign_partitions"
+PREFERRED_REPLICA_ELECTION = "/admin/preferred_replica_election"
+ISR_CHANGE_NOTIFICATION = "/isr_change_notification"
+ISR_CHANGE_PREFIX = "/isr_change_notification/isr_change_"
+LOG_DIR_EVENT_NOTIFICATION = "/log_dir_event_notification"
+LOG_DIR_EVENT_PREFIX = "/log_dir_event_notification/log_dir_event_"
+CONFIG = "/config"
+CONFIG_CHANGES = "/config/changes"
+CONFIG_CHANGE_PREFIX = "/config/changes/config_change_"
+PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+FEATURE = "/feature"
+CONSUMERS = "/consumers"
+MIGRATION = "/migration"
+DELETED_TOPICS = "/ottla/deleted_topics"
+"""Ours alone: the highest leader epoch of topics that are gone, so that a topic made again under
+the same name starts above it. Kafka neither reads nor minds it."""
+
+DEFAULT_ENTITY = "<default>"
+ENTITY_TOPICS = "topics"
+ENTITY_CLIENTS = "clients"
+ENTITY_USERS = "users"
+ENTITY_BROKERS = "brokers"
+ENTITY_IPS = "ips"
+ENTITY_CLIENT_METRICS = "client-metrics"
+"""As in Kafka it is none of the types that every cluster has."""
+ENTITY_TYPES = (ENTITY_TOPICS, ENTITY_CLIENTS, ENTITY_USERS, ENTITY_BROKERS, ENTITY_IPS)
+
+PERSISTENT_PATHS = (
+    CONSUMERS,
+    BROKER_IDS,
+    TOPICS,
+    CONFIG_CHANGES,
+    DELETE_TOPICS,
+    BROKER_SEQUENCE_ID,
+    ISR_CHANGE_NOTIFICATION,
+    PRODUCER_ID_BLOCK,
+    LOG_DIR_EVENT_NOTIFICATION,
+    *(f"/config/{entity_type}" for entity_type in ENTITY_TYPES),
+)
+"""What every broker makes sure of when it starts, with all parents."""
+
+LOG_DIR_FAILURE = 1
+
+
+# Names in paths
+
+
+_UNRESERVED = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_")
+
+
+def sanitize(name: str) -> str:
+    """A user, client or broker name as it stands in a path: URL-encoded as Kafka's Sanitizer."""
+    return "".join(chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in name.encode())
+
+
+def desanitize(name: str) -> str:
+    pieces = name.split("%")
+    raw = bytearray(pieces[0].encode())
+    for piece in pieces[1:]:
+        try:
+            raw.append(int(piece[:2], 16))
+        except ValueError:
+            raise MalformedZnode(f"{name!r} is not an encoded name") from None
+        raw += piece[2:].encode()
+    return raw.decode()
+
+
+def broker_path(broker_id: int) -> str:
+    return f"{BROKER_IDS}/{broker_id}"
+
+
+def topic_path(topic: str) -> str:
+    return f"{TOPICS}/{topic}"
+
+
+def partitions_path(topic: str) -> str:
+    return f"{TOPICS}/{topic}/partitions"
+
+
+def partition_path(partition: TopicPartition) -> str:
+    return f"{TOPICS}/{partition[0]}/partitions/{partition[1]}"
+
+
+def state_path(partition: TopicPartition) -> str:
+    return f"{TOPICS}/{partition[0]}/partitions/{partition[1]}/state"
+
+
+def delete_topic_path(topic: str) -> str:
+    return f"{DELETE_TOPICS}/{topic}"
+
+
+def config_path(entity_path: str) -> str:
+    """``entity_path`` is type and sanitised name: ``topics/t``, ``users/u/clients/c``."""
+    return f"{CONFIG}/{entity_path}"
+
+
+def consumer_id_path(group: str, consumer_id: str) -> str:
+    """Where a consumer of Kafka 0.8 registers (ephemeral)."""
+    return f"{CONSUMERS}/{group}/ids/{consumer_id}"
+
+
+def consumer_owner_path(group: str, topic: str, partition: int) -> str:
+    """Where such a consumer claims a partition (ephemeral)."""
+    return f"{CONSUMERS}/{group}/owners/{topic}/{partition}"
+
+
+def consumer_offset_path(group: str, topic: str, partition: int) -> str:
+    return f"{CONSUMERS}/{group}/offsets/{topic}/{partition}"
+
+
+# Cluster, controller
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    return encode_json({"version": "1", "id": cluster_id})
+
+
+def decode_cluster_id(data: bytes) -> str:
+    cluster_id = decode_json(CLUSTER_ID, data).get("id")
+    if not isinstance(cluster_id, str):
+        raise MalformedZnode(f"{CLUSTER_ID} holds no id: {data!r}")
+    return cluster_id
+
+
+def encode_controller(broker_id: int, now_ms: int) -> bytes:
+    return encode_json(
+        {
+            "version": 2,
+            "brokerid": broker_id,
+            "timestamp": str(now_ms),
+            "kraftControllerEpoch": -1,
+        }
+    )
+
+
+def decode_controller(data: bytes) -> int:
+    """The broker id of the controller."""
+    return integer(CONTROLLER, decode_json(CONTROLLER, data), "brokerid")
+
+
+def encode_controller_epoch(epoch: int) -> bytes:
+    return b"%d" % epoch
+
+
+def decode_controller_epoch(data: bytes) -> int:
+    try:
+        return int(data)
+    except ValueError:
+        raise MalformedZnode(f"{CONTROLLER_EPOCH} holds {data!r}, not a number") from None
+
+
+# Brokers
+
+
+_DEFAULT_SECURITY = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+def format_endpoint(endpoint: Endpoint) -> str:
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    return f"{endpoint.listener_name}://{host}:{endpoint.port}"
+
+
+def _parse_endpoint(path: str, text: object, security: Mapping[str, object]) -> Endpoint:
+    listener, separator, address = str(text).partition("://")
+    host, colon, port = address.rpartition(":")
+    listener = listener.upper()
+    protocol = security.get(listener, listener if listener in _DEFAULT_SECURITY else None)
+    if not separator or not colon or not isinstance(protocol, str):
+        raise MalformedZnode(f"{path} holds an endpoint that cannot be read: {text!r}")
+    try:
+        return Endpoint(listener, protocol, host.strip("[]"), int(port))
+    except ValueError:
+        raise MalformedZnode(f"{path} holds an endpoint without a port: {text!r}") from None
+
+
+def encode_broker(
+    broker: BrokerInfo,
+    now_ms: int,
+    *,
+    jmx_port: int = -1,
+    version: int = 5,
+    instance: str | None = None,
+) -> bytes:
+    """Versions: 2 before 0.10, 4 (rack, listener map) before 2.7, 5 (features) since.
+
+    ``instance`` names the data directory of the broker. Kafka does not know the key and ignores
+    it; we tell a restart of the same broker from another broker with its id by it.
+    """
+    plaintext = next((e for e in broker.endpoints if e.security_protocol == "PLAINTEXT"), None)
+    payload: dict[str, object] = {}
+    if version >= 5:
+        payload["features"] = {
+            name: {"min_version": low, "max_version": high}
+            for name, (low, high) in broker.features.items()
+        }
+    if version >= 4:
+        payload["listener_security_protocol_map"] = {
+            endpoint.listener_name: endpoint.security_protocol for endpoint in broker.endpoints
+        }
+    payload["endpoints"] = [format_endpoint(endpoint) for endpoint in broker.endpoints]
+    if version >= 3 and broker.rack is not None:
+        payload["rack"] = broker.rack
+    payload["jmx_port"] = jmx_port
+    payload["port"] = plaintext.port if plaintext else -1
+    payload["host"] = plaintext.host if plaintext else None
+    payload["version"] = version
+    payload["timestamp"] = str(now_ms)
+    if instance is not None:
+        payload["ottla_instance"] = instance
+    return encode_json(payload)
+
+
+def decode_broker_instance(broker_id: int, data: bytes) -> str | None:
+    instance = decode_json(broker_path(broker_id), data).get("ottla_instance")
+    return instance if isinstance(instance, str) else None
+
+
+def decode_broker(broker_id: int, data: bytes, epoch: int) -> BrokerInfo:
+    path = broker_path(broker_id)
+    payload = decode_json(path, data)
+    version = integer(path, payload, "version")
+    if version < 1:
+        raise MalformedZnode(f"{path} has version {version}, which nobody ever wrote")
+    if version == 1:
+        host, port = str(payload.get("host")), integer(path, payload, "port")
+        return BrokerInfo(broker_id, (Endpoint("PLAINTEXT", "PLAINTEXT", host, port),), epoch=epoch)
+    security = json_object(path, payload.get("listener_security_protocol_map") or {})
+    security = {name.upper(): protocol for name, protocol in security.items()}
+    listed = payload.get("endpoints")
+    if not isinstance(listed, list):
+        raise MalformedZnode(f"{path} lists no endpoints: {data!r}")
+    rack = payload.get("rack")
+    features: dict[str, tuple[int, int]] = {}
+    for name, levels in json_object(path, payload.get("features") or {}).items():
+        span = json_object(path, levels)
+        features[name] = (
+            integer(path, span, "min_version"),
+            integer(path, span, "max_version"),
+        )
+    return BrokerInfo(
+        broker_id,
+        tuple(_parse_endpoint(path, text, security) for text in listed),
+        rack if isinstance(rack, str) else None,
+        epoch,
+        features,
+    )
+
+
+# Topics and partitions
+
+
+def encode_topic(state: TopicState) -> bytes:
+    items = sorted(state.assignments.items())
+    payload: dict[str, object] = {
+        "partitions": {str(p): list(a.replicas) for p, a in items},
+    }
+    if state.topic_id is not None:
+        payload["topic_id"] = uuid_to_string(state.topic_id)
+    payload["adding_replicas"] = {str(p): list(a.adding) for p, a in items if a.adding}
+    payload["removing_replicas"] = {str(p): list(a.removing) for p, a in items if a.removing}
+    payload["version"] = 3
+    return encode_json(payload)
+
+
+def decode_topic(topic: str, data: bytes) -> TopicState:
+    path = topic_path(topic)
+    payload = decode_json(path, data)
+    partitions = json_object(path, payload.get("partitions") or {})
+    adding = json_object(path, payload.get("adding_replicas") or {})
+    removing = json_object(path, payload.get("removing_replicas") or {})
+    topic_id = payload.get("topic_id")
+    assignments: dict[int, ReplicaAssignment] = {}
+    for name, replicas in partitions.items():
+        if not name.isdecimal():
+            raise MalformedZnode(f"{path} holds a partition called {name!r}")
+        assignments[int(name)] = ReplicaAssignment(
+            integers(path, replicas),
+            integers(path, adding.get(name, [])),
+            integers(path, removing.get(name, [])),
+        )
+    return TopicState(
+        uuid_from_string(topic_id) if isinstance(topic_id, str) else None, assignments
+    )
+
+
+def encode_state(state: LeaderAndIsr) -> bytes:
+    payload: dict[str, object] = {
+        "controller_epoch": state.controller_epoch,
+        "leader": state.leader,
+        "version": 1,
+        "leader_epoch": state.leader_epoch,
+        "isr": list(state.isr),
+    }
+    if state.recovery_state != RECOVERED:
+        payload["leader_recovery_state"] = state.recovery_state
+    return encode_json(payload)
+
+
+def decode_state(partition: TopicPartition, data: bytes, version: int) -> LeaderAndIsr:
+    path = state_path(partition)
+    payload = decode_json(path, data)
+    return LeaderAndIsr(
+        leader=integer(path, payload, "leader"),
+        leader_epoch=integer(path, payload, "leader_epoch"),
+        isr=integers(path, payload.get("isr")),
+        recovery_state=(
+            integer(path, payload, "leader_recovery_state")
+            if "leader_recovery_state" in payload
+            else RECOVERED
+        ),
+        partition_epoch=version,
+        controller_epoch=integer(path, payload, "controller_epoch"),
+    )

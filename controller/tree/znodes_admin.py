@@ -1,0 +1,232 @@
+"""The payloads of znodes that ask for something or tell of something; paths are in znodes.py."""
+
+import json
+from collections.abc import Iterable, Mapping
+
+from ottla.controller.tree.znode_json import (
+    MalformedZnode,
+    decode_json,
+    encode_json,
+    integer,
+    integers,
+    json_object,
+)
+from ottla.controller.tree.znodes import (
+    DELETED_TOPICS,
+    FEATURE,
+    LOG_DIR_FAILURE,
+    PREFERRED_REPLICA_ELECTION,
+    PRODUCER_ID_BLOCK,
+    REASSIGN_PARTITIONS,
+)
+from ottla.protocol.topics import TopicPartition
+
+# Administration and notifications
+
+
+def _encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
+    return encode_json(
+        {
+            "version": 1,
+            "partitions": [{"topic": topic, "partition": index} for topic, index in partitions],
+        }
+    )
+
+
+def _decode_partitions(path: str, data: bytes) -> list[TopicPartition]:
+    listed = decode_json(path, data).get("partitions")
+    if not isinstance(listed, list):
+        raise MalformedZnode(f"{path} lists no partitions: {data[:200]!r}")
+    found: list[TopicPartition] = []
+    for item in listed:
+        entry = json_object(path, item)
+        found.append(TopicPartition(str(entry.get("topic")), integer(path, entry, "partition")))
+    return found
+
+
+def encode_preferred_election(partitions: Iterable[TopicPartition]) -> bytes:
+    return _encode_partitions(partitions)
+
+
+def decode_preferred_election(data: bytes) -> list[TopicPartition]:
+    return _decode_partitions(PREFERRED_REPLICA_ELECTION, data)
+
+
+def encode_isr_change(partitions: Iterable[TopicPartition]) -> bytes:
+    return _encode_partitions(partitions)
+
+
+def decode_isr_change(path: str, data: bytes) -> list[TopicPartition]:
+    return _decode_partitions(path, data)
+
+
+def encode_reassignment(targets: Mapping[TopicPartition, tuple[int, ...]]) -> bytes:
+    return encode_json(
+        {
+            "version": 1,
+            "partitions": [
+                {"topic": topic, "partition": index, "replicas": list(replicas)}
+                for (topic, index), replicas in targets.items()
+            ],
+        }
+    )
+
+
+def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
+    path = REASSIGN_PARTITIONS
+    listed = decode_json(path, data).get("partitions")
+    if not isinstance(listed, list):
+        raise MalformedZnode(f"{path} lists no partitions: {data[:200]!r}")
+    targets: dict[TopicPartition, tuple[int, ...]] = {}
+    for item in listed:
+        entry = json_object(path, item)
+        partition = TopicPartition(str(entry.get("topic")), integer(path, entry, "partition"))
+        targets[partition] = integers(path, entry.get("replicas"))
+    return targets
+
+
+def encode_log_dir_event(broker_id: int) -> bytes:
+    return encode_json({"version": 1, "broker": broker_id, "event": LOG_DIR_FAILURE})
+
+
+def decode_log_dir_event(path: str, data: bytes) -> int:
+    """The broker whose log directory failed."""
+    return integer(path, decode_json(path, data), "broker")
+
+
+# Configuration
+
+
+def encode_config(properties: Mapping[str, str]) -> bytes:
+    return encode_json({"version": 1, "config": dict(properties)})
+
+
+def decode_config(path: str, data: bytes) -> dict[str, str]:
+    """The properties; empty for an empty node, as Kafka reads it."""
+    if not data:
+        return {}
+    config = decode_json(path, data).get("config")
+    if not isinstance(config, dict):
+        return {}
+    return {str(name): _property_text(value) for name, value in config.items()}
+
+
+def _property_text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def encode_config_change(entity_path: str) -> bytes:
+    return encode_json({"version": 2, "entity_path": entity_path})
+
+
+def decode_config_change(path: str, data: bytes) -> str:
+    """The entity path that changed; version 1 named type and entity apart."""
+    payload = decode_json(path, data)
+    version = integer(path, payload, "version")
+    if version == 1:
+        return f"{payload.get('entity_type')}/{payload.get('entity_name')}"
+    entity_path = payload.get("entity_path")
+    if version != 2 or not isinstance(entity_path, str):
+        raise MalformedZnode(f"{path} is no configuration change: {data[:200]!r}")
+    return entity_path
+
+
+# Producer ids, features, deleted topics, the 0.8 consumer
+
+
+def encode_producer_id_block(broker_id: int, first: int, last: int) -> bytes:
+    return encode_json(
+        {
+            "version": 1,
+            "broker": broker_id,
+            "block_start": str(first),
+            "block_end": str(last),
+        }
+    )
+
+
+def decode_producer_id_block(data: bytes) -> tuple[int, int, int]:
+    """(broker id, first producer id, last producer id) of the newest block."""
+    path = PRODUCER_ID_BLOCK
+    payload = decode_json(path, data)
+    return (
+        integer(path, payload, "broker"),
+        integer(path, payload, "block_start"),
+        integer(path, payload, "block_end"),
+    )
+
+
+def encode_features(features: Mapping[str, int], *, enabled: bool, version: int = 2) -> bytes:
+    """Version 1 (before 3.3) also writes a minimum level, equal to the maximum."""
+    levels = {
+        name: (
+            {"max_version_level": level}
+            if version >= 2
+            else {"max_version_level": level, "min_version_level": level}
+        )
+        for name, level in features.items()
+    }
+    return encode_json({"version": version, "features": levels, "status": int(enabled)})
+
+
+def decode_features(data: bytes) -> tuple[bool, dict[str, int]]:
+    """(feature versioning enabled, finalised level by name)."""
+    payload = decode_json(FEATURE, data)
+    version = integer(FEATURE, payload, "version")
+    if not 1 <= version <= 2:
+        raise MalformedZnode(f"{FEATURE} has version {version}; 1 and 2 are known")
+    features = json_object(FEATURE, payload.get("features"))
+    levels = {
+        name: integer(FEATURE, json_object(FEATURE, value), "max_version_level")
+        for name, value in features.items()
+    }
+    return integer(FEATURE, payload, "status") == 1, levels
+
+
+def encode_deleted_topics(floor: int, epochs: Mapping[str, int]) -> bytes:
+    return encode_json({"version": 1, "floor": floor, "leader_epochs": dict(epochs)})
+
+
+def decode_deleted_topics(data: bytes) -> tuple[int, dict[str, int]]:
+    """(epoch that no forgotten topic exceeded, highest leader epoch by topic, oldest first)."""
+    if not data:
+        return -1, {}
+    payload = decode_json(DELETED_TOPICS, data)
+    epochs = json_object(DELETED_TOPICS, payload.get("leader_epochs") or {})
+    return (
+        integer(DELETED_TOPICS, payload, "floor"),
+        {name: integer(DELETED_TOPICS, epochs, name) for name in epochs},
+    )
+
+
+def encode_consumer_subscription(
+    subscription: Mapping[str, int], pattern: str, now_ms: int
+) -> bytes:
+    """Threads by topic of a consumer of Kafka 0.8; the pattern is static, white_list or
+    black_list."""
+    return encode_json(
+        {
+            "version": 1,
+            "subscription": dict(subscription),
+            "pattern": pattern,
+            "timestamp": str(now_ms),
+        }
+    )
+
+
+def decode_consumer_subscription(path: str, data: bytes) -> tuple[dict[str, int], str]:
+    """(threads by topic, pattern)"""
+    payload = decode_json(path, data)
+    listed = json_object(path, payload.get("subscription"))
+    return {topic: integer(path, listed, topic) for topic in listed}, str(payload.get("pattern"))
+
+
+def encode_consumer_offset(offset: int) -> bytes:
+    return b"%d" % offset
+
+
+def decode_consumer_offset(path: str, data: bytes) -> int:
+    try:
+        return int(data)
+    except ValueError:
+        raise MalformedZnode(f"{path} holds {data!r}, not an offset") from None

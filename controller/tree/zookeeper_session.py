@@ -1,0 +1,470 @@
+"""A session with a ZooKeeper ensemble through kazoo, bridged to the event loop.
+
+kazoo owns two threads (connection, callbacks); everything they tell us is handed to the event loop
+and nothing on the loop ever waits for them. What this class adds to kazoo:
+
+* a deadline on every call. While disconnected, calls wait on the loop, not in kazoo's queue, so a
+  write given up is never sent later. Reads are repeated after a lost connection; writes are not,
+  since nobody knows whether they were applied: ``ConnectionLost``;
+* a window of requests in flight (``MAX_IN_FLIGHT``) for pipelined reads and writes;
+* watches that stay set over reconnections and sessions (zookeeper_watches.py).
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from ottla.controller.tree.store import (
+    SESSION_CONNECTED,
+    SESSION_EXPIRED,
+    SESSION_SUSPENDED,
+    ConnectionLost,
+    NotPermitted,
+    SessionCallback,
+    SessionExpired,
+    WatchCallback,
+    WatchHandle,
+)
+from ottla.controller.tree.zookeeper_errors import error_from, is_connection_loss
+from ottla.controller.tree.zookeeper_watches import StandingWatch
+
+if TYPE_CHECKING:
+    from kazoo.client import KazooClient
+
+logger = logging.getLogger("ottla.zookeeper")
+
+MAX_IN_FLIGHT = 128
+"""Requests handed to kazoo and not yet answered. Each sends a byte through kazoo's wake-up pipe,
+a blocking socket pair that takes some 270 of them: more could block the event loop."""
+READ_ANSWERS_S = 0.05
+"""After a deadline, for kazoo's threads to hand over what they have read."""
+CLOSE_TIMEOUT_S = 10.0
+"""For the thread of a client that somebody else has stopped; kazoo itself waits as long."""
+REVIVE_DELAY_S = 1.0
+"""Before a client that died is replaced, lest it die again and again in a hot loop."""
+
+T = TypeVar("T")
+# What kazoo's asynchronous calls return; kazoo has no types.
+AsyncResult = Any
+
+
+class ZooKeeperTls(NamedTuple):
+    """Files in PEM format; a certificate of our own only where the server asks for one."""
+
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
+    key_password: str | None = None
+    verify: bool = True
+    check_hostname: bool = True
+
+
+class _Subscription:
+    __slots__ = ("callback", "callbacks")
+
+    def __init__(self, callbacks: list[SessionCallback], callback: SessionCallback) -> None:
+        self.callbacks = callbacks
+        self.callback = callback
+        callbacks.append(callback)
+
+    def cancel(self) -> None:
+        if self.callback in self.callbacks:
+            self.callbacks.remove(self.callback)
+
+
+def split_connect(connect: str) -> tuple[str, str]:
+    """``h1:2181,h2:2181/kafka`` -> (``h1:2181,h2:2181``, ``/kafka``); the path may be empty."""
+    hosts, slash, path = connect.partition("/")
+    chroot = f"/{path.strip('/')}" if slash and path.strip("/") else ""
+    return hosts, chroot
+
+
+class ZooKeeperSession:
+    """``connect`` is zookeeper.connect: hosts, then maybe a path. ``credentials`` are (scheme,
+    text) pairs such as ("digest", "user:password"); ``sasl`` are kazoo's SASL options."""
+
+    def __init__(
+        self,
+        connect: str,
+        *,
+        session_timeout_ms: int = 18_000,
+        connection_timeout_ms: int | None = None,
+        call_timeout_ms: int | None = None,
+        credentials: Sequence[tuple[str, str]] = (),
+        sasl: Mapping[str, str] | None = None,
+        tls: ZooKeeperTls | None = None,
+    ) -> None:
+        self.hosts, self.chroot = split_connect(connect)
+        self._session_timeout_ms = session_timeout_ms
+        self._connection_timeout_ms = connection_timeout_ms or session_timeout_ms
+        # After a whole session time-out without connection the session is gone anyway.
+        self._call_timeout_ms = call_timeout_ms or session_timeout_ms
+        self._credentials = list(credentials)
+        self._sasl = dict(sasl) if sasl is not None else None
+        self._tls = tls
+        self._client: KazooClient | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._session_id = 0
+        self._connected = False
+        self._connections = 0  # that were made in all: the number of the newest
+        self._closing = False
+        self._refused = False
+        self._ending: list[asyncio.Future[None]] = []  # of clients that were replaced
+        self._in_flight = 0
+        self._waiting_for_slot: deque[asyncio.Future[None]] = deque()
+        self._waiting_for_connection: list[asyncio.Future[None]] = []
+        self._session_callbacks: list[SessionCallback] = []
+        self._watches: set[StandingWatch] = set()
+        self._waiting_arms: deque[tuple[Callable[[], AsyncResult], Callable[[AsyncResult], None]]]
+        self._waiting_arms = deque()
+
+    # Life
+
+    @property
+    def session_id(self) -> int:
+        return self._session_id
+
+    def _make_client(self) -> "KazooClient":
+        from kazoo.client import KazooClient
+
+        options: dict[str, Any] = {}
+        if self._tls is not None:
+            options = {
+                "use_ssl": True,
+                "ca": self._tls.ca_file,
+                "certfile": self._tls.certificate_file,
+                "keyfile": self._tls.key_file,
+                "keyfile_password": self._tls.key_password,
+                "verify_certs": self._tls.verify,
+                "check_hostname": self._tls.verify and self._tls.check_hostname,
+            }
+        if self._sasl is not None:
+            options["sasl_options"] = self._sasl
+        return KazooClient(
+            hosts=self.hosts + self.chroot,
+            timeout=self._session_timeout_ms / 1000,
+            auth_data=self._credentials or None,
+            # For ever, but never long asleep: a broker without ZooKeeper must find it back soon.
+            connection_retry={"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0},
+            logger=logging.getLogger("ottla.zookeeper.client"),
+            **options,
+        )
+
+    async def connect(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._closing = False
+        self._client = self._make_client()
+        client = self._client
+        client.add_listener(lambda state: self._state_changed(state, client))
+        client.start_async()
+        deadline = self._loop.time() + self._connection_timeout_ms / 1000
+        try:
+            await self._until_connected("", deadline)
+            # kazoo is "connected" before it has authenticated: only an answer shows that we are.
+            await self.request("/", lambda: client.exists_async("/"), repeat=True)
+        except NotPermitted:
+            await self.close()
+            raise
+        except ConnectionLost:
+            await self.close()
+            raise ConnectionLost(
+                "",
+                f"no connection to ZooKeeper at {self.hosts} within "
+                f"{self._connection_timeout_ms} ms; is it running, and is zookeeper.connect right?",
+            ) from None
+
+    async def close(self) -> None:
+        self._closing = True
+        for watch in list(self._watches):
+            watch.cancel()
+        client, self._client = self._client, None
+        self._connected = False
+        self._session_id = 0
+        for waiter in self._waiting_for_connection:
+            if not waiter.done():
+                waiter.set_exception(ConnectionLost("", "the store is closed"))
+        self._waiting_for_connection.clear()
+        if client is not None:
+            assert self._loop is not None
+            # Ends the session and joins kazoo's threads: seconds when the server is away.
+            with ThreadPoolExecutor(1, thread_name_prefix="zookeeper-close") as worker:
+                await self._loop.run_in_executor(worker, _stop, client)
+        for ending in self._ending:
+            await ending
+
+    def kazoo(self) -> "KazooClient":
+        if self._client is None:
+            raise ConnectionLost("", "the store is not connected")
+        return self._client
+
+    # Session (the first of these runs in a thread of kazoo)
+
+    def _state_changed(self, state: str, client: "KazooClient") -> None:
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._on_state, str(state), str(client.client_state), client)
+
+    def _on_state(self, state: str, detail: str, client: "KazooClient") -> None:
+        if self._closing or self._client is None or client is not self._client:
+            return
+        if state == "CONNECTED":
+            client_id = client.client_id
+            if client_id is None:  # gone again already; its next state is on its way
+                return
+            self._connected = True
+            self._connections += 1
+            self._session_id = client_id[0]
+            self._wake_waiters()
+            for watch in list(self._watches):
+                watch.arm_again()
+            self._tell(SESSION_CONNECTED)
+        elif state == "SUSPENDED":
+            self._connected = False
+            self._waiting_arms.clear()  # every watch is set again after the reconnection
+            self._tell(SESSION_SUSPENDED)
+        else:
+            self._connected = False
+            self._waiting_arms.clear()
+            if self._session_id:
+                self._session_id = 0
+                self._tell(SESSION_EXPIRED)
+            if detail == "AUTH_FAILED":  # kazoo does not try again
+                self._refused = True
+                self._wake_waiters()
+            elif detail == "CLOSED":
+                assert self._loop is not None
+                logger.error("The ZooKeeper client has stopped; starting another one")
+                self._loop.call_later(REVIVE_DELAY_S, self._revive)
+
+    def _revive(self) -> None:
+        """kazoo's connection thread ends for good on an answer it does not understand."""
+        if self._closing or self._client is None or self._loop is None:
+            return
+        # Its threads are joined beside the loop; only ``close`` waits for that.
+        self._ending = [each for each in self._ending if not each.done()]
+        self._ending.append(self._loop.run_in_executor(None, _stop, self._client))
+        client = self._client = self._make_client()
+        client.add_listener(lambda state: self._state_changed(state, client))
+        client.start_async()
+
+    def _wake_waiters(self) -> None:
+        for waiter in self._waiting_for_connection:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiting_for_connection.clear()
+
+    def _tell(self, event: str) -> None:
+        for callback in list(self._session_callbacks):
+            callback(event)
+
+    def on_session(self, callback: SessionCallback) -> WatchHandle:
+        return _Subscription(self._session_callbacks, callback)
+
+    # Requests
+
+    async def _until(self, future: "asyncio.Future[T]", path: str, deadline: float) -> T:
+        """The future's result; ConnectionLost when the deadline comes first.
+
+        Where the loop was held up past the deadline, the timer runs before answers that came in the
+        meantime are read. They go first: a controller that takes them for lost resigns.
+        """
+        loop = self._loop
+        assert loop is not None
+        timer: asyncio.TimerHandle
+
+        def give_up() -> None:
+            if not future.done():
+                future.set_exception(
+                    ConnectionLost(path, f"ZooKeeper gave no answer for {path or 'a request'}")
+                )
+
+        def expire() -> None:
+            nonlocal timer
+            timer = loop.call_later(READ_ANSWERS_S, lambda: loop.call_soon(give_up))
+
+        timer = loop.call_at(deadline, expire)
+        try:
+            return await future
+        finally:
+            timer.cancel()
+
+    async def _until_connected(self, path: str, deadline: float) -> None:
+        assert self._loop is not None
+        while not (self._connected and self.kazoo().connected):
+            self._connected = False
+            if self._refused:
+                raise NotPermitted(
+                    path,
+                    f"ZooKeeper at {self.hosts} refuses our credentials; check the user and the "
+                    f"password of the broker's ZooKeeper login",
+                )
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._waiting_for_connection.append(waiter)
+            try:
+                await self._until(waiter, path, deadline)
+            finally:
+                if waiter in self._waiting_for_connection:
+                    self._waiting_for_connection.remove(waiter)
+
+    async def _take_slot(self, path: str, deadline: float) -> None:
+        assert self._loop is not None
+        while self._in_flight >= MAX_IN_FLIGHT:
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._waiting_for_slot.append(waiter)
+            await self._until(waiter, path, deadline)
+        self._in_flight += 1
+
+    def submit(self, start: Callable[[], AsyncResult], done: Callable[[AsyncResult], None]) -> None:
+        """Starts a call of kazoo's; ``done`` runs on the loop with its finished result."""
+        loop = self._loop
+        assert loop is not None
+
+        def finished(result: AsyncResult) -> None:  # in a thread of kazoo
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(self._finished, result, done)
+
+        start().rawlink(finished)
+
+    def _finished(self, result: AsyncResult, done: Callable[[AsyncResult], None]) -> None:
+        self._in_flight -= 1
+        while self._waiting_for_slot:  # one a pipeline, so there are few; each looks again
+            waiter = self._waiting_for_slot.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+        done(result)
+        self._start_arms()
+
+    async def request(
+        self, path: str, start: Callable[[], AsyncResult], *, repeat: bool = False
+    ) -> Any:
+        """One call with a deadline; ``repeat`` for reads, which may be sent again."""
+        assert self._loop is not None
+        deadline = self._loop.time() + self._call_timeout_ms / 1000
+        while True:
+            await self._until_connected(path, deadline)
+            await self._take_slot(path, deadline)
+            future: asyncio.Future[AsyncResult] = self._loop.create_future()
+            connection = self._connections
+            self.submit(start, _settler(future))
+            result = await self._until(future, path, deadline)
+            error = result.exception
+            if error is None:
+                return result.value
+            if not (repeat and is_connection_loss(error)):
+                raise error_from(error, path)
+            self._lost(connection)
+
+    def _lost(self, connection: int) -> None:
+        """A call that was sent on this connection failed with it.
+
+        The change of state is on its way then, or came before the call's result did, and perhaps
+        the next connection with it: that one is not to be given up too.
+        """
+        if connection == self._connections:
+            self._connected = False
+
+    async def pipeline(
+        self, starts: Sequence[Callable[[], AsyncResult]], *, repeat: bool
+    ) -> list[AsyncResult]:
+        """Many calls, as many at once as the window allows; finished results in order.
+
+        Raises ConnectionLost or SessionExpired when any of them had that fate.
+        """
+        assert self._loop is not None
+        deadline = self._loop.time() + self._call_timeout_ms / 1000
+        futures: list[asyncio.Future[AsyncResult]] = []
+        connections: list[int] = []
+        for start in starts:
+            await self._until_connected("", deadline)
+            await self._take_slot("", deadline)
+            future: asyncio.Future[AsyncResult] = self._loop.create_future()
+            futures.append(future)
+            connections.append(self._connections)
+            self.submit(start, _settler(future))
+        results = [await self._until(future, "", deadline) for future in futures]
+        again = [
+            index for index, result in enumerate(results) if is_connection_loss(result.exception)
+        ]
+        if again and repeat:
+            self._lost(max(connections[index] for index in again))
+            repeated = await self.pipeline([starts[index] for index in again], repeat=True)
+            for index, result in zip(again, repeated, strict=True):
+                results[index] = result
+        for result in results:
+            if result.exception is not None:
+                error = error_from(result.exception, "")
+                if isinstance(error, (ConnectionLost, SessionExpired)):
+                    raise error
+        return results
+
+    async def watch(
+        self, watches: Sequence[tuple[str, WatchCallback]], *, on_children: bool
+    ) -> list[WatchHandle]:
+        assert self._loop is not None
+        deadline = self._loop.time() + self._call_timeout_ms / 1000
+        await self._until_connected("", deadline)
+        standing: list[StandingWatch] = []
+        for path, callback in watches:
+            watch = StandingWatch(
+                self.kazoo,
+                path,
+                on_children,
+                callback,
+                self._arm,
+                self._loop,
+                self._watches.discard,
+            )
+            standing.append(watch)
+            self._watches.add(watch)
+            watch.arm_again()
+        try:
+            for watch in standing:
+                await self._until(watch.armed(), watch.path, deadline)
+        except BaseException:
+            for watch in standing:
+                watch.cancel()
+            raise
+        return list(standing)
+
+    def _arm(self, start: Callable[[], AsyncResult], done: Callable[[AsyncResult], None]) -> None:
+        """For watches: starts the call when there is a slot; the loop never waits for one."""
+        self._waiting_arms.append((start, done))
+        self._start_arms()
+
+    def _start_arms(self) -> None:
+        while self._waiting_arms and self._in_flight < MAX_IN_FLIGHT and self._connected:
+            start, done = self._waiting_arms.popleft()
+            self._in_flight += 1
+            self.submit(start, done)
+
+
+def _settler(future: "asyncio.Future[AsyncResult]") -> Callable[[AsyncResult], None]:
+    def settle(result: AsyncResult) -> None:
+        if not future.done():
+            future.set_result(result)
+
+    return settle
+
+
+def _stop(client: "KazooClient") -> None:
+    """In a thread of ours: ends the client and gives its sockets back."""
+    try:
+        client.stop()
+    except Exception as error:
+        logger.warning("Ending the ZooKeeper session failed: %s", error)
+    # When it was told to stop before, `stop` has returned at once, and its thread may still be at
+    # it: until that has ended, closing is refused.
+    deadline = monotonic() + CLOSE_TIMEOUT_S
+    while True:
+        try:
+            client.close()
+        except Exception as error:
+            if monotonic() < deadline:
+                sleep(0.01)
+                continue
+            logger.warning("Closing the ZooKeeper client failed: %s", error)
+        return

@@ -1,0 +1,331 @@
+"""The znode tree in a ZooKeeper ensemble; the session is in zookeeper_session.py.
+
+With ``set_acl`` (zookeeper.set.acl) nodes get ACLs as Kafka gives them: all rights for the
+authenticated creator, and for everybody to read, except for secrets (creator only) and the node
+under which old consumers write (everybody).
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from ottla.controller.tree.store import (
+    ANY_VERSION,
+    CreateOp,
+    DeleteOp,
+    NodeExists,
+    NoNode,
+    NotPermitted,
+    Op,
+    OpResult,
+    SessionCallback,
+    SessionExpired,
+    SetOp,
+    Stat,
+    StoreError,
+    WatchCallback,
+    WatchHandle,
+    ancestors_of,
+)
+from ottla.controller.tree.zookeeper_errors import error_from
+from ottla.controller.tree.zookeeper_multi_read import NO_NODE, MultiRead
+from ottla.controller.tree.zookeeper_session import AsyncResult, ZooKeeperSession, ZooKeeperTls
+
+logger = logging.getLogger("ottla.zookeeper")
+
+PATHS_A_READ = 100
+"""Nodes in one multiRead: enough to make the round trip cheap, little enough to answer soon."""
+SECRET_PATHS = ("/config/users", "/config/brokers", "/delegation_token/tokens")
+PUBLIC_PATH = "/consumers"
+
+
+class ZooKeeperStore:
+    """Satisfies ``ZnodeStore``. ``connect`` is zookeeper.connect: hosts, then maybe a path.
+
+    ``credentials`` are (scheme, text) pairs such as ("digest", "user:password"); ``sasl`` are
+    kazoo's SASL options (mechanism, username, password, ...).
+    """
+
+    def __init__(
+        self,
+        connect: str,
+        *,
+        session_timeout_ms: int = 18_000,
+        connection_timeout_ms: int | None = None,
+        call_timeout_ms: int | None = None,
+        credentials: Sequence[tuple[str, str]] = (),
+        sasl: Mapping[str, str] | None = None,
+        tls: ZooKeeperTls | None = None,
+        set_acl: bool = False,
+    ) -> None:
+        self.session = ZooKeeperSession(
+            connect,
+            session_timeout_ms=session_timeout_ms,
+            connection_timeout_ms=connection_timeout_ms,
+            call_timeout_ms=call_timeout_ms,
+            credentials=credentials,
+            sasl=sasl,
+            tls=tls,
+        )
+        self._set_acl = set_acl
+        self._multi_read: bool | None = None  # not known before the first answer
+
+    # Life
+
+    @property
+    def session_id(self) -> int:
+        return self.session.session_id
+
+    async def connect(self) -> None:
+        await self.session.connect()
+        if self.session.chroot:
+            await self._make_chroot()
+
+    async def close(self) -> None:
+        await self.session.close()
+
+    def on_session(self, callback: SessionCallback) -> WatchHandle:
+        return self.session.on_session(callback)
+
+    async def _make_chroot(self) -> None:
+        """Makes the path after the hosts when it is missing, as Kafka does."""
+        client = self.session.kazoo()
+        chroot = client.chroot
+        client.chroot = ""  # kazoo puts it before every path; no other call is under way yet
+        try:
+            for path in (*ancestors_of(chroot), chroot):
+                if await self.exists(path) is None:
+                    await self._create_unless_there(path)
+        finally:
+            client.chroot = chroot
+
+    async def _create_unless_there(self, path: str) -> None:
+        with suppress(NodeExists):  # another broker makes it too
+            await self.create(path)
+
+    # Reads
+
+    async def get(self, path: str) -> tuple[bytes, Stat]:
+        client = self.session.kazoo()
+        data, stat = await self.session.request(path, lambda: client.get_async(path), repeat=True)
+        return data or b"", _stat(stat)
+
+    async def exists(self, path: str) -> Stat | None:
+        client = self.session.kazoo()
+        stat = await self.session.request(path, lambda: client.exists_async(path), repeat=True)
+        return None if stat is None else _stat(stat)
+
+    async def children(self, path: str) -> list[str]:
+        client = self.session.kazoo()
+        return sorted(
+            await self.session.request(path, lambda: client.get_children_async(path), repeat=True)
+        )
+
+    async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+        if len(paths) > 1 and self._multi_read is not False:
+            try:
+                return await self._get_by_multi_read(paths)
+            except (NotPermitted, SessionExpired):
+                raise
+            except StoreError as error:
+                # A server before 3.6 refuses the request or closes the connection over it.
+                if self._multi_read:
+                    raise
+                self._multi_read = False
+                logger.warning("Reading nodes one by one: reading many at once failed (%s)", error)
+        return await self._get_one_by_one(paths)
+
+    async def _get_by_multi_read(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+        client = self.session.kazoo()
+
+        def start(part: Sequence[str]) -> Callable[[], AsyncResult]:
+            def call() -> AsyncResult:
+                result = client.handler.async_result()
+                client._call(MultiRead([client.chroot + path for path in part]), result)
+                return result
+
+            return call
+
+        parts = [paths[at : at + PATHS_A_READ] for at in range(0, len(paths), PATHS_A_READ)]
+        known = self._multi_read is True
+        results = await self.session.pipeline([start(part) for part in parts], repeat=known)
+        found: list[tuple[bytes, Stat] | None] = []
+        for part, result in zip(parts, results, strict=True):
+            if result.exception is not None:
+                raise error_from(result.exception, part[0])
+            self._multi_read = True
+            for path, node in zip(part, result.value, strict=True):
+                if isinstance(node, int):
+                    if node != NO_NODE:
+                        raise NotPermitted(path, f"ZooKeeper refuses to read {path}: {node}")
+                    found.append(None)
+                else:
+                    found.append(node)
+        return found
+
+    async def _get_one_by_one(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+        client = self.session.kazoo()
+        starts = [(lambda path=path: client.get_async(path)) for path in paths]
+        found: list[tuple[bytes, Stat] | None] = []
+        for path, result in zip(
+            paths, await self.session.pipeline(starts, repeat=True), strict=True
+        ):
+            if result.exception is None:
+                data, stat = result.value
+                found.append((data or b"", _stat(stat)))
+                continue
+            error = error_from(result.exception, path)
+            if not isinstance(error, NoNode):
+                raise error
+            found.append(None)
+        return found
+
+    # Writes
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
+        client = self.session.kazoo()
+        return _stat(
+            await self.session.request(path, lambda: client.set_async(path, data, version))
+        )
+
+    async def create(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        sequential: bool = False,
+        make_parents: bool = False,
+    ) -> tuple[str, Stat]:
+        client = self.session.kazoo()
+
+        def start() -> AsyncResult:
+            return client.create_async(
+                path,
+                data,
+                acl=self._acl(path),
+                ephemeral=ephemeral,
+                sequence=sequential,
+                include_data=True,
+            )
+
+        try:
+            made, stat = await self.session.request(path, start)
+        except NoNode:
+            if not make_parents:
+                raise
+            for ancestor in ancestors_of(path):
+                if await self.exists(ancestor) is None:
+                    await self._create_unless_there(ancestor)
+            made, stat = await self.session.request(path, start)
+        return made, _stat(stat)
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        client = self.session.kazoo()
+        await self.session.request(path, lambda: client.delete_async(path, version))
+
+    def _commit(self, ops: Sequence[Op]) -> AsyncResult:
+        transaction = self.session.kazoo().transaction()
+        for op in ops:
+            if isinstance(op, CreateOp):
+                transaction.create(
+                    op.path, op.data, self._acl(op.path), op.ephemeral, op.sequential
+                )
+            elif isinstance(op, SetOp):
+                transaction.set_data(op.path, op.data, op.version)
+            elif isinstance(op, DeleteOp):
+                transaction.delete(op.path, op.version)
+            else:
+                transaction.check(op.path, op.version)
+        return transaction.commit_async()
+
+    async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
+        if not ops:
+            return []
+        answer = _multi_answer(
+            ops, await self.session.request(ops[0].path, lambda: self._commit(ops))
+        )
+        if isinstance(answer, StoreError):
+            raise answer
+        return answer
+
+    async def multi_many(
+        self, batches: Sequence[Sequence[Op]]
+    ) -> list[list[OpResult] | StoreError]:
+        starts = [(lambda ops=ops: self._commit(ops)) for ops in batches]
+        answers: list[list[OpResult] | StoreError] = []
+        for ops, result in zip(
+            batches, await self.session.pipeline(starts, repeat=False), strict=True
+        ):
+            if result.exception is not None:
+                answers.append(error_from(result.exception, ops[0].path))
+            else:
+                answers.append(_multi_answer(ops, result.value))
+        return answers
+
+    def _acl(self, path: str) -> list[Any] | None:
+        """None leaves the node open to everybody."""
+        if not self._set_acl or path == PUBLIC_PATH:
+            return None
+        from kazoo.security import CREATOR_ALL_ACL, READ_ACL_UNSAFE
+
+        if path.startswith(SECRET_PATHS):
+            return list(CREATOR_ALL_ACL)
+        return [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE]
+
+    # Watches
+
+    async def watch_data(self, path: str, callback: WatchCallback) -> WatchHandle:
+        return (await self.session.watch([(path, callback)], on_children=False))[0]
+
+    async def watch_children(self, path: str, callback: WatchCallback) -> WatchHandle:
+        return (await self.session.watch([(path, callback)], on_children=True))[0]
+
+    async def watch_data_many(
+        self, watches: Sequence[tuple[str, WatchCallback]]
+    ) -> list[WatchHandle]:
+        return await self.session.watch(watches, on_children=False)
+
+
+def _stat(stat: Any) -> Stat:
+    return Stat(
+        version=stat.version,
+        czxid=stat.czxid,
+        mzxid=stat.mzxid,
+        ephemeral_owner=stat.ephemeralOwner,
+        children_count=stat.numChildren,
+        cversion=stat.cversion,
+        pzxid=stat.pzxid,
+        ctime_ms=stat.ctime,
+        mtime_ms=stat.mtime,
+        data_length=stat.dataLength,
+    )
+
+
+def _multi_answer(ops: Sequence[Op], results: list[Any]) -> list[OpResult] | StoreError:
+    """kazoo returns exceptions among the results: the failed one, and "rolled back" for others."""
+    from kazoo.exceptions import RolledBackError, RuntimeInconsistency
+
+    failed = [index for index, result in enumerate(results) if isinstance(result, Exception)]
+    if failed:
+        cause = next(
+            (
+                index
+                for index in failed
+                if not isinstance(results[index], (RolledBackError, RuntimeInconsistency))
+            ),
+            failed[0],
+        )
+        error = error_from(results[cause], ops[cause].path)
+        error.index = cause
+        return error
+    answers: list[OpResult] = []
+    for op, result in zip(ops, results, strict=True):
+        if isinstance(op, CreateOp):
+            answers.append(str(result))
+        elif isinstance(op, SetOp):
+            answers.append(_stat(result))
+        else:
+            answers.append(None)
+    return answers

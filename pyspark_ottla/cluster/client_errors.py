@@ -1,0 +1,43 @@
+"""What goes wrong between client and broker, as a ConnectorError in words."""
+
+from __future__ import annotations
+
+from ottla.protocol.client.errors import AuthenticationError, BadResponseError, UnsupportedApiError
+from ottla.protocol.errors import ErrorCode, error_name
+from pyspark_ottla import errors
+from pyspark_ottla.errors import ConnectorError
+
+_FORBIDDEN = (
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+)
+
+
+def refused(what: str, code: int) -> ConnectorError:
+    """The error for an answer with a final error code."""
+    if code in _FORBIDDEN:
+        return ConnectorError(
+            errors.NOT_AUTHORIZED,
+            f"{what} is not allowed ({error_name(code)})",
+            "Ask for the permission, or check under which user the job connects",
+        )
+    return ConnectorError(errors.FETCH_FAILED, f"{what} failed ({error_name(code)})")
+
+
+def unreachable(what: str, bootstrap: str, error: Exception) -> ConnectorError:
+    """The error for brokers that did not answer; their own words say which and why."""
+    if isinstance(error, AuthenticationError):
+        return ConnectorError(
+            errors.AUTHENTICATION_FAILED,
+            str(error).rstrip("."),
+            "Check kafka.security.protocol, kafka.sasl.* and kafka.ssl.*",
+        )
+    if isinstance(error, (UnsupportedApiError, BadResponseError)):
+        return ConnectorError(errors.BROKER_INCOMPATIBLE, f"{what} failed: {error}")
+    return ConnectorError(
+        errors.BROKER_UNAVAILABLE,
+        f"{what} failed: {error}",
+        f"Check kafka.bootstrap.servers ({bootstrap}) and whether the brokers run",
+    )

@@ -1,0 +1,208 @@
+"""The brokers as a reader or writer sees them: questions with retries, each under a deadline.
+
+One instance is one `BlockingClient`, used by one thread at a time. What goes wrong on the way to an
+answer becomes a ConnectorError in words; error codes inside the answers are handled here, too,
+except for fetches, whose retries are in `fetch`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TypeVar
+
+from ottla.protocol.client.blocking import BlockingClient
+from ottla.protocol.client.errors import ClientError
+from ottla.protocol.client.operations import Versions
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from ottla.protocol.messages.metadata import MetadataResponse
+from ottla.protocol.records.batch import BatchHeader
+from ottla.protocol.records.reader import iterate_entries
+from ottla.protocol.topics import TopicPartition
+from ottla.protocol.uuids import ZERO_UUID, uuid_to_string
+from pyspark_ottla.cluster.client_errors import unreachable
+from pyspark_ottla.cluster.group_offsets import commit, fetch_committed
+from pyspark_ottla.cluster.offset_lookup import look_up_offsets
+from pyspark_ottla.cluster.topic_metadata import PRESENT, count_partitions, subscribed_partitions
+from pyspark_ottla.offsets import Offsets
+from pyspark_ottla.options.client_options import ClientOptions
+from pyspark_ottla.options.options import Subscription
+
+T = TypeVar("T")
+
+# A wrong address should not cost a minute: a cluster that was never reached gets this long.
+FIRST_CONTACT_SECONDS = 10.0
+PAUSE_FIRST_SECONDS = 0.1
+PAUSE_MAX_SECONDS = 1.0
+
+# Who fetches asks again and again; no single question about a leader may take all of its time.
+LEADER_PATIENCE_MS = 5_000
+
+# From version 13 on, Fetch names topics by id, which brokers before 2.8 do not have.
+FETCH_VERSIONS = Versions(4, 12)
+# Enough for some hundred records of common size; one batch at least comes in any case.
+SAMPLE_BYTES = 128 << 10
+
+
+class KafkaCluster:
+    """`planning.Cluster`, `stream.StreamCluster` and `fetch.Brokers` over the wire."""
+
+    def __init__(
+        self,
+        client: BlockingClient,
+        options: ClientOptions,
+        *,
+        lookup_retries: int = 3,
+        lookup_retry_interval_ms: int = 10,
+    ) -> None:
+        self.client = client
+        self.options = options
+        self.lookup_retries = lookup_retries
+        self.lookup_retry_interval_ms = lookup_retry_interval_ms
+        self._was_reached = False
+
+    # --- asking, with patience ---------------------------------------------------------------
+
+    def deadline(self) -> float:
+        """Until when a question may be repeated, on the monotonic clock."""
+        patience = self.options.api_timeout_ms / 1000
+        if not self._was_reached:
+            patience = min(patience, FIRST_CONTACT_SECONDS)
+        return time.monotonic() + patience
+
+    def ask(self, what: str, question: Callable[[int], T], deadline: float) -> T:
+        """`question(timeout in ms)`, repeated while brokers cannot be reached, to the deadline."""
+        pause = PAUSE_FIRST_SECONDS
+        while True:
+            left_ms = max(1, int((deadline - time.monotonic()) * 1000))
+            try:
+                answer = question(min(left_ms, self.options.request_timeout_ms))
+            except (ClientError, KafkaError) as error:
+                if not error.retriable or time.monotonic() + pause >= deadline:
+                    raise unreachable(what, self.options.bootstrap, error) from None
+                self.sleep(pause)
+                pause = min(pause * 2, PAUSE_MAX_SECONDS)
+            else:
+                self._was_reached = True
+                return answer
+
+    def sleep(self, seconds: float) -> None:
+        """A pause between two tries."""
+        time.sleep(seconds)
+
+    def wait(self, deadline: float) -> bool:
+        """A pause between tries; false if the deadline does not leave time for another."""
+        if time.monotonic() + PAUSE_FIRST_SECONDS >= deadline:
+            return False
+        self.sleep(PAUSE_FIRST_SECONDS)
+        return True
+
+    def metadata(
+        self, topics: list[str] | None, deadline: float, *, create: bool = False
+    ) -> MetadataResponse:
+        """What the brokers say about these topics (None for all); `create` lets them make some."""
+        return self.ask(
+            f"Asking about the topic {topics[0]}" if topics else "Asking about topics",
+            lambda timeout_ms: self.client.metadata(
+                topics, allow_auto_topic_creation=create, timeout_ms=timeout_ms
+            ),
+            deadline,
+        )
+
+    # --- topics and offsets --------------------------------------------------------------------
+
+    def partitions(self, subscription: Subscription) -> frozenset[TopicPartition]:
+        """All partitions subscribed to; fails for a topic or partition named but not there."""
+        return subscribed_partitions(self, subscription)
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic to write to has; it may be created by asking."""
+        return count_partitions(self, topic)
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """Ids of those topics that exist and have one."""
+        answer = self.metadata(sorted(topics), self.deadline())
+        return {
+            topic.name: uuid_to_string(topic.topic_id)
+            for topic in answer.topics
+            if topic.name and topic.error_code in PRESENT and topic.topic_id != ZERO_UUID
+        }
+
+    def offsets_at(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
+        """For each partition the first offset with at least that timestamp, or -1 if none.
+
+        Partitions that are not there any more are left out.
+        """
+        found = look_up_offsets(self, wanted)
+        self._was_reached = True
+        return found
+
+    def committed(self, group_id: str, partitions: Collection[TopicPartition]) -> Offsets:
+        """The group's committed offsets; partitions without one are left out."""
+        return fetch_committed(self, group_id, partitions)
+
+    def commit(self, group_id: str, offsets: Mapping[TopicPartition, int], timeout_ms: int) -> None:
+        """Commits offsets of a group without members."""
+        commit(self, group_id, offsets, timeout_ms=timeout_ms)
+
+    # --- fetching ------------------------------------------------------------------------------
+
+    def fetch(
+        self, partition: TopicPartition, offset: int, bytes_max: int, patience_ms: int
+    ) -> tuple[PartitionData, int]:
+        """One fetch from the leader and its throttle time; raises ClientError and KafkaError."""
+        options = self.options
+        patience_ms = max(1, min(patience_ms, options.request_timeout_ms))
+        leader = self.client.leader(partition, timeout_ms=min(patience_ms, LEADER_PATIENCE_MS))
+        wanted = FetchPartition(
+            partition=partition.partition,
+            fetch_offset=offset,
+            partition_max_bytes=options.partition_fetch_bytes or bytes_max,
+        )
+        request = FetchRequest(
+            max_wait_ms=options.fetch_max_wait_ms,
+            min_bytes=options.fetch_min_bytes,
+            max_bytes=bytes_max,
+            isolation_level=int(options.read_committed),
+            topics=[FetchTopic(topic=partition.topic, partitions=[wanted])],
+            rack_id=options.rack,
+        )
+        timeout_ms = patience_ms + options.fetch_max_wait_ms
+        answer = self.client.send(
+            leader.node_id, request, timeout_ms=timeout_ms, versions=FETCH_VERSIONS
+        )
+        assert isinstance(answer, FetchResponse)
+        if answer.error_code != ErrorCode.NONE:
+            raise KafkaError(answer.error_code)
+        for topic in answer.responses:
+            for row in topic.partitions:
+                if row.partition_index == partition.partition:
+                    return row, answer.throttle_time_ms
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker left the partition out")
+
+    def forget_leader(self, partition: TopicPartition) -> None:
+        """Asks for the leader anew before the next fetch."""
+        self.client.forget_leader(partition)
+
+    def bytes_per_offset(self, partition: TopicPartition, offset: int) -> float | None:
+        """From the batches at `offset`; None if there are none or the leader does not say."""
+        try:
+            data, _ = self.fetch(partition, offset, SAMPLE_BYTES, self.options.request_timeout_ms)
+        except (ClientError, KafkaError):
+            return None
+        assert data.records is None or isinstance(data.records, (bytes, bytearray, memoryview))
+        if data.error_code != ErrorCode.NONE or not data.records:
+            return None
+        size, first, last = 0, offset, offset
+        for position, header in iterate_entries(data.records):
+            if position == 0 and isinstance(header, BatchHeader):
+                first = header.base_offset  # may be before the offset that was asked for
+            size, last = size + header.size_in_bytes, header.next_offset
+        return size / max(1, last - first) if size else None

@@ -1,0 +1,247 @@
+"""Bearer tokens for SASL OAUTHBEARER, by `OAuthOptions`. Blocking; every step has a deadline.
+
+Nothing of a token, and nothing that it was got with, is in any error.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ottla.protocol.client.errors import AuthenticationError
+from pyspark_ottla.options import oauth_options
+from pyspark_ottla.options.oauth_options import OAuthOptions
+
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
+    from urllib.error import HTTPError
+    from urllib.request import Request
+
+# A token is fetched anew when so much of its life is over, as Kafka's clients do.
+REFRESH_SHARE = 0.8
+ENDPOINT_TRIES = 3
+PAUSE_SECONDS = 0.2
+# An answer of a token endpoint is a few KiB.
+ANSWER_BYTES_MAX = 1 << 20
+ERROR_WORDS_MAX = 200
+
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+
+
+class Token(NamedTuple):
+    """`lives_seconds` is None if nobody said how long it is good for."""
+
+    text: str
+    lives_seconds: float | None
+
+
+class TokenSource:
+    """Gives a token that is still good, for as many connections as one client opens."""
+
+    def __init__(self, options: OAuthOptions, clock: Callable[[], float] = time.monotonic) -> None:
+        self._options = options
+        self._clock = clock
+        self._token = ""
+        self._good_until = float("-inf")
+
+    def __call__(self) -> str:
+        """Raises AuthenticationError when there is none to be had."""
+        now = self._clock()
+        if now >= self._good_until:
+            self._token, lives_seconds = _GETTERS[self._options.kind](self._options)
+            if _TOKEN.fullmatch(self._token) is None:
+                raise AuthenticationError(
+                    f"{_name_of(self._options)} gave something that is no bearer token"
+                )
+            if lives_seconds is None:
+                lives_seconds = _lifetime_of(self._token)
+            self._good_until = now + (lives_seconds or 0) * REFRESH_SHARE
+        return self._token
+
+
+def _name_of(options: OAuthOptions) -> str:
+    words = {
+        oauth_options.ENDPOINT: "the token endpoint",
+        oauth_options.FILE: "the token file",
+        oauth_options.FUNCTION: "the token function",
+    }
+    name = words.get(options.kind, "the token")
+    # What is behind a question mark may be a secret.
+    return f"{name} {options.source.partition('?')[0]}".rstrip()
+
+
+def _lifetime_of(token: str) -> float | None:
+    """By the claim `exp`, if the token is a JWT."""
+    try:
+        payload = token.split(".")[1]
+        claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+        return float(claims["exp"]) - time.time()
+    except (IndexError, KeyError, TypeError, ValueError, binascii.Error, RecursionError):
+        return None
+
+
+# --- unsecured -----------------------------------------------------------------------------------
+
+
+def _part(content: dict[str, object]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(content).encode()).decode().rstrip("=")
+
+
+def _unsecured(options: OAuthOptions) -> Token:
+    """A JWT that nobody signed: whoever connects says who it is."""
+    now = time.time()
+    claims: dict[str, object] = {}
+    for kind, name, value in options.claims:
+        if kind == "Number":
+            claims[name] = float(value)
+        elif kind == "List":  # the first character stands between the elements
+            claims[name] = value[1:].split(value[0]) if value else []
+        else:
+            claims[name] = value
+    claims.setdefault("iat", now)
+    claims.setdefault("exp", now + options.lifetime_seconds)
+    return Token(f"{_part({'alg': 'none'})}.{_part(claims)}.", options.lifetime_seconds)
+
+
+# --- from a file, from a function ----------------------------------------------------------------
+
+
+def _from_file(options: OAuthOptions) -> Token:
+    try:
+        with open(options.source, encoding="ascii") as file:
+            return Token(file.read(ANSWER_BYTES_MAX).strip(), None)
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise AuthenticationError(
+            f"the token file {options.source} cannot be read: {why}"
+        ) from None
+
+
+def _from_function(options: OAuthOptions) -> Token:
+    """The function gives a token, or a token and when it ends in seconds since 1970."""
+    from pyspark_ottla.transform import load_function
+
+    # Any: of what the user's function takes and gives nothing is known.
+    function: Any = load_function(options.source, "kafka.sasl.oauthbearer.token.function")
+    try:
+        given: object = function()
+    except Exception as error:
+        # Its words may hold anything.
+        raise AuthenticationError(
+            f"{_name_of(options)} failed with {type(error).__name__}"
+        ) from None
+    match given:
+        case str(text):
+            return Token(text, None)
+        case (str(text), int() | float() as ends):
+            return Token(text, ends - time.time())
+    raise AuthenticationError(
+        f"{_name_of(options)} must give a token, or a token and when it ends (seconds since 1970)"
+    )
+
+
+# --- from an endpoint ----------------------------------------------------------------------------
+
+
+def _request(options: OAuthOptions) -> Request:
+    from urllib.parse import quote_plus, urlencode
+    from urllib.request import Request
+
+    credentials = (options.client_id, options.client_secret)
+    if options.encodes_credentials:
+        credentials = (quote_plus(options.client_id), quote_plus(options.client_secret))
+    form = {"grant_type": "client_credentials"}
+    if options.scope:
+        form["scope"] = options.scope
+    return Request(
+        options.source,
+        data=urlencode(form).encode(),
+        headers={
+            "Accept": "application/json",
+            "Authorization": "Basic " + base64.b64encode(":".join(credentials).encode()).decode(),
+            "Content-Type": "application/x-www-form-urlencoded",
+        },
+    )
+
+
+def _from_endpoint(options: OAuthOptions) -> Token:
+    """The grant of client credentials (RFC 6749, 4.4), asked for again if nobody answers."""
+    import ssl
+    from http.client import HTTPException
+    from urllib.error import HTTPError
+    from urllib.request import HTTPRedirectHandler, build_opener
+
+    class NoRedirects(HTTPRedirectHandler):
+        """The secret is for the address that the user has named."""
+
+        def redirect_request(self, *_: object) -> None:
+            return None
+
+    opener = build_opener(NoRedirects)
+    why = ""
+    for tries_left in reversed(range(ENDPOINT_TRIES)):
+        try:
+            with opener.open(_request(options), timeout=options.timeout_ms / 1000) as answer:
+                return _token_of(_content(answer, options), options)
+        except HTTPError as error:
+            why = f"{error.code} {_words_of(error, options)}".rstrip()
+            if error.code < 500:
+                break
+        except (OSError, HTTPException) as error:  # nobody there, TLS, no answer in time
+            reason = getattr(error, "reason", error)
+            why = str(reason)[:ERROR_WORDS_MAX]
+            if isinstance(reason, ssl.SSLCertVerificationError):
+                why = f"its certificate is not trusted ({reason.verify_message}); set SSL_CERT_FILE"
+                break
+        if tries_left:
+            time.sleep(PAUSE_SECONDS)
+    raise AuthenticationError(f"{_name_of(options)} gave no token: {why}")
+
+
+def _content(answer: HTTPResponse, options: OAuthOptions) -> bytes:
+    """All of a bounded answer, however slowly it drips."""
+    deadline = time.monotonic() + options.timeout_ms / 1000
+    parts: list[bytes] = []
+    while part := answer.read1(1 << 16):
+        parts.append(part)
+        if sum(map(len, parts)) > ANSWER_BYTES_MAX:
+            raise AuthenticationError(f"{_name_of(options)} sent far more than a token")
+        if time.monotonic() > deadline:
+            raise TimeoutError("timed out")
+    return b"".join(parts)
+
+
+def _token_of(content: bytes, options: OAuthOptions) -> Token:
+    try:
+        found = json.loads(content)
+        text, lives_seconds = found["access_token"], found.get("expires_in")
+        return Token(str(text), None if lives_seconds is None else float(lives_seconds))
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
+        raise AuthenticationError(
+            f"{_name_of(options)} sent no JSON with an access_token"
+        ) from None
+
+
+def _words_of(answer: HTTPError, options: OAuthOptions) -> str:
+    """What the endpoint says is wrong (RFC 6749, 5.2), without the secret if it says it back."""
+    try:
+        found = json.loads(answer.read(ANSWER_BYTES_MAX))
+        words = [str(found[key]) for key in ("error", "error_description") if key in found]
+    except (OSError, TypeError, ValueError, RecursionError):
+        return ""
+    if any(options.client_secret in word for word in words):
+        return ""
+    return ": ".join(words)[:ERROR_WORDS_MAX]
+
+
+_GETTERS: dict[str, Callable[[OAuthOptions], Token]] = {
+    oauth_options.UNSECURED: _unsecured,
+    oauth_options.FILE: _from_file,
+    oauth_options.FUNCTION: _from_function,
+    oauth_options.ENDPOINT: _from_endpoint,
+}

@@ -1,0 +1,141 @@
+"""The batch reader, and the reading of one task that batches and streams share."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from ottla.protocol.topics import TopicPartition
+from pyspark_ottla import errors
+from pyspark_ottla.errors import ConnectorError
+from pyspark_ottla.offsets import OffsetRange
+from pyspark_ottla.options.options import SourceOptions, check_for_batch
+from pyspark_ottla.read.schema import check_projection
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
+
+    from pyspark_ottla.read.planning import Cluster
+
+# Imported in no other process than the one that pushes filters down.
+PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
+
+# Exists only for Python; an Arrow RecordBatch as far as Spark is concerned.
+RecordBatch = Any
+
+
+class OffsetRangePartition(InputPartition):
+    """What one task reads. Small and plain: it is pickled into every plan."""
+
+    def __init__(self, topic: str, partition: int, start: int, end: int) -> None:
+        super().__init__((topic, partition, start, end))
+        self.topic = topic
+        self.partition = partition
+        self.start = start
+        self.end = end
+
+    @property
+    def range(self) -> OffsetRange:
+        return OffsetRange(TopicPartition(self.topic, self.partition), self.start, self.end)
+
+
+def to_input_partitions(ranges: list[OffsetRange]) -> list[InputPartition]:
+    return [
+        OffsetRangePartition(piece.partition.topic, piece.partition.partition, *piece[1:])
+        for piece in ranges
+    ]
+
+
+def read_task(
+    options: SourceOptions, schema: StructType, partition: InputPartition
+) -> Iterator[RecordBatch]:
+    """The records of one task as Arrow batches; an empty plan comes as a partition of nothing."""
+    if not isinstance(partition, OffsetRangePartition):
+        return iter(())
+    try:
+        from pyspark_ottla.read.task import read_range
+    except ImportError as error:
+        import platform
+
+        raise ConnectorError(
+            errors.MISSING_DEPENDENCY,
+            f"The Python of the executor {platform.node()} ({sys.executable}) lacks a package "
+            f"that reading needs: {error}",
+            "Install ottla[spark] there, as on the driver",
+        ) from None
+    return read_range(options, schema, partition.range)
+
+
+def check_transform(options: SourceOptions) -> None:
+    """Raises ConnectorError, when the query is planned, if there is no such function."""
+    if options.transform is not None:
+        from pyspark_ottla.transform import load_function
+
+        load_function(options.transform)
+
+
+class BatchReader(DataSourceReader):
+    """Reads what is there between two positions, resolved once, when the query is planned."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = check_for_batch(options)
+        self._schema = check_projection(schema, options)
+
+    def partitions(self) -> list[InputPartition]:
+        from pyspark_ottla.cluster.connections import cluster_of
+        from pyspark_ottla.read.planning import LossReport, batch_ranges
+        from pyspark_ottla.read.splitting import split_ranges
+
+        options = self._options
+        with cluster_of(options) as cluster:
+            ranges = batch_ranges(
+                cluster,
+                options.subscription,
+                options.starting,
+                options.ending,
+                options.client.group_id,
+                LossReport(options.on_data_loss),
+            )
+            ranges = self._narrowed(cluster, ranges)
+        pieces = split_ranges(
+            ranges, minimum=options.partitions_min, records_max=options.partition_records_max
+        )
+        return to_input_partitions(pieces)
+
+    def _narrowed(self, cluster: Cluster, ranges: list[OffsetRange]) -> list[OffsetRange]:
+        return ranges
+
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
+        return read_task(self._options, self._schema, partition)
+
+
+class FilteringBatchReader(BatchReader):
+    """Reads less where filters on topic, partition, offset or timestamp allow it."""
+
+    _filters: tuple[Any, ...] = ()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        self._filters = tuple(filters)
+        return filters  # all of them: Spark applies them to the rows in any case
+
+    def _narrowed(self, cluster: Cluster, ranges: list[OffsetRange]) -> list[OffsetRange]:
+        from pyspark_ottla.read.pushdown import bounds_of, narrow
+
+        return narrow(cluster, ranges, bounds_of(self._filters))
+
+
+def create_batch_reader(options: SourceOptions, schema: StructType) -> BatchReader:
+    """The reader for the process at hand.
+
+    Spark fails a query whose reader takes filters while spark.sql.python.filterPushdown.enabled is
+    off, as it is by default. With it on, a worker of its own asks for the reader first.
+    """
+    check_transform(options)
+    # After a transform, a column may mean something else than what was read.
+    if PUSHDOWN_WORKER in sys.modules and options.transform is None:
+        return FilteringBatchReader(options, schema)
+    return BatchReader(options, schema)

@@ -1,0 +1,291 @@
+"""Where a streaming query stands and how far its next batch goes. Driver only; knows no Spark.
+
+Spark asks for the initial offset twice, and once more when it recovers its very first batch, and
+each time "latest" may be elsewhere. What it was the first time is therefore written into the end of
+the first batch (the mark `@start`, see `offsets`), which Spark keeps in its journal.
+
+Partitions that appear in a running query are read from their beginning. Partitions that disappear
+keep the position they had; whether that is a loss is decided when a batch is planned.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
+
+from ottla.protocol.topics import TopicPartition
+from pyspark_ottla import errors
+from pyspark_ottla.errors import ConnectorError
+from pyspark_ottla.offsets import (
+    EARLIEST,
+    LATEST,
+    OffsetRange,
+    Offsets,
+    StreamOffset,
+    describe,
+    describe_all,
+)
+from pyspark_ottla.options.options import Position, SourceOptions
+from pyspark_ottla.read.planning import Cluster, LossReport, all_at, resolve
+from pyspark_ottla.read.splitting import backlog, limit_offsets
+
+logger = logging.getLogger("ottla.spark")
+
+# Commits only show the position to other tools: they may not hold up a batch for long, and after a
+# failure they are left alone for a while.
+COMMIT_TIMEOUT_MS = 5_000
+COMMIT_PAUSE_SECONDS = 30.0
+# Partitions looked into for the size of their records; the biggest backlogs say most.
+SAMPLED_PARTITIONS_MAX = 16
+
+
+class StreamCluster(Cluster, Protocol):
+    """What a stream asks brokers beyond what planning does."""
+
+    def topic_ids(self, topics: frozenset[str]) -> dict[str, str]:
+        """The ids of those topics that have one."""
+
+    def bytes_per_offset(self, partition: TopicPartition, offset: int) -> float | None:
+        """From a look at the batches there; None if there is nothing to see."""
+
+    def commit(self, group_id: str, offsets: Mapping[TopicPartition, int], timeout_ms: int) -> None:
+        """Commits offsets of a group without members."""
+
+
+class Limit(NamedTuple):
+    """What a trigger may take at most; without either bound, everything there is."""
+
+    offsets: int | None = None
+    bytes: int | None = None
+    everything: bool = False  # said so by the trigger (Once), against what the options say
+
+
+class StreamTracker:
+    """The position of one query run; all methods are called by the one thread of the driver."""
+
+    def __init__(
+        self,
+        cluster: StreamCluster,
+        options: SourceOptions,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._report = LossReport(options.on_data_loss)
+        self._clock = clock
+        self._initial: StreamOffset | None = None
+        self._freezes = False
+        self._ends: Offsets | None = None  # as of the last look
+        self._latest: Offsets = {}
+        self._known_gone: set[TopicPartition] = set()
+        self._last_batch_at: float | None = None
+        self._committed: Offsets | None = None
+        self._no_commits_before = 0.0
+
+    # --- the beginning -----------------------------------------------------------------------
+
+    def initial(self) -> StreamOffset:
+        """The start of a new query, the same however often it is asked in one run."""
+        if self._initial is None:
+            options = self._options
+            position = options.starting or Position("latest", "startingOffsets")
+            partitions = self._cluster.partitions(options.subscription)
+            start = resolve(self._cluster, position, partitions, options.client.group_id)
+            ids = self._cluster.topic_ids(_topics(start)) if options.track_topic_ids else None
+            self._initial = StreamOffset(start, fresh=True, topic_ids=ids)
+            if position.kind == "committed":
+                # A query that dies before its first journal entry starts at the same place again.
+                self._commit(start)
+        return self._initial
+
+    def freeze(self) -> None:
+        """Trigger.AvailableNow: the stream ends at what the next look finds. Not looked for here,
+        as only then it is known what the query has read before, and so what is lost."""
+        self._freezes = True
+        self._ends = None
+
+    # --- the next batch ------------------------------------------------------------------------
+
+    def next_end(self, start: StreamOffset, limit: Limit) -> StreamOffset:
+        """The end of the next batch; `start` itself when there is to be none now."""
+        if not start.fresh:
+            self._commit(start.offsets)
+        latest = self._look_up_latest(start.offsets)
+        self._latest = latest
+        begin = self._with_new_partitions(start.offsets, latest)
+        ends = self._limited(begin, latest, limit)
+        if ends is None or ends == start.offsets:
+            # Spark compares the text. Of a fresh start only the mark goes: the first batch is run
+            # in any case, and an empty one needs no start in the journal.
+            return start._replace(fresh=False)
+        self._last_batch_at = self._clock()
+        ids = self._cluster.topic_ids(_topics(ends)) if self._options.track_topic_ids else None
+        return StreamOffset(ends, start=start.offsets if start.fresh else None, topic_ids=ids)
+
+    def latest(self) -> Offsets:
+        """The ends of all partitions as of the last look-up, for progress reports."""
+        return self._latest
+
+    def _present_partitions(self, known: Mapping[TopicPartition, int]) -> set[TopicPartition]:
+        try:
+            return set(self._cluster.partitions(self._options.subscription))
+        except ConnectorError as error:
+            if error.condition != errors.UNKNOWN_TOPIC or not known:
+                raise
+            self._report.lost(errors.DATA_LOSS_PARTITIONS_DELETED, error.sentence)
+            # One topic of several is gone; those that are left are read on.
+            return set(all_at(self._cluster, known, LATEST))
+
+    def _look_up_latest(self, start: Offsets) -> Offsets:
+        """The end of every partition; of one that is gone, where it was read to."""
+        if self._ends is None or not self._freezes:
+            self._ends = self._ask_for_latest(start)
+        return start | self._ends
+
+    def _ask_for_latest(self, start: Offsets) -> Offsets:
+        there = self._present_partitions(start)
+        found = all_at(self._cluster, there, LATEST)
+        for _ in range(self._options.lookup_retries):
+            # A broker that has just become leader may answer with an older end (KAFKA-7703).
+            if all(found.get(tp, offset) >= offset for tp, offset in start.items()):
+                break
+            time.sleep(self._options.lookup_retry_interval_ms / 1000)
+            found |= all_at(self._cluster, there, LATEST)
+        return found
+
+    def _with_new_partitions(self, start: Offsets, latest: Offsets) -> Offsets:
+        new = [tp for tp in latest if tp not in start]
+        if not new:
+            return start
+        logger.info("new partitions are read from their beginning: %s", describe_all(new))
+        # One that vanished within these milliseconds has nothing to be read.
+        return start | {tp: latest[tp] for tp in new} | all_at(self._cluster, new, EARLIEST)
+
+    def _limited(self, begin: Offsets, latest: Offsets, limit: Limit) -> Offsets | None:
+        """As far as the limits let the batch go; None to wait for more."""
+        if limit.everything:
+            return latest
+        waiting = backlog(begin, latest)
+        total = sum(waiting.values())
+        minimum = self._options.offsets_min_per_trigger
+        if minimum is not None and not self._freezes and total < minimum:
+            waited_ms = (
+                (self._clock() - self._last_batch_at) * 1000
+                if self._last_batch_at is not None
+                else float("inf")  # the first batch is not held back, as in the JVM connector
+            )
+            if waited_ms < self._options.trigger_delay_max_ms:
+                return None
+        allowed = (limit.offsets, self._in_offsets(begin, waiting, limit.bytes))
+        bounds = [bound for bound in allowed if bound is not None]
+        return limit_offsets(begin, latest, min(bounds)) if bounds else latest
+
+    def _in_offsets(self, begin: Offsets, waiting: Offsets, bytes_max: int | None) -> int | None:
+        """About how many offsets make so many bytes, by a look at where reading goes on."""
+        if bytes_max is None:
+            return None
+        biggest = sorted((tp for tp in waiting if waiting[tp]), key=lambda tp: -waiting[tp])
+        weighted = seen = 0.0
+        for tp in biggest[:SAMPLED_PARTITIONS_MAX]:
+            size = self._cluster.bytes_per_offset(tp, begin[tp])
+            if size is not None:
+                weighted += size * waiting[tp]
+                seen += waiting[tp]
+        return max(1, int(bytes_max * seen / weighted)) if weighted else None
+
+    # --- planning ------------------------------------------------------------------------------
+
+    def ranges(self, start: StreamOffset, end: StreamOffset) -> list[OffsetRange]:
+        """What a batch reads, after the checks for lost records; the same again for a replay."""
+        begin = start.offsets
+        replayed = False
+        if start.fresh:
+            # A journaled first batch was planned with its own start, whatever is fresh now; one
+            # without that mark was empty, or comes from the JVM connector.
+            begin = begin if end.start is None else end.start
+            replayed = end.start is None
+        earliest = all_at(self._cluster, end.offsets, EARLIEST)
+        self._report_deleted(begin, end.offsets, earliest)
+        found: list[OffsetRange] = []
+        for tp in sorted(end.offsets):
+            if tp not in earliest:
+                continue
+            first = self._begin_of(tp, begin, start, end, earliest[tp])
+            last = end.offsets[tp]
+            if first > last:
+                if not replayed:
+                    self._report.lost(
+                        errors.DATA_LOSS_OFFSET_CHANGED,
+                        f"The end of {describe(tp)} went back from offset {first} to {last}",
+                    )
+                continue
+            if first < earliest[tp] and first < last:
+                self._report.lost(
+                    errors.DATA_LOSS_START_RESET,
+                    f"{describe(tp)} was to be read from offset {first}, but begins at "
+                    f"{earliest[tp]} now: {min(earliest[tp], last) - first} offsets are gone",
+                )
+                first = earliest[tp]
+            if first < last:
+                found.append(OffsetRange(tp, first, last))
+        return found
+
+    def _begin_of(
+        self,
+        tp: TopicPartition,
+        begin: Offsets,
+        start: StreamOffset,
+        end: StreamOffset,
+        earliest: int,
+    ) -> int:
+        old_id, new_id = ((ids or {}).get(tp.topic) for ids in (start.topic_ids, end.topic_ids))
+        if old_id is not None and new_id is not None and old_id != new_id:
+            self._report.lost(
+                errors.DATA_LOSS_TOPIC_RECREATED,
+                f"The topic {tp.topic} was deleted and made anew (id {old_id}, now {new_id})",
+            )
+            return earliest
+        if tp in begin:
+            return begin[tp]
+        if earliest > 0:
+            self._report.lost(
+                errors.DATA_LOSS_ADDED_PARTITION,
+                f"The new partition {describe(tp)} begins at offset {earliest}, not at 0",
+            )
+        return earliest
+
+    def _report_deleted(self, begin: Offsets, end: Offsets, earliest: Offsets) -> None:
+        gone = {tp for tp in begin.keys() | end.keys() if tp not in earliest} - self._known_gone
+        if gone:
+            self._known_gone |= gone  # one report a run, not one a batch
+            self._report.lost(
+                errors.DATA_LOSS_PARTITIONS_DELETED,
+                f"Partitions are not there any more: {describe_all(gone)}",
+            )
+
+    # --- the group -----------------------------------------------------------------------------
+
+    def _commit(self, offsets: Offsets) -> None:
+        """Shows the position in the group; a failure is a warning, never more."""
+        group_id = self._options.client.group_id
+        if not self._options.commit_offsets or group_id is None:
+            return
+        if not offsets or offsets == self._committed or self._clock() < self._no_commits_before:
+            return
+        try:
+            self._cluster.commit(group_id, offsets, COMMIT_TIMEOUT_MS)
+        except ConnectorError as error:
+            logger.warning("the position could not be shown in the group: %s", error)
+            self._no_commits_before = self._clock() + COMMIT_PAUSE_SECONDS
+        else:
+            self._committed = dict(offsets)
+
+    def finished(self, end: StreamOffset) -> None:
+        """Spark has completed everything before `end`."""
+        self._commit(end.offsets)
+
+
+def _topics(offsets: Offsets) -> frozenset[str]:
+    return frozenset(tp.topic for tp in offsets)

@@ -1,0 +1,130 @@
+"""The streaming reader: Spark's calls, handed to a `StreamTracker`.
+
+Needs Spark 4.2 for limits and Trigger.AvailableNow. Spark 4.0 and 4.1 ask for the latest offset
+without a limit, so there everything new is read in each batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from pyspark_ottla import errors
+from pyspark_ottla.errors import ConnectorError
+from pyspark_ottla.offsets import Json, decode, encode
+from pyspark_ottla.options.options import SourceOptions, check_for_stream
+from pyspark_ottla.read.reader import RecordBatch, check_transform, read_task, to_input_partitions
+from pyspark_ottla.read.schema import check_projection
+
+if TYPE_CHECKING:
+    from pyspark_ottla.read.stream import Limit, StreamTracker
+
+
+class BaseStreamReader(DataSourceStreamReader):
+    """What all Spark versions share. Connects at the first question, never when it is made: Spark
+    makes one more only to send `read` to the executors."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = check_for_stream(options)
+        self._schema = check_projection(schema, options)
+        self._tracker: StreamTracker | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_tracker": None}
+
+    @property
+    def tracker(self) -> StreamTracker:
+        if self._tracker is None:
+            from pyspark_ottla.cluster.cluster import KafkaCluster
+            from pyspark_ottla.cluster.connections import connect
+            from pyspark_ottla.read.stream import StreamTracker
+
+            options = self._options
+            cluster = KafkaCluster(
+                connect(options.client),
+                options.client,
+                lookup_retries=options.lookup_retries,
+                lookup_retry_interval_ms=options.lookup_retry_interval_ms,
+            )
+            self._tracker = StreamTracker(cluster, options)
+        return self._tracker
+
+    def initialOffset(self) -> dict[str, Json]:  # noqa: N802 - Spark's name
+        return encode(self.tracker.initial())
+
+    def partitions(
+        self, start: Mapping[str, Json], end: Mapping[str, Json]
+    ) -> Sequence[InputPartition]:
+        from pyspark_ottla.read.splitting import split_ranges
+
+        options = self._options
+        pieces = split_ranges(
+            self.tracker.ranges(decode(start), decode(end)),
+            minimum=options.partitions_min,
+            records_max=options.partition_records_max,
+        )
+        return to_input_partitions(pieces)
+
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
+        return read_task(self._options, self._schema, partition)
+
+    def commit(self, end: Mapping[str, Json]) -> None:
+        self.tracker.finished(decode(end))
+
+    def next_end(self, start: Mapping[str, Json], limit: Limit) -> dict[str, Json]:
+        return encode(self.tracker.next_end(decode(start), limit))
+
+
+def create_stream_reader(options: SourceOptions, schema: StructType) -> DataSourceStreamReader:
+    """The reader for the Spark that runs."""
+    check_transform(options)
+    try:
+        from pyspark_ottla.read.admission import AdmissionStreamReader
+    except ImportError:
+        return UnlimitedStreamReader(options, schema)
+    return AdmissionStreamReader(options, schema)
+
+
+class UnlimitedStreamReader(BaseStreamReader):
+    """For Spark 4.0 and 4.1, which know the old protocol by `latestOffset` without arguments."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        needed = {
+            "maxOffsetsPerTrigger": options.offsets_max_per_trigger,
+            "minOffsetsPerTrigger": options.offsets_min_per_trigger,
+            "maxBytesPerTrigger": options.bytes_max_per_trigger,
+        }
+        for option, value in needed.items():
+            if value is not None:
+                raise ConnectorError(
+                    errors.UNSUPPORTED_SPARK_VERSION,
+                    f"The option {option} needs Spark 4.2 or newer",
+                    "This Spark cannot limit what a Python source reads in a batch; leave it out",
+                )
+        self._position: dict[str, Json] | None = None
+
+    def latestOffset(self) -> dict[str, Json]:  # type: ignore[override] # noqa: N802
+        # ... the signature of Spark 4.0
+        from pyspark_ottla.read.stream import Limit
+
+        # After a restart this is the first question. Where the query once began does not matter
+        # then (and what the options say of it may be true no more): the journal knows the start.
+        start = {} if self._position is None else self._position
+        self._position = self.next_end(start, Limit(everything=True))
+        return self._position
+
+    def initialOffset(self) -> dict[str, Json]:  # noqa: N802 - Spark's name
+        initial = super().initialOffset()
+        if self._position is None:
+            self._position = initial
+        return initial
+
+    def partitions(
+        self, start: Mapping[str, Json], end: Mapping[str, Json]
+    ) -> Sequence[InputPartition]:
+        self._position = dict(end)  # after a restart, the journal knows better than we do
+        return super().partitions(start, end)

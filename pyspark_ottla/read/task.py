@@ -1,0 +1,90 @@
+"""One task on an executor: fetch a range, decode it, yield Arrow batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql.types import StructType
+
+from ottla.protocol.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
+from ottla.protocol.records.errors import RecordsError
+from pyspark_ottla import errors
+from pyspark_ottla.cluster.cluster import KafkaCluster
+from pyspark_ottla.cluster.connections import give_back, take
+from pyspark_ottla.errors import ConnectorError
+from pyspark_ottla.offsets import OffsetRange, describe
+from pyspark_ottla.options.options import SourceOptions
+from pyspark_ottla.read.aborted import AbortedFilter
+from pyspark_ottla.read.arrow import BatchBuilder
+from pyspark_ottla.read.columns import read_columns
+from pyspark_ottla.read.fetch import Answer, PartitionFetch, Prefetcher
+from pyspark_ottla.read.planning import LossReport
+from pyspark_ottla.read.schema import arrow_schema, row_schema
+from pyspark_ottla.transform import transformed
+
+RecordBatch = Any
+
+
+def read_range(
+    options: SourceOptions, schema: StructType, wanted: OffsetRange
+) -> Iterator[RecordBatch]:
+    """Every record of the range in order, as the option transform has them; raises ConnectorError
+    when one cannot be had."""
+    if options.transform is None:
+        return _read(options, schema, wanted)
+    batches = _read(options, row_schema(options), wanted)
+    return transformed(options.transform, batches, arrow_schema(schema))
+
+
+def _read(options: SourceOptions, schema: StructType, wanted: OffsetRange) -> Iterator[RecordBatch]:
+    builder = BatchBuilder(
+        arrow_schema(schema),
+        wanted.partition,
+        value_format=options.value_format,
+        null_on_error=options.on_decode_error == "null",
+        rows_max=options.batch_rows,
+        bytes_max=options.batch_bytes,
+    )
+    for answer in _answers(options, wanted):
+        columns_of_answer = read_columns(
+            answer.records,
+            start=answer.start,
+            end=wanted.end,
+            skip=AbortedFilter(answer.aborted if options.client.read_committed else []),
+            check_crcs=options.client.check_crcs,
+            decompressed_bytes_max=DEFAULT_MAX_DECOMPRESSED_BYTES,
+        )
+        try:
+            for columns in columns_of_answer:
+                yield from builder.build(columns)
+        except RecordsError as error:
+            raise ConnectorError(
+                errors.CORRUPT_DATA,
+                f"{describe(wanted.partition)} holds bytes that cannot be read: {error}",
+                "The data on the broker is damaged; to go on after it, start a new query behind it",
+            ) from None
+
+
+def _answers(options: SourceOptions, wanted: OffsetRange) -> Iterator[Answer]:
+    """The answers of a walk, fetched ahead in a thread; the client is kept for the next task."""
+    client = take(options.client)
+    fetch = PartitionFetch(
+        KafkaCluster(client, options.client),
+        wanted,
+        report=LossReport(options.on_data_loss),
+        fetch_bytes=options.fetch_bytes,
+        read_committed=options.client.read_committed,
+        timeout_ms=options.poll_timeout_ms,
+    )
+    if options.prefetch == 0:
+        yield from fetch.answers()
+        give_back(options.client, client)
+        return
+    ahead = Prefetcher(fetch.answers(), options.prefetch, f"fetch {describe(wanted.partition)}")
+    try:
+        yield from ahead
+    finally:
+        # A limit above the scan may end the task early, with a fetch still under way.
+        if ahead.close():
+            give_back(options.client, client)

@@ -1,0 +1,342 @@
+"""Sending the batches of one task: in order, acknowledged, bounded in memory and in time.
+
+A sender thread compresses, sends and waits while the task encodes the next rows. It works in
+rounds: one batch for each partition at most, one request for each leader, and the next round only
+when all of this one is acknowledged. So the batches of a partition keep their order, and one that
+is sent again after a lost answer is recognised by its sequence number and not written twice.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from ottla.protocol.client.errors import ClientError
+from ottla.protocol.client.operations import Versions
+from ottla.protocol.errors import RETRIABLE, ErrorCode, error_name
+from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from ottla.protocol.records.batch import TRANSACTIONAL_MASK
+from ottla.protocol.records.builder import assemble_batch
+from ottla.protocol.records.compression import compress
+from ottla.protocol.topics import TopicPartition
+from pyspark_ottla import errors
+from pyspark_ottla.cluster.client_errors import refused, unreachable
+from pyspark_ottla.cluster.cluster import KafkaCluster
+from pyspark_ottla.errors import ConnectorError
+from pyspark_ottla.offsets import describe
+from pyspark_ottla.options.client_options import CODECS, ClientOptions
+from pyspark_ottla.write.encode import Section
+
+# From 12 on, Produce adds partitions to transactions by itself (KIP-890), which needs Kafka 4.
+PRODUCE_VERSIONS = Versions(3, 11)
+INIT_PRODUCER_ID_VERSIONS = Versions(0, 5)
+
+# Sections that wait for the sender: at most this many, and each is at most a batch of rows.
+WAITING_MAX = 16
+PAUSE_FIRST_SECONDS = 0.05
+PAUSE_MAX_SECONDS = 1.0
+# Sequence numbers are 31 bits and start again at zero.
+SEQUENCE_MASK = (1 << 31) - 1
+
+_HINTS = {
+    ErrorCode.MESSAGE_TOO_LARGE: "Lower kafka.batch.size, or raise the topic's max.message.bytes",
+    ErrorCode.RECORD_LIST_TOO_LARGE: "Lower kafka.batch.size, or raise the topic's segment.bytes",
+    ErrorCode.INVALID_RECORD: "A compacted topic takes no record without a key",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "Too few replicas are in sync for min.insync.replicas",
+    ErrorCode.INVALID_PRODUCER_EPOCH: "Another attempt of this task has taken over",
+    ErrorCode.PRODUCER_FENCED: "Another attempt of this task has taken over",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Ask for IDEMPOTENT_WRITE, or set "
+    "kafka.enable.idempotence to false",
+}
+
+
+class ProducerIdentity(NamedTuple):
+    """What makes repeated batches recognisable; -1 for a producer that is not idempotent."""
+
+    producer_id: int = -1
+    epoch: int = -1
+    transactional_id: str | None = None
+
+
+class _Batch(NamedTuple):
+    partition: TopicPartition
+    data: bytes
+    section: Section
+
+
+def init_idempotent(cluster: KafkaCluster) -> ProducerIdentity:
+    """A fresh producer id for one task."""
+    what = "Asking for a producer id"
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+    answer = cluster.ask(
+        what,
+        lambda timeout_ms: cluster.client.call(
+            request, timeout_ms=timeout_ms, versions=INIT_PRODUCER_ID_VERSIONS
+        ),
+        cluster.deadline(),
+    )
+    assert isinstance(answer, InitProducerIdResponse)
+    if answer.error_code != ErrorCode.NONE:
+        raise refused(what, answer.error_code)
+    return ProducerIdentity(answer.producer_id, answer.producer_epoch)
+
+
+class TaskProducer:
+    """Sends sections to partitions; `add` blocks while too much waits, `finish` until all is done.
+
+    Both raise the ConnectorError that ended the sending. Close it in any case.
+    """
+
+    def __init__(
+        self,
+        cluster: KafkaCluster,
+        options: ClientOptions,
+        identity: ProducerIdentity,
+        on_new_partitions: Callable[[list[TopicPartition]], None] | None = None,
+    ) -> None:
+        """`on_new_partitions` is called in the sender thread before a partition's first batch."""
+        self._cluster = cluster
+        self._options = options
+        self._identity = identity
+        self._on_new_partitions = on_new_partitions
+        self._known: set[TopicPartition] = set()
+        self._codec = CODECS.index(options.codec)
+        self._sequences: dict[TopicPartition, int] = {}
+        self._waiting: queue.Queue[tuple[TopicPartition, Section] | None] = queue.Queue(WAITING_MAX)
+        self._failure: BaseException | None = None
+        self._closed = False
+        self.last_offsets: dict[TopicPartition, int] = {}
+        self.bytes_sent = 0
+        self._thread = threading.Thread(target=self._run, name="ottla sink", daemon=True)
+        self._thread.start()
+
+    def add(self, partition: TopicPartition, section: Section) -> None:
+        while True:
+            self._raise_failure()
+            try:
+                self._waiting.put((partition, section), timeout=0.2)
+            except queue.Full:
+                continue
+            return
+
+    def finish(self) -> None:
+        """Returns when every record is acknowledged."""
+        while self._thread.is_alive():
+            try:
+                self._waiting.put(None, timeout=0.2)
+                break
+            except queue.Full:
+                continue
+        self._thread.join()
+        self._raise_failure()
+
+    def close(self) -> None:
+        """Gives up what is not sent yet; safe at any time."""
+        self._closed = True
+        while self._thread.is_alive():
+            try:
+                self._waiting.put_nowait(None)
+            except queue.Full:
+                self._drain()
+            self._thread.join(0.05)
+
+    def _drain(self) -> None:
+        while True:
+            try:
+                self._waiting.get_nowait()
+            except queue.Empty:
+                return
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    # --- the sender thread ---------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._send_all()
+        except BaseException as error:  # raised in the task's own thread
+            self._failure = error
+            self._drain()
+
+    def _send_all(self) -> None:
+        round_: dict[TopicPartition, Section] = {}
+        size = 0
+        while True:
+            try:
+                item = self._waiting.get_nowait() if round_ else self._waiting.get()
+            except queue.Empty:
+                item = None
+                if not round_:
+                    continue
+                self._send_round(round_)
+                round_, size = {}, 0
+                continue
+            if self._closed or item is None:
+                if round_ and not self._closed:
+                    self._send_round(round_)
+                return
+            partition, section = item
+            too_much = size + len(section.payload) > self._options.request_bytes_max
+            if partition in round_ or (round_ and too_much):
+                self._send_round(round_)
+                round_, size = {}, 0
+            round_[partition] = section
+            size += len(section.payload)
+
+    def _build(self, partition: TopicPartition, section: Section) -> _Batch:
+        payload: bytes | memoryview = section.payload
+        attributes = self._codec
+        if self._codec:
+            payload = compress(self._codec, payload, self._options.codec_level)
+        if self._identity.transactional_id is not None:
+            attributes |= TRANSACTIONAL_MASK
+        sequence = -1
+        if self._identity.producer_id >= 0:
+            sequence = self._sequences.get(partition, 0)
+            self._sequences[partition] = (sequence + section.record_count) & SEQUENCE_MASK
+        data = assemble_batch(
+            bytes(payload),
+            base_offset=0,
+            last_offset_delta=section.record_count - 1,
+            base_timestamp=section.base_timestamp,
+            max_timestamp=section.max_timestamp,
+            record_count=section.record_count,
+            attributes=attributes,
+            producer_id=self._identity.producer_id,
+            producer_epoch=self._identity.epoch,
+            base_sequence=sequence,
+        )
+        self.bytes_sent += len(data)
+        return _Batch(partition, data, section)
+
+    def _send_round(self, sections: Mapping[TopicPartition, Section]) -> None:
+        """Sends one batch a partition until all are acknowledged; raises what is final."""
+        new = sorted(sections.keys() - self._known)
+        if new and self._on_new_partitions is not None:
+            self._on_new_partitions(new)
+        self._known.update(new)
+        left = {
+            partition: self._build(partition, section) for partition, section in sections.items()
+        }
+        deadline = time.monotonic() + self._options.delivery_timeout_ms / 1000
+        pause = PAUSE_FIRST_SECONDS
+        while left:
+            reason = self._send_once(left, deadline)
+            if not left:
+                return
+            if self._closed or time.monotonic() + pause >= deadline:
+                first = min(left)
+                raise ConnectorError(
+                    errors.WRITE_FAILED,
+                    f"Records for {describe(first)} were not acknowledged within "
+                    f"{self._options.delivery_timeout_ms} ms; the last reason was: {reason}",
+                    "Look at the broker's log, or raise kafka.delivery.timeout.ms",
+                )
+            time.sleep(pause)
+            pause = min(pause * 2, PAUSE_MAX_SECONDS)
+
+    def _send_once(self, left: dict[TopicPartition, _Batch], deadline: float) -> str:
+        """One request to each leader; takes out what is acknowledged, says why the rest is not."""
+        reason = ""
+        client = self._cluster.client
+        by_leader: dict[int, list[_Batch]] = {}
+        timeout_ms = max(1, int((deadline - time.monotonic()) * 1000))
+        timeout_ms = min(timeout_ms, self._options.request_timeout_ms)
+        for partition, batch in left.items():
+            try:
+                leader = client.leader(partition, timeout_ms=timeout_ms)
+            except Exception as error:  # ClientError or KafkaError; told apart by whether to go on
+                reason = self._check_retriable(error)
+                continue
+            by_leader.setdefault(leader.node_id, []).append(batch)
+        for node_id, batches in by_leader.items():
+            try:
+                answer = client.send(
+                    node_id,
+                    self._request(batches, timeout_ms),
+                    timeout_ms=timeout_ms,
+                    versions=PRODUCE_VERSIONS,
+                )
+            except ClientError as error:
+                reason = self._check_retriable(error)
+                for batch in batches:
+                    client.forget_leader(batch.partition)
+                continue
+            if self._options.acks == 0:
+                for batch in batches:
+                    del left[batch.partition]
+                continue
+            assert isinstance(answer, ProduceResponse)
+            for topic in answer.responses:
+                for row in topic.partition_responses:
+                    partition = TopicPartition(topic.name, row.index)
+                    reason = self._take_answer(left, partition, row) or reason
+        return reason
+
+    def _request(self, batches: list[_Batch], timeout_ms: int) -> ProduceRequest:
+        topics: dict[str, TopicProduceData] = {}
+        for batch in batches:
+            topic = topics.setdefault(
+                batch.partition.topic, TopicProduceData(name=batch.partition.topic)
+            )
+            topic.partition_data.append(
+                PartitionProduceData(index=batch.partition.partition, records=batch.data)
+            )
+        return ProduceRequest(
+            transactional_id=self._identity.transactional_id,
+            acks=self._options.acks,
+            timeout_ms=timeout_ms,
+            topic_data=list(topics.values()),
+        )
+
+    def _take_answer(
+        self,
+        left: dict[TopicPartition, _Batch],
+        partition: TopicPartition,
+        row: PartitionProduceResponse,
+    ) -> str:
+        code = row.error_code
+        if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            batch = left.pop(partition)
+            if code == ErrorCode.NONE and row.base_offset >= 0:
+                self.last_offsets[partition] = row.base_offset + batch.section.record_count - 1
+            return ""
+        if code in RETRIABLE:
+            self._cluster.client.forget_leader(partition)
+            return error_name(code)
+        raise self._refused(left[partition], row)
+
+    def _check_retriable(self, error: Exception) -> str:
+        if not getattr(error, "retriable", False):
+            raise unreachable("Writing", self._options.bootstrap, error) from None
+        return str(error)
+
+    def _refused(self, batch: _Batch, row: PartitionProduceResponse) -> ConnectorError:
+        rows = batch.section.rows
+        where = f"row {rows[0]}" if len(rows) == 1 else f"rows {rows[0]} to {rows[-1]}"
+        if row.record_errors:
+            entry = row.record_errors[0]
+            if 0 <= entry.batch_index < len(rows):
+                where = f"row {rows[entry.batch_index]}"
+            what = entry.batch_index_error_message or row.error_message
+        else:
+            what = row.error_message
+        said = f": {what.rstrip('.')}" if what else ""
+        return ConnectorError(
+            errors.WRITE_FAILED,
+            f"The broker refused {where} of this task for {describe(batch.partition)} "
+            f"({error_name(row.error_code)}{said})",
+            _HINTS.get(row.error_code, ""),
+        )

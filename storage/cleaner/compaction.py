@@ -1,0 +1,383 @@
+"""One compaction of one log: keep the newest record of each key.
+
+Three steps, so that appends go on meanwhile:
+
+1. `Compaction(...)`, on the thread that owns the log: fixes what is to be compacted;
+2. `run`, in a worker thread: reads closed segments, writes and syncs `.cleaned` ones beside them;
+3. `commit`, on the log's thread again: renames them to `.swap`, puts them in the place of the old
+   segments and gives them their names. `sync` after that may run in a worker thread.
+
+A crash before the renaming leaves `.cleaned` files, which are removed at the next start; one after
+it leaves `.swap` files, which take their places then.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ottla.protocol.records.batch import read_header
+from ottla.storage.cleaner.compaction_filter import (
+    Filter,
+    LastRecord,
+    TransactionTracker,
+    records_of,
+)
+from ottla.storage.cleaner.offset_map import OffsetMap
+from ottla.storage.config import LogConfig
+from ottla.storage.files.fs import READ_ONLY
+from ottla.storage.files.layout import CLEANED_SUFFIX, SWAP_SUFFIX
+from ottla.storage.files.open_files import OpenFiles
+from ottla.storage.log.batch_scan import Place, check_checksum, walk_batches
+from ottla.storage.log.log_state import LogState
+from ottla.storage.log.segment import MAX_RELATIVE_OFFSET, Segment
+from ottla.storage.log.segment_file import SegmentFile
+from ottla.storage.records.record_outline import outline
+
+logger = logging.getLogger("ottla.storage")
+
+# Told the number of bytes read or written, now and then; may sleep to keep a limit.
+Throttle = Callable[[int], None]
+
+
+class CompactionCancelled(Exception):
+    """Somebody needs the log for something else."""
+
+
+class Source(NamedTuple):
+    """A segment to be compacted, as it was when the compaction began."""
+
+    segment: Segment
+    base_offset: int
+    path: str
+    size: int
+    index_bytes: int
+    time_index_bytes: int
+
+
+class CompactionStats:
+    """What a compaction has done."""
+
+    __slots__ = ("batches_read", "bytes_read", "bytes_written", "keys", "map_bytes_read")
+
+    def __init__(self) -> None:
+        self.keys = 0
+        self.map_bytes_read = 0
+        self.batches_read = 0
+        self.bytes_read = 0
+        self.bytes_written = 0
+
+    def __repr__(self) -> str:
+        return ", ".join(f"{name}={getattr(self, name)}" for name in self.__slots__)
+
+
+class Compaction:
+    """See the head of this file."""
+
+    __slots__ = (
+        "_aborted",
+        "_cancelled",
+        "_config",
+        "_files",
+        "_first_dirty_offset",
+        "_fs",
+        "_generation",
+        "_last_records",
+        "_map",
+        "_now_ms",
+        "_results",
+        "_sources",
+        "_throttle",
+        "_uncleanable_offset",
+        "error",
+        "log",
+        "stats",
+    )
+
+    def __init__(
+        self,
+        log: LogState,
+        *,
+        first_dirty_offset: int,
+        uncleanable_offset: int,
+        memory_bytes: int,
+        now_ms: int,
+        throttle: Throttle = lambda _: None,
+    ) -> None:
+        """Everything below `first_dirty_offset` was compacted before; `uncleanable_offset` is the
+        base of the first segment to be left alone. What is below that is on disk: a record may go
+        because of a newer one, and a power failure must not take the newer one, too."""
+        self.log = log
+        self.stats = CompactionStats()
+        self.error: Exception | None = None
+        self._fs = log.fs
+        self._config: LogConfig = log.config
+        self._generation = log.generation
+        self._first_dirty_offset = first_dirty_offset
+        self._uncleanable_offset = uncleanable_offset
+        self._now_ms = now_ms
+        self._throttle = throttle
+        self._map = OffsetMap(memory_bytes)
+        self._cancelled = False
+        self._files = OpenFiles()
+        self._results: list[tuple[Segment, list[Segment]]] = []
+        closed = [s for s in log.segments if s.base_offset < uncleanable_offset]
+        self._sources = [_source(segment) for segment in closed]
+        # All of the log: the marker that ends a transaction may be in a later segment.
+        self._aborted = [
+            transaction
+            for segment in log.segments
+            if segment.txn_index.exists
+            for transaction in segment.txn_index.entries()
+        ]
+        self._last_records = {
+            producer_id: LastRecord(entry.last_offset, entry.epoch)
+            for producer_id, entry in log.producer_state.producers.items()
+        }
+
+    @property
+    def end_offset(self) -> int:
+        """Where the next compaction has to begin."""
+        return self._map.latest_offset + 1
+
+    def cancel(self) -> None:
+        """Makes `run` stop soon; may be called from any thread."""
+        self._cancelled = True
+
+    # --- in a worker thread ------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Does the work; an error is kept in `error`. Safe in a worker thread."""
+        try:
+            self._build_map()
+            keep = Filter(
+                self._map,
+                TransactionTracker(self._aborted),
+                self._last_records,
+                self._now_ms,
+                self._config.delete_retention_ms,
+            )
+            for group in self._groups():
+                self._compact(group, keep)
+            # The gaps that are about to be made lie below the recovery point on disk, too.
+            self.log.log_directory.write_recovery_points()
+        except Exception as error:  # a worker's error belongs to the thread that owns the log
+            self.error = error
+            self.discard()
+
+    def _check_cancelled(self) -> None:
+        if self._cancelled:
+            raise CompactionCancelled(f"compaction of {self.log.name} was cancelled")
+
+    def _build_map(self) -> None:
+        start = self._first_dirty_offset
+        dirty = [
+            source
+            for index, source in enumerate(self._sources)
+            if index + 1 == len(self._sources) or self._sources[index + 1].base_offset > start
+        ]
+        transactions = TransactionTracker(t for t in self._aborted if t.last_offset >= start)
+        self._map.latest_offset = start - 1
+        for index, source in enumerate(dirty):
+            if not self._map_segment(source, start, transactions):
+                break  # full: what fits is compacted now, the rest the next time
+            following = dirty[index + 1].base_offset if index + 1 < len(dirty) else None
+            end = self._uncleanable_offset if following is None else following
+            self._map.latest_offset = max(self._map.latest_offset, end - 1)
+        self.stats.keys = len(self._map)
+        if dirty and self._map.latest_offset < start:
+            raise ValueError(
+                f"the keys of a single batch do not fit into the memory for {self._map.capacity}"
+                " keys; log.cleaner.dedupe.buffer.size has to be larger"
+            )
+
+    def _map_segment(self, source: Source, start: int, transactions: TransactionTracker) -> bool:
+        file = SegmentFile(self._fs, source.path, source.size, self._files)
+        for place, batch in walk_batches(file, 0, source.size):
+            self._read(place)
+            if place.last_offset < start:
+                continue
+            if place.magic == 2:
+                header = read_header(batch)
+                if not header.is_control and not transactions.is_useless(header, batch):
+                    data = records_of(header, batch)
+                    lines = outline(data, 0, len(data), header.record_count)
+                    base = header.base_offset
+                    offsets = [base + delta for delta in lines.offset_deltas]
+                    if not self._map.put_all(lines.keys, offsets, start):
+                        return False
+                elif header.is_control:
+                    transactions.is_useless(header, batch)
+            elif not self._map_old(batch, start):
+                return False
+            self._map.latest_offset = max(self._map.latest_offset, place.last_offset)
+            self.stats.map_bytes_read += place.size
+        file.close()
+        return True
+
+    def _map_old(self, batch: memoryview, start: int) -> bool:
+        from ottla.protocol.records.reader import read_records
+
+        records = list(read_records(batch))
+        return self._map.put_all([r.key for r in records], [r.offset for r in records], start)
+
+    def _read(self, place: Place) -> None:
+        self._check_cancelled()
+        self._throttle(place.size)
+
+    def _groups(self) -> list[list[Source]]:
+        """Runs of segments that together are no larger than one: each becomes one segment."""
+        config = self._config
+        groups: list[list[Source]] = []
+        size = index_bytes = time_index_bytes = 0
+        wanted = [s for s in self._sources if s.base_offset <= self._map.latest_offset]
+        for number, source in enumerate(wanted):
+            following = wanted[number + 1].base_offset if number + 1 < len(wanted) else None
+            last = (self._uncleanable_offset if following is None else following) - 1
+            size += source.size
+            index_bytes += source.index_bytes
+            time_index_bytes += source.time_index_bytes
+            if (
+                groups
+                and size <= config.segment_bytes
+                and max(index_bytes, time_index_bytes) <= config.segment_index_bytes
+                and (source.size == 0 or last - groups[-1][0].base_offset <= MAX_RELATIVE_OFFSET)
+            ):
+                groups[-1].append(source)
+                continue
+            groups.append([source])
+            size, index_bytes = source.size, source.index_bytes
+            time_index_bytes = source.time_index_bytes
+        return groups
+
+    def _compact(self, group: list[Source], keep: Filter) -> None:
+        base_offset = group[0].base_offset
+        cleaned = Segment(
+            self._fs,
+            self.log.path,
+            base_offset,
+            self._config,
+            self._files,
+            created_ms=self._now_ms,
+            sizes={},
+            suffix=CLEANED_SUFFIX,
+        )
+        # Before anything is written, so that whatever happens the files are found and removed.
+        self._results.append((cleaned, [source.segment for source in group]))
+        cleaned.create_files()
+        keep.transactions.keep_aborted = cleaned.txn_index.append
+        for source in group:
+            self._copy(source, cleaned, keep)
+        cleaned.finish()
+        self._sync(cleaned)
+
+    def _copy(self, source: Source, cleaned: Segment, keep: Filter) -> None:
+        file = SegmentFile(self._fs, source.path, source.size, self._files)
+        stats = self.stats
+        for place, batch in walk_batches(file, 0, source.size):
+            self._read(place)
+            check_checksum(source.path, place, batch)
+            stats.batches_read += 1
+            stats.bytes_read += place.size
+            if place.magic != 2:
+                # Messages of an old magic stay as they are: nobody writes them any more.
+                cleaned.append(batch, place.last_offset, place.max_timestamp)
+                continue
+            header = read_header(batch)
+            kept = keep.apply(header, batch)
+            if kept is not None:
+                content, max_timestamp = kept
+                cleaned.append(content, header.last_offset, max_timestamp)
+                stats.bytes_written += len(content)
+                self._throttle(len(content))
+        file.close()
+
+    def _sync(self, cleaned: Segment) -> None:
+        for path in cleaned.paths():
+            if path == cleaned.txn_index.path and not cleaned.txn_index.exists:
+                continue
+            self._sync_file(path)
+
+    def _sync_file(self, path: str) -> None:
+        descriptor = self._fs.open(path, READ_ONLY)
+        try:
+            self._fs.sync(descriptor)
+        finally:
+            self._fs.close(descriptor)
+
+    # --- on the thread that owns the log -----------------------------------------------------
+
+    def commit(self, now_ms: int) -> bool:
+        """Puts the compacted segments in place. False, with nothing changed, when it cannot.
+
+        That is: `run` failed, or the log was truncated, moved or closed meanwhile. Groups of which
+        retention has deleted a segment in the meantime are left out.
+        """
+        log = self.log
+        if self.error is not None:
+            return False
+        if log.is_closed or log.generation != self._generation:
+            self.discard()
+            return False
+        present = {id(segment) for segment in log.segments}
+        try:
+            for cleaned, replaced in self._results:
+                if all(id(segment) in present for segment in replaced):
+                    self._swap(cleaned, replaced, now_ms)
+                else:
+                    _remove_files(self.log, cleaned)
+        except OSError as error:
+            raise log.log_directory.fail(error) from error
+        self._results.clear()
+        return True
+
+    def _swap(self, cleaned: Segment, replaced: list[Segment], now_ms: int) -> None:
+        log = self.log
+        cleaned.release()
+        cleaned.change_suffix(SWAP_SUFFIX)
+        fresh = log.adopt_segment(cleaned)
+        log.retire_segments(
+            replaced, now_ms + log.config.file_delete_delay_ms, keep_snapshot_of=fresh.base_offset
+        )
+        fresh.change_suffix("")
+        log.segments.add(fresh)
+
+    def sync(self) -> None:
+        """Makes the renaming durable. May run in a worker thread."""
+        try:
+            self._fs.sync_directory(self.log.path)
+        except FileNotFoundError:
+            return  # the directory was renamed meanwhile: the log is being deleted or moved
+        except OSError as error:
+            self.log.log_directory.fail(error)
+
+    def discard(self) -> None:
+        """Removes everything that was written."""
+        for cleaned, _ in self._results:
+            try:
+                _remove_files(self.log, cleaned)
+            except OSError as error:
+                logger.warning("%s: files of a compaction are left: %s", self.log.name, error)
+        self._results.clear()
+
+
+def _source(segment: Segment) -> Source:
+    # Entries that wait in memory would be missing in what the worker reads.
+    segment.offset_index.write()
+    segment.time_index.write()
+    return Source(
+        segment,
+        segment.base_offset,
+        segment.log.path,
+        segment.size,
+        segment.offset_index.size_in_bytes,
+        segment.time_index.size_in_bytes,
+    )
+
+
+def _remove_files(log: LogState, segment: Segment) -> None:
+    segment.release()
+    for path in segment.paths():
+        if log.fs.exists(path):
+            log.fs.remove(path)

@@ -1,0 +1,229 @@
+"""Which batches and records compaction keeps, and what a batch looks like afterwards.
+
+The rules are Kafka's (`LogCleaner`, `MemoryRecords.filterTo`, KIP-534):
+
+- of each key the newest record stays; so do all records that the map has not seen;
+- a record without a value (tombstone) stays until `delete.retention.ms` after the first compaction
+  that met it: that time is written into the batch, in place of its base timestamp;
+- records of aborted transactions go; the marker of a transaction stays while any of its records do,
+  and then as long as a tombstone would;
+- the last batch of a producer that is still known stays, even without a record: its header holds
+  the last sequence number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from ottla.protocol.records.batch import (
+    BATCH_OVERHEAD,
+    CODEC_MASK,
+    CONTROL_MASK,
+    LOG_APPEND_TIME,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_MASK,
+    TRANSACTIONAL_MASK,
+    BatchHeader,
+)
+from ottla.protocol.records.builder import assemble_batch, rebuild_batch
+from ottla.protocol.records.compression import compress, decompress
+from ottla.protocol.records.control import ABORT, COMMIT, control_type
+from ottla.protocol.records.reader import read_batch
+from ottla.storage.cleaner.offset_map import OffsetMap, short_keys
+from ottla.storage.index.txn_index import AbortedTransaction
+from ottla.storage.records.record_outline import Outline, outline
+from ottla.storage.records.validation import MAX_DECOMPRESSED_BYTES
+
+# A batch as it is from now on, and its max timestamp.
+Kept = tuple[bytes | memoryview, int]
+
+
+class LastRecord(NamedTuple):
+    """The last thing an active producer wrote: a data offset, or -1 when it was a marker."""
+
+    data_offset: int
+    producer_epoch: int
+
+
+class TransactionTracker:
+    """Tells records of aborted transactions and markers that have become useless, batch by batch.
+
+    Feed it every batch in the order of the log. `keep_aborted` is told the aborted transactions
+    that still have records when their marker is met, for the index of the compacted segment.
+    """
+
+    __slots__ = ("_aborted", "_committed", "_ongoing", "_seen", "keep_aborted")
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        """`aborted`: those that may have records or a marker among the batches to come."""
+        self.keep_aborted: Callable[[AbortedTransaction], None] | None = None
+        # Those that have not begun yet, the first to begin last.
+        self._aborted = sorted(aborted, key=lambda t: t.first_offset, reverse=True)
+        self._ongoing: dict[int, AbortedTransaction] = {}
+        # Producers of whose ongoing aborted, or committed, transaction a record was met.
+        self._seen: set[int] = set()
+        self._committed: set[int] = set()
+
+    def is_useless(self, header: BatchHeader, batch: bytes | memoryview) -> bool:
+        """Whether nobody needs the batch: aborted data, or a marker without its transaction."""
+        while self._aborted and self._aborted[-1].first_offset <= header.last_offset:
+            begun = self._aborted.pop()
+            self._ongoing.setdefault(begun.producer_id, begun)
+        if header.is_control:
+            return self._is_useless_marker(header, batch)
+        if not header.is_transactional:
+            return False
+        if header.producer_id in self._ongoing:
+            self._seen.add(header.producer_id)
+            return True
+        self._committed.add(header.producer_id)
+        return False
+
+    def _is_useless_marker(self, header: BatchHeader, batch: bytes | memoryview) -> bool:
+        records = read_batch(batch, 0, header)
+        if not records:
+            return True  # emptied by an earlier compaction
+        kind = control_type(records[0].key)
+        producer_id = header.producer_id
+        if kind == ABORT:
+            aborted = self._ongoing.pop(producer_id, None)
+            if aborted is None or producer_id not in self._seen:
+                return True
+            self._seen.discard(producer_id)
+            if self.keep_aborted is not None:
+                self.keep_aborted(aborted)
+            return False
+        if kind == COMMIT:
+            had_records = producer_id in self._committed
+            self._committed.discard(producer_id)
+            return not had_records
+        return False
+
+
+class Filter:
+    """Decides on one batch after the other; `now_ms` and `delete_retention_ms` set the horizon."""
+
+    __slots__ = ("_delete_retention_ms", "_last_records", "_map", "_now_ms", "transactions")
+
+    def __init__(
+        self,
+        offsets: OffsetMap,
+        transactions: TransactionTracker,
+        last_records: dict[int, LastRecord],
+        now_ms: int,
+        delete_retention_ms: int,
+    ) -> None:
+        self._map = offsets
+        self.transactions = transactions
+        self._last_records = last_records
+        self._now_ms = now_ms
+        self._delete_retention_ms = delete_retention_ms
+
+    def apply(self, header: BatchHeader, batch: memoryview) -> Kept | None:
+        """What is kept of the batch, None when it goes.
+
+        Raises RecordsError when the records cannot be read.
+        """
+        useless = self.transactions.is_useless(header, batch)
+        horizon = header.delete_horizon_ms
+        discard = useless
+        if header.is_control:
+            discard = useless and horizon is not None and horizon <= self._now_ms
+        if discard:
+            return self._emptied(header) if self._is_last(header) else None
+        if header.record_count == 0:
+            return (batch, header.max_timestamp) if self._is_last(header) else None
+        if header.is_control:
+            if useless and horizon is None:
+                return self._rebuilt(header, batch, None), header.max_timestamp
+            return batch, header.max_timestamp
+        return self._filter_records(header, batch, horizon)
+
+    def _is_last(self, header: BatchHeader) -> bool:
+        last = self._last_records.get(header.producer_id)
+        if last is None or not header.has_producer_id:
+            return False
+        if last.data_offset >= 0:
+            return header.last_offset == last.data_offset
+        return header.is_control and header.producer_epoch == last.producer_epoch
+
+    def _filter_records(
+        self, header: BatchHeader, batch: memoryview, horizon: int | None
+    ) -> Kept | None:
+        data = records_of(header, batch)
+        lines = outline(data, 0, len(data), header.record_count)
+        kept = self._kept(header, lines, horizon)
+        if not kept:
+            return self._emptied(header) if self._is_last(header) else None
+        tombstones = any(lines.tombstones[index] for index in kept)
+        if tombstones and horizon is None:
+            return self._rebuilt(header, batch, set(kept)), self._newest(header, lines, kept)
+        if len(kept) == header.record_count:
+            return batch, header.max_timestamp
+        newest = self._newest(header, lines, kept)
+        starts = lines.starts
+        # The records themselves do not change: their deltas count from what stays in the header.
+        payload = b"".join([data[starts[index] : starts[index + 1]] for index in kept])
+        return _batch_like(header, payload, len(kept), newest), newest
+
+    def _kept(self, header: BatchHeader, lines: Outline, horizon: int | None) -> list[int]:
+        base = header.base_offset
+        newest_of = self._map.offsets.get
+        known_up_to = self._map.latest_offset
+        tombstones_go = horizon is not None and horizon <= self._now_ms
+        kept = []
+        for index, (delta, key) in enumerate(
+            zip(lines.offset_deltas, short_keys(lines.keys), strict=True)
+        ):
+            offset = base + delta
+            if offset <= known_up_to:
+                if key is None or offset < newest_of(key, -1):
+                    continue
+                if tombstones_go and lines.tombstones[index]:
+                    continue
+            kept.append(index)
+        return kept
+
+    @staticmethod
+    def _newest(header: BatchHeader, lines: Outline, kept: list[int]) -> int:
+        if header.timestamp_type == LOG_APPEND_TIME:
+            return header.max_timestamp
+        return header.base_timestamp + max(lines.timestamp_deltas[index] for index in kept)
+
+    def _rebuilt(self, header: BatchHeader, batch: memoryview, kept: set[int] | None) -> bytes:
+        """The batch with its delete horizon set, which changes how every timestamp is stored."""
+        records = read_batch(batch, 0, header, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES)
+        chosen = [r for index, r in enumerate(records) if kept is None or index in kept]
+        horizon = self._now_ms + self._delete_retention_ms
+        return rebuild_batch(header, chosen, delete_horizon_ms=horizon)
+
+    @staticmethod
+    def _emptied(header: BatchHeader) -> tuple[bytes, int]:
+        attributes = header.attributes & (TIMESTAMP_TYPE_MASK | TRANSACTIONAL_MASK | CONTROL_MASK)
+        bare = header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP)
+        return _batch_like(bare, b"", 0, header.max_timestamp), header.max_timestamp
+
+
+def records_of(header: BatchHeader, batch: memoryview) -> bytes:
+    """The records of the batch, decompressed."""
+    codec = header.codec
+    content = batch[BATCH_OVERHEAD:]
+    return decompress(codec, content, MAX_DECOMPRESSED_BYTES) if codec else bytes(content)
+
+
+def _batch_like(header: BatchHeader, payload: bytes, count: int, max_timestamp: int) -> bytes:
+    codec = header.attributes & CODEC_MASK
+    return assemble_batch(
+        compress(codec, payload) if codec and count else payload,
+        base_offset=header.base_offset,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=header.base_timestamp,
+        max_timestamp=max_timestamp,
+        record_count=count,
+        attributes=header.attributes,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        leader_epoch=header.partition_leader_epoch,
+    )

@@ -1,0 +1,144 @@
+"""Opening all logs of one log directory."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ottla.storage.config import LogConfig
+from ottla.storage.errors import CorruptFile
+from ottla.storage.files.checkpoints import Offsets, read_clean_shutdown, read_offset_checkpoint
+from ottla.storage.files.deletions import Deletions
+from ottla.storage.files.layout import (
+    CLEAN_SHUTDOWN_FILE,
+    CLEANER_CHECKPOINT,
+    DELETE_DIRECTORY_SUFFIX,
+    FUTURE_DIRECTORY_SUFFIX,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    STRAY_DIRECTORY_SUFFIX,
+    parse_partition_directory,
+)
+from ottla.storage.files.log_directory import LogDirectory
+from ottla.storage.files.open_files import OpenFiles
+from ottla.storage.log.log import Log
+from ottla.storage.recovery.recovery import Opening, open_log
+
+logger = logging.getLogger("ottla.storage")
+
+ConfigOf = Callable[[str], LogConfig]
+
+
+class LoadedDirectory:
+    """What a log directory held: its logs, and copies on their way (future logs)."""
+
+    __slots__ = ("clean", "directory", "future", "logs", "strays")
+
+    def __init__(self, directory: LogDirectory, clean: bool) -> None:
+        self.directory = directory
+        self.clean = clean
+        self.logs: dict[tuple[str, int], Log] = {}
+        self.future: dict[tuple[str, int], Log] = {}
+        self.strays: list[str] = []
+
+
+class _Checkpoints(NamedTuple):
+    recovery_points: Offsets
+    log_starts: Offsets
+    high_watermarks: Offsets
+    compacted: Offsets
+
+
+def load_directory(
+    directory: LogDirectory,
+    config_of: ConfigOf,
+    opening: Opening,
+    files: OpenFiles,
+    deletions: Deletions,
+) -> LoadedDirectory | None:
+    """Opens every log of the directory; None when its disk failed, which is then offline.
+
+    May run in a worker thread, beside those of other directories. A directory that was not closed
+    cleanly is recovered, which reads everything above the recovery points. The marker of a clean
+    shutdown is taken away: a crash from here on is a crash.
+    """
+    try:
+        return _load(directory, config_of, opening, files, deletions)
+    except OSError as error:
+        directory.fail(error)
+        return None
+
+
+def _load(
+    directory: LogDirectory,
+    config_of: ConfigOf,
+    opening: Opening,
+    files: OpenFiles,
+    deletions: Deletions,
+) -> LoadedDirectory:
+    fs, root = directory.fs, directory.path
+    marker = f"{root}/{CLEAN_SHUTDOWN_FILE}"
+    clean = read_clean_shutdown(fs, marker) is not None
+    if clean:
+        # Durable before anything is written: a marker that comes back after a power failure would
+        # make the next start take damaged logs for sound ones.
+        fs.remove(marker)
+        fs.sync_directory(root)
+    checkpoints = _Checkpoints(
+        _offsets(directory, RECOVERY_POINT_CHECKPOINT),
+        _offsets(directory, LOG_START_CHECKPOINT),
+        _offsets(directory, HIGH_WATERMARK_CHECKPOINT),
+        _offsets(directory, CLEANER_CHECKPOINT),
+    )
+    loaded = LoadedDirectory(directory, clean)
+    names = fs.list_directories(root)
+    if not clean and any(parse_partition_directory(name) for name in names):
+        logger.warning("%s was not closed cleanly, recovering its logs", root)
+    for name in names:
+        parsed = parse_partition_directory(name)
+        if parsed is None:
+            continue
+        topic, partition, suffix = parsed
+        path = f"{root}/{name}"
+        if suffix == DELETE_DIRECTORY_SUFFIX:
+            deletions.add(path, 0, is_directory=True)
+        elif suffix == STRAY_DIRECTORY_SUFFIX:
+            logger.warning(
+                "%s is no partition of this broker any more; nothing is done to it", path
+            )
+            loaded.strays.append(path)
+        else:
+            key = (topic, partition)
+            log = open_log(
+                directory,
+                path,
+                topic,
+                partition,
+                config_of(topic),
+                opening._replace(
+                    clean=clean,
+                    recovery_point=checkpoints.recovery_points.get(key, 0),
+                    log_start_offset=checkpoints.log_starts.get(key, 0),
+                    compacted_to=checkpoints.compacted.get(key, -1),
+                ),
+                files,
+                deletions,
+            )
+            log.update_high_watermark(checkpoints.high_watermarks.get(key, 0))
+            if suffix == FUTURE_DIRECTORY_SUFFIX:
+                loaded.future[key] = log
+            else:
+                loaded.logs[key] = log
+    return loaded
+
+
+def _offsets(directory: LogDirectory, name: str) -> Offsets:
+    path = f"{directory.path}/{name}"
+    try:
+        return read_offset_checkpoint(directory.fs, path)
+    except CorruptFile as damage:
+        # Without it everything is recovered from its beginning: slow, but right.
+        logger.warning("not using a checkpoint: %s", damage)
+        return {}

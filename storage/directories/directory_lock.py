@@ -1,0 +1,34 @@
+"""`.lock`: one process to a log directory. Kafka takes the same lock: each keeps the other out."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+
+from ottla.storage.errors import DirectoryInUse
+from ottla.storage.files.layout import LOCK_FILE
+
+
+class DirectoryLock:
+    """The lock of one log directory; held until `release`, or until the process ends."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, directory: str) -> None:
+        """Raises DirectoryInUse when another process has it, OSError."""
+        path = f"{directory}/{LOCK_FILE}"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            raise DirectoryInUse(
+                f"another broker process uses log directory {directory} (it holds {path}); "
+                "stop that one, or give this broker a log.dirs of its own"
+            ) from None
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

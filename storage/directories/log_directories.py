@@ -1,0 +1,125 @@
+"""The log directories (disks) of a broker: locks, identity, checkpoints, placing new logs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from ottla.storage.directories.directory_lock import DirectoryLock
+from ottla.storage.directories.meta_properties import (
+    MetaProperties,
+    common_meta_properties,
+    read_meta_properties,
+    write_meta_properties,
+)
+from ottla.storage.errors import LogDirectoryOffline
+from ottla.storage.files.checkpoints import Offsets, write_clean_shutdown, write_offset_checkpoint
+from ottla.storage.files.fs import FileSystem
+from ottla.storage.files.layout import CLEAN_SHUTDOWN_FILE
+from ottla.storage.files.log_directory import LogDirectory
+from ottla.storage.files.open_files import OpenFiles
+
+
+class LogDirectories:
+    """All of `log.dirs`. A directory whose disk fails goes offline; the others go on."""
+
+    __slots__ = ("_files", "_locks", "all", "fs")
+
+    def __init__(
+        self, fs: FileSystem, paths: Sequence[str | os.PathLike[str]], max_open_files: int
+    ) -> None:
+        self.fs = fs
+        self.all = [LogDirectory(fs, os.path.abspath(path)) for path in paths]
+        self._locks: list[DirectoryLock] = []
+        # One for each directory, because directories are loaded at the same time. Each may have at
+        # least a few, or reading would do nothing but open and close.
+        share = max(8, max_open_files // max(1, len(self.all)))
+        self._files = {directory.path: OpenFiles(share) for directory in self.all}
+
+    def online(self) -> list[LogDirectory]:
+        return [directory for directory in self.all if not directory.is_offline]
+
+    def files_of(self, directory: LogDirectory) -> OpenFiles:
+        return self._files[directory.path]
+
+    def find(self, path: str) -> LogDirectory:
+        """Raises ValueError when it is none of ours."""
+        wanted = os.path.abspath(path)
+        for directory in self.all:
+            if directory.path == wanted:
+                return directory
+        raise ValueError(f"{path} is not one of the log directories")
+
+    def choose(self, used: Mapping[str, int], preferred: str | None) -> LogDirectory:
+        """Where a new log goes: the preferred directory, or the one with the fewest logs.
+
+        A full one only when there is no other. Raises LogDirectoryOffline when all have failed.
+        """
+        online = self.online()
+        if not online:
+            raise LogDirectoryOffline(self.all[0].path, "no log directory is online")
+        for directory in online:
+            if directory.path == preferred:
+                return directory
+        return min(online, key=lambda d: (d.is_full, used.get(d.path, 0)))
+
+    def lock(self) -> None:
+        """Keeps other processes, Kafka too, out. Raises DirectoryInUse."""
+        for directory in self.online():
+            try:
+                self.fs.make_directory(directory.path)
+                self._locks.append(DirectoryLock(directory.path))
+            except OSError as error:
+                directory.fail(error)
+
+    def unlock(self) -> None:
+        """Lets other processes in again."""
+        for lock in self._locks:
+            lock.release()
+        self._locks.clear()
+
+    def read_meta_properties(self) -> MetaProperties:
+        """What the directories say about broker and cluster; None for what none of them says.
+
+        Raises InconsistentMetadata when they differ, CorruptFile.
+        """
+        found = {}
+        for directory in self.online():
+            try:
+                self.fs.make_directory(directory.path)
+                meta = read_meta_properties(self.fs, directory.path)
+            except OSError as error:
+                directory.fail(error)
+                continue
+            if meta is not None:
+                found[directory.path] = meta
+        return common_meta_properties(found)
+
+    def write_meta_properties(self, meta: MetaProperties) -> None:
+        """Writes it where something else, or nothing, is said. Synced."""
+        for directory in self.online():
+            try:
+                if read_meta_properties(self.fs, directory.path) != meta:
+                    write_meta_properties(self.fs, directory.path, meta)
+            except OSError as error:
+                directory.fail(error)
+
+    def write_checkpoint(self, name: str, offsets: Mapping[str, Offsets]) -> None:
+        """Writes a checkpoint file into every directory that `offsets` has, by path. Synced."""
+        for directory in self.online():
+            if directory.path not in offsets:
+                continue
+            try:
+                path = f"{directory.path}/{name}"
+                write_offset_checkpoint(self.fs, path, offsets[directory.path])
+            except OSError as error:
+                directory.refused(error)  # the old one stays, which is late but right
+
+    def mark_clean(self, broker_epoch: int) -> None:
+        """Writes the marker of a clean shutdown. Synced."""
+        for directory in self.online():
+            try:
+                marker = f"{directory.path}/{CLEAN_SHUTDOWN_FILE}"
+                write_clean_shutdown(self.fs, marker, broker_epoch)
+            except OSError as error:
+                directory.fail(error)

@@ -1,0 +1,177 @@
+"""The small text files of Kafka: checkpoints of offsets and epochs, clean shutdown, identities.
+
+An offset checkpoint has a version (0), the number of entries, and one entry a line, `topic
+partition offset`. A leader epoch checkpoint looks the same with `epoch start_offset` lines. All are
+replaced in one step. Functions that write may run in a worker thread as long as no two write the
+same file.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping
+
+from ottla.storage.errors import CorruptFile
+from ottla.storage.files.fs import FileSystem, read_file, replace_file
+
+_VERSION = "0"
+# 100,000 partitions with long names; a larger file is not one of ours.
+_CHECKPOINT_BYTES_MAX = 64 << 20
+_PROPERTIES_BYTES_MAX = 1 << 20
+
+Offsets = dict[tuple[str, int], int]
+
+
+def read_offset_checkpoint(fs: FileSystem, path: str) -> Offsets:
+    """Offsets by (topic, partition); nothing when there is no such file.
+
+    Raises CorruptFile when the file cannot be understood, OSError when it cannot be read.
+    """
+    found: Offsets = {}
+    for line in _read_entries(fs, path):
+        fields = line.split()
+        if len(fields) != 3:
+            raise CorruptFile(path, f"{line!r} is not `topic partition offset`")
+        try:
+            found[fields[0], int(fields[1])] = int(fields[2])
+        except ValueError:
+            raise CorruptFile(path, f"{line!r} is not `topic partition offset`") from None
+    return found
+
+
+def write_offset_checkpoint(
+    fs: FileSystem, path: str, offsets: Mapping[tuple[str, int], int]
+) -> None:
+    """Replaces the file; durable when this returns. Raises OSError."""
+    lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
+    _write_entries(fs, path, lines, sync=True)
+
+
+def read_epoch_checkpoint(fs: FileSystem, path: str) -> list[tuple[int, int]]:
+    """(leader epoch, start offset) in the order of the file; nothing when there is no such file.
+
+    Raises CorruptFile, OSError.
+    """
+    found = []
+    for line in _read_entries(fs, path):
+        fields = line.split()
+        try:
+            epoch, start = map(int, fields)
+        except ValueError:
+            raise CorruptFile(path, f"{line!r} is not `epoch start_offset`") from None
+        found.append((epoch, start))
+    return found
+
+
+def write_epoch_checkpoint(
+    fs: FileSystem, path: str, entries: Iterable[tuple[int, int]], *, sync: bool
+) -> None:
+    """Replaces the file; durable when this returns only with `sync`. Raises OSError."""
+    _write_entries(fs, path, [f"{epoch} {start}" for epoch, start in entries], sync=sync)
+
+
+def _write_entries(fs: FileSystem, path: str, lines: list[str], *, sync: bool) -> None:
+    text = "".join(f"{line}\n" for line in (_VERSION, str(len(lines)), *lines))
+    replace_file(fs, path, text.encode(), sync=sync)
+
+
+def _read_entries(fs: FileSystem, path: str) -> list[str]:
+    try:
+        content = read_file(fs, path, _CHECKPOINT_BYTES_MAX)
+    except FileNotFoundError:
+        return []
+    # Kafka 3.9 makes the cleaner's file without writing anything into it.
+    if not content:
+        return []
+    if not content.endswith(b"\n"):
+        raise CorruptFile(path, "its end is missing")
+    try:
+        lines = content.decode().splitlines()
+    except UnicodeDecodeError:
+        raise CorruptFile(path, "it is not text") from None
+    if lines[0].strip() != _VERSION:
+        raise CorruptFile(path, f"version {lines[0]!r} is not known")
+    entries = [line for line in lines[2:] if line.strip()]
+    if len(lines) < 2 or not lines[1].strip().isdigit() or int(lines[1]) != len(entries):
+        raise CorruptFile(path, f"{len(entries)} entries do not fit the count in its second line")
+    return entries
+
+
+def read_properties(fs: FileSystem, path: str) -> dict[str, str] | None:
+    """A Java properties file of plain `name=value` lines, or None when there is no such file."""
+    try:
+        content = read_file(fs, path, _PROPERTIES_BYTES_MAX)
+    except FileNotFoundError:
+        return None
+    found = {}
+    for line in content.decode("latin-1").splitlines():
+        text = line.strip()
+        if not text or text[0] in "#!":
+            continue
+        name, sign, value = text.partition("=")
+        if not sign:
+            raise CorruptFile(path, f"{line!r} is not `name=value`")
+        # Java writes `:`, `=`, `#` and `!` in values with a backslash in front.
+        found[name.strip()] = value.strip().replace("\\", "")
+    return found
+
+
+def write_properties(fs: FileSystem, path: str, values: Mapping[str, str]) -> None:
+    """Replaces the file; durable when this returns. Raises OSError."""
+    text = "#\n" + "".join(f"{name}={value}\n" for name, value in values.items())
+    replace_file(fs, path, text.encode("latin-1"), sync=True)
+
+
+def read_partition_metadata(fs: FileSystem, path: str) -> bytes | None:
+    """The topic id (16 bytes) of `partition.metadata`, or None when there is no such file.
+
+    Raises CorruptFile, OSError.
+    """
+    try:
+        content = read_file(fs, path, _PROPERTIES_BYTES_MAX)
+    except FileNotFoundError:
+        return None
+    fields = {}
+    for line in content.decode("latin-1").splitlines():
+        name, _, value = line.partition(":")
+        fields[name.strip()] = value.strip()
+    if fields.get("version") != "0":
+        raise CorruptFile(path, f"version {fields.get('version')!r} is not known")
+    try:
+        topic_id = base64.urlsafe_b64decode(fields.get("topic_id", "") + "==")
+    except binascii.Error:
+        topic_id = b""
+    if len(topic_id) != 16 or not any(topic_id):
+        raise CorruptFile(path, f"topic id {fields.get('topic_id')!r} is none")
+    return topic_id
+
+
+def write_partition_metadata(fs: FileSystem, path: str, topic_id: bytes) -> None:
+    """Replaces the file. Durable once the log is flushed: a lost one is written again."""
+    text = base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
+    replace_file(fs, path, f"version: 0\ntopic_id: {text}".encode(), sync=False)
+
+
+def read_clean_shutdown(fs: FileSystem, path: str) -> int | None:
+    """The broker epoch in the marker of a clean shutdown (-1: none in it), None without marker.
+
+    A marker counts by being there, as in Kafka, whatever its content.
+    """
+    import json
+
+    try:
+        content = read_file(fs, path, _PROPERTIES_BYTES_MAX)
+    except FileNotFoundError:
+        return None
+    try:
+        epoch = json.loads(content)["brokerEpoch"]
+    except (ValueError, TypeError, KeyError):
+        return -1
+    return epoch if isinstance(epoch, int) else -1
+
+
+def write_clean_shutdown(fs: FileSystem, path: str, broker_epoch: int) -> None:
+    """Durable when this returns. Raises OSError."""
+    text = f'{{"version":0,"brokerEpoch":{broker_epoch}}}'
+    replace_file(fs, path, text.encode(), sync=True)

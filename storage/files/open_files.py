@@ -1,0 +1,155 @@
+"""Descriptors that close themselves, and a bound on how many storage keeps open.
+
+An `OpenFile` closes its descriptor when the last reference goes: a `FileSlice` on its way to a
+socket keeps the file open although its segment was closed, deleted or evicted meanwhile.
+
+`OpenFiles` is shared by all logs of a process. Files and index maps are opened on first use; when
+there are more than the limit, those not used since the last look around are let go (the clock
+algorithm: one flag per holder, so that using a file costs nothing but setting it).
+"""
+
+from __future__ import annotations
+
+import mmap
+from typing import Protocol
+
+from ottla.storage.files.fs import FileSystem
+
+# Without a better number from the broker: well under the 1,024 descriptors that a process gets by
+# default, so that connections have room.
+DEFAULT_LIMIT = 512
+
+
+class OpenFile:
+    """A file descriptor that lives as long as somebody refers to this object."""
+
+    __slots__ = ("_fs", "descriptor")
+
+    def __init__(self, fs: FileSystem, path: str, flags: int) -> None:
+        self.descriptor = -1
+        self._fs = fs
+        self.descriptor = fs.open(path, flags)
+
+    def __del__(self) -> None:
+        if self.descriptor >= 0:
+            self._fs.close(self.descriptor)
+            self.descriptor = -1
+
+
+class FileSlice:
+    """A part of a log file: `length` bytes at `position` of the open descriptor `fd`.
+
+    Made for `os.sendfile`; the descriptor stays open as long as the slice exists. The bytes never
+    change: logs are only appended to, and what truncation or compaction drops is dropped by giving
+    up the file or shortening it behind the offsets a reader may see.
+    """
+
+    __slots__ = ("_file", "fd", "length", "position")
+
+    def __init__(self, file: OpenFile, position: int, length: int) -> None:
+        self._file = file
+        self.fd = file.descriptor
+        self.position = position
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __repr__(self) -> str:
+        return f"FileSlice(fd={self.fd}, position={self.position}, length={self.length})"
+
+    def read(self) -> bytes:
+        """The bytes themselves, for callers that cannot use sendfile. Safe in a worker thread."""
+        return self._file._fs.pread(self.fd, self.length, self.position)
+
+
+class Holder(Protocol):
+    """Something that can open its file again, so that it can be asked to let go of it."""
+
+    recently_used: bool
+
+    def release(self) -> None: ...
+
+
+class OpenFiles:
+    """Who holds files open. Not thread safe: used by the thread that owns the logs."""
+
+    __slots__ = ("_hand", "_holders", "limit")
+
+    def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
+        self.limit = limit
+        self._holders: list[Holder] = []
+        self._hand = 0
+
+    def __len__(self) -> int:
+        return len(self._holders)
+
+    def admit(self, holder: Holder) -> None:
+        """Call when `holder` has just opened its file. May ask others to release theirs."""
+        holder.recently_used = True
+        if len(self._holders) >= self.limit:
+            self._evict()
+        self._holders.append(holder)
+
+    def forget(self, holder: Holder) -> None:
+        """Call when `holder` has closed its file on its own account."""
+        try:
+            self._holders.remove(holder)
+        except ValueError:
+            return
+
+    def _evict(self) -> None:
+        # At most two rounds: the first takes the flags away, the second finds one without.
+        holders = self._holders
+        for _ in range(2 * len(holders)):
+            if self._hand >= len(holders):
+                self._hand = 0
+            candidate = holders[self._hand]
+            if candidate.recently_used:
+                candidate.recently_used = False
+                self._hand += 1
+                continue
+            # The last takes the place of the one that goes: no shifting of a long list.
+            holders[self._hand] = holders[-1]
+            holders.pop()
+            candidate.release()
+            return
+
+
+class MappedFile:
+    """A read-only map of a file that grows: mapped on first use and again when it has grown."""
+
+    __slots__ = ("_files", "_fs", "_map", "_mapped", "path", "recently_used")
+
+    def __init__(self, fs: FileSystem, path: str, files: OpenFiles) -> None:
+        self._fs = fs
+        self._files = files
+        self._map: mmap.mmap | None = None
+        self._mapped = 0
+        self.path = path
+        self.recently_used = False
+
+    def map(self, length: int) -> mmap.mmap:
+        """A map of at least `length` bytes (more than 0), which must be in the file."""
+        current = self._map
+        if current is not None and self._mapped >= length:
+            self.recently_used = True
+            return current
+        descriptor = self._fs.open(self.path, 0)
+        try:
+            fresh = self._fs.map_for_reading(descriptor, length)
+        finally:
+            self._fs.close(descriptor)
+        if current is None:
+            self._files.admit(self)
+        self._map, self._mapped = fresh, length
+        return fresh
+
+    def release(self) -> None:
+        """Lets go of the map; the next use makes another."""
+        self._map, self._mapped = None, 0
+
+    def close(self) -> None:
+        if self._map is not None:
+            self.release()
+            self._files.forget(self)

@@ -1,0 +1,136 @@
+"""`.index`: offset -> position in the log, 8 bytes an entry, about one entry for 4 KiB of log.
+
+    relative offset int32 (offset - base offset of the segment) | position int32
+
+An entry says: the batch that ends with this offset starts at this position. Offsets are relative so
+that four bytes are enough; a segment is rolled before its offsets get out of that reach.
+"""
+
+from __future__ import annotations
+
+import mmap
+from struct import Struct
+
+from ottla.storage.errors import CorruptIndex
+from ottla.storage.index.index_file import BLOCK_BYTES, WARM_BYTES, IndexFile
+
+_ENTRY = Struct(">ii")
+_KEY = Struct(">i")
+_pack = _ENTRY.pack
+_unpack = _ENTRY.unpack_from
+_unpack_key = _KEY.unpack_from
+
+OFFSET_ENTRY_BYTES = 8
+
+
+def _floor(buffer: bytearray | mmap.mmap, low: int, high: int, key: int) -> int:
+    """Number of the last entry in [low, high) whose key is at most `key`, or low - 1."""
+    while low < high:
+        middle = (low + high) >> 1
+        if _unpack_key(buffer, middle << 3)[0] <= key:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1
+
+
+def _floor_position(buffer: bytearray | mmap.mmap, high: int, position: int) -> int:
+    """The last position among the first `high` entries that is at most `position`, or 0."""
+    low = 0
+    while low < high:
+        middle = (low + high) >> 1
+        if _unpack_key(buffer, (middle << 3) + 4)[0] <= position:
+            low = middle + 1
+        else:
+            high = middle
+    return int(_unpack_key(buffer, (low << 3) - 4)[0]) if low else 0
+
+
+class OffsetIndex(IndexFile):
+    """See the head of this file. Offsets ascend strictly."""
+
+    __slots__ = ()
+
+    ENTRY_BYTES = OFFSET_ENTRY_BYTES
+
+    def append(self, offset: int, position: int) -> None:
+        """The batch that ends with `offset` starts at `position`; offset is above all before."""
+        tail = self._tail
+        tail += _pack(offset - self.base_offset, position)
+        if len(tail) >= BLOCK_BYTES:
+            self.write()
+
+    def entry(self, number: int) -> tuple[int, int]:
+        """(offset, position) of the entry with this number."""
+        buffer, at = self._bytes_of(number)
+        relative, position = _unpack(buffer, at)
+        return self.base_offset + relative, position
+
+    def last(self) -> tuple[int, int]:
+        """The last entry, or (base offset, 0) without any."""
+        entries = self.entries
+        return self.entry(entries - 1) if entries else (self.base_offset, 0)
+
+    def lookup(self, offset: int) -> tuple[int, int]:
+        """The last entry at or below `offset`, or (base offset, 0) when all are above it."""
+        key = offset - self.base_offset
+        tail = self._tail
+        if tail and _unpack_key(tail, 0)[0] <= key:
+            number = _floor(tail, 0, len(tail) >> 3, key)
+            relative, position = _unpack(tail, number << 3)
+            return self.base_offset + relative, position
+        stored = self._stored_bytes >> 3
+        if not stored:
+            return self.base_offset, 0
+        buffer = self._stored()
+        warm = stored - (WARM_BYTES >> 3)
+        if warm > 0 and _unpack_key(buffer, warm << 3)[0] <= key:
+            number = _floor(buffer, warm, stored, key)
+        else:
+            number = _floor(buffer, 0, stored, key)
+        if number < 0:
+            return self.base_offset, 0
+        relative, position = _unpack(buffer, number << 3)
+        return self.base_offset + relative, position
+
+    def floor_position(self, position: int) -> int:
+        """Where the last indexed batch begins that begins at or before `position`, or 0."""
+        tail = self._tail
+        if tail and _unpack_key(tail, 4)[0] <= position:
+            return _floor_position(tail, len(tail) >> 3, position)
+        stored = self._stored_bytes >> 3
+        return _floor_position(self._stored(), stored, position) if stored else 0
+
+    def truncate_to(self, offset: int) -> None:
+        """Drops the entries at and above `offset`."""
+        low, high = 0, self.entries
+        while low < high:
+            middle = (low + high) >> 1
+            if self.entry(middle)[0] < offset:
+                low = middle + 1
+            else:
+                high = middle
+        self._keep(low)
+
+    def keep_sound(self, offset: int) -> None:
+        """Drops the entries at and above `offset`, and everything from the first that is not above
+        the one before it: what a crash may have left of the last entries."""
+        keep, previous = 0, -1
+        limit = offset - self.base_offset
+        for relative, _ in self._unpacked(_ENTRY):
+            if not previous < relative < limit:
+                break
+            keep, previous = keep + 1, relative
+        self._keep(keep)
+
+    def check(self) -> None:
+        """Raises CorruptIndex when the length is odd or the last entry is impossible.
+
+        That is what an index looks like whose room was set aside and never filled.
+        """
+        super().check()
+        entries = self.entries
+        if entries > 1 and self.entry(entries - 1)[0] <= self.base_offset:
+            raise CorruptIndex(
+                self.path, f"its last offset is not above its base offset {self.base_offset}"
+            )

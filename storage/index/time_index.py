@@ -1,0 +1,120 @@
+"""`.timeindex`: timestamp -> offset, 12 bytes an entry.
+
+    timestamp int64 | relative offset int32
+
+An entry (t, o) says: no batch of the segment up to and including the one that ends with offset o
+has a timestamp above t. Timestamps ascend strictly, offsets do not fall.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from ottla.storage.errors import CorruptIndex
+from ottla.storage.files.fs import FileSystem
+from ottla.storage.files.open_files import OpenFiles
+from ottla.storage.index.index_file import BLOCK_BYTES, IndexFile
+
+_ENTRY = Struct(">qi")
+_pack = _ENTRY.pack
+_unpack = _ENTRY.unpack_from
+
+TIME_ENTRY_BYTES = 12
+NO_TIMESTAMP = -1
+
+
+class TimeIndex(IndexFile):
+    """See the head of this file."""
+
+    ENTRY_BYTES = TIME_ENTRY_BYTES
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        path: str,
+        base_offset: int,
+        stored_bytes: int,
+        max_bytes: int,
+        files: OpenFiles,
+    ) -> None:
+        super().__init__(fs, path, base_offset, stored_bytes, max_bytes, files)
+        # That of the last entry; None: look.
+        self._last_timestamp: int | None = None
+
+    @property
+    def room(self) -> int:
+        """How many more entries fit; one place is kept for the last, when the segment is closed."""
+        return super().room - 1
+
+    def entry(self, number: int) -> tuple[int, int]:
+        """(timestamp, offset) of the entry with this number."""
+        buffer, at = self._bytes_of(number)
+        timestamp, relative = _unpack(buffer, at)
+        return timestamp, self.base_offset + relative
+
+    def last(self) -> tuple[int, int]:
+        """The last entry, or (-1, base offset) without any."""
+        entries = self.entries
+        return self.entry(entries - 1) if entries else (NO_TIMESTAMP, self.base_offset)
+
+    def maybe_append(self, timestamp: int, offset: int) -> None:
+        """Adds an entry when `timestamp` is above all before; does nothing otherwise."""
+        last = self._last_timestamp
+        if last is None:
+            last = self.last()[0]
+        if timestamp > last:
+            tail = self._tail
+            tail += _pack(timestamp, offset - self.base_offset)
+            self._last_timestamp = timestamp
+            if len(tail) >= BLOCK_BYTES:
+                self.write()
+
+    def lookup(self, timestamp: int) -> tuple[int, int]:
+        """The last entry at or below `timestamp`, or (-1, base offset) when all are above it."""
+        low, high = 0, self.entries
+        while low < high:
+            middle = (low + high) >> 1
+            if self.entry(middle)[0] <= timestamp:
+                low = middle + 1
+            else:
+                high = middle
+        return self.entry(low - 1) if low else (NO_TIMESTAMP, self.base_offset)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drops the entries at and above `offset`."""
+        low, high = 0, self.entries
+        while low < high:
+            middle = (low + high) >> 1
+            if self.entry(middle)[1] < offset:
+                low = middle + 1
+            else:
+                high = middle
+        self._keep(low)
+        self._last_timestamp = None
+
+    def keep_sound(self, offset: int) -> None:
+        """Drops the entries at and above `offset`, and everything from the first that is not above
+        the one before it: what a crash may have left of the last entries."""
+        keep, previous = 0, NO_TIMESTAMP
+        limit = offset - self.base_offset
+        for timestamp, relative in self._unpacked(_ENTRY):
+            if not (previous < timestamp and 0 <= relative < limit):
+                break
+            keep, previous = keep + 1, timestamp
+        self._keep(keep)
+        self._last_timestamp = None
+
+    def reset(self) -> None:
+        """Drops all entries, and whatever else is in the file."""
+        super().reset()
+        self._last_timestamp = None
+
+    def check(self) -> None:
+        """Raises CorruptIndex when the length is odd or the last entry is below the first."""
+        super().check()
+        entries = self.entries
+        if not entries:
+            return
+        timestamp, offset = self.entry(entries - 1)
+        if timestamp < self.entry(0)[0] or offset < self.base_offset:
+            raise CorruptIndex(self.path, f"its last entry ({timestamp}, {offset}) is impossible")

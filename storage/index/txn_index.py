@@ -1,0 +1,129 @@
+"""`.txnindex`: the aborted transactions whose markers are in the segment, 34 bytes an entry.
+
+    version int16 (0) | producer id int64 | first offset int64 | last offset int64 |
+    last stable offset int64
+
+`last offset` is the offset of the abort marker, `last stable offset` the log's when the marker was
+written. Segments without aborted transactions have no such file. There are few entries, read in
+one go when a consumer asks for committed records only.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from ottla.storage.errors import CorruptIndex
+from ottla.storage.files.fs import CREATE, READ_ONLY, FileSystem, write_fully
+
+_ENTRY = Struct(">hqqqq")
+TXN_ENTRY_BYTES = _ENTRY.size
+_VERSION = 0
+
+
+class AbortedTransaction(NamedTuple):
+    """One aborted transaction."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class TransactionIndex:
+    """The aborted transactions of one segment, in the order of their markers."""
+
+    __slots__ = ("_entries", "_fs", "_stored_bytes", "base_offset", "path")
+
+    def __init__(self, fs: FileSystem, path: str, base_offset: int, stored_bytes: int) -> None:
+        self._fs = fs
+        self._entries: list[AbortedTransaction] | None = None if stored_bytes else []
+        self._stored_bytes = stored_bytes
+        self.path = path
+        self.base_offset = base_offset
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is anything in it, without reading it."""
+        return self._stored_bytes > 0
+
+    @property
+    def size_in_bytes(self) -> int:
+        return self._stored_bytes
+
+    def entries(self) -> list[AbortedTransaction]:
+        """All entries. Raises CorruptIndex when the file cannot be understood."""
+        if self._entries is None:
+            self._entries = self._load()
+        return self._entries
+
+    def _load(self) -> list[AbortedTransaction]:
+        descriptor = self._fs.open(self.path, READ_ONLY)
+        try:
+            content = self._fs.pread(descriptor, self._stored_bytes, 0)
+        finally:
+            self._fs.close(descriptor)
+        if len(content) % TXN_ENTRY_BYTES:
+            raise CorruptIndex(
+                self.path, f"{len(content)} bytes is not a multiple of {TXN_ENTRY_BYTES}"
+            )
+        found = []
+        for version, *fields in _ENTRY.iter_unpack(content):
+            entry = AbortedTransaction._make(fields)
+            if version != _VERSION:
+                raise CorruptIndex(self.path, f"entry version {version} is not known")
+            if not self.base_offset <= entry.last_offset or entry.first_offset > entry.last_offset:
+                raise CorruptIndex(self.path, f"{entry} does not belong into this segment")
+            found.append(entry)
+        return found
+
+    def append(self, entry: AbortedTransaction) -> None:
+        """Adds an aborted transaction: one small write, in the page cache when this returns."""
+        entries = self.entries()
+        if entries and entries[-1].last_offset >= entry.last_offset:
+            raise ValueError(f"{entry} does not come after {entries[-1]}")
+        descriptor = self._fs.open(self.path, CREATE)
+        try:
+            content = _ENTRY.pack(_VERSION, *entry)
+            write_fully(self._fs, descriptor, content, self._stored_bytes)
+        finally:
+            self._fs.close(descriptor)
+        self._stored_bytes += TXN_ENTRY_BYTES
+        entries.append(entry)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drops the transactions whose marker is at or above `offset`."""
+        if not self._stored_bytes:
+            return
+        keep = sum(entry.last_offset < offset for entry in self.entries())
+        del self.entries()[keep:]
+        self._resize(keep * TXN_ENTRY_BYTES)
+
+    def reset(self) -> None:
+        """Drops all entries, readable or not."""
+        self._entries = []
+        if self._stored_bytes:
+            self._resize(0)
+
+    def _resize(self, size: int) -> None:
+        if size == 0:
+            self._fs.remove(self.path)
+        elif size != self._stored_bytes:
+            descriptor = self._fs.open(self.path, CREATE)
+            try:
+                self._fs.truncate(descriptor, size)
+            finally:
+                self._fs.close(descriptor)
+        self._stored_bytes = size
+
+    def collect(self, fetch_offset: int, upper_bound: int, into: list[AbortedTransaction]) -> bool:
+        """Adds the transactions that touch [fetch_offset, upper_bound).
+
+        True when later segments cannot have any more of them.
+        """
+        for entry in self.entries():
+            if entry.last_offset >= fetch_offset and entry.first_offset < upper_bound:
+                into.append(entry)
+            if entry.last_stable_offset >= upper_bound:
+                return True
+        return False

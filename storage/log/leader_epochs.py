@@ -1,0 +1,132 @@
+"""Leader epochs of a log: which epoch begins at which offset (KIP-101, `LeaderEpochFileCache`).
+
+Kept in memory and in `leader-epoch-checkpoint`. Followers and consumers use it to find where two
+logs part. Epochs ascend and so do their start offsets.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from itertools import pairwise
+
+from ottla.storage.errors import CorruptFile
+from ottla.storage.files.checkpoints import read_epoch_checkpoint, write_epoch_checkpoint
+from ottla.storage.files.fs import FileSystem
+
+NO_EPOCH = -1
+NO_OFFSET = -1
+
+
+class LeaderEpochs:
+    """(epoch, start offset) pairs in ascending order.
+
+    Changes are in the file when a method returns, but survive a power failure only after `sync` has
+    run: until then the batches themselves carry their epochs and recovery reads them again.
+    """
+
+    __slots__ = ("_epochs", "_fs", "_starts", "path", "unsynced")
+
+    def __init__(self, fs: FileSystem, path: str) -> None:
+        self._fs = fs
+        self.path = path
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+        self.unsynced = False
+
+    def load(self) -> None:
+        """Reads the file. Raises CorruptFile when it is damaged: nothing is taken from it then."""
+        entries = read_epoch_checkpoint(self._fs, self.path)
+        for (epoch, start), (later, later_start) in pairwise(entries):
+            if not (epoch < later and start < later_start):
+                raise CorruptFile(self.path, f"epoch {later} at {later_start} is out of order")
+        self._epochs = [epoch for epoch, _ in entries]
+        self._starts = [start for _, start in entries]
+
+    def __len__(self) -> int:
+        return len(self._epochs)
+
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        return list(zip(self._epochs, self._starts, strict=True))
+
+    @property
+    def latest_epoch(self) -> int:
+        """The newest epoch, or -1."""
+        return self._epochs[-1] if self._epochs else NO_EPOCH
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """Batches from `start_offset` on have this epoch.
+
+        Nothing changes when it is the newest epoch and began before. Entries that contradict the
+        new one (a later epoch, or a later start) go away.
+        """
+        if epoch < 0 or start_offset < 0:
+            raise ValueError(f"epoch {epoch} cannot begin at offset {start_offset}")
+        if self._note(epoch, start_offset):
+            self._write()
+
+    def _note(self, epoch: int, start_offset: int) -> bool:
+        epochs, starts = self._epochs, self._starts
+        if epochs and epochs[-1] == epoch and start_offset >= starts[-1]:
+            return False
+        while epochs and (epochs[-1] >= epoch or starts[-1] >= start_offset):
+            epochs.pop()
+            starts.pop()
+        epochs.append(epoch)
+        starts.append(start_offset)
+        return True
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """(epoch, end offset) for a follower or consumer that asks for `epoch`.
+
+        The end offset is where the next larger epoch begins, or the log end for the newest. Answers
+        with the largest epoch that is not above the one asked for, and (-1, -1) when there is no
+        answer: an epoch from the future, or none at all.
+        """
+        if epoch == NO_EPOCH or not self._epochs or epoch > self._epochs[-1]:
+            return NO_EPOCH, NO_OFFSET
+        if epoch == self._epochs[-1]:
+            return epoch, log_end_offset
+        index = bisect_right(self._epochs, epoch)
+        if index == 0:
+            # Older than all we know: everything here was written after it.
+            return epoch, self._starts[0]
+        return self._epochs[index - 1], self._starts[index]
+
+    def epoch_for_offset(self, offset: int) -> int:
+        """The epoch of the batch at `offset`, or -1."""
+        index = bisect_right(self._starts, offset)
+        return self._epochs[index - 1] if index else NO_EPOCH
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Drops epochs that begin at or after `end_offset`."""
+        keep = bisect_left(self._starts, end_offset)
+        if keep < len(self._starts):
+            del self._epochs[keep:]
+            del self._starts[keep:]
+            self._write()
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Drops epochs that end at or before `start_offset`; the one in force begins there then."""
+        covering = bisect_right(self._starts, start_offset) - 1
+        if covering < 0 or (covering == 0 and self._starts[0] == start_offset):
+            return
+        del self._epochs[:covering]
+        del self._starts[:covering]
+        self._starts[0] = start_offset
+        self._write()
+
+    def clear(self) -> None:
+        if self._epochs:
+            self._epochs, self._starts = [], []
+            self._write()
+
+    def replace(self, entries: list[tuple[int, int]]) -> None:
+        """Takes these entries (ascending) in place of what it had."""
+        self._epochs = [epoch for epoch, _ in entries]
+        self._starts = [start for _, start in entries]
+        self._write()
+
+    def _write(self) -> None:
+        write_epoch_checkpoint(self._fs, self.path, self.entries, sync=False)
+        self.unsynced = True

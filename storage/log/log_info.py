@@ -1,0 +1,87 @@
+"""What a log answers to appends and reads."""
+
+from __future__ import annotations
+
+from ottla.storage.files.open_files import FileSlice
+
+
+class AppendInfo:
+    """The outcome of an append.
+
+    With `duplicate` nothing was written: the batch is in the log already, at these offsets.
+    `log_append_time` is -1 unless the topic uses LogAppendTime (and for a duplicate, whose time is
+    that of the first append). `bytes` is what was written, after any recompression.
+    """
+
+    __slots__ = (
+        "bytes",
+        "duplicate",
+        "first_offset",
+        "last_offset",
+        "log_append_time",
+        "log_start_offset",
+        "max_timestamp",
+    )
+
+    def __init__(
+        self,
+        first_offset: int,
+        last_offset: int,
+        max_timestamp: int,
+        log_append_time: int,
+        log_start_offset: int,
+        size: int,
+        duplicate: bool = False,
+    ) -> None:
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.max_timestamp = max_timestamp
+        self.log_append_time = log_append_time
+        self.log_start_offset = log_start_offset
+        self.bytes = size
+        self.duplicate = duplicate
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={getattr(self, name)}" for name in self.__slots__)
+        return f"AppendInfo({fields})"
+
+
+class ReadInfo:
+    """The outcome of a read.
+
+    `slice` is None when there is nothing below the bound. Its first batch holds the offset asked
+    for, or the next one there is, and may begin before it: `first_batch_base_offset`. The aborted
+    transactions, (producer id, first offset) by first offset, are filled in for readers of
+    committed data only.
+    """
+
+    __slots__ = (
+        "aborted_transactions",
+        "first_batch_base_offset",
+        "high_watermark",
+        "last_stable_offset",
+        "log_end_offset",
+        "log_start_offset",
+        "slice",
+    )
+
+    def __init__(
+        self,
+        file_slice: FileSlice | None,
+        first_batch_base_offset: int,
+        log_start_offset: int,
+        last_stable_offset: int,
+        high_watermark: int,
+        log_end_offset: int,
+    ) -> None:
+        self.slice = file_slice
+        self.first_batch_base_offset = first_batch_base_offset
+        self.log_start_offset = log_start_offset
+        self.last_stable_offset = last_stable_offset
+        self.high_watermark = high_watermark
+        self.log_end_offset = log_end_offset
+        self.aborted_transactions: list[tuple[int, int]] = []
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={getattr(self, name)}" for name in self.__slots__)
+        return f"ReadInfo({fields})"

@@ -1,0 +1,372 @@
+"""One segment of a log: a `.log` file with its indexes.
+
+Only the last segment of a log is appended to. All methods run on the thread that owns the log,
+except where a docstring says otherwise.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+
+from ottla.storage.config import LogConfig
+from ottla.storage.errors import CorruptIndex, SegmentOffsetOverflow
+from ottla.storage.files.fs import Buffer, FileSystem
+from ottla.storage.files.layout import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    segment_file_name,
+)
+from ottla.storage.files.open_files import OpenFiles
+from ottla.storage.index.offset_index import OffsetIndex
+from ottla.storage.index.time_index import NO_TIMESTAMP, TimeIndex
+from ottla.storage.index.txn_index import TransactionIndex
+from ottla.storage.log.batch_scan import DamagedLog, Place, find, walk
+from ottla.storage.log.segment_file import SegmentFile
+
+logger = logging.getLogger("ottla.storage")
+
+# Offsets in indexes, and offset deltas in a batch, have 31 bits.
+MAX_RELATIVE_OFFSET = 0x7FFFFFFF
+# Stands for "not looked up yet": -1 is Kafka's "no timestamp".
+_UNKNOWN = -2
+
+
+class Segment:
+    """A run of batches whose offsets begin at `base_offset`."""
+
+    __slots__ = (
+        "_fs",
+        "_newest_offset",
+        "_newest_timestamp",
+        "_rolling_timestamp",
+        "base_offset",
+        "bytes_since_index_entry",
+        "created_ms",
+        "index_entries_left",
+        "index_interval_bytes",
+        "log",
+        "offset_index",
+        "suffix",
+        "time_index",
+        "txn_index",
+    )
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        base_offset: int,
+        config: LogConfig,
+        files: OpenFiles,
+        *,
+        created_ms: int,
+        sizes: Mapping[str, int],
+        suffix: str = "",
+    ) -> None:
+        """`sizes`: the files of the directory and their sizes; those not in there are new.
+
+        Opens nothing. `created_ms` stands in where a rolling decision needs a time and the records
+        have none; `suffix` is `.cleaned` while compaction writes the segment.
+        """
+        self._fs = fs
+        self.base_offset = base_offset
+        self.suffix = suffix
+        self.created_ms = created_ms
+        self.index_interval_bytes = config.index_interval_bytes
+        self.bytes_since_index_entry = 0
+        empty = not sizes.get(segment_file_name(base_offset, LOG_SUFFIX) + suffix, 0)
+        self._newest_timestamp = NO_TIMESTAMP if empty else _UNKNOWN
+        self._newest_offset = base_offset
+        self._rolling_timestamp = _UNKNOWN
+        stem = segment_file_name(base_offset, "")
+        path = f"{directory}/{stem}"
+        index_bytes = config.segment_index_bytes
+        name = LOG_SUFFIX + suffix
+        self.log = SegmentFile(fs, path + name, sizes.get(stem + name, 0), files)
+        name = INDEX_SUFFIX + suffix
+        size = sizes.get(stem + name, 0)
+        self.offset_index = OffsetIndex(fs, path + name, base_offset, size, index_bytes, files)
+        name = TIME_INDEX_SUFFIX + suffix
+        size = sizes.get(stem + name, 0)
+        self.time_index = TimeIndex(fs, path + name, base_offset, size, index_bytes, files)
+        self._count_room()
+        name = TXN_INDEX_SUFFIX + suffix
+        self.txn_index = TransactionIndex(fs, path + name, base_offset, sizes.get(stem + name, 0))
+
+    def __repr__(self) -> str:
+        return f"Segment({self.log.path}, {self.log.size} bytes)"
+
+    @property
+    def size(self) -> int:
+        """Bytes of records."""
+        return self.log.size
+
+    def create_files(self, preallocate_bytes: int = 0) -> None:
+        """Makes the empty files, so that they exist even when nothing is ever written."""
+        self.log.create()
+        if preallocate_bytes:
+            self.log.preallocate(preallocate_bytes)
+        self.offset_index.create()
+        self.time_index.create()
+
+    def _count_room(self) -> None:
+        # An entry of the offset index may come with one of the time index or not; counting both
+        # means that neither gets too full.
+        self.index_entries_left = min(self.offset_index.room, self.time_index.room)
+
+    # --- appending ---------------------------------------------------------------------------
+
+    def append(self, batch: Buffer, last_offset: int, max_timestamp: int) -> None:
+        """Writes one batch at the end and indexes it. Raises OSError with nothing changed."""
+        log = self.log
+        position = log.size
+        log.append(batch)
+        try:
+            self.index_batch(position, log.size - position, last_offset, max_timestamp)
+        except OSError:
+            self.undo_append(position, last_offset)
+            raise
+
+    def undo_append(self, position: int, last_offset: int) -> None:
+        """Takes back an append of batches from `position` on, the first ending with `last_offset`.
+
+        It was written, but could not be indexed. The bytes are still in the file: `cut_back`.
+        """
+        self.log.size = position
+        self.offset_index.truncate_to(last_offset)
+        self.time_index.truncate_to(last_offset)
+        self.forget_counts()
+
+    def index_batch(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
+        """Takes account of a batch that has been written: time and index entries.
+
+        An index entry comes with the first batch after `index.interval.bytes`, as in Kafka.
+        """
+        if max_timestamp > self._newest_timestamp:
+            if self._newest_timestamp == _UNKNOWN:
+                self.newest()
+            if max_timestamp > self._newest_timestamp:
+                self._newest_timestamp = max_timestamp
+                self._newest_offset = last_offset
+        if position == 0:
+            self._rolling_timestamp = max_timestamp
+        since = self.bytes_since_index_entry
+        if since > self.index_interval_bytes:
+            self.offset_index.append(last_offset, position)
+            self.time_index.maybe_append(self._newest_timestamp, self._newest_offset)
+            self.index_entries_left -= 1
+            since = 0
+        self.bytes_since_index_entry = since + size
+
+    def should_roll(
+        self, size: int, max_timestamp: int, last_offset: int, now_ms: int, config: LogConfig,
+        jitter_ms: int,
+    ) -> bool:  # fmt: skip
+        """Whether an append of `size` bytes belongs into a new segment: size, time, full index.
+
+        Time is that of the records where they have one, and since creation where they have not.
+        """
+        log_size = self.log.size
+        if log_size + size > config.segment_bytes:
+            return True
+        if last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+            return True
+        if log_size == 0:
+            return False
+        first = self._rolling_timestamp
+        if first == _UNKNOWN:
+            first = self.rolling_timestamp()
+        if first >= 0 and max_timestamp >= 0:
+            waited_ms = max_timestamp - first
+        else:
+            waited_ms = now_ms - self.created_ms
+        return waited_ms > config.segment_ms - jitter_ms or self.index_entries_left <= 0
+
+    def rolling_timestamp(self) -> int:
+        """The timestamp of the first batch, or -1; time-based rolling counts from it."""
+        if self._rolling_timestamp == _UNKNOWN:
+            first = next(walk(self.log, 0, self.log.size), None)
+            self._rolling_timestamp = NO_TIMESTAMP if first is None else first.max_timestamp
+        return self._rolling_timestamp
+
+    # --- looking up --------------------------------------------------------------------------
+
+    def newest(self) -> tuple[int, int]:
+        """(newest timestamp, last offset of the batch that has it), or (-1, base offset)."""
+        if self._newest_timestamp == _UNKNOWN:
+            self.read_newest(self.log.size)
+        return self._newest_timestamp, self._newest_offset
+
+    def read_newest(self, end: int) -> None:
+        """Finds out the newest timestamp of the first `end` bytes. Raises DamagedLog."""
+        newest, at = self.time_index.last()
+        _, position = self.offset_index.last()
+        for place in walk(self.log, position, end):
+            if place.max_timestamp > newest:
+                newest, at = place.max_timestamp, place.last_offset
+        self._newest_timestamp, self._newest_offset = newest, at
+
+    def largest_timestamp(self) -> int:
+        """What retention by time goes by: the newest timestamp, or when the file last changed."""
+        newest = self.newest()[0]
+        return newest if newest >= 0 else self._fs.modified_ms(self.log.path)
+
+    def find_batch(self, offset: int) -> Place | None:
+        """The first batch that ends at or after `offset`, None when there is none.
+
+        A damaged index is noticed and built again. Raises DamagedLog when the log itself is
+        damaged there.
+        """
+        try:
+            return self._find_batch(offset)
+        except (CorruptIndex, DamagedLog) as damage:
+            logger.warning("building the indexes of %s again: %s", self.log.path, damage)
+            self.rebuild_indexes()
+            return self._find_batch(offset)
+
+    def _find_batch(self, offset: int) -> Place | None:
+        indexed, position = self.offset_index.lookup(offset)
+        log = self.log
+        end = log.size
+        if position == 0:
+            return find(log, 0, end, offset)
+        if not 0 < position < end:
+            raise CorruptIndex(self.offset_index.path, f"position {position} of {end} bytes")
+        place = find(log, position, end, indexed)
+        # The index says that a batch which ends with `indexed`, or holds it, begins there.
+        if (
+            place is None
+            or place.position != position
+            or not self.base_offset <= place.base_offset <= indexed
+        ):
+            raise CorruptIndex(
+                self.offset_index.path,
+                f"offset {indexed} is not in the batch at position {position}",
+            )
+        if place.last_offset >= offset:
+            return place
+        return find(log, position + place.size, end, offset)
+
+    def position_of(self, offset: int) -> int:
+        """Where the first batch begins that ends at or after `offset`; the end without any."""
+        place = self.find_batch(offset)
+        return self.log.size if place is None else place.position
+
+    def next_offset(self) -> int:
+        """The offset after the last batch. Raises DamagedLog, CorruptIndex."""
+        _, position = self.offset_index.last()
+        last = self.base_offset - 1
+        for place in walk(self.log, position, self.log.size):
+            last = place.last_offset
+        return last + 1
+
+    def find_timestamp(self, timestamp: int, from_offset: int) -> Place | None:
+        """The first batch that ends at or after `from_offset` with a timestamp of at least this."""
+        _, indexed = self.time_index.lookup(timestamp)
+        start = self.find_batch(max(indexed, from_offset))
+        if start is None:
+            return None
+        for place in walk(self.log, start.position, self.log.size):
+            if place.max_timestamp >= timestamp and place.last_offset >= from_offset:
+                return place
+        return None
+
+    # --- changing ----------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int) -> int:
+        """Drops the batches that end at or after `offset`; gives the number of bytes dropped."""
+        place = self.find_batch(offset)
+        if place is None:
+            return 0
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.txn_index.truncate_to(offset)
+        dropped = self.log.size - place.position
+        self.log.truncate(place.position)
+        self.forget_counts()
+        return dropped
+
+    def forget_counts(self) -> None:
+        """The log or its indexes were shortened: what is known of them has to be looked up."""
+        self.bytes_since_index_entry = 0
+        self._newest_timestamp = self._rolling_timestamp = _UNKNOWN
+        self._count_room()
+
+    def reset_indexes(self) -> None:
+        """Empties offset and time index, to be filled again by `index_batch`."""
+        self.offset_index.reset()
+        self.time_index.reset()
+        self.bytes_since_index_entry = 0
+        self._newest_timestamp, self._newest_offset = NO_TIMESTAMP, self.base_offset
+        self._rolling_timestamp = _UNKNOWN
+        self._count_room()
+
+    def rebuild_indexes(self) -> None:
+        """Makes offset and time index from the headers in the log. Raises DamagedLog."""
+        self.reset_indexes()
+        try:
+            for place in walk(self.log, 0, self.log.size):
+                self.check_reach(place.last_offset)
+                self.index_batch(place.position, place.size, place.last_offset, place.max_timestamp)
+        except DamagedLog:
+            self.forget_counts()  # what was seen so far is not all there is
+            raise
+        self.finish()
+
+    def check_reach(self, offset: int) -> None:
+        """Raises SegmentOffsetOverflow when the indexes cannot express the offset."""
+        if not 0 <= offset - self.base_offset <= MAX_RELATIVE_OFFSET:
+            raise SegmentOffsetOverflow(self.log.path, self.base_offset, offset)
+
+    def finish(self) -> None:
+        """Last touches when the segment is not appended to any more, or closed for a while.
+
+        The time index ends with the newest timestamp; index entries are in their files;
+        preallocated room is given back.
+        """
+        if self.log.size:
+            self.time_index.maybe_append(*self.newest())
+        self.offset_index.write()
+        self.time_index.write()
+        self.log.trim()
+
+    def change_suffix(self, suffix: str) -> None:
+        """Renames all files, for example to `.deleted`. Open slices stay readable."""
+        old, self.suffix = self.suffix, suffix
+        for part in self._parts():
+            path = part.path.removesuffix(old) + suffix
+            if part is self.txn_index and not self.txn_index.exists:
+                part.path = path
+                continue
+            try:
+                self._fs.replace(part.path, path)
+            except FileNotFoundError:
+                logger.warning("%s was gone when it should be renamed", part.path)
+            part.path = path
+
+    def move_to(self, directory: str) -> None:
+        """Takes notice that the directory was renamed."""
+        for part in self._parts():
+            part.path = f"{directory}/{os.path.basename(part.path)}"
+
+    def _parts(self) -> tuple[SegmentFile, OffsetIndex, TimeIndex, TransactionIndex]:
+        return self.log, self.offset_index, self.time_index, self.txn_index
+
+    def paths(self) -> list[str]:
+        """The files of the segment, as they are named now."""
+        return [part.path for part in self._parts()]
+
+    def close(self) -> None:
+        """Finishes the segment and gives up its descriptors and maps."""
+        self.finish()
+        self.release()
+
+    def release(self) -> None:
+        """Gives up descriptors and maps without writing anything."""
+        self.offset_index.discard()
+        self.time_index.discard()
+        self.log.close()

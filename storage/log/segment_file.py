@@ -1,0 +1,95 @@
+"""The `.log` file of a segment: record batches, back to back. Append at the end, slice anywhere."""
+
+from __future__ import annotations
+
+from ottla.storage.files.fs import CREATE_EMPTY, READ_WRITE, Buffer, FileSystem, write_fully
+from ottla.storage.files.open_files import FileSlice, OpenFile, OpenFiles
+
+
+class SegmentFile:
+    """One `.log` file. `size` is where the next batch goes.
+
+    With `preallocate` the file on disk is longer than `size` until `trim`. The descriptor is opened
+    on first use and may be given back to the pool between uses.
+    """
+
+    __slots__ = ("_file", "_files", "_fs", "path", "pread", "recently_used", "size")
+
+    def __init__(self, fs: FileSystem, path: str, size: int, files: OpenFiles) -> None:
+        self._fs = fs
+        self._files = files
+        self._file: OpenFile | None = None
+        self.pread = fs.pread
+        self.path = path
+        self.size = size
+        self.recently_used = False
+
+    def file(self) -> OpenFile:
+        """The open file; whoever keeps it keeps the descriptor open."""
+        self.recently_used = True
+        file = self._file
+        if file is None:
+            file = self._open(READ_WRITE)
+        return file
+
+    def create(self) -> None:
+        """Makes the file, or empties the one of that name."""
+        self.close()
+        self._open(CREATE_EMPTY)
+        self.size = 0
+
+    def _open(self, flags: int) -> OpenFile:
+        self._file = file = OpenFile(self._fs, self.path, flags)
+        self._files.admit(self)
+        return file
+
+    def append(self, buffer: Buffer) -> None:
+        """Writes at the end: one `pwrite`. In the page cache once this returns, not yet on disk.
+
+        Raises OSError; `size` has not moved then, and `cut_back` removes what was written in part.
+        """
+        file = self._file
+        if file is None:
+            file = self.file()
+        else:
+            self.recently_used = True
+        size = len(buffer)
+        position = self.size
+        if self._fs.pwrite(file.descriptor, buffer, position) != size:
+            write_fully(self._fs, file.descriptor, buffer, position)
+        self.size = position + size
+
+    def cut_back(self) -> None:
+        """Removes what lies behind `size`: the rest of a write that failed half way."""
+        self._fs.truncate(self.file().descriptor, self.size)
+
+    def read(self, position: int, length: int) -> bytes:
+        """Up to `length` bytes at `position`, fewer at the end of the log."""
+        return self._fs.pread(self.file().descriptor, min(length, self.size - position), position)
+
+    def slice(self, position: int, length: int) -> FileSlice:
+        return FileSlice(self.file(), position, length)
+
+    def truncate(self, size: int) -> None:
+        """Drops everything from `size` on."""
+        self._fs.truncate(self.file().descriptor, size)
+        self.size = size
+
+    def preallocate(self, size: int) -> None:
+        """Makes the file `size` bytes long on disk; `self.size` stays."""
+        self._fs.truncate(self.file().descriptor, size)
+
+    def trim(self) -> None:
+        """Cuts preallocated room off."""
+        descriptor = self.file().descriptor
+        if self._fs.size(descriptor) != self.size:
+            self._fs.truncate(descriptor, self.size)
+
+    def release(self) -> None:
+        """Gives up the descriptor; slices keep theirs."""
+        self._file = None
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file = None
+            self._files.forget(self)

@@ -1,0 +1,324 @@
+"""All producers of one log: sequence numbers, open transactions, snapshots.
+
+Mirrors Kafka's `ProducerStateManager`. The state as of an offset can be had again from the last
+snapshot below it and the batches between; snapshots are taken when a segment is rolled and when the
+log is closed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from ottla.protocol.records.batch import CONTROL_MASK, TRANSACTIONAL_MASK, BatchHeader, read_header
+from ottla.protocol.records.control import ABORT, COMMIT, control_type, read_end_transaction_marker
+from ottla.protocol.records.errors import RecordsError
+from ottla.protocol.records.reader import read_batch
+from ottla.storage.errors import CorruptFile
+from ottla.storage.files.fs import FileSystem, read_file, replace_file
+from ottla.storage.files.layout import (
+    DELETED_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    offset_of_file,
+    segment_file_name,
+)
+from ottla.storage.producer.producer_entry import (
+    AppendedBatch,
+    AppendOrigin,
+    CompletedTransaction,
+    ProducerAppend,
+    ProducerEntry,
+)
+from ottla.storage.producer.producer_snapshot import decode_snapshot, encode_snapshot
+
+logger = logging.getLogger("ottla.storage")
+
+_SPECIAL = TRANSACTIONAL_MASK | CONTROL_MASK
+DEFAULT_EXPIRATION_MS = 86_400_000
+# Five million producers; a larger file is not a snapshot.
+_SNAPSHOT_BYTES_MAX = 256 << 20
+
+
+class ProducerState:
+    """The producers of the log `name` in `directory`, as of `end_offset` (exclusive)."""
+
+    __slots__ = (
+        "_fs",
+        "_name",
+        "_ongoing",
+        "_snapshots",
+        "_unreplicated",
+        "directory",
+        "end_offset",
+        "expiration_ms",
+        "producers",
+        "snapshot_offset",
+    )
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        name: str,
+        directory: str,
+        file_names: Mapping[str, int] | None = None,
+        expiration_ms: int = DEFAULT_EXPIRATION_MS,
+    ) -> None:
+        """`file_names`: what is in the directory, to find snapshots without looking again."""
+        self._fs = fs
+        self._name = name
+        self.expiration_ms = expiration_ms
+        self.directory = directory
+        self.producers: dict[int, ProducerEntry] = {}
+        # First offset -> producer id. First offsets ascend as transactions begin, so the first key
+        # is the oldest open transaction.
+        self._ongoing: dict[int, int] = {}
+        # First offset -> marker's offset of transactions that have ended, above the high watermark.
+        self._unreplicated: dict[int, int] = {}
+        self._snapshots: list[int] = sorted(
+            offset
+            for file_name in file_names or ()
+            if file_name.endswith(SNAPSHOT_SUFFIX)
+            and (offset := offset_of_file(file_name)) is not None
+        )
+        self.end_offset = 0
+        self.snapshot_offset = 0
+
+    # --- reading -----------------------------------------------------------------------------
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """The first offset of the oldest transaction that readers of committed data wait for."""
+        oldest = next(iter(self._ongoing), None)
+        if self._unreplicated:
+            ended = min(self._unreplicated)
+            return ended if oldest is None else min(ended, oldest)
+        return oldest
+
+    @property
+    def snapshots(self) -> list[int]:
+        """The offsets of the snapshot files, ascending."""
+        return list(self._snapshots)
+
+    def first_open_offset(self) -> int | None:
+        """Where the oldest transaction without a marker begins."""
+        return next(iter(self._ongoing), None)
+
+    def has_open_transaction(self, producer_id: int) -> bool:
+        entry = self.producers.get(producer_id)
+        return entry is not None and entry.transaction_first_offset >= 0
+
+    def open_transactions(self) -> dict[int, int]:
+        """First offset -> producer id of the transactions without a marker, oldest first."""
+        return dict(self._ongoing)
+
+    def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
+        """The last stable offset once `completed` is: where the next open one begins."""
+        for first_offset, producer_id in self._ongoing.items():
+            if producer_id != completed.producer_id:
+                return first_offset
+        return completed.last_offset + 1
+
+    # --- changing ----------------------------------------------------------------------------
+
+    def begin_append(
+        self, producer_id: int, origin: AppendOrigin, lowest_sequence: int | None = None
+    ) -> ProducerAppend:
+        """A place to check and collect batches of one producer before they are written."""
+        current = self.producers.get(producer_id)
+        return ProducerAppend(self._name, producer_id, current, origin, lowest_sequence)
+
+    def check(
+        self,
+        append: ProducerAppend,
+        header: BatchHeader,
+        batch: bytes | bytearray | memoryview,
+        first_offset: int,
+    ) -> CompletedTransaction | None:
+        """Takes a batch into `append`: data, or the marker it holds. Raises ProducerError.
+
+        `header` may still have the producer's own base offset; `first_offset` is the log's.
+        """
+        if not header.is_control:
+            append.append_data(header, first_offset, first_offset + header.last_offset_delta)
+            return None
+        # Compaction leaves control batches without their record behind.
+        for record in read_batch(batch, 0):
+            if control_type(record.key) not in (ABORT, COMMIT):
+                return None
+            marker = read_end_transaction_marker(record)
+            return append.append_marker(
+                header.producer_epoch,
+                marker.coordinator_epoch,
+                first_offset,
+                record.timestamp,
+                marker.type == ABORT,
+            )
+        return None
+
+    def update(self, append: ProducerAppend) -> None:
+        """The batches of `append` have been written."""
+        entry = append.entry
+        self.producers[entry.producer_id] = entry
+        for first_offset in append.started:
+            newest = next(reversed(self._ongoing), -1)
+            self._ongoing[first_offset] = entry.producer_id
+            if newest > first_offset:  # two producers began transactions in one append
+                self._ongoing = dict(sorted(self._ongoing.items()))
+
+    def complete(self, completed: CompletedTransaction) -> None:
+        """The marker has been written; the transaction is stable once it is replicated."""
+        del self._ongoing[completed.first_offset]
+        self._unreplicated[completed.first_offset] = completed.last_offset
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """Transactions whose marker is below the high watermark are over."""
+        if self._unreplicated:
+            self._unreplicated = {
+                first: last for first, last in self._unreplicated.items() if last >= high_watermark
+            }
+
+    def on_log_start(self, log_start_offset: int) -> None:
+        """Records below the new log start are gone; what is known of producers stays."""
+        self.on_high_watermark(log_start_offset)
+        self.end_offset = max(self.end_offset, log_start_offset)
+        self.snapshot_offset = self._snapshots[-1] if self._snapshots else log_start_offset
+
+    def remove_expired(self, now_ms: int) -> int:
+        """Forgets producers that have been idle for too long; gives their number."""
+        expiration_ms = self.expiration_ms
+        idle = [
+            e.producer_id for e in self.producers.values() if e.is_expired(now_ms, expiration_ms)
+        ]
+        for producer_id in idle:
+            del self.producers[producer_id]
+        return len(idle)
+
+    def replay(self, header: BatchHeader, batch: memoryview) -> CompletedTransaction | None:
+        """Takes in a batch that is in the log, as recovery and loading do."""
+        entry = self.producers.get(header.producer_id)
+        if (
+            entry is not None
+            and entry.epoch == header.producer_epoch
+            and entry.transaction_first_offset < 0
+            and not header.attributes & _SPECIAL
+        ):
+            # The same as below for a plain batch, without copying.
+            last_offset = header.base_offset + header.last_offset_delta
+            batch_done = AppendedBatch(
+                header.base_sequence,
+                header.last_sequence,
+                header.base_offset,
+                last_offset,
+                header.max_timestamp,
+            )
+            entry.remember(header.producer_epoch, batch_done)
+            return None
+        append = self.begin_append(header.producer_id, AppendOrigin.REPLICATION)
+        completed = self.check(append, header, batch, header.base_offset)
+        self.update(append)
+        if completed is not None:
+            self.complete(completed)
+        return completed
+
+    # --- snapshots ---------------------------------------------------------------------------
+
+    def take_snapshot(self, *, sync: bool = False) -> str | None:
+        """Writes a snapshot as of `end_offset` unless there is one; gives the path if written.
+
+        Without `sync` it is durable only after the caller has synced it.
+        """
+        if self.end_offset <= self.snapshot_offset:
+            return None
+        path = self.snapshot_path(self.end_offset)
+        replace_file(self._fs, path, encode_snapshot(self.producers.values()), sync=sync)
+        self.snapshot_offset = self.end_offset
+        if self.end_offset not in self._snapshots:
+            self._snapshots.append(self.end_offset)
+            self._snapshots.sort()
+        return path
+
+    def reload(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
+        """Goes back to the newest snapshot in (log start, log end]; drops all others' files.
+
+        `end_offset` says afterwards up to where the state is; the caller replays what is missing.
+        """
+        for offset in self.snapshots:
+            if not log_start_offset < offset <= log_end_offset:
+                self.delete_snapshot(offset)
+        if log_end_offset == self.end_offset:
+            self.on_log_start(log_start_offset)
+            return
+        self.producers, self._ongoing, self._unreplicated = {}, {}, {}
+        self._load_newest(log_start_offset, now_ms)
+
+    def _load_newest(self, log_start_offset: int, now_ms: int) -> None:
+        while self._snapshots:
+            offset = self._snapshots[-1]
+            path = self.snapshot_path(offset)
+            try:
+                entries = decode_snapshot(path, read_file(self._fs, path, _SNAPSHOT_BYTES_MAX))
+            except (CorruptFile, FileNotFoundError) as damage:
+                logger.warning("%s: not using a producer snapshot: %s", self._name, damage)
+                self.delete_snapshot(offset)
+                continue
+            self._take(entries, now_ms)
+            self.end_offset = self.snapshot_offset = offset
+            return
+        self.end_offset = self.snapshot_offset = log_start_offset
+
+    def _take(self, entries: list[ProducerEntry], now_ms: int) -> None:
+        for entry in entries:
+            if not entry.is_expired(now_ms, self.expiration_ms):
+                self.producers[entry.producer_id] = entry
+        opened = (e for e in self.producers.values() if e.transaction_first_offset >= 0)
+        for entry in sorted(opened, key=lambda e: e.transaction_first_offset):
+            self._ongoing[entry.transaction_first_offset] = entry.producer_id
+
+    def reset(self, offset: int) -> None:
+        """Forgets everything, snapshots too; the log begins again at `offset`."""
+        self.producers, self._ongoing, self._unreplicated = {}, {}, {}
+        for snapshot in self.snapshots:
+            self.delete_snapshot(snapshot)
+        self.snapshot_offset = 0
+        self.end_offset = offset
+
+    def keep_snapshots_of(self, base_offsets: list[int]) -> None:
+        """Drops snapshot files that belong to no segment, but for the newest."""
+        wanted = {*base_offsets, *self._snapshots[-1:]}
+        for offset in self.snapshots:
+            if offset not in wanted:
+                self.delete_snapshot(offset)
+
+    def delete_snapshot(self, offset: int) -> None:
+        """Removes the snapshot as of `offset`, if there is one."""
+        if offset in self._snapshots:
+            self._snapshots.remove(offset)
+            try:
+                self._fs.remove(self.snapshot_path(offset))
+            except FileNotFoundError:
+                return
+
+    def retire_snapshot(self, offset: int) -> str | None:
+        """Renames the snapshot as of `offset` to `.deleted`; gives its new path, if any."""
+        if offset not in self._snapshots:
+            return None
+        self._snapshots.remove(offset)
+        path = self.snapshot_path(offset)
+        try:
+            self._fs.replace(path, path + DELETED_SUFFIX)
+        except FileNotFoundError:
+            return None
+        return path + DELETED_SUFFIX
+
+    def snapshot_path(self, offset: int) -> str:
+        """The file of the snapshot as of `offset`."""
+        return f"{self.directory}/{segment_file_name(offset, SNAPSHOT_SUFFIX)}"
+
+
+def header_of(batch: memoryview) -> BatchHeader | None:
+    """The header of a batch of a producer with an id; None for any other batch or message."""
+    try:
+        header = read_header(batch)
+    except RecordsError:
+        return None
+    return header if header.has_producer_id else None

@@ -1,0 +1,473 @@
+"""Checks what a log is asked to append, and gives it offsets and timestamps.
+
+`Log.append` handles the plain case (one sound batch of magic 2, nothing special in the settings) by
+itself; everything else, and everything that is to be refused, comes here. Records are looked at one
+by one only when a setting demands it: keys on compacted topics, limits on timestamps, another
+compression, messages of an old magic.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ottla.protocol.records.batch import (
+    BATCH_OVERHEAD,
+    CODEC_MASK,
+    MAGIC_POSITION,
+    TRANSACTIONAL_MASK,
+    BatchHeader,
+    check_crc,
+    patch_base_offset,
+    patch_max_timestamp,
+    read_header,
+)
+from ottla.protocol.records.batch import CREATE_TIME as CREATE_TIME_ID
+from ottla.protocol.records.batch import LOG_APPEND_TIME as LOG_APPEND_TIME_ID
+from ottla.protocol.records.builder import assemble_batch, build_batch
+from ottla.protocol.records.compression import (
+    DEFAULT_LZ4_LEVEL,
+    DEFAULT_ZSTD_LEVEL,
+    GZIP,
+    LZ4,
+    SNAPPY,
+    ZSTD,
+    codec_name,
+    compress,
+    decompress,
+)
+from ottla.protocol.records.convert import up_convert
+from ottla.protocol.records.errors import (
+    CorruptRecordError,
+    DecompressedTooLargeError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    RecordTooLargeError,
+    UnsupportedCompressionError,
+)
+from ottla.protocol.records.lz4_header import check_frame
+from ottla.protocol.records.reader import absolute_timestamps, iterate_entries, read_section
+from ottla.protocol.records.varint import wrap_int64
+from ottla.storage.config import LOG_APPEND_TIME, NO_LIMIT, LogConfig
+from ottla.storage.errors import OffsetsOutOfOrder
+from ottla.storage.producer.producer_entry import AppendOrigin
+from ottla.storage.records.record_walk import Walk, walk_records
+from ottla.storage.records.validation_budget import (
+    KIB_COMPRESSED,
+    KIB_COMPRESSED_WELL,
+    KIB_DECOMPRESSED,
+    MESSAGE_BYTES,
+    RECORD_FOUND,
+    RECORD_REBUILT,
+    Allowance,
+    TooMuchAtOnce,
+)
+
+CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+KEEP_CODEC = "producer"
+# Decompressing what a client sent stops here: a hundred times the default size of a request.
+MAX_DECOMPRESSED_BYTES = 100 << 20
+# Where records are looked at one by one, a batch has at most so many: half a second's work. Usual
+# batches have thousands; a megabyte of well packed nothings could have a hundred million.
+MAX_RECORDS_LOOKED_AT = 500_000
+_CODEC_MAX = 4
+# How many bad records an error tells about, so that an answer stays small.
+_ERRORS_TOLD_MAX = 100
+
+
+class AcceptedBatch(NamedTuple):
+    """A batch that may be written: where it is in the buffer and its place in the log."""
+
+    position: int
+    size: int
+    first_offset: int
+    last_offset: int
+    header: BatchHeader | None  # None for messages of an old magic, as a follower may be sent
+    max_timestamp: int
+    leader_epoch: int
+
+
+class Accepted(NamedTuple):
+    """What is to be written in one go."""
+
+    buffer: bytearray | memoryview
+    batches: list[AcceptedBatch]
+    log_append_time: int
+
+
+class Examined(NamedTuple):
+    """Batches in which all is right with the records; they only need their place in a log."""
+
+    buffer: bytearray | memoryview
+    batches: list[tuple[int, BatchHeader]]
+    config: LogConfig  # the settings by which it is right
+
+
+def examine(
+    records: bytearray | memoryview,
+    config: LogConfig,
+    origin: AppendOrigin,
+    now_ms: int,
+    allowance: Allowance | None = None,
+) -> Examined:
+    """Checks batches from a producer or a coordinator; converts and compresses where that is asked.
+
+    Knows nothing of the log: may run in any thread, and does not change `records`. The buffer of
+    the result is another one after recompression or conversion. Raises RecordsError; TooMuchAtOnce
+    when the records need more than `allowance`.
+    """
+    if len(records) <= MAGIC_POSITION:
+        raise CorruptRecordError(f"{len(records)} bytes are too few to hold a record batch")
+    if records[MAGIC_POSITION] < 2:
+        return _rebuilt(_convert_old(records, config, now_ms, allowance), config)
+    batches = _check_batches(records, config, origin)
+    if any(_target_codec(config, header) != header.codec for _, header in batches):
+        return _rebuilt(_recompress(records, batches, config, now_ms, allowance), config)
+    for position, header in batches:
+        _check_records(records, position, header, config, now_ms, allowance)
+    return Examined(records, batches, config)
+
+
+def assign(examined: Examined, *, leader_epoch: int, first_offset: int, now_ms: int) -> Accepted:
+    """Gives the batches offsets from `first_offset` on, in place, and the time if it is ours."""
+    records = examined.buffer
+    stamp = examined.config.message_timestamp_type == LOG_APPEND_TIME
+    accepted = []
+    for position, header in examined.batches:
+        timestamp = header.max_timestamp
+        if stamp:
+            timestamp = now_ms
+            patch_max_timestamp(records, position, LOG_APPEND_TIME_ID, now_ms)
+        elif header.timestamp_type != CREATE_TIME_ID:
+            patch_max_timestamp(records, position, CREATE_TIME_ID, timestamp)
+        patch_base_offset(records, position, first_offset, leader_epoch)
+        last_offset = first_offset + header.last_offset_delta
+        accepted.append(
+            AcceptedBatch(
+                position,
+                header.size_in_bytes,
+                first_offset,
+                last_offset,
+                header if timestamp == header.max_timestamp else read_header(records, position),
+                timestamp,
+                leader_epoch,
+            )
+        )
+        first_offset = last_offset + 1
+    return Accepted(records, accepted, now_ms if stamp else -1)
+
+
+def prepare_for_follower(records: bytearray | memoryview) -> Accepted:
+    """Checks batches from the leader, whose offsets are assigned. Cuts off an incomplete last one.
+
+    Raises CorruptRecordError, OffsetsOutOfOrder.
+    """
+    accepted: list[AcceptedBatch] = []
+    end = 0
+    previous = -1
+    for position, header in iterate_entries(records, allow_partial=True):
+        end = position + header.size_in_bytes
+        if isinstance(header, BatchHeader):
+            check_crc(records, position, header)
+            batch = _as_it_says(position, header)
+        else:
+            offset = header.last_offset
+            batch = AcceptedBatch(
+                position, header.size_in_bytes, offset, offset, None, header.max_timestamp, -1
+            )
+        if batch.first_offset <= previous or batch.last_offset < batch.first_offset:
+            raise OffsetsOutOfOrder(
+                f"offset {batch.first_offset} came after {previous} in batches from the leader"
+            )
+        previous = batch.last_offset
+        accepted.append(batch)
+    return Accepted(memoryview(records)[:end], accepted, -1)
+
+
+def _as_it_says(position: int, header: BatchHeader) -> AcceptedBatch:
+    """A batch in which offsets, times and epoch are final."""
+    return AcceptedBatch(
+        position,
+        header.size_in_bytes,
+        header.base_offset,
+        header.last_offset,
+        header,
+        header.max_timestamp,
+        header.partition_leader_epoch,
+    )
+
+
+def _check_batches(
+    records: bytearray | memoryview, config: LogConfig, origin: AppendOrigin
+) -> list[tuple[int, BatchHeader]]:
+    found = []
+    limit = config.max_message_bytes
+    for position, header in iterate_entries(records, allow_partial=False):
+        if not isinstance(header, BatchHeader):
+            raise InvalidRecordError(f"a message of magic {header.magic} is among record batches")
+        if header.size_in_bytes > limit:
+            raise RecordTooLargeError(
+                f"a batch of {header.size_in_bytes} bytes is larger than max.message.bytes={limit}"
+            )
+        check_crc(records, position, header)
+        if header.codec > _CODEC_MAX:
+            raise UnsupportedCompressionError(f"compression codec {header.codec} is not known")
+        if origin is AppendOrigin.CLIENT:
+            _check_client_batch(header)
+            if header.codec == LZ4:
+                check_frame(memoryview(records)[position + BATCH_OVERHEAD :])
+        found.append((position, header))
+    return found
+
+
+def _check_client_batch(header: BatchHeader) -> None:
+    if header.base_offset != 0:
+        raise InvalidRecordError(
+            f"the base offset of a batch from a producer has to be 0, it is {header.base_offset}"
+        )
+    count = header.record_count
+    if count <= 0 or count != header.last_offset_delta + 1:
+        raise InvalidRecordError(
+            f"a batch says it has {count} records and a last offset delta of"
+            f" {header.last_offset_delta}"
+        )
+    if header.is_control:
+        raise InvalidRecordError("producers may not write control records")
+    if header.has_producer_id and header.base_sequence < 0:
+        raise InvalidRecordError(
+            f"producer {header.producer_id} sent sequence number {header.base_sequence}"
+        )
+
+
+def _check_records(
+    records: bytearray | memoryview,
+    position: int,
+    header: BatchHeader,
+    config: LogConfig,
+    now_ms: int,
+    allowance: Allowance | None,
+) -> None:
+    """What needs a look at the single records, if the settings ask for any of it."""
+    if header.is_control:
+        return
+    stamp = config.message_timestamp_type == LOG_APPEND_TIME
+    if stamp and header.timestamp_type == LOG_APPEND_TIME_ID:
+        reason = "producers may not set the timestamp type to LogAppendTime"
+        told = range(min(header.record_count, _ERRORS_TOLD_MAX))
+        raise InvalidTimestampError(reason, [(index, reason) for index in told])
+    limited = not stamp and (
+        config.message_timestamp_before_max_ms != NO_LIMIT
+        or now_ms + config.message_timestamp_after_max_ms < header.max_timestamp
+    )
+    if not (limited or config.compact):
+        return
+    walk = _look(records, position, header, allowance)[1]
+    if limited:
+        oldest = now_ms - config.message_timestamp_before_max_ms
+        newest = now_ms + config.message_timestamp_after_max_ms
+        _check_timestamps(walk, header.base_timestamp, oldest, newest)
+    if config.compact and walk.keyless:
+        missing = "a compacted topic takes no record without a key"
+        raise InvalidRecordError(
+            f"{len(walk.keyless)} records were refused: {missing}",
+            [(index, missing) for index in walk.keyless[:_ERRORS_TOLD_MAX]],
+        )
+
+
+def _check_timestamps(walk: Walk, base: int, oldest: int, newest: int) -> None:
+    wrong = [
+        (index, base + delta)
+        for index, delta in enumerate(walk.timestamp_deltas)
+        if not oldest <= base + delta <= newest and base + delta != -1
+    ]
+    if wrong:
+        errors = [
+            (index, f"timestamp {timestamp} is not in [{oldest}, {newest}]")
+            for index, timestamp in wrong[:_ERRORS_TOLD_MAX]
+        ]
+        raise InvalidTimestampError(
+            f"{len(wrong)} records have timestamps out of range; the first: {errors[0][1]}", errors
+        )
+
+
+def _look(
+    records: bytearray | memoryview, position: int, header: BatchHeader, allowance: Allowance | None
+) -> tuple[bytes, Walk]:
+    """The records of a batch, decompressed, and what is to be seen in them."""
+    _check_count(header)
+    if allowance is not None:
+        allowance.spend(header.record_count * RECORD_FOUND)
+    content = memoryview(records)[position + BATCH_OVERHEAD : position + header.size_in_bytes]
+    data = _decompress(header.codec, content, allowance)
+    return data, walk_records(data, header.record_count)
+
+
+def _check_count(header: BatchHeader) -> None:
+    if header.record_count > MAX_RECORDS_LOOKED_AT:
+        raise RecordTooLargeError(
+            f"a batch has {header.record_count} records; where the settings of the topic make the"
+            f" broker look at each, {MAX_RECORDS_LOOKED_AT} are the most it takes"
+        )
+
+
+def _target_codec(config: LogConfig, header: BatchHeader) -> int:
+    if config.compression_type == KEEP_CODEC or header.is_control:
+        return header.codec
+    return CODECS[config.compression_type]
+
+
+def _level(config: LogConfig, codec: int) -> int | None:
+    if codec == GZIP:
+        return config.compression_gzip_level
+    if codec == LZ4:
+        return config.compression_lz4_level
+    return config.compression_zstd_level if codec == ZSTD else None
+
+
+def _decompress(codec: int, content: memoryview, allowance: Allowance | None) -> bytes:
+    if not codec:
+        return bytes(content)
+    if allowance is None:
+        return decompress(codec, content, MAX_DECOMPRESSED_BYTES)
+    try:
+        data = decompress(codec, content, min(MAX_DECOMPRESSED_BYTES, allowance.decompressed_bytes))
+    except DecompressedTooLargeError:
+        raise TooMuchAtOnce from None  # it may be more than is ever allowed, or may not
+    allowance.spend((len(data) >> 10) * KIB_DECOMPRESSED)
+    return data
+
+
+def _compression_cost(config: LogConfig, codec: int) -> int:
+    """Of one KiB, as `ottla.storage.records.validation_budget` counts."""
+    if not codec:
+        return 0
+    level = _level(config, codec)
+    usual = {SNAPPY: None, LZ4: DEFAULT_LZ4_LEVEL, ZSTD: DEFAULT_ZSTD_LEVEL}
+    return KIB_COMPRESSED if codec in usual and usual[codec] == level else KIB_COMPRESSED_WELL
+
+
+def _recompress(
+    records: bytearray | memoryview,
+    headers: list[tuple[int, BatchHeader]],
+    config: LogConfig,
+    now_ms: int,
+    allowance: Allowance | None,
+) -> bytearray:
+    rebuilt = bytearray()
+    for position, header in headers:
+        _check_records(records, position, header, config, now_ms, allowance)
+        codec = _target_codec(config, header)
+        if codec == header.codec:
+            rebuilt += memoryview(records)[position : position + header.size_in_bytes]
+            continue
+        data, walk = _look(records, position, header, allowance)
+        if allowance is not None:
+            allowance.spend((len(data) >> 10) * _compression_cost(config, codec))
+        level = _level(config, codec)
+        if not walk.is_in_order or header.timestamp_type != CREATE_TIME_ID:
+            rebuilt += _renumber(records, position, header, codec, level, allowance)
+            continue
+        payload = compress(codec, data, level) if codec else data
+        # Before a hundred megabytes are copied to be refused.
+        _check_size(len(payload) + BATCH_OVERHEAD, codec, config)
+        rebuilt += assemble_batch(
+            payload,
+            base_offset=0,
+            last_offset_delta=header.last_offset_delta,
+            base_timestamp=header.base_timestamp,
+            max_timestamp=wrap_int64(header.base_timestamp + max(walk.timestamp_deltas)),
+            record_count=header.record_count,
+            attributes=header.attributes & TRANSACTIONAL_MASK | codec,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+        )
+    return rebuilt
+
+
+def _renumber(
+    records: bytearray | memoryview,
+    position: int,
+    header: BatchHeader,
+    codec: int,
+    level: int | None,
+    allowance: Allowance | None,
+) -> bytes:
+    """The batch built anew, with offsets in order. No client that we know of needs it."""
+    if allowance is not None:
+        allowance.spend(header.record_count * RECORD_REBUILT)
+    section = read_section(records, position, header, MAX_DECOMPRESSED_BYTES)
+    headers = section.headers or [[]] * len(section.keys)
+    times = absolute_timestamps(header, section)
+    return build_batch(
+        zip(times, section.keys, section.values, headers, strict=True),
+        codec=codec,
+        level=level,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        transactional=header.is_transactional,
+    )
+
+
+def _convert_old(
+    records: bytearray | memoryview,
+    config: LogConfig,
+    now_ms: int,
+    allowance: Allowance | None,
+) -> bytearray:
+    """Messages of magic 0 and 1 become one batch of magic 2."""
+    room = MAX_DECOMPRESSED_BYTES
+    if allowance is not None:
+        # How many messages there are, and whether they unpack, is seen only on the way.
+        room = allowance.left // RECORD_REBUILT * MESSAGE_BYTES
+        if len(records) > room:
+            raise TooMuchAtOnce
+    for _, header in iterate_entries(records, allow_partial=False):
+        if header.size_in_bytes > config.max_message_bytes:
+            raise RecordTooLargeError(
+                f"a message of {header.size_in_bytes} bytes is larger than"
+                f" max.message.bytes={config.max_message_bytes}"
+            )
+    stamp = config.message_timestamp_type == LOG_APPEND_TIME
+    codec = None if config.compression_type == KEEP_CODEC else CODECS[config.compression_type]
+    try:
+        batch = up_convert(
+            records,
+            2,
+            codec=codec,
+            level=None if codec is None else _level(config, codec),
+            timestamp_type=LOG_APPEND_TIME_ID if stamp else CREATE_TIME_ID,
+            log_append_time=now_ms,
+            max_decompressed_bytes=room,
+        )
+    except DecompressedTooLargeError:
+        if allowance is None:
+            raise
+        raise TooMuchAtOnce from None
+    if allowance is not None:
+        allowance.spend(read_header(batch).record_count * RECORD_REBUILT)
+    if not stamp:
+        _check_records(bytearray(batch), 0, read_header(batch), config, now_ms, allowance)
+    elif config.compact:
+        header = read_header(batch)
+        # Only the keys: nobody but this broker has stamped it.
+        unstamped = header._replace(attributes=header.attributes & CODEC_MASK)
+        _check_records(bytearray(batch), 0, unstamped, config, 0, allowance)
+    return bytearray(batch)
+
+
+def _rebuilt(buffer: bytearray, config: LogConfig) -> Examined:
+    batches = []
+    for position, header in iterate_entries(buffer):
+        assert isinstance(header, BatchHeader)
+        _check_size(header.size_in_bytes, header.codec, config)
+        batches.append((position, header))
+    return Examined(buffer, batches, config)
+
+
+def _check_size(size: int, codec: int, config: LogConfig) -> None:
+    if size > config.max_message_bytes:
+        raise RecordTooLargeError(
+            f"with {codec_name(codec)} compression a batch has {size} bytes, more than"
+            f" max.message.bytes={config.max_message_bytes}"
+        )

@@ -1,0 +1,375 @@
+"""Opening the directory of a partition: after a clean shutdown, or after anything else.
+
+After a clean shutdown only the last segment is looked at, to find the log end. Otherwise every
+batch at or above the recovery point is read and its checksum tested; indexes and producer state are
+made anew on the way; what comes after the first batch that is not whole and sound is cut off.
+Mirrors Kafka's `LogLoader`, but begins at the recovery point itself and not at its segment.
+
+`open_log` touches nothing but its directory: several may run in worker threads at the same time, as
+long as each has its own `OpenFiles`, or they share one and run one after the other.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ottla.protocol.records.errors import RecordsError
+from ottla.storage.config import LogConfig
+from ottla.storage.errors import CorruptFile, CorruptIndex, SegmentOffsetOverflow
+from ottla.storage.files.checkpoints import read_partition_metadata
+from ottla.storage.files.deletions import Deletions
+from ottla.storage.files.layout import (
+    INDEX_SUFFIX,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_SUFFIX,
+    PARTITION_METADATA,
+    TIME_INDEX_SUFFIX,
+    offset_of_file,
+    segment_file_name,
+)
+from ottla.storage.files.log_directory import LogDirectory
+from ottla.storage.files.open_files import OpenFiles
+from ottla.storage.log.batch_scan import DamagedLog, walk
+from ottla.storage.log.leader_epochs import LeaderEpochs
+from ottla.storage.log.log import Log
+from ottla.storage.log.producer_replay import rebuild_producers, replay
+from ottla.storage.log.segment import Segment
+from ottla.storage.log.segment_list import SegmentList
+from ottla.storage.producer.producer_state import DEFAULT_EXPIRATION_MS, ProducerState
+from ottla.storage.producer.verification import Verifications
+from ottla.storage.recovery.directory_repair import clean_directory
+from ottla.storage.recovery.recovery_scan import SegmentScan
+
+logger = logging.getLogger("ottla.storage")
+
+
+class Opening(NamedTuple):
+    """How a log is to be opened; `recovery_point` and `log_start_offset` are the checkpoints'."""
+
+    clean: bool
+    recovery_point: int
+    log_start_offset: int
+    now_ms: int
+    # Where compaction, if it was ever here, has got to: a gap between segments may be its work.
+    compacted_to: int = -1
+    producer_expiration_ms: int = DEFAULT_EXPIRATION_MS
+    verification_enabled: bool = False
+    # Told the bytes that recovery has read, now and then; may be called from a worker thread.
+    progress: Callable[[int], None] | None = None
+
+
+def open_log(
+    log_directory: LogDirectory,
+    path: str,
+    topic: str,
+    partition: int,
+    config: LogConfig,
+    opening: Opening,
+    files: OpenFiles,
+    deletions: Deletions,
+) -> Log:
+    """Opens, or begins, the log in the directory `path`, which exists. Raises OSError."""
+    return _Loader(log_directory, path, topic, partition, config, opening, files, deletions).load()
+
+
+class _Loader:
+    def __init__(
+        self,
+        log_directory: LogDirectory,
+        path: str,
+        topic: str,
+        partition: int,
+        config: LogConfig,
+        opening: Opening,
+        files: OpenFiles,
+        deletions: Deletions,
+    ) -> None:
+        self.fs = log_directory.fs
+        self.log_directory = log_directory
+        self.path = path
+        self.topic = topic
+        self.partition = partition
+        self.name = f"{topic}-{partition}"
+        self.config = config
+        self.opening = opening
+        self.files = files
+        self.deletions = deletions
+        self.segments = SegmentList()
+        self.epochs = LeaderEpochs(self.fs, f"{path}/{LEADER_EPOCH_CHECKPOINT}")
+        self.clean = opening.clean
+        self.may_have_gaps = opening.compacted_to >= 0 or config.compact
+        self._read_epochs = False
+        self._recovered = False
+
+    def load(self) -> Log:
+        names = clean_directory(self.fs, self.path)
+        expiration_ms = self.opening.producer_expiration_ms
+        self.producers = ProducerState(self.fs, self.name, self.path, names, expiration_ms)
+        self._load_epochs(names)
+        self._load_segments(names)
+        end = self._clean_end() if self.clean and len(self.segments) else None
+        if end is None:
+            end = self._recover()
+        start = self.opening.log_start_offset
+        if len(self.segments) and end < start:
+            logger.warning(
+                "%s ends at offset %d, below its log start %d: dropping its segments",
+                self.name,
+                end,
+                start,
+            )
+            self._drop(list(self.segments))
+            self.epochs.clear()
+            self.producers.reset(start)
+        if not len(self.segments):
+            end = start
+            self._add_first_segment(start)
+        start = max(start, self.segments.first.base_offset)
+        self.epochs.truncate_from_end(end)
+        self.epochs.truncate_from_start(self.opening.log_start_offset)
+        self.producers.keep_snapshots_of(self.segments.base_offsets)
+        if not self._recovered:
+            rebuild_producers(self.producers, self.segments, start, end, self.opening.now_ms)
+        recovery_point = end if self.clean else min(self.opening.recovery_point, end)
+        return Log(
+            log_directory=self.log_directory,
+            path=self.path,
+            topic=self.topic,
+            partition=self.partition,
+            topic_id=self._topic_id(),
+            config=self.config,
+            segments=self.segments,
+            leader_epochs=self.epochs,
+            producer_state=self.producers,
+            deletions=self.deletions,
+            files=self.files,
+            log_start_offset=start,
+            log_end_offset=end,
+            recovery_point=recovery_point,
+            now_ms=self.opening.now_ms,
+            verifications=Verifications(self.opening.verification_enabled),
+        )
+
+    def _topic_id(self) -> bytes | None:
+        path = f"{self.path}/{PARTITION_METADATA}"
+        try:
+            return read_partition_metadata(self.fs, path)
+        except CorruptFile as damage:
+            logger.warning("%s: its topic id will be written again: %s", self.name, damage)
+            self.fs.remove(path)
+            return None
+
+    def _load_epochs(self, names: dict[str, int]) -> None:
+        if LEADER_EPOCH_CHECKPOINT not in names:
+            self._read_epochs = True
+            return
+        try:
+            self.epochs.load()
+        except CorruptFile as damage:
+            logger.warning("%s: reading all batches for their leader epochs: %s", self.name, damage)
+            self.fs.remove(self.epochs.path)
+            self._read_epochs = True
+
+    def _load_segments(self, names: dict[str, int]) -> None:
+        for name in sorted(names):
+            base_offset = offset_of_file(name) if name.endswith(LOG_SUFFIX) else None
+            if base_offset is None:
+                continue
+            segment = Segment(
+                self.fs,
+                self.path,
+                base_offset,
+                self.config,
+                self.files,
+                created_ms=self.opening.now_ms,
+                sizes=names,
+            )
+            self.segments.add(segment)
+            wanted = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+            missing = [s for s in wanted if segment_file_name(base_offset, s) not in names]
+            if missing and not self._will_recover(segment):
+                self._rebuild_indexes(segment, f"{' and '.join(missing)} missing")
+        if self._read_epochs:
+            self._epochs_from_batches()
+
+    def _will_recover(self, segment: Segment) -> bool:
+        return not self.clean and segment.base_offset >= self.opening.recovery_point
+
+    def _rebuild_indexes(self, segment: Segment, reason: str) -> None:
+        logger.warning("building the indexes of %s again: %s", segment.log.path, reason)
+        try:
+            segment.rebuild_indexes()
+        except (DamagedLog, SegmentOffsetOverflow) as damage:
+            # Found again, and cut off, by recovery.
+            logger.warning("%s: %s", self.name, damage)
+            self.clean = False
+            self.opening = self.opening._replace(
+                recovery_point=min(self.opening.recovery_point, segment.base_offset)
+            )
+
+    def _epochs_from_batches(self) -> None:
+        for segment in self.segments:
+            try:
+                for place in walk(segment.log, 0, segment.size):
+                    if place.leader_epoch > self.epochs.latest_epoch:
+                        self.epochs.assign(place.leader_epoch, place.base_offset)
+            except DamagedLog:
+                return  # recovery has its own opinion on that
+
+    def _clean_end(self) -> int | None:
+        try:
+            active = self.segments.active
+            active.offset_index.check()
+            active.time_index.check()
+            return active.next_offset()
+        except (DamagedLog, CorruptIndex) as damage:
+            logger.warning("%s was closed but is damaged, recovering it: %s", self.name, damage)
+            self.clean = False
+            self.opening = self.opening._replace(recovery_point=self.segments.active.base_offset)
+            return None
+
+    def _add_first_segment(self, base_offset: int) -> None:
+        segment = Segment(
+            self.fs,
+            self.path,
+            base_offset,
+            self.config,
+            self.files,
+            created_ms=self.opening.now_ms,
+            sizes={},
+        )
+        segment.create_files(self.config.segment_bytes if self.config.preallocate else 0)
+        self.segments.add(segment)
+
+    # --- recovery ----------------------------------------------------------------------------
+
+    def _recover(self) -> int:
+        """Reads what may not have reached the disk. Gives the log end."""
+        if not len(self.segments):
+            return self.opening.log_start_offset
+        if self.may_have_gaps:
+            self._drop_replaced()
+        point = self.opening.recovery_point
+        unflushed = self.segments.from_offset(point)
+        first = unflushed[0]
+        start = max(self.opening.log_start_offset, self.segments.first.base_offset)
+        position, from_offset = self._trusted(first, point)
+        state = self.producers
+        state.keep_snapshots_of(self.segments.base_offsets)
+        state.reload(start, from_offset, self.opening.now_ms)
+        replay(state, self.segments, max(from_offset, state.end_offset))
+        end = from_offset
+        for index, segment in enumerate(unflushed):
+            if index:
+                if segment.base_offset != end and self._is_loss(unflushed[index:]):
+                    logger.warning(
+                        "%s: offsets %d to %d are missing", self.name, end, segment.base_offset - 1
+                    )
+                    self._drop(unflushed[index:])
+                    break
+                position, end = 0, segment.base_offset
+                state.end_offset = max(state.end_offset, segment.base_offset)
+                state.take_snapshot()
+            end, sound_bytes = self._recover_segment(segment, position, end)
+            if sound_bytes < segment.size:
+                # In this order, so that a second crash finds either the damage again or no later
+                # segment: never a gap that looks as if nothing had been there.
+                self._drop(unflushed[index + 1 :])
+                segment.log.truncate(sound_bytes)
+            segment.finish()
+            if segment is self.segments.active:
+                break
+        state.end_offset = end
+        self._recovered = True
+        return end
+
+    def _is_loss(self, behind: list[Segment]) -> bool:
+        """Whether a gap before these segments, above the recovery point, means lost records.
+
+        The leader of a follower may have compacted its log, which left the gap. But where nothing
+        follows there is nothing to keep the offsets for: the name of the new segment reached the
+        disk, and the last records of the one before did not.
+        """
+        if not self.may_have_gaps:
+            return True
+        is_known = behind[0].base_offset <= self.opening.compacted_to
+        return not is_known and all(segment.size == 0 for segment in behind)
+
+    def _drop_replaced(self) -> None:
+        """Takes away segments that a compaction had put into one, if their removal got lost."""
+        segments = list(self.segments)
+        merged = segments[0]
+        for segment in segments[1:]:
+            try:
+                if merged.next_offset() > segment.base_offset:
+                    logger.warning(
+                        "%s: segment %d is in segment %d since a compaction",
+                        self.name,
+                        segment.base_offset,
+                        merged.base_offset,
+                    )
+                    self._drop([segment])
+                    continue
+            except (DamagedLog, CorruptIndex):
+                pass  # recovery will look at it, if it is not known to be sound
+            merged = segment
+
+    def _trusted(self, segment: Segment, recovery_point: int) -> tuple[int, int]:
+        """(position, offset) in the segment up to which it is known to be on disk.
+
+        Only where the index is sound and leads to a batch that begins at the recovery point.
+        """
+        if recovery_point <= segment.base_offset:
+            return 0, segment.base_offset
+        try:
+            segment.offset_index.check()
+            segment.time_index.check()
+            segment.txn_index.entries()
+            place = segment.find_batch(recovery_point)
+            if place is not None and place.base_offset >= recovery_point:
+                return place.position, recovery_point
+            if place is None and segment.next_offset() == recovery_point:
+                return segment.size, recovery_point
+        except (CorruptIndex, DamagedLog, SegmentOffsetOverflow, FileNotFoundError) as damage:
+            logger.warning("%s: recovering from %d on: %s", self.name, segment.base_offset, damage)
+        return 0, segment.base_offset
+
+    def _recover_segment(self, segment: Segment, position: int, offset: int) -> tuple[int, int]:
+        """Reads on from `position`, where `offset` begins. Gives (next offset, sound bytes)."""
+        self._forget_behind(segment, position, offset)
+        scan = SegmentScan(segment, self.producers, self.epochs, position, offset)
+        try:
+            scan.run()
+        except (DamagedLog, RecordsError) as damage:
+            # The usual end after a crash: the last write is not whole.
+            lost = segment.log.size - scan.position
+            logger.warning("%s: cutting %d bytes off: %s", segment.log.path, lost, damage)
+        self.producers.end_offset = max(self.producers.end_offset, scan.next_offset)
+        if self.opening.progress is not None:
+            self.opening.progress(scan.position - position)
+        return scan.next_offset, scan.position
+
+    def _forget_behind(self, segment: Segment, position: int, offset: int) -> None:
+        if position == 0:
+            segment.reset_indexes()
+            segment.txn_index.reset()
+            return
+        segment.offset_index.keep_sound(offset)
+        segment.time_index.keep_sound(offset)
+        segment.txn_index.truncate_to(offset)
+        segment.forget_counts()
+        segment.read_newest(position)  # what is behind may be damaged
+
+    def _drop(self, segments: list[Segment]) -> None:
+        for segment in segments:
+            logger.warning("%s: deleting segment %d", self.name, segment.base_offset)
+            self.segments.remove(segment)
+            segment.release()
+            for path in segment.paths():
+                if self.fs.exists(path):
+                    self.fs.remove(path)
+            self.producers.delete_snapshot(segment.base_offset)
+        if segments:
+            self.fs.sync_directory(self.path)

@@ -1,0 +1,172 @@
+"""Reading a segment that may not have reached the disk: what is sound, and what follows from it.
+
+After a crash every batch above the recovery point comes through here, so one pass does everything:
+checksums, offsets, indexes, leader epochs and the state of the producers.
+"""
+
+from __future__ import annotations
+
+from ottla.protocol.records.batch import (
+    ATTRIBUTES_POSITION,
+    BATCH_OVERHEAD,
+    CONTROL_MASK,
+    HEADER,
+    LOG_OVERHEAD,
+    MAGIC_POSITION,
+    TRANSACTIONAL_MASK,
+    increment_sequence,
+    read_header,
+)
+from ottla.protocol.records.crc32c import crc32c
+from ottla.storage.index.txn_index import AbortedTransaction
+from ottla.storage.log.batch_scan import (
+    CHUNK_BYTES,
+    DamagedLog,
+    Place,
+    check_checksum,
+    walk_batches,
+)
+from ottla.storage.log.leader_epochs import LeaderEpochs
+from ottla.storage.log.segment import MAX_RELATIVE_OFFSET, Segment
+from ottla.storage.producer.producer_entry import AppendedBatch
+from ottla.storage.producer.producer_state import ProducerState
+
+_unpack = HEADER.unpack_from
+_LENGTH_MIN = BATCH_OVERHEAD - LOG_OVERHEAD
+_SPECIAL = TRANSACTIONAL_MASK | CONTROL_MASK
+
+
+class SegmentScan:
+    """One pass over a segment from `position` on; `position` and `next_offset` tell how far it got.
+
+    Raises DamagedLog (or a RecordsError for a marker that cannot be read) at the first batch that
+    is not whole and sound; everything before it has been taken in.
+    """
+
+    def __init__(
+        self,
+        segment: Segment,
+        producers: ProducerState,
+        epochs: LeaderEpochs,
+        position: int,
+        next_offset: int,
+    ) -> None:
+        self._segment = segment
+        self._producers = producers
+        self._epochs = epochs
+        self._latest_epoch = epochs.latest_epoch
+        self.position = position
+        self.next_offset = next_offset
+
+    def run(self) -> None:
+        log = self._segment.log
+        while self.position < log.size:
+            chunk = log.read(self.position, CHUNK_BYTES)
+            if not self._scan_chunk(chunk):
+                self._scan_one()
+
+    def _scan_chunk(self, chunk: bytes) -> bool:
+        """Takes in the batches of magic 2 that are whole in the chunk; False without any."""
+        view = memoryview(chunk)
+        available = len(chunk)
+        segment, producers = self._segment, self._producers
+        index_batch = segment.index_batch
+        offset, position = self.next_offset, self.position
+        at = 0
+        while available - at >= BATCH_OVERHEAD:
+            (base, length, epoch, magic, crc, flags, delta, _, newest, producer_id, producer_epoch,
+             sequence, _) = _unpack(chunk, at)  # fmt: skip
+            size = length + LOG_OVERHEAD
+            stop = at + size
+            if magic != 2 or length < _LENGTH_MIN or stop > available or delta < 0:
+                break
+            if crc32c(view[at + ATTRIBUTES_POSITION : stop]) != crc:
+                break
+            last = base + delta
+            if last - segment.base_offset > MAX_RELATIVE_OFFSET or (
+                base != offset and self._is_misplaced(position + size, base, last)
+            ):
+                break
+            if producer_id >= 0 and last >= producers.end_offset:
+                entry = producers.producers.get(producer_id)
+                if (
+                    entry is not None
+                    and entry.epoch == producer_epoch
+                    and entry.transaction_first_offset < 0
+                    and sequence >= 0
+                    and not flags & _SPECIAL
+                ):
+                    last_sequence = increment_sequence(sequence, delta)
+                    batch = AppendedBatch(sequence, last_sequence, base, last, newest)
+                    entry.remember(producer_epoch, batch)
+                else:
+                    self._replay(view[at:stop])
+            if epoch > self._latest_epoch:
+                self._note_epoch(epoch, base)
+            index_batch(position, size, last, newest)
+            at = stop
+            self.position = position = position + size
+            self.next_offset = offset = last + 1
+        return at > 0
+
+    def _scan_one(self) -> None:
+        """The batch that the quick way stopped at: large, of an old magic, or damaged."""
+        segment = self._segment
+        path = segment.log.path
+        place, batch = next(walk_batches(segment.log, self.position, segment.log.size))
+        check_checksum(path, place, batch)
+        if self._is_misplaced(place.position + place.size, place.base_offset, place.last_offset):
+            raise DamagedLog(
+                path,
+                self.position,
+                f"offset {place.base_offset} cannot come after {self.next_offset - 1}",
+            )
+        if place.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
+            raise DamagedLog(
+                path, self.position, f"offset {place.last_offset} cannot be in this segment"
+            )
+        self._take(place, batch)
+
+    def _is_misplaced(self, end: int, base_offset: int, last_offset: int) -> bool:
+        """Whether the base offset of a batch, which no checksum covers, cannot be right.
+
+        It does not go back, and where it leaves a gap (as compaction does) the batch behind it,
+        at `end`, goes on from there.
+        """
+        if base_offset <= self.next_offset:
+            return base_offset < self.next_offset
+        log = self._segment.log
+        header = log.read(end, BATCH_OVERHEAD)
+        if len(header) < BATCH_OVERHEAD or header[MAGIC_POSITION] != 2:
+            return False
+        return bool(_unpack(header)[0] <= last_offset)
+
+    def _take(self, place: Place, batch: memoryview) -> None:
+        if place.magic == 2 and place.last_offset >= self._producers.end_offset:
+            self._replay(batch)
+        if place.leader_epoch > self._latest_epoch:
+            self._note_epoch(place.leader_epoch, place.base_offset)
+        self._segment.index_batch(self.position, place.size, place.last_offset, place.max_timestamp)
+        self.position += place.size
+        self.next_offset = place.last_offset + 1
+
+    def _note_epoch(self, epoch: int, base_offset: int) -> None:
+        self._epochs.assign(epoch, base_offset)
+        self._latest_epoch = self._epochs.latest_epoch
+
+    def _replay(self, batch: memoryview) -> None:
+        header = read_header(batch)
+        if not header.has_producer_id:
+            return
+        ended = self._producers.replay(header, batch)
+        if ended is None or not ended.aborted:
+            return
+        stable = self._producers.first_open_offset()
+        self._segment.txn_index.append(
+            AbortedTransaction(
+                ended.producer_id,
+                ended.first_offset,
+                ended.last_offset,
+                ended.last_offset + 1 if stable is None else stable,
+            )
+        )

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+from ottla.broker.cluster.controlled_shutdown import hand_over
+from ottla.broker.cluster.controller_channel import ControllerChannel
+from ottla.broker.config.broker_config import BrokerConfig
+
+
+class Channel:
+    """Answers with these in turn: partitions that are left, or an exception."""
+
+    def __init__(self, *answers: int | Exception | None) -> None:
+        self.answers = list(answers)
+
+    async def controlled_shutdown(self) -> int:
+        answer = self.answers.pop(0)
+        if answer is None:
+            await asyncio.sleep(3600)
+        if isinstance(answer, Exception):
+            raise answer
+        return cast(int, answer)
+
+
+def outcome(channel: Channel, **settings: str) -> bool:
+    given = {
+        "controlled.shutdown.retry.backoff.ms": "1",
+        "controller.socket.timeout.ms": "20",
+        **{name.replace("_", "."): text for name, text in settings.items()},
+    }
+    return asyncio.run(hand_over(BrokerConfig(given), cast(ControllerChannel, channel)))
+
+
+def test_it_asks_once_when_everything_moves() -> None:
+    assert outcome(Channel(0))
+
+
+def test_it_asks_again_when_something_is_left_or_nobody_answers() -> None:
+    channel = Channel(2, ConnectionError("away"), 0)
+    assert outcome(channel)
+    assert channel.answers == []
+
+
+def test_a_controller_that_says_nothing_is_not_waited_for() -> None:
+    assert outcome(Channel(None, 0))
+
+
+def test_it_gives_up_after_so_many_times() -> None:
+    channel = Channel(1, 1, 1, 1)
+    assert not outcome(channel, controlled_shutdown_max_retries="2")
+    assert len(channel.answers) == 2

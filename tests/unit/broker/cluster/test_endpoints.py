@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from typing import cast
+
+from ottla.broker.cluster.endpoints import Endpoints, Node
+from ottla.broker.cluster.metadata_cache import MetadataCache
+from ottla.broker.handlers.records.leader_hints import LeaderHint, LeaderHints
+from ottla.broker.requests.request_channel import RequestContext
+from tests.doubles.replicas import BROKER, TOPIC, Replicas
+from tests.doubles.request_context import FakeContext
+
+
+def context(listener: str = "PLAINTEXT") -> RequestContext:
+    fake = FakeContext(3, 0)
+    fake.listener_name = listener
+    fake.local_address = ("10.1.2.3", 9999)
+    return cast(RequestContext, fake)
+
+
+def known_cluster() -> MetadataCache:
+    replicas = Replicas()
+    replicas.publish(0, leader=2, epoch=7)
+    replicas.publish(1, leader=9, epoch=3)
+    return replicas.metadata
+
+
+def test_brokers_are_shown_as_registered() -> None:
+    endpoints = Endpoints(BROKER, known_cluster(), frozenset())
+    assert endpoints.node(context(), 2) == Node(2, "host", 9092, None)
+    assert [node.node_id for node in endpoints.nodes(context())] == [1, 2, 3]
+
+
+def test_a_wildcard_listener_shows_the_address_that_the_client_used() -> None:
+    endpoints = Endpoints(BROKER, known_cluster(), frozenset({"PLAINTEXT"}))
+    assert endpoints.node(context(), BROKER) == Node(BROKER, "10.1.2.3", 9091, None)
+    other = endpoints.node(context(), 2)
+    assert other is not None
+    assert other.host == "host", "what the others use is their business"
+
+
+def test_who_is_not_there() -> None:
+    endpoints = Endpoints(BROKER, known_cluster(), frozenset())
+    assert endpoints.node(context(), 9) is None
+    assert endpoints.node(context("SSL"), 2) is None
+    assert endpoints.nodes(context("SSL")) == []
+
+
+def test_leaders() -> None:
+    metadata = known_cluster()
+    hints = LeaderHints(metadata, Endpoints(BROKER, metadata, frozenset()))
+    assert hints.find(context(), TOPIC, 0) == LeaderHint(2, 7, Node(2, "host", 9092, None))
+    assert hints.find(context(), TOPIC, 1) == LeaderHint(9, 3, None)
+    assert hints.find(context(), TOPIC, 2) is None
+    assert hints.find(context(), "other", 0) is None

@@ -1,0 +1,117 @@
+"""Blocks of producer ids."""
+
+import asyncio
+import logging
+
+import pytest
+
+from ottla.broker.cluster import producer_ids
+from ottla.broker.cluster.producer_ids import ProducerIdBlock, ProducerIdManager
+from ottla.protocol.errors import ErrorCode
+
+
+class Cluster:
+    """Hands out blocks of ten, when `gate` is open; `failures` of the next calls fail."""
+
+    def __init__(self) -> None:
+        self.blocks = 0
+        self.failures = 0
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def allocate(self) -> ProducerIdBlock:
+        await self.gate.wait()
+        if self.failures:
+            self.failures -= 1
+            raise OSError("no connection to the controller")
+        self.blocks += 1
+        return ProducerIdBlock(10 * (self.blocks - 1), 10)
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def take(manager: ProducerIdManager) -> list[tuple[int, int]]:
+    answers: list[tuple[int, int]] = []
+    manager.take(lambda error, producer_id: answers.append((error, producer_id)))
+    return answers
+
+
+async def test_ids_are_handed_out_one_after_the_other() -> None:
+    manager = ProducerIdManager(Cluster().allocate)
+    first = take(manager)
+    assert not first
+    await settle()
+    assert first == [(0, 0)]
+    assert [take(manager) for _ in range(3)] == [[(0, 1)], [(0, 2)], [(0, 3)]]
+
+
+async def test_the_next_block_is_fetched_before_the_last_id_is_gone() -> None:
+    cluster = Cluster()
+    manager = ProducerIdManager(cluster.allocate)
+    take(manager)
+    await settle()
+    for _ in range(7):
+        take(manager)
+    await settle()
+    assert cluster.blocks == 1
+    take(manager)
+    await settle()
+    assert cluster.blocks == 2
+    assert [take(manager)[0][1] for _ in range(3)] == [9, 10, 11]
+
+
+async def test_many_who_wait_share_one_fetch() -> None:
+    cluster = Cluster()
+    cluster.gate.clear()
+    manager = ProducerIdManager(cluster.allocate)
+    answers = [take(manager) for _ in range(25)]
+    cluster.gate.set()
+    for _ in range(5):
+        await settle()
+    assert [answer[0] for answer in answers] == [(0, number) for number in range(25)]
+    assert cluster.blocks == 3
+
+
+async def test_a_failed_fetch_sends_the_clients_back(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster()
+    cluster.failures = 1
+    manager = ProducerIdManager(cluster.allocate)
+    with caplog.at_level(logging.WARNING):
+        answers = [take(manager), take(manager)]
+        await settle()
+    assert answers == [[(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1)]] * 2
+    assert "no connection to the controller" in caplog.text
+    again = take(manager)
+    await settle()
+    assert again == [(0, 0)]
+
+
+async def test_a_fetch_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_ids, "ALLOCATION_DEADLINE_SECONDS", 0.001)
+    cluster = Cluster()
+    cluster.gate.clear()
+    answered = asyncio.Event()
+    answers: list[int] = []
+
+    def reply(error: int, _: int) -> None:
+        answers.append(error)
+        answered.set()
+
+    ProducerIdManager(cluster.allocate).take(reply)
+    await asyncio.wait_for(answered.wait(), 10)
+    assert answers == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+
+
+async def test_the_queue_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_ids, "MAX_WAITING", 2)
+    cluster = Cluster()
+    cluster.gate.clear()
+    manager = ProducerIdManager(cluster.allocate)
+    waiting = [take(manager), take(manager)]
+    assert take(manager) == [(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1)]
+    cluster.gate.set()
+    await settle()
+    assert waiting == [[(0, 0)], [(0, 1)]]

@@ -1,0 +1,59 @@
+"""Settings of the way to ZooKeeper; what they do there is in tests/integration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ottla.broker.cluster.zookeeper_login import zookeeper_store
+from ottla.broker.config.broker_config import BrokerConfig, ConfigError
+from ottla.controller.tree.zookeeper_store import ZooKeeperStore
+
+JAAS = """KafkaServer { other required; };
+Client {
+  org.apache.zookeeper.server.auth.DigestLoginModule required
+  username="broker"
+  password="secret";
+};
+"""
+
+
+def store(environment: dict[str, str] | None = None, **settings: str) -> ZooKeeperStore:
+    texts = {name.replace("_", "."): text for name, text in settings.items()}
+    config = BrokerConfig({"zookeeper.connect": "127.0.0.1:1", **texts})
+    return zookeeper_store(config, environment or {})
+
+
+def test_acls_need_somebody_to_give_the_nodes_to() -> None:
+    with pytest.raises(ConfigError, match="nothing says who that is"):
+        store(zookeeper_set_acl="true")
+    store(zookeeper_set_acl="true", ottla_zookeeper_digest="broker:secret")
+    with pytest.raises(ConfigError, match="user:password"):
+        store(ottla_zookeeper_digest="broker")
+
+
+def test_the_login_of_a_jaas_file(tmp_path: Path) -> None:
+    file = tmp_path / "jaas.conf"
+    options = {"KAFKA_OPTS": f"-Xmx1G -Djava.security.auth.login.config={file}"}
+    with pytest.raises(ConfigError, match="cannot be read"):
+        store(options)
+    file.write_text(JAAS)
+    store(options, zookeeper_set_acl="true")
+    file.write_text(JAAS.replace("Digest", "Krb5"))
+    with pytest.raises(ConfigError, match="DigestLoginModule"):
+        store(options)
+    file.write_text("KafkaServer { other required; };")
+    store(options)
+
+
+def test_key_stores_of_java_are_refused_with_the_way_out(tmp_path: Path) -> None:
+    keys = tmp_path / "keys.jks"
+    keys.write_bytes(b"\xfe\xed\xfe\xed....")
+    with pytest.raises(ConfigError, match=r"zookeeper\.ssl\.keystore.*keytool"):
+        store(zookeeper_ssl_client_enable="true", zookeeper_ssl_keystore_location=str(keys))
+
+
+def test_checks_that_are_not_done_are_refused() -> None:
+    with pytest.raises(ConfigError, match="revoked"):
+        store(zookeeper_ssl_client_enable="true", zookeeper_ssl_ocsp_enable="true")

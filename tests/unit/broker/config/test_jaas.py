@@ -1,0 +1,51 @@
+"""Logins as Java writes them."""
+
+import pytest
+
+from ottla.broker.config.jaas import parse_jaas
+
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+
+
+def test_a_login_with_users() -> None:
+    login = parse_jaas(
+        f'{PLAIN} required username="admin" password="a;b" user_admin="a;b"\n user_bob=\'x y\';'
+    )
+    assert login.module == PLAIN
+    assert login.options == {
+        "username": "admin",
+        "password": "a;b",
+        "user_admin": "a;b",
+        "user_bob": "x y",
+    }
+
+
+def test_comments_escapes_and_values_without_quotation_marks() -> None:
+    text = (
+        f'{PLAIN} REQUIRED // the users\n /* of\nours */ user_a="\\"\\\\\\n\\101" user_b=b-_$.c ;'
+    )
+    assert parse_jaas(text).options == {"user_a": '"\\\nA', "user_b": "b-_$.c"}
+
+
+def test_a_login_without_options() -> None:
+    assert parse_jaas(f"{PLAIN} required;").options == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        PLAIN,
+        f"{PLAIN} user_a=hunter2;",
+        f"{PLAIN} required user_a=hunter2",
+        f"{PLAIN} required user_a hunter2;",
+        f"{PLAIN} required user_a=;",
+        f'{PLAIN} required user_a="hunter2;',
+        f"{PLAIN} required user_a=hunter2; {PLAIN} required;",
+        f"{PLAIN} required {{user_a=hunter2}};",
+    ],
+)
+def test_what_is_wrong_is_told_without_the_values(text: str) -> None:
+    with pytest.raises(ValueError, match=r"it |option|quotation") as raised:
+        parse_jaas(text)
+    assert "hunter2" not in str(raised.value)

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import pytest
+
+from ottla.broker.config.broker_config import BrokerConfig
+from ottla.broker.config.errors import ConfigError
+from ottla.broker.config.listeners import (
+    Endpoint,
+    check_advertised,
+    parse_endpoints,
+    parse_protocol_map,
+)
+
+PROTOCOLS = {"PLAINTEXT": "PLAINTEXT", "SSL": "SSL", "INSIDE": "PLAINTEXT"}
+
+
+def parse(text: str, setting: str = "listeners") -> list[Endpoint]:
+    return parse_endpoints(setting, text, PROTOCOLS)
+
+
+def test_names_hosts_and_ports() -> None:
+    assert parse("PLAINTEXT://:9092, inside://[::1]:9093,SSL://example.org:0") == [
+        Endpoint("PLAINTEXT", "PLAINTEXT", "", 9092),
+        Endpoint("INSIDE", "PLAINTEXT", "::1", 9093),
+        Endpoint("SSL", "SSL", "example.org", 0),
+    ]
+
+
+def test_an_endpoint_reads_as_it_is_written() -> None:
+    assert str(Endpoint("A", "PLAINTEXT", "::1", 1)) == "A://[::1]:1"
+    assert str(Endpoint("A", "PLAINTEXT", "host", 1)) == "A://host:1"
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("localhost:9092", "is not NAME://host:port"),
+        ("PLAINTEXT://host", "is not NAME://host:port"),
+        ("PLAINTEXT://host:x", "is not NAME://host:port"),
+        ("PLAINTEXT://host:70000", "above 65535"),
+        ("PLAINTEXT://::1:9092", "in brackets"),
+        ("OTHER://host:1", "no security protocol"),
+        ("SSL://a:1,SSL://b:2", "is twice"),
+        ("SSL://a:1,PLAINTEXT://b:1", "use the same port"),
+    ],
+)
+def test_what_is_wrong_is_said(text: str, word: str) -> None:
+    with pytest.raises(ConfigError, match=word):
+        parse(text)
+
+
+def test_listeners_may_share_a_port_when_it_is_free_to_choose_or_only_advertised() -> None:
+    assert len(parse("SSL://a:0,PLAINTEXT://b:0")) == 2
+    assert len(parse("SSL://a:1,PLAINTEXT://b:1", "advertised.listeners")) == 2
+    assert len(parse("SSL://127.0.0.1:1,PLAINTEXT://[::1]:1")) == 2
+
+
+def test_the_protocol_map() -> None:
+    assert parse_protocol_map("inside:plaintext, SSL:SSL") == {"INSIDE": "PLAINTEXT", "SSL": "SSL"}
+    with pytest.raises(ConfigError, match="NAME:PROTOCOL"):
+        parse_protocol_map("INSIDE:HTTP")
+
+
+def test_advertised_listeners_must_be_listeners_that_can_be_reached() -> None:
+    listeners = parse("PLAINTEXT://0.0.0.0:1,SSL://:2")
+    check_advertised(listeners, parse("PLAINTEXT://host:1"), "PLAINTEXT")
+    with pytest.raises(ConfigError, match="none of the listeners"):
+        check_advertised(listeners, parse("INSIDE://host:1"), "INSIDE")
+    with pytest.raises(ConfigError, match=r"0\.0\.0\.0"):
+        check_advertised(listeners, parse("PLAINTEXT://0.0.0.0:1"), "PLAINTEXT")
+    with pytest.raises(ConfigError, match=r"inter\.broker\.listener\.name"):
+        check_advertised(listeners, parse("PLAINTEXT://host:1"), "SSL")
+
+
+@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
+def test_what_cannot_be_protected_is_not_opened(protocol: str) -> None:
+    with pytest.raises(ConfigError, match=r"asks for SASL with GSSAPI"):
+        BrokerConfig(
+            {
+                "listeners": f"{protocol}://127.0.0.1:9092",
+                "security.inter.broker.protocol": protocol,
+            }
+        )

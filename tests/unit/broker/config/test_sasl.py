@@ -1,0 +1,106 @@
+"""The rules between the settings of SASL."""
+
+import pytest
+
+from ottla.broker.config.broker_config import BrokerConfig, ConfigError
+from ottla.broker.config.sasl import max_reauth_ms, peer_security, plain_passwords
+
+LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+PLAIN_LOGIN = "listener.name.clients.plain.sasl.jaas.config"
+BASE = {
+    "listeners": "PLAINTEXT://127.0.0.1:0,CLIENTS://127.0.0.1:0",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENTS:SASL_PLAINTEXT",
+    "inter.broker.listener.name": "PLAINTEXT",
+}
+
+
+def config(**more: str) -> BrokerConfig:
+    return BrokerConfig(BASE | more)
+
+
+def test_a_listener_with_plain() -> None:
+    settings = {
+        "listener.name.clients.sasl.enabled.mechanisms": "PLAIN",
+        PLAIN_LOGIN: f'{LOGIN} user_anna="x";',
+    }
+    made = config(**settings)
+    assert plain_passwords(made, "CLIENTS") == {"anna": "x"}
+    assert peer_security(made) is None
+    assert max_reauth_ms(made, "CLIENTS", "PLAIN") == 0
+    settings["connections.max.reauth.ms"] = "5"
+    assert max_reauth_ms(config(**settings), "CLIENTS", "PLAIN") == 5
+    settings["listener.name.clients.plain.connections.max.reauth.ms"] = "7"
+    assert max_reauth_ms(config(**settings), "CLIENTS", "PLAIN") == 7
+
+
+def test_scram_needs_no_login() -> None:
+    config(**{"sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512"})
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({}, "GSSAPI .*does not.*have; it is also the default: set listener.name.clients"),
+        ({"sasl.enabled.mechanisms": "PLAIN,GSSAPI", PLAIN_LOGIN: f"{LOGIN};"}, "GSSAPI"),
+        ({"sasl.enabled.mechanisms": ""}, "names no mechanism"),
+        ({"sasl.enabled.mechanisms": "DIGEST"}, "no SASL mechanism 'DIGEST' here, but PLAIN"),
+        ({"sasl.enabled.mechanisms": "PLAIN"}, "are not read: copy their KafkaServer login"),
+        (
+            {"sasl.enabled.mechanisms": "PLAIN", PLAIN_LOGIN: f'{LOGIN} user_a="hunter2"'},
+            "does not end with a semicolon",
+        ),
+        (
+            {"sasl.enabled.mechanisms": "PLAIN", PLAIN_LOGIN: f'{SCRAM} user_a="hunter2";'},
+            "for PLAIN the class is",
+        ),
+        (
+            {
+                "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+                "listener.name.clients.scram-sha-256.sasl.server.callback.handler.class": "x.Y",
+            },
+            "Java classes cannot be loaded",
+        ),
+        (
+            {
+                "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+                "listener.name.clients.connections.max.reauth.ms": "soon",
+            },
+            "no number of milliseconds",
+        ),
+        (
+            {"sasl.enabled.mechanisms": "SCRAM-SHA-256", "inter.broker.listener.name": "CLIENTS"},
+            "sasl.mechanism.inter.broker.protocol is GSSAPI, which is none of",
+        ),
+        (
+            {
+                "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+                "inter.broker.listener.name": "CLIENTS",
+                "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-256",
+            },
+            "set listener.name.clients.scram-sha-256.sasl.jaas.config with username and password",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_words(settings: dict[str, str], words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as raised:
+        config(**settings)
+    assert "hunter2" not in str(raised.value)
+
+
+def test_brokers_among_themselves() -> None:
+    made = config(
+        **{
+            "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+            "inter.broker.listener.name": "CLIENTS",
+            "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-256",
+            "listener.name.clients.scram-sha-256.sasl.jaas.config": (
+                f'{SCRAM} username="broker" password="hunter2";'
+            ),
+        }
+    )
+    security = peer_security(made)
+    assert security is not None
+    assert (security.mechanism, security.username) == ("SCRAM-SHA-256", "broker")
+    assert security.password == "hunter2"
+    assert not security.uses_tls

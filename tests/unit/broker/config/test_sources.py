@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ottla.broker.config.errors import ConfigError
+from ottla.broker.config.sources import collect, variable_to_setting
+
+
+def values(path: Path | None = None, *overrides: str, **environment: str) -> dict[str, str]:
+    given, _ = collect(None if path is None else str(path), overrides, environment)
+    return {name: item.value for name, item in given.items()}
+
+
+def test_the_later_source_wins(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_text("num.partitions=1\nbroker.id=1\nlog.dirs=file\nnode.id=1\n")
+    found = values(
+        path,
+        "num.partitions=4",
+        KAFKA_NUM_PARTITIONS="2",
+        OTTLA_NUM_PARTITIONS="3",
+        KAFKA_BROKER_ID="2",
+        OTTLA_BROKER_ID="3",
+        KAFKA_LOG_DIRS="environment",
+    )
+    assert found == {
+        "num.partitions": "4",
+        "broker.id": "3",
+        "log.dirs": "environment",
+        "node.id": "1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("variable", "name"),
+    [
+        ("KAFKA_LOG_DIRS", "log.dirs"),
+        ("OTTLA_ADVERTISED_LISTENERS", "advertised.listeners"),
+        (
+            "KAFKA_LISTENER_NAME_MY__LISTENER_SSL_KEYSTORE_TYPE",
+            "listener.name.my_listener.ssl.keystore.type",
+        ),
+        ("KAFKA_A___B", "a-b"),
+    ],
+)
+def test_variables_are_spelled_as_for_kafkas_image(variable: str, name: str) -> None:
+    assert variable_to_setting(variable) == name
+
+
+def test_capitals_of_a_setting_are_found() -> None:
+    assert values(KAFKA_ZOOKEEPER_CLIENTCNXNSOCKET="x") == {"zookeeper.clientCnxnSocket": "x"}
+
+
+def test_own_settings_need_no_second_prefix() -> None:
+    assert values(OTTLA_METRICS_ADDRESS=":9404") == {"ottla.metrics.address": ":9404"}
+
+
+def test_what_is_no_setting_is_passed_over_with_one_warning() -> None:
+    given, warnings = collect(
+        None,
+        (),
+        {
+            "KAFKA_HEAP_OPTS": "-Xmx1g",
+            "KAFKA_PORT_9092_TCP_ADDR": "10.0.0.1",
+            "KAFKA_SERVICE_HOST": "10.0.0.1",
+            "KAFKA_PORT": "tcp://10.0.0.1:9092",
+            "KAFKA_NUM_PARTITONS": "3",
+            "UNRELATED": "x",
+        },
+    )
+    assert given == {}
+    assert len(warnings) == 1
+    assert "KAFKA_NUM_PARTITONS" in warnings[0]
+    assert "num.partitions" in warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("override", "word"),
+    [
+        ("num.partitions", "write it as key=value"),
+        ("=3", "write it as key=value"),
+        ("num.partitons=3", "Did you mean num.partitions"),
+        ("port=9092", "gone from Kafka"),
+    ],
+)
+def test_bad_overrides(override: str, word: str) -> None:
+    with pytest.raises(ConfigError, match=word):
+        collect(None, [override], {})
+
+
+def test_settings_of_single_listeners_and_plugins_are_let_through() -> None:
+    name = "listener.name.inside.ssl.keystore.location"
+    assert values(None, f"{name}=/x") == {name: "/x"}

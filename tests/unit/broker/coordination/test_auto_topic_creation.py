@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from ottla.broker.config.broker_config import BrokerConfig
+from ottla.broker.coordination.auto_topic_creation import AutoTopicCreation
+from ottla.broker.runtime.tasks import spawn
+from ottla.controller.admin.topic_admin import DEFAULT, NewTopic
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.update_metadata import (
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+from tests.doubles.replicas import Replicas
+
+GROUPS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
+
+
+class Scene:
+    """Three live brokers, or as many as `live`."""
+
+    def __init__(self, live: int = 3, **settings: str) -> None:
+        replicas = Replicas()
+        replicas.live = set(range(1, live + 1))
+        replicas.publish()
+        self.metadata = replicas.metadata
+        self.config = BrokerConfig({name.replace("_", "."): t for name, t in settings.items()})
+        self.created: list[NewTopic] = []
+        self.may_go_on = asyncio.Event()
+        self.may_go_on.set()
+        self.creation = AutoTopicCreation(self.config, self.metadata, self._create)
+
+    async def _create(self, topics: list[NewTopic]) -> dict[str, int]:
+        self.created.extend(topics)
+        await self.may_go_on.wait()
+        return dict.fromkeys((topic.name for topic in topics), 0)
+
+    def announce(self, name: str, leader: int) -> None:
+        state = UpdateMetadataPartitionState(partition_index=0, leader=leader)
+        topic = UpdateMetadataTopicState(name, b"n" * 16, [state])
+        self.metadata.update(
+            UpdateMetadataRequest(controller_id=1, controller_epoch=1, topic_states=[topic])
+        )
+
+
+def run(body: Callable[[Scene], Awaitable[None]], live: int = 3, **settings: str) -> None:
+    async def whole() -> None:
+        await body(Scene(live, **settings))
+
+    asyncio.run(whole())
+
+
+def test_a_topic_gets_the_brokers_defaults() -> None:
+    async def body(scene: Scene) -> None:
+        codes = scene.creation.create_in_background(["new"])
+        assert codes == {"new": ErrorCode.LEADER_NOT_AVAILABLE}
+        await asyncio.sleep(0)
+        assert scene.created == [NewTopic("new", DEFAULT, DEFAULT)]
+
+    run(body)
+
+
+def test_a_topic_on_its_way_is_not_asked_for_again() -> None:
+    async def body(scene: Scene) -> None:
+        scene.may_go_on.clear()
+        scene.creation.create_in_background(["new"])
+        await asyncio.sleep(0)
+        again = scene.creation.create_in_background(["new"])
+        assert again == {"new": ErrorCode.LEADER_NOT_AVAILABLE}
+        scene.may_go_on.set()
+        await asyncio.sleep(0.01)
+        assert len(scene.created) == 1
+        # Once it is done, whoever asks may try anew: it may have failed.
+        scene.creation.create_in_background(["new"])
+        await asyncio.sleep(0)
+        assert len(scene.created) == 2
+
+    run(body)
+
+
+def test_too_few_brokers() -> None:
+    async def body(scene: Scene) -> None:
+        codes = scene.creation.create_in_background(["new"])
+        assert codes == {"new": ErrorCode.INVALID_REPLICATION_FACTOR}
+        await asyncio.sleep(0)
+        assert scene.created == []
+
+    run(body, default_replication_factor="4")
+
+
+@pytest.mark.parametrize(
+    ("name", "partitions", "policy"), [(GROUPS, 50, "compact"), (TRANSACTIONS, 50, "compact")]
+)
+def test_coordinators_topics_have_settings_of_their_own(
+    name: str, partitions: int, policy: str
+) -> None:
+    async def body(scene: Scene) -> None:
+        scene.creation.create_in_background([name])
+        await asyncio.sleep(0)
+        (topic,) = scene.created
+        assert (topic.num_partitions, topic.replication_factor) == (partitions, 3)
+        assert topic.configs["cleanup.policy"] == policy
+        if name == TRANSACTIONS:
+            assert topic.configs["min.insync.replicas"] == "2"
+            assert topic.configs["unclean.leader.election.enable"] == "false"
+
+    run(body, zookeeper_connect="zk:2181")
+
+
+def test_a_broker_that_is_alone_makes_do_with_itself() -> None:
+    async def body(scene: Scene) -> None:
+        scene.creation.create_in_background([GROUPS, TRANSACTIONS])
+        await asyncio.sleep(0)
+        assert [topic.replication_factor for topic in scene.created] == [1, 1]
+        assert scene.created[1].configs["min.insync.replicas"] == "1"
+
+    run(body, live=1)
+
+
+def test_one_broker_of_a_cluster_waits_for_the_others() -> None:
+    async def body(scene: Scene) -> None:
+        codes = scene.creation.create_in_background([GROUPS])
+        assert codes == {GROUPS: ErrorCode.INVALID_REPLICATION_FACTOR}
+        assert await scene.creation.ensure(GROUPS) == ErrorCode.INVALID_REPLICATION_FACTOR
+
+    run(body, live=1, zookeeper_connect="zk:2181")
+
+
+def test_ensuring_waits_until_there_is_a_leader() -> None:
+    async def body(scene: Scene) -> None:
+        waiting = spawn(scene.creation.ensure(GROUPS), name="ensure")
+        await asyncio.sleep(0.01)
+        scene.announce(GROUPS, -1)
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+        scene.announce(GROUPS, 1)
+        assert await waiting == 0
+        assert await scene.creation.ensure(GROUPS) == 0
+        assert len(scene.created) == 1
+
+    run(body)

@@ -1,0 +1,272 @@
+"""What time does to a group: delays, sessions, members that do not come back."""
+
+from ottla.broker.groups.classic.group import GroupState
+from ottla.broker.groups.classic.rebalance import NEW_MEMBER_JOIN_TIMEOUT_MS
+from ottla.protocol.errors import ErrorCode
+from tests.unit.broker.groups.helpers import GROUP, Setup
+
+
+def kinds(setup: Setup) -> list[str]:
+    return [event.kind for event in setup.coordinator.events.of(GROUP)]
+
+
+# The delay before the first rebalance.
+
+
+def test_the_first_rebalance_waits_for_latecomers() -> None:
+    setup = Setup(group_initial_rebalance_delay_ms=3_000)
+    first = setup.join()
+    setup.timer.advance(2_999)
+    assert first.is_pending
+    setup.timer.advance(1)
+    assert first.value.generation_id == 1
+
+
+def test_every_latecomer_adds_a_delay_up_to_the_rebalance_timeout() -> None:
+    setup = Setup(group_initial_rebalance_delay_ms=3_000)
+    answers = [setup.join(rebalance_timeout_ms=7_000)]
+    setup.timer.advance(1_000)
+    answers.append(setup.join(rebalance_timeout_ms=7_000))
+    setup.timer.advance(2_000)  # 3 s: extended by the second member
+    answers.append(setup.join(rebalance_timeout_ms=7_000))
+    setup.timer.advance(3_000)  # 6 s: extended by the third, for what is left of 7 s
+    assert all(answer.is_pending for answer in answers)
+    setup.timer.advance(1_000)
+    assert [answer.value.generation_id for answer in answers] == [1, 1, 1]
+    assert len(answers[0].value.members) == 3
+
+
+def test_a_delayed_group_does_not_wait_for_pending_members() -> None:
+    setup = Setup(group_initial_rebalance_delay_ms=3_000)
+    setup.join(version=4)
+    first = setup.join()
+    setup.timer.advance(3_000)
+    assert first.value.error_code == ErrorCode.NONE
+
+
+def test_an_emptied_group_delays_again() -> None:
+    setup = Setup(group_initial_rebalance_delay_ms=3_000)
+    first = setup.join()
+    setup.timer.advance(3_000)
+    setup.leave((first.value.member_id, None))
+    again = setup.join()
+    assert again.is_pending
+    setup.timer.advance(3_000)
+    assert again.value.generation_id == 3
+
+
+def test_all_may_leave_during_the_delay() -> None:
+    setup = Setup(group_initial_rebalance_delay_ms=3_000)
+    first = setup.join()
+    (member_id,) = setup.group().members
+    setup.leave((member_id, None))
+    assert first.value.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    setup.timer.advance(3_000)
+    assert setup.group().state is GroupState.EMPTY
+
+
+# Sessions.
+
+
+def test_a_session_runs_out_without_heartbeats() -> None:
+    setup = Setup()
+    (member,) = setup.stable_group()
+    setup.timer.advance(9_999)
+    assert setup.heartbeat(member, 1) == ErrorCode.NONE
+    setup.timer.advance(9_999)
+    assert setup.group().state is GroupState.STABLE
+    setup.timer.advance(1)
+    assert setup.group().state is GroupState.EMPTY
+    assert setup.heartbeat(member, 1) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert "expired" in kinds(setup)
+
+
+def test_commits_and_syncs_keep_a_session_alive() -> None:
+    setup = Setup()
+    (member,) = setup.stable_group()
+    for _ in range(3):
+        setup.timer.advance(6_000)
+        setup.commit({}, member, 1)
+        setup.timer.advance(6_000)
+        assert setup.sync(member, 1).value.error_code == ErrorCode.NONE
+
+
+def test_a_failed_member_makes_the_others_rebalance() -> None:
+    setup = Setup()
+    leader, follower = setup.stable_group(2)
+    generation = setup.group().generation_id
+    for _ in range(4):
+        setup.timer.advance(3_000)
+        code = setup.heartbeat(leader, generation)
+    assert code == ErrorCode.REBALANCE_IN_PROGRESS
+    assert follower not in setup.group().members
+    assert len(setup.join(leader).value.members) == 1
+
+
+def test_no_session_runs_out_while_a_join_is_outstanding() -> None:
+    setup = Setup()
+    leader, follower = setup.stable_group(2)
+    waiting = setup.join(leader)
+    for _ in range(10):
+        setup.timer.advance(5_000)
+        setup.heartbeat(follower, setup.group().generation_id)
+    assert waiting.is_pending
+    assert leader in setup.group().members
+
+
+def test_no_session_runs_out_while_a_sync_is_outstanding() -> None:
+    setup = Setup()
+    leader, follower = setup.stable_group(2)
+    setup.join(leader)
+    setup.join(follower)
+    generation = setup.group().generation_id
+    waiting = setup.sync(follower, generation)
+    for _ in range(10):
+        setup.timer.advance(5_000)
+        setup.heartbeat(leader, generation)
+    assert waiting.is_pending
+    assert follower in setup.group().members
+
+
+def test_a_new_member_that_waits_for_ever_is_given_up() -> None:
+    setup = Setup()
+    leader, _ = setup.stable_group(2)
+    newcomer = setup.join(rebalance_timeout_ms=10 * NEW_MEMBER_JOIN_TIMEOUT_MS)
+    for _ in range(NEW_MEMBER_JOIN_TIMEOUT_MS // 5_000):
+        setup.heartbeat(leader, setup.group().generation_id)
+        setup.timer.advance(5_000)
+    assert newcomer.value.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_the_session_is_long_again_after_the_answer() -> None:
+    """A member just joined has its own session timeout, not that of a new member."""
+    setup = Setup()
+    joined = setup.join().value
+    setup.timer.advance(10_000)
+    assert joined.member_id not in setup.group().members
+
+
+# Members that do not come back, or do not sync.
+
+
+def test_who_does_not_join_again_in_time_is_out() -> None:
+    setup = Setup()
+    leader, follower = setup.stable_group(2)
+    generation = setup.group().generation_id
+    waiting = setup.join(leader)
+    for _ in range(12):
+        setup.heartbeat(follower, generation)
+        setup.timer.advance(5_000)
+    assert waiting.value.error_code == ErrorCode.NONE
+    assert [member.member_id for member in waiting.value.members] == [leader]
+    assert setup.heartbeat(follower, generation) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert "removed" in kinds(setup)
+
+
+def test_who_joins_in_time_leads_when_the_leader_does_not() -> None:
+    setup = Setup()
+    leader, follower = setup.stable_group(2)
+    generation = setup.group().generation_id
+    changed = setup.join(follower, protocols=(("range", b"new"),))
+    for _ in range(12):
+        setup.heartbeat(leader, generation)
+        setup.timer.advance(5_000)
+    assert changed.value.leader == follower
+
+
+def test_who_does_not_sync_in_time_is_out() -> None:
+    setup = Setup()
+    leader, follower = setup.stable_group(2)
+    setup.join(leader)
+    setup.join(follower)
+    generation = setup.group().generation_id
+    assert setup.sync(leader, generation, {leader: b"x", follower: b"y"}).value.assignment == b"x"
+    for _ in range(12):
+        setup.heartbeat(leader, generation)
+        setup.heartbeat(follower, generation)
+        setup.timer.advance(5_000)
+    assert setup.group().state is GroupState.PREPARING_REBALANCE
+    assert set(setup.group().members) == {leader}
+    assert setup.join(leader).value.generation_id == generation + 1
+
+
+def test_a_leader_that_does_not_sync_is_replaced() -> None:
+    setup = Setup()
+    leader, follower = setup.stable_group(2)
+    setup.join(leader)
+    setup.join(follower)
+    generation = setup.group().generation_id
+    waiting = setup.sync(follower, generation)
+    for _ in range(12):
+        setup.heartbeat(leader, generation)
+        setup.timer.advance(5_000)
+    assert waiting.value.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    assert setup.join(follower).value.leader == follower
+
+
+def test_static_members_are_waited_for_until_their_session_ends() -> None:
+    setup = Setup()
+    leader, follower = setup.stable_group(2, instances=True)
+    waiting = setup.join(leader, instance_id="i0")
+    setup.timer.advance(8_000)
+    setup.heartbeat(follower, setup.group().generation_id, "i1")
+    setup.timer.advance(8_000)
+    assert waiting.is_pending
+    setup.timer.advance(2_000)
+    assert [member.member_id for member in waiting.value.members] == [leader]
+
+
+def test_when_only_static_members_are_left_and_none_joins_the_group_waits_on() -> None:
+    setup = Setup()
+    leader, follower = setup.stable_group(2, instances=True)
+    setup.leave((follower, "i1"))
+    generation = setup.group().generation_id
+    for _ in range(15):
+        setup.timer.advance(5_000)
+        setup.heartbeat(leader, generation, "i0")
+    assert setup.group().state is GroupState.PREPARING_REBALANCE
+    assert leader in setup.group().members
+    assert setup.join(leader, instance_id="i0").value.generation_id == generation + 1
+
+
+# Time and the end of the coordinator's term.
+
+
+def test_a_loaded_member_has_one_session_to_show_up() -> None:
+    (member,) = (before := Setup()).stable_group()
+    setup = Setup(before.log)
+    setup.timer.advance(9_999)
+    assert setup.group().state is GroupState.STABLE
+    assert setup.heartbeat(member, 1) == ErrorCode.NONE
+    setup.timer.advance(10_000)
+    assert setup.group().state is GroupState.EMPTY
+
+
+def test_resigning_answers_everybody_and_stops_the_timers() -> None:
+    setup = Setup()
+    leader, _ = setup.stable_group(2)
+    joining = setup.join(leader)
+    pending = setup.join(version=4).value.member_id
+    assert pending
+    setup.coordinator.on_resigned(0, 1)
+    assert joining.value.error_code == ErrorCode.NOT_COORDINATOR
+    assert setup.heartbeat(leader, 1) == ErrorCode.NOT_COORDINATOR
+    setup.coordinator.shutdown()
+    assert setup.timer.advance(10_000_000) == 0
+
+
+def test_resigning_answers_those_who_wait_for_an_assignment() -> None:
+    setup = Setup()
+    member = setup.join().value.member_id
+    setup.log.hold = True
+    syncing = setup.sync(member, 1, {member: b"x"})
+    setup.coordinator.on_resigned(0, 1)
+    assert syncing.value.error_code == ErrorCode.NOT_COORDINATOR
+    setup.log.commit_all()
+
+
+def test_a_shut_down_coordinator_refuses() -> None:
+    setup = Setup()
+    setup.coordinator.shutdown()
+    assert setup.join().value.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert setup.coordinator.admin.list_groups()[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE

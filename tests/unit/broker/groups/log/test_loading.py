@@ -1,0 +1,325 @@
+"""Reading the log of a partition back, in slices, whatever is in it."""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from ottla.broker.groups.classic.group import GroupState
+from ottla.broker.groups.log.loader import RECORDS_PER_STEP, GroupLoader
+from ottla.broker.groups.log.partition import GroupPartition
+from ottla.broker.groups.log.records import group_key, offset_key, offset_value
+from ottla.broker.groups.offsets import CommittedOffset
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.records import compression
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.control import end_transaction_marker
+from ottla.protocol.topics import TopicPartition
+from tests.unit.broker.groups.helpers import GROUP, T0, T1, Setup
+
+Pair = tuple[bytes | None, bytes | None]
+
+
+def commit(group_id: str, partition: TopicPartition, offset: int) -> Pair:
+    return offset_key(group_id, partition), offset_value(CommittedOffset(offset, -1, "", 1))
+
+
+def append(setup: Setup, *records: Pair, codec: int = 0, producer_id: int = -1) -> None:
+    batch = build_batch(
+        [(1, key, value, None) for key, value in records],
+        codec=codec,
+        producer_id=producer_id,
+        producer_epoch=0 if producer_id >= 0 else -1,
+        transactional=producer_id >= 0,
+    )
+    setup.log.append(0, batch, lambda *_: None)
+
+
+def mark(setup: Setup, producer_id: int, *, committed: bool) -> None:
+    batch = end_transaction_marker(
+        committed=committed,
+        coordinator_epoch=0,
+        producer_id=producer_id,
+        producer_epoch=0,
+        timestamp_ms=1,
+    )
+    setup.log.append(0, batch, lambda *_: None)
+
+
+# States of a partition.
+
+
+def test_while_loading_nobody_is_served() -> None:
+    setup = Setup()
+    setup.commit({T0: 1})
+    setup.coordinator.on_elected(0, 1)
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert setup.join().value.error_code == loading
+    assert setup.commit({T0: 2}).value == {T0: loading}
+    assert setup.coordinator.commits.fetch(GROUP, [T0]) == (loading, {})
+    assert setup.coordinator.admin.describe(GROUP).error_code == loading
+    assert setup.leave(("m", None)) == (loading, [])
+
+
+def test_while_loading_heartbeats_are_fine_and_syncs_start_over() -> None:
+    setup = Setup()
+    setup.coordinator.on_elected(0, 1)
+    assert setup.heartbeat("m", 1) == ErrorCode.NONE
+    assert setup.sync("m", 1).value.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_a_partition_that_is_not_led_here() -> None:
+    setup = Setup(offsets_topic_num_partitions=50)
+    setup.coordinator.on_resigned(setup.coordinator.partition_for(GROUP), 1)
+    not_here = ErrorCode.NOT_COORDINATOR
+    assert setup.join().value.error_code == not_here
+    assert setup.sync("m", 1).value.error_code == not_here
+    assert setup.heartbeat("m", 1) == not_here
+    assert setup.commit({T0: 2}).value == {T0: not_here}
+    assert setup.join(group_id="another").value.error_code == ErrorCode.NONE
+
+
+def test_an_older_election_or_resignation_changes_nothing() -> None:
+    setup = Setup()
+    setup.elect(5)
+    setup.commit({T0: 1})
+    setup.coordinator.on_elected(0, 4)
+    setup.coordinator.on_elected(0, 5)
+    setup.coordinator.on_resigned(0, 4)
+    assert setup.offset() == 1
+
+
+def test_a_new_epoch_of_the_same_leader_loads_again() -> None:
+    setup = Setup()
+    (member,) = setup.stable_group()
+    joining = setup.join(member)
+    assert joining.value.error_code == ErrorCode.NONE
+    waiting = setup.sync(member, 1)
+    assert waiting.value.error_code == ErrorCode.ILLEGAL_GENERATION
+    setup.elect(3)
+    assert setup.heartbeat(member, 1) == ErrorCode.NONE
+
+
+def test_resigning_while_loading_stops_the_load() -> None:
+    setup = Setup()
+    setup.commit({T0: 1})
+    setup.coordinator.on_elected(0, 1)
+    setup.coordinator.on_resigned(0, 2)
+    setup.run_deferred()
+    assert setup.heartbeat("m", 1) == ErrorCode.NOT_COORDINATOR
+    setup.elect(3)
+    assert setup.offset() == 1
+
+
+def test_partitions_load_one_after_the_other_in_slices() -> None:
+    setup = Setup(offsets_topic_num_partitions=3)
+    for number in range(2 * RECORDS_PER_STEP):
+        setup.commit({T0: number}, group_id=f"g{number}")
+    clock = setup.timer.clock
+    read_batches = setup.log.read_batches
+
+    def slow(partition: int) -> Iterator[memoryview]:
+        for batch in read_batches(partition):
+            clock.advance(7)
+            yield batch
+
+    setup.log.read_batches = slow  # type: ignore[method-assign]  # a slow disk
+    for partition in range(3):
+        setup.coordinator.on_elected(partition, 1)
+    turns = 0
+    while setup.deferred:
+        setup.deferred.pop(0)()
+        turns += 1
+        assert len(setup.deferred) <= 1
+    assert turns > 3
+    assert setup.offset(group_id="g7") == 7
+
+
+def test_a_log_that_cannot_be_read_is_never_served(caplog: pytest.LogCaptureFixture) -> None:
+    setup = Setup()
+    setup.commit({T0: 1})
+
+    def broken(partition: int) -> Iterator[memoryview]:
+        raise OSError("no such disk")
+
+    read_batches = setup.log.read_batches
+    setup.log.read_batches = broken  # type: ignore[method-assign]  # a broken disk
+    setup.elect(1)
+    assert setup.coordinator.commits.fetch(GROUP, None)[0] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert "cannot be loaded" in caplog.text
+    setup.log.read_batches = read_batches  # type: ignore[method-assign]
+    setup.elect(2)
+    assert setup.offset() == 1
+
+
+def test_many_empty_partitions_load_in_one_turn() -> None:
+    setup = Setup(offsets_topic_num_partitions=50)
+    for partition in range(50):
+        setup.coordinator.on_elected(partition, 1)
+    (only,) = setup.deferred
+    setup.deferred.clear()
+    only()
+    assert not setup.deferred
+    assert len(setup.coordinator.partitions.active) == 50
+
+
+def test_the_count_of_partitions_is_that_of_the_topic() -> None:
+    setup = Setup()
+    setup.coordinator.startup(partition_count=7)
+    assert setup.coordinator.partition_for(GROUP) == ord("g") % 7
+
+
+# What is in the log.
+
+
+@pytest.mark.parametrize("codec", [0, compression.GZIP, compression.LZ4, compression.ZSTD])
+def test_the_last_of_many_commits_counts(codec: int) -> None:
+    setup = Setup()
+    for offset in range(10):
+        append(setup, commit("a", T0, offset), commit("a", T1, offset * 2), codec=codec)
+    append(setup, (offset_key("a", T1), None), codec=codec)
+    setup.elect(1)
+    assert {key: found.value.offset for key, found in setup.fetch(group_id="a").items()} == {T0: 9}
+
+
+def test_offsets_of_a_group_without_a_record() -> None:
+    setup = Setup()
+    append(setup, commit("simple", T0, 5))
+    setup.elect(1)
+    group = setup.group("simple")
+    assert (group.state, group.protocol_type, group.generation_id) == (GroupState.EMPTY, None, 0)
+
+
+def test_offsets_outlive_the_record_of_their_group() -> None:
+    setup = Setup()
+    (member,) = setup.stable_group()
+    setup.commit({T0: 5}, member, 1)
+    append(setup, (group_key(GROUP), None))
+    setup.elect(1)
+    assert setup.offset() == 5
+    assert setup.group().members == {}
+
+
+def test_a_deleted_group_that_came_back() -> None:
+    setup = Setup()
+    setup.stable_group()
+    append(setup, (group_key(GROUP), None))
+    append(setup, commit(GROUP, T0, 5))
+    setup.elect(1)
+    assert setup.offset() == 5
+    assert setup.group().state is GroupState.EMPTY
+
+
+def test_open_transactions_are_found_again() -> None:
+    setup = Setup()
+    append(setup, commit("a", T0, 1))
+    append(setup, commit("a", T0, 10), producer_id=7)
+    append(setup, commit("a", T1, 20), producer_id=8)
+    mark(setup, 8, committed=True)
+    setup.elect(1)
+    assert (setup.offset(T0, "a"), setup.offset(T1, "a")) == (1, 20)
+    assert setup.group("a").offsets.is_unstable(T0)
+    setup.coordinator.on_transaction_completed(7, 0, committed=True)
+    assert setup.offset(T0, "a") == 10
+
+
+def test_a_plain_commit_after_a_transactions_wins_whenever_the_marker_comes() -> None:
+    setup = Setup()
+    append(setup, commit("a", T0, 10), producer_id=7)
+    append(setup, commit("a", T0, 50))
+    mark(setup, 7, committed=True)
+    setup.elect(1)
+    assert setup.offset(T0, "a") == 50
+
+
+def test_a_transaction_after_a_plain_commit_wins() -> None:
+    setup = Setup()
+    append(setup, commit("a", T0, 50))
+    append(setup, commit("a", T0, 10), producer_id=7)
+    mark(setup, 7, committed=True)
+    setup.elect(1)
+    assert setup.offset(T0, "a") == 10
+
+
+def test_aborted_offsets_and_markers_of_strangers_are_nothing() -> None:
+    setup = Setup()
+    append(setup, commit("a", T0, 10), producer_id=7)
+    mark(setup, 9, committed=True)
+    mark(setup, 7, committed=False)
+    setup.elect(1)
+    assert setup.offset(T0, "a") == -1
+
+
+def test_what_running_and_loading_make_of_the_same_log_is_the_same() -> None:
+    setup = Setup()
+    leader, _ = setup.stable_group(2)
+    generation = setup.group().generation_id
+    setup.commit({T0: 1, T1: 2}, leader, generation)
+    setup.commit({T0: 5}, leader, generation, producer_id=3)
+    setup.commit({T1: 6}, leader, generation, producer_id=4)
+    for producer_id in (3, 4):
+        mark(setup, producer_id, committed=producer_id == 3)
+        setup.coordinator.on_transaction_completed(producer_id, 0, committed=producer_id == 3)
+    loaded = Setup(setup.log)
+    for partition in (T0, T1):
+        assert loaded.fetch(partition) == setup.fetch(partition)
+    ours, theirs = setup.group(), loaded.group()
+    assert (theirs.state, theirs.generation_id, theirs.leader_id, list(theirs.members)) == (
+        ours.state,
+        ours.generation_id,
+        ours.leader_id,
+        list(ours.members),
+    )
+    assert theirs.state_timestamp_ms == ours.state_timestamp_ms
+
+
+# Foreign bytes.
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        (None, b"value"),
+        (b"", b""),
+        (b"\x00", None),
+        (b"\x00\x01\x00\x63short", b"x"),
+        (b"\x00\x09later", b"x"),
+        (offset_key("b", T0), b"\x00\x63"),
+        (offset_key("b", T0), b""),
+        (group_key("b"), b"\x00\x03\x00"),
+    ],
+)
+def test_foreign_records_are_skipped_with_a_line(
+    record: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    setup = Setup()
+    append(setup, commit("a", T0, 1), record, commit("a", T1, 2))
+    with caplog.at_level(logging.WARNING, "ottla.groups"):
+        setup.elect(1)
+    assert (setup.offset(T0, "a"), setup.offset(T1, "a")) == (1, 2)
+    assert caplog.text.count("is skipped while loading") == 1
+
+
+def test_a_flood_of_foreign_records_is_not_a_flood_of_lines(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    setup = Setup()
+    append(setup, *((f"{number}".encode(), b"x") for number in range(500)), commit("a", T0, 1))
+    with caplog.at_level(logging.INFO, "ottla"):
+        setup.elect(1)
+    assert setup.offset(T0, "a") == 1
+    assert caplog.text.count("is skipped while loading") == 10
+    assert "500 unreadable records" in caplog.text
+
+
+def test_a_broken_batch_does_not_hide_the_next_chunk(caplog: pytest.LogCaptureFixture) -> None:
+    partition = GroupPartition(0, 0, lambda: 1)
+    good = build_batch([(1, *commit("a", T0, 1), None)])
+    torn = bytearray(build_batch([(1, *commit("a", T1, 2), None)]))
+    torn[57:61] = (9).to_bytes(4)  # says it holds nine records
+    last = build_batch([(1, *commit("a", TopicPartition("t", 2), 3), None)])
+    chunks = iter([memoryview(good), memoryview(torn), memoryview(last)])
+    for _ in GroupLoader(partition, lambda: 1).run(chunks):
+        pass
+    assert [key.partition for key in partition.groups["a"].offsets.committed] == [0, 2]
+    assert "broken" in caplog.text

@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from ottla.broker.config.definitions import broker_settings, topic_settings
+from ottla.broker.handlers.admin.describe_configs import (
+    BROKER,
+    BROKER_LOGGER,
+    CLIENT_METRICS,
+    FROM_BROKER,
+    FROM_CLUSTER,
+    FROM_DEFAULT,
+    FROM_FILE,
+    FROM_LOGGER,
+    FROM_TOPIC,
+    TOPIC,
+    ConfigDescriber,
+)
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from tests.doubles.request_context import Asked
+from tests.doubles.znode_entities import Entities
+
+NEWEST = 4
+Rows = dict[str, DescribeConfigsResourceResult]
+
+
+def describe(
+    entities: Entities,
+    kind: int,
+    name: str,
+    keys: list[str] | None = None,
+    version: int = NEWEST,
+    synonyms: bool = True,
+) -> DescribeConfigsResult:
+    handlers = ConfigDescriber(1, entities.config, entities.dynamic, entities.metadata)
+    request = DescribeConfigsRequest([DescribeConfigsResource(kind, name, keys)])
+    if version >= 1:
+        request.include_synonyms = synonyms
+    (result,) = Asked(handlers.handle, request, version).answer(DescribeConfigsResponse).results
+    assert (result.resource_type, result.resource_name) == (kind, name)
+    return result
+
+
+def rows(
+    entities: Entities,
+    kind: int,
+    name: str,
+    keys: list[str] | None = None,
+    version: int = NEWEST,
+) -> Rows:
+    result = describe(entities, kind, name, keys, version)
+    assert (result.error_code, result.error_message) == (0, "")
+    return {row.name: row for row in result.configs}
+
+
+def origins(row: DescribeConfigsResourceResult) -> list[tuple[str, str | None, int]]:
+    return [(each.name, each.value, each.source) for each in row.synonyms]
+
+
+def with_changes(
+    entities: Entities, *, topic: dict[str, str] | None = None, **layers: dict[str, str]
+) -> Entities:
+    """Entities that hold these settings; the layers are `cluster` and `broker`."""
+
+    async def write() -> None:
+        await entities.start()
+        if topic is not None:
+            await entities.dynamic.write("topics/t", topic)
+        if "cluster" in layers:
+            await entities.dynamic.write("brokers/<default>", layers["cluster"])
+        if "broker" in layers:
+            await entities.dynamic.write("brokers/1", layers["broker"])
+        await entities.stop()
+
+    asyncio.run(write())
+    return entities
+
+
+def test_a_topic_shows_every_setting_and_where_it_comes_from() -> None:
+    entities = with_changes(
+        Entities(log_retention_hours="2"),
+        topic={"segment.bytes": "1000"},
+        cluster={"log.segment.bytes": "2000"},
+    )
+    found = rows(entities, TOPIC, "t")
+    assert found.keys() == topic_settings().keys()
+    segment = found["segment.bytes"]
+    assert (segment.value, segment.config_source, segment.config_type) == ("1000", FROM_TOPIC, 3)
+    assert origins(segment) == [
+        ("segment.bytes", "1000", FROM_TOPIC),
+        ("log.segment.bytes", "2000", FROM_CLUSTER),
+        ("log.segment.bytes", "1073741824", FROM_DEFAULT),
+    ]
+    # Hours given for the broker are milliseconds for its topics. That they were given does not
+    # show, as in Kafka: synonyms begin with the setting's own name.
+    retention = found["retention.ms"]
+    assert (retention.value, retention.config_source) == ("7200000", FROM_DEFAULT)
+    assert found["flush.ms"].config_source == FROM_DEFAULT
+    assert not any(row.read_only or row.is_sensitive for row in found.values())
+
+
+def test_a_broker_shows_every_setting() -> None:
+    entities = with_changes(
+        Entities(num_io_threads="5", ssl_keystore_password="secret"),
+        cluster={"num.io.threads": "6"},
+        broker={"num.io.threads": "7"},
+    )
+    found = rows(entities, BROKER, "1")
+    assert found.keys() >= broker_settings().keys()
+    threads = found["num.io.threads"]
+    assert (threads.value, threads.config_source, threads.read_only) == ("7", FROM_BROKER, False)
+    assert origins(threads) == [
+        ("num.io.threads", "7", FROM_BROKER),
+        ("num.io.threads", "6", FROM_CLUSTER),
+        ("num.io.threads", "5", FROM_FILE),
+        ("num.io.threads", "8", FROM_DEFAULT),
+    ]
+    assert found["broker.id"].read_only
+    secret = found["ssl.keystore.password"]
+    assert (secret.value, secret.is_sensitive, secret.config_source) == (None, True, FROM_FILE)
+    assert origins(secret) == [("ssl.keystore.password", None, FROM_FILE)]
+
+
+def test_settings_of_listeners_are_shown_by_their_base() -> None:
+    entities = Entities(
+        **{
+            "listener.name.plaintext.ssl.key.password": "secret",
+            "listener.name.plaintext.ssl.client.auth": "required",
+        }
+    )
+    found = rows(entities, BROKER, "1")
+    assert found["listener.name.plaintext.ssl.key.password"].value is None
+    own = found["listener.name.plaintext.ssl.client.auth"]
+    assert own.value == "required"
+    assert [each.name for each in own.synonyms][-1] == "ssl.client.auth"
+
+
+def test_the_empty_name_shows_what_holds_for_all_brokers() -> None:
+    entities = with_changes(
+        Entities(), cluster={"num.io.threads": "6"}, broker={"log.cleaner.threads": "7"}
+    )
+    found = rows(entities, BROKER, "")
+    assert list(found) == ["num.io.threads"]
+    assert origins(found["num.io.threads"]) == [("num.io.threads", "6", FROM_CLUSTER)]
+
+
+def test_single_settings() -> None:
+    entities = Entities()
+    keys = ["segment.bytes", "no.such"]
+    assert list(rows(entities, TOPIC, "t", keys)) == ["segment.bytes"]
+    # No keys at all is every one, as in Kafka.
+    assert len(rows(entities, TOPIC, "t", [])) == len(topic_settings())
+
+
+def test_loggers_show_their_levels() -> None:
+    logging.getLogger("ottla.test.shown").setLevel(logging.WARNING)
+    found = rows(Entities(), BROKER_LOGGER, "1")
+    assert found["ottla.test.shown"].value == "WARN"
+    assert found["root"].config_source == FROM_LOGGER
+
+
+@pytest.mark.parametrize("version", range(NEWEST + 1))
+def test_what_every_version_tells(version: int) -> None:
+    row = rows(Entities(), TOPIC, "t", ["segment.bytes"], version)["segment.bytes"]
+    assert row.value == "1073741824"
+    assert row.config_source == (FROM_DEFAULT if version >= 1 else -1)
+    assert len(row.synonyms) == (1 if version >= 1 else 0)
+    assert row.config_type == (3 if version >= 3 else 0)
+
+
+def test_synonyms_only_when_asked_for() -> None:
+    result = describe(Entities(), TOPIC, "t", synonyms=False)
+    assert all(row.synonyms == [] for row in result.configs)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "code"),
+    [
+        (TOPIC, "missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "a b", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (TOPIC, "", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (BROKER, "2", ErrorCode.INVALID_REQUEST),
+        (BROKER, "one", ErrorCode.INVALID_REQUEST),
+        (BROKER_LOGGER, "", ErrorCode.INVALID_REQUEST),
+        (BROKER_LOGGER, "2", ErrorCode.INVALID_REQUEST),
+        (CLIENT_METRICS, "x", ErrorCode.INVALID_REQUEST),
+        (3, "x", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_what_cannot_be_described(kind: int, name: str, code: int) -> None:
+    result = describe(Entities(), kind, name)
+    assert (result.error_code, result.configs) == (code, [])

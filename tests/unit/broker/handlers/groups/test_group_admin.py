@@ -1,0 +1,96 @@
+"""DescribeGroups, ListGroups, DeleteGroups and OffsetDelete as their versions have them."""
+
+import pytest
+
+from ottla.broker.handlers.groups.group_admin import GroupAdminHandlers
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from ottla.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from ottla.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from ottla.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+from tests.doubles.request_context import Asked
+from tests.unit.broker.groups.helpers import GROUP, T0, Setup
+from tests.unit.broker.handlers.fake_metadata import Metadata
+
+
+@pytest.fixture
+def setup() -> Setup:
+    made = Setup()
+    made.stable_group()
+    made.commit({T0: 1}, group_id="simple")
+    return made
+
+
+@pytest.fixture
+def handlers(setup: Setup) -> GroupAdminHandlers:
+    return GroupAdminHandlers(setup.coordinator.admin, Metadata(t=2))
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_groups_are_described(handlers: GroupAdminHandlers, version: int) -> None:
+    asked = Asked(handlers.describe_groups, DescribeGroupsRequest([GROUP, "unknown"]), version)
+    found = asked.answer(DescribeGroupsResponse).groups
+    assert [(group.group_id, group.group_state) for group in found] == [
+        (GROUP, "Stable"),
+        ("unknown", "Dead"),
+    ]
+    assert found[0].authorized_operations == -(2**31)
+
+
+def test_what_one_may_do_is_told_on_request(handlers: GroupAdminHandlers) -> None:
+    asked = Asked(handlers.describe_groups, DescribeGroupsRequest([GROUP], True), 5)
+    assert asked.answer(DescribeGroupsResponse).groups[0].authorized_operations == 328
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_groups_are_listed(handlers: GroupAdminHandlers, version: int) -> None:
+    request = ListGroupsRequest(["Stable"] if version >= 4 else [])
+    found = Asked(handlers.list_groups, request, version).answer(ListGroupsResponse).groups
+    assert {group.group_id for group in found} == ({GROUP} if version >= 4 else {GROUP, "simple"})
+    by_id = {group.group_id: group for group in found}
+    assert by_id[GROUP].protocol_type == "consumer"
+    assert by_id[GROUP].group_state == ("Stable" if version >= 4 else "")
+    assert by_id[GROUP].group_type == ("classic" if version >= 5 else "")
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_groups_are_deleted_once_each(handlers: GroupAdminHandlers, version: int) -> None:
+    request = DeleteGroupsRequest(["simple", GROUP, "simple"])
+    found = Asked(handlers.delete_groups, request, version).answer(DeleteGroupsResponse).results
+    assert [(row.group_id, row.error_code) for row in found] == [
+        ("simple", ErrorCode.NONE),
+        (GROUP, ErrorCode.NON_EMPTY_GROUP),
+    ]
+
+
+def offset_delete(group_id: str, **topics: list[int]) -> OffsetDeleteRequest:
+    return OffsetDeleteRequest(
+        group_id,
+        [
+            OffsetDeleteRequestTopic(name, [OffsetDeleteRequestPartition(n) for n in indexes])
+            for name, indexes in topics.items()
+        ],
+    )
+
+
+def test_offsets_are_deleted(setup: Setup, handlers: GroupAdminHandlers) -> None:
+    request = offset_delete("simple", t=[0, 7], nowhere=[0])
+    answer = Asked(handlers.offset_delete, request, 0).answer(OffsetDeleteResponse)
+    assert answer.error_code == ErrorCode.NONE
+    assert {
+        (topic.name, row.partition_index): row.error_code
+        for topic in answer.topics
+        for row in topic.partitions
+    } == {("t", 0): 0, ("t", 7): 3, ("nowhere", 0): 3}
+    assert setup.coordinator.partitions.find("simple") is None
+
+
+def test_the_groups_error_stands_alone(handlers: GroupAdminHandlers) -> None:
+    request = offset_delete("unknown", t=[0], nowhere=[0])
+    answer = Asked(handlers.offset_delete, request, 0).answer(OffsetDeleteResponse)
+    assert (answer.error_code, answer.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, [])

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import pytest
+
+from ottla.broker.handlers.metadata.api_versions import ApiVersionsHandler
+from ottla.broker.requests.request_channel import HandlerEntry
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tests.doubles.request_context import Asked
+
+
+def _nobody(*_: object) -> None:
+    raise AssertionError("never called")
+
+
+HANDLER = ApiVersionsHandler(
+    [
+        HandlerEntry(18, "ApiVersions", 0, 4, _nobody),
+        HandlerEntry(1, "Fetch", 0, 17, _nobody),
+    ]
+)
+
+
+def ask(version: int, name: str = "client", software_version: str = "1.0") -> ApiVersionsResponse:
+    request = ApiVersionsRequest(name, software_version) if version >= 3 else ApiVersionsRequest()
+    return Asked(HANDLER.handle, request, version).answer(ApiVersionsResponse)
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_the_table_is_shown_in_order(version: int) -> None:
+    answer = ask(version)
+    assert answer.error_code == 0
+    rows = [(row.api_key, row.min_version, row.max_version) for row in answer.api_keys]
+    assert rows == [(1, 0, 17), (18, 0, 4)]
+
+
+@pytest.mark.parametrize("name", ["", "a b", "-a", "a-", "a\n", 'a"', "ä"])
+def test_software_names_are_checked(name: str) -> None:
+    for version in (3, 4):
+        answer = ask(version, name)
+        assert (answer.error_code, answer.api_keys) == (ErrorCode.INVALID_REQUEST, [])
+        assert ask(version, "a", name).error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("name", ["a", "apache-kafka-java", "a.b-c1", "1"])
+def test_software_names_that_are_good(name: str) -> None:
+    assert ask(4, name, name).error_code == 0
+
+
+def test_a_client_is_known_by_its_software_from_then_on() -> None:
+    asked = Asked(HANDLER.handle, ApiVersionsRequest("apache-kafka-java", "3.9.1"), 4)
+    connection = asked.context.connection
+    assert connection.client_software_name == "apache-kafka-java"
+    assert connection.client_software_version == "3.9.1"

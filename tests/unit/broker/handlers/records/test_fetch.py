@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ottla.broker.runtime.tasks import running_tasks
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+    ReplicaState,
+)
+from ottla.protocol.records.reader import read_records
+from tests.doubles.replicas import TOPIC, TOPIC_ID
+from tests.doubles.request_context import FakeContext
+from tests.unit.broker.handlers.scene import DataPath
+
+NEWEST = 17
+WITH_IDS = 13
+WITH_REPLICA_STATE = 15
+
+
+class Fetched:
+    """A fetch handed to the handler; the answer holds slices of files, not bytes."""
+
+    def __init__(
+        self,
+        path: DataPath,
+        *offsets: int,
+        version: int = NEWEST,
+        replica: int = -1,
+        topic: tuple[str, bytes] = (TOPIC, TOPIC_ID),
+        **fields: int,
+    ) -> None:
+        name, topic_id = topic
+        by_id = version >= WITH_IDS
+        rows = [
+            FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)
+            for index, offset in enumerate(offsets)
+        ]
+        request = FetchRequest(
+            topics=[FetchTopic("" if by_id else name, topic_id if by_id else bytes(16), rows)],
+            **{"max_wait_ms": 100, "min_bytes": 1, "session_epoch": -1, **fields},
+        )
+        if replica >= 0:
+            if version >= WITH_REPLICA_STATE:
+                request.replica_state = ReplicaState(replica, 1)
+            else:
+                request.replica_id = replica
+        self.context = FakeContext(1, version)
+        path.fetch.handle(self.context, request)  # type: ignore[arg-type]  # a double
+
+    @property
+    def is_pending(self) -> bool:
+        return not self.context.answers
+
+    @property
+    def answer(self) -> FetchResponse:
+        (response,) = self.context.answers
+        assert isinstance(response, FetchResponse)
+        return response
+
+    @property
+    def row(self) -> PartitionData:
+        return self.answer.responses[0].partitions[0]
+
+
+def values(row: PartitionData) -> list[bytes | None]:
+    records = row.records
+    assert records is not None
+    content = records if isinstance(records, bytes) else records.read()  # type: ignore[union-attr]  # a FileSlice
+    return [record.value for record in read_records(content)]
+
+
+@pytest.mark.parametrize("version", range(4, NEWEST + 1))
+def test_records_in_every_version(version: int) -> None:
+    path = DataPath()
+    path.lead()
+    path.append(2)
+    fetched = Fetched(path, 0, version=version)
+    assert len(values(fetched.row)) == 2
+    topic = fetched.answer.responses[0]
+    assert (topic.topic, topic.topic_id) in ((TOPIC, TOPIC_ID), (TOPIC, bytes(16)))
+
+
+def test_an_empty_partition_has_records_of_length_zero() -> None:
+    path = DataPath()
+    path.lead()
+    assert Fetched(path, 0, max_wait_ms=0).row.records == b""
+
+
+def test_a_fetch_waits_and_is_woken() -> None:
+    path = DataPath()
+    path.lead()
+    fetched = Fetched(path, 0)
+    assert fetched.is_pending
+    path.append(1)
+    assert len(values(fetched.row)) == 1
+
+
+@pytest.mark.parametrize(
+    ("version", "topic", "code"),
+    [
+        (12, ("other", bytes(16)), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (13, ("", b"?" * 16), ErrorCode.UNKNOWN_TOPIC_ID),
+    ],
+)
+def test_unknown_topics_are_answered_at_once(
+    version: int, topic: tuple[str, bytes], code: int
+) -> None:
+    fetched = Fetched(DataPath(), 0, version=version, topic=topic)
+    assert fetched.row.error_code == code
+    assert fetched.row.records == b""
+    assert fetched.answer.responses[0].topic_id == topic[1]
+
+
+def test_a_partition_that_does_not_exist() -> None:
+    path = DataPath()
+    path.lead()
+    path.append(1)
+    fetched = Fetched(path, 0, 0)
+    codes = [row.error_code for topic in fetched.answer.responses for row in topic.partitions]
+    assert codes == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+def test_the_new_leader_is_named() -> None:
+    path = DataPath()
+    path.publish(leader=2, epoch=3)
+    fetched = Fetched(path, 0)
+    assert fetched.row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert fetched.row.current_leader is not None
+    assert fetched.row.current_leader.leader_id == 2
+    assert [node.node_id for node in fetched.answer.node_endpoints] == [2]
+
+
+def test_consumers_may_read_a_follower_from_version_11() -> None:
+    path = DataPath()
+    path.follow(2)
+    old = Fetched(path, 0, version=10, max_wait_ms=0)
+    assert old.row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert Fetched(path, 0, version=11, max_wait_ms=0).row.error_code == 0
+
+
+@pytest.mark.parametrize("version", [14, NEWEST])
+def test_followers_say_who_they_are_and_read_to_the_end(version: int) -> None:
+    path = DataPath()
+    path.lead(replicas=[1, 2])
+    path.append(2)
+    assert Fetched(path, 0, version=version, max_wait_ms=0).row.records == b""
+    assert len(values(Fetched(path, 0, version=version, replica=2).row)) == 2
+    Fetched(path, 2, version=version, replica=2, max_wait_ms=0)
+    assert path.log().high_watermark == 2
+
+
+def test_a_storage_error_has_another_code_for_old_clients() -> None:
+    path = DataPath()
+    path.lead().offline = True
+    new, old = Fetched(path, 0, version=6), Fetched(path, 0, version=5)
+    assert new.row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert old.row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_session_is_opened_and_used() -> None:
+    path = DataPath()
+    path.lead()
+    path.append(1)
+    first = Fetched(path, 0, session_epoch=0)
+    session_id = first.answer.session_id
+    assert session_id > 0
+    quiet = Fetched(path, session_id=session_id, session_epoch=1, max_wait_ms=0)
+    assert quiet.answer.session_id == session_id
+    assert len(values(quiet.row)) == 1, "the position is still that of the first request"
+
+
+def test_an_unknown_session() -> None:
+    fetched = Fetched(DataPath(), 0, session_id=5, session_epoch=1)
+    assert fetched.answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert fetched.answer.responses == []
+
+
+@pytest.mark.parametrize(("version", "magic"), [(0, 0), (1, 0), (2, 1), (3, 1)])
+async def test_old_consumers_get_old_messages(version: int, magic: int) -> None:
+    path = DataPath()
+    path.lead()
+    path.append([(1_000, b"k", b"v", [("header", b"goes")])])
+    fetched = Fetched(path, 0, version=version)
+    assert fetched.is_pending, "a worker converts"
+    await asyncio.gather(*running_tasks())
+    records = fetched.row.records
+    assert isinstance(records, bytes)
+    assert records[16] == magic
+    assert [record.value for record in read_records(records)] == [b"v"]
+    await path.workers.close()
+
+
+def test_conversion_can_be_forbidden() -> None:
+    path = DataPath(message_downconversion_enable=False)
+    path.lead()
+    path.append(1)
+    assert Fetched(path, 0, version=3).row.error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_zstd_topics_are_not_for_clients_that_cannot_read_it() -> None:
+    path = DataPath(compression_type="zstd")
+    path.lead()
+    path.append(1)
+    assert Fetched(path, 0, version=9).row.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert Fetched(path, 0, version=10).row.error_code == 0
+
+
+def test_over_its_quota_a_client_gets_nothing_and_keeps_its_session() -> None:
+    path = DataPath()
+    path.lead()
+    path.append(1)
+    session_id = Fetched(path, 0, session_epoch=0).answer.session_id
+    path.quotas.apply("clients/client", {"consumer_byte_rate": "1"})
+    throttled = Fetched(path, session_id=session_id, session_epoch=1)
+    assert throttled.context.throttle_time_ms > 0
+    assert throttled.answer.session_id == session_id
+    assert throttled.answer.responses == []

@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import pytest
+
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.records.legacy import build_message_set
+from ottla.protocol.records.reader import read_records
+from ottla.protocol.records.record import Record
+from ottla.protocol.topics import TopicPartition
+from tests.doubles.replicas import TOPIC
+from tests.doubles.request_context import Asked
+from tests.unit.broker.handlers.scene import DataPath
+
+NEWEST = 11
+BATCH = build_batch([(1_000, b"k", b"v", [])])
+
+
+def request(
+    *records: bytes | None,
+    acks: int = 1,
+    topic: str = TOPIC,
+    transactional_id: str | None = None,
+) -> ProduceRequest:
+    """One partition for each of `records`."""
+    data = [
+        PartitionProduceData(index, None if each is None else bytearray(each))
+        for index, each in enumerate(records)
+    ]
+    return ProduceRequest(transactional_id, acks, 1_000, [TopicProduceData(topic, data)])
+
+
+def rows(asked: Asked) -> list[PartitionProduceResponse]:
+    answer = asked.answer(ProduceResponse)
+    return [row for topic in answer.responses for row in topic.partition_responses]
+
+
+def ask(path: DataPath, asked: ProduceRequest, version: int = NEWEST) -> Asked:
+    return Asked(path.produce.handle, asked, version)
+
+
+@pytest.mark.parametrize("version", range(3, NEWEST + 1))
+def test_a_batch_in_every_version(version: int) -> None:
+    path = DataPath()
+    path.lead()
+    (row,) = rows(ask(path, request(BATCH), version))
+    assert (row.error_code, row.base_offset, row.log_append_time_ms) == (0, 0, -1)
+
+
+@pytest.mark.parametrize(("version", "magic"), [(0, 0), (1, 0), (2, 1)])
+def test_message_sets_of_old_producers_are_converted(version: int, magic: int) -> None:
+    path = DataPath()
+    path.lead()
+    timestamp = 5 if magic else -1
+    old = build_message_set([Record(0, timestamp, 0, b"k", b"v", [])], magic=magic)
+    (row,) = rows(ask(path, request(old), version))
+    assert row.error_code == 0
+    stored = b"".join(path.log().batches(0))
+    assert stored[16] == 2
+    assert [record.value for record in read_records(stored)] == [b"v"]
+
+
+@pytest.mark.parametrize(
+    ("records", "version", "code"),
+    [
+        (None, NEWEST, ErrorCode.INVALID_RECORD),
+        (b"", NEWEST, ErrorCode.INVALID_RECORD),
+        (b"short", NEWEST, ErrorCode.INVALID_RECORD),
+        (BATCH + BATCH, NEWEST, ErrorCode.INVALID_RECORD),
+        (BATCH[:16] + b"\x01" + BATCH[17:], NEWEST, ErrorCode.INVALID_RECORD),
+        (BATCH[:16] + b"\x03" + BATCH[17:], NEWEST, ErrorCode.CORRUPT_MESSAGE),
+        (BATCH[:-1] + b"\xff", NEWEST, ErrorCode.CORRUPT_MESSAGE),
+        (
+            build_batch([(0, b"k", b"v" * 50, [])], codec=4),
+            6,
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        ),
+    ],
+    ids=["null", "empty", "short", "two batches", "magic 1", "magic 3", "damaged", "zstd"],
+)
+def test_records_that_are_not_right(records: bytes | None, version: int, code: int) -> None:
+    path = DataPath()
+    path.lead()
+    (row,) = rows(ask(path, request(records), version))
+    assert row.error_code == code
+    assert path.log().log_end_offset == 0
+
+
+def test_each_partition_is_answered_in_the_order_of_the_request() -> None:
+    path = DataPath()
+    path.lead(0)
+    path.lead(2)
+    answered = rows(ask(path, request(BATCH, BATCH, None)))
+    assert [(row.index, row.error_code) for row in answered] == [
+        (0, 0),
+        (1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (2, ErrorCode.INVALID_RECORD),
+    ]
+
+
+def test_acks_that_do_not_exist() -> None:
+    path = DataPath()
+    path.lead()
+    (row,) = rows(ask(path, request(BATCH, acks=2)))
+    assert row.error_code == ErrorCode.INVALID_REQUIRED_ACKS
+
+
+def test_internal_topics_are_not_for_clients() -> None:
+    path = DataPath()
+    (row,) = rows(ask(path, request(BATCH, topic="__consumer_offsets")))
+    assert row.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_acks_0_answers_nothing() -> None:
+    path = DataPath()
+    path.lead()
+    asked = ask(path, request(BATCH, acks=0))
+    assert asked.context.answers == [None]
+    assert path.log().log_end_offset == 1
+
+
+def test_acks_0_with_an_error_closes_the_connection() -> None:
+    asked = ask(DataPath(), request(BATCH, acks=0))
+    assert asked.is_pending
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in (asked.context.closed_because or "")
+
+
+def test_acks_all_waits_for_the_followers() -> None:
+    path = DataPath()
+    path.lead(replicas=[1, 2])
+    asked = ask(path, request(BATCH, acks=-1))
+    assert asked.is_pending
+    path.timer.advance(1_000)
+    (row,) = rows(asked)
+    assert row.error_code == ErrorCode.REQUEST_TIMED_OUT
+
+
+@pytest.mark.parametrize("version", [9, 10, NEWEST])
+def test_the_leader_is_named_from_version_10(version: int) -> None:
+    path = DataPath()
+    path.publish(leader=2, epoch=7)
+    asked = ask(path, request(BATCH), version)
+    (row,) = rows(asked)
+    assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    answer = asked.answer(ProduceResponse)
+    if version < 10:
+        assert answer.node_endpoints == []
+        return
+    assert row.current_leader is not None
+    assert (row.current_leader.leader_id, row.current_leader.leader_epoch) == (2, 7)
+    assert [(node.node_id, node.port) for node in answer.node_endpoints] == [(2, 9092)]
+
+
+def test_over_its_quota_a_client_is_silenced() -> None:
+    path = DataPath()
+    path.lead()
+    path.quotas.apply("clients/client", {"producer_byte_rate": "1"})
+    asked = ask(path, request(BATCH))
+    assert asked.context.throttle_time_ms > 0
+    assert rows(asked)[0].error_code == 0, "what was sent is taken"
+
+
+def transactional(base_sequence: int = 0) -> bytes:
+    return build_batch(
+        [(0, b"k", b"v", [])],
+        producer_id=7,
+        producer_epoch=0,
+        base_sequence=base_sequence,
+        transactional=True,
+    )
+
+
+def test_a_transaction_is_verified_once_for_each_partition() -> None:
+    path = DataPath()
+    path.lead()
+    for number in range(2):
+        (row,) = rows(ask(path, request(transactional(number), transactional_id="x")))
+        assert row.error_code == 0
+    assert path.verifier.asked == [frozenset({TopicPartition(TOPIC, 0)})]
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_TXN_STATE),
+        (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS),
+    ],
+)
+def test_what_cannot_be_verified_is_not_written(answer: int, code: int) -> None:
+    path = DataPath()
+    path.lead()
+    path.verifier.errors = {TopicPartition(TOPIC, 0): answer}
+    (row,) = rows(ask(path, request(transactional(), transactional_id="x")))
+    assert row.error_code == code
+    assert path.log().log_end_offset == 0

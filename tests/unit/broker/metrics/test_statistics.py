@@ -1,0 +1,79 @@
+import pytest
+
+from ottla.broker.metrics import statistics as metrics_module
+from ottla.broker.metrics.statistics import (
+    TIME_BUCKETS,
+    MetricsRegistry,
+    NetworkStatistics,
+    RequestStatistics,
+    StallStatistics,
+)
+from ottla.broker.requests.request_channel import HandlerEntry, RequestContext, Route
+from ottla.protocol.headers import RequestHeader
+
+
+def answered(route: Route, received_at: float, throttle_time_ms: int = 0) -> RequestContext:
+    context = RequestContext(
+        RequestHeader(3, 4, 1), None, None, route, frame_bytes=100, received_at=received_at
+    )
+    context.dequeued_at = received_at + 1
+    context.local_done_at = received_at + 3
+    context.responded_at = received_at + 6
+    context.send_started_at = received_at + 10
+    context.throttle_time_ms = throttle_time_ms
+    return context
+
+
+def test_the_time_of_a_request_is_split() -> None:
+    statistics = RequestStatistics("Metadata")
+    route = Route(HandlerEntry(3, "Metadata", 0, 12, lambda *_: None))
+    statistics.record(answered(route, 100.0), sent_at=115.0)
+    statistics.record(answered(route, 200.0, throttle_time_ms=1500), sent_at=215.0)
+    assert statistics.by_version == {4: 2}
+    assert statistics.count == 2
+    assert statistics.request_bytes == 200
+    assert statistics.queue_seconds == 2
+    assert statistics.local_seconds == 4
+    assert statistics.remote_seconds == 6
+    assert statistics.response_queue_seconds == 8
+    assert statistics.send_seconds == 10
+    assert statistics.throttle_seconds == 1.5
+    assert statistics.total_seconds == 30
+
+
+@pytest.mark.parametrize(
+    ("seconds", "bucket"),
+    [(0.0, 0), (TIME_BUCKETS[0], 0), (0.00011, 1), (30.0, 16), (30.1, 17), (9e9, 17)],
+)
+def test_times_fall_into_buckets_by_their_upper_bound(seconds: float, bucket: int) -> None:
+    statistics = RequestStatistics("Metadata")
+    route = Route(HandlerEntry(3, "Metadata", 0, 12, lambda *_: None))
+    context = RequestContext(RequestHeader(3, 4, 1), None, None, route)
+    statistics.record(context, sent_at=seconds)
+    assert statistics.total_buckets.index(1) == bucket
+
+
+def test_network_statistics_begin_at_nothing() -> None:
+    statistics = NetworkStatistics()
+    assert {getattr(statistics, name) for name in NetworkStatistics.__slots__} == {0}
+
+
+def test_stalls_are_counted_by_name_and_names_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metrics_module.StallStatistics, "MAX_NAMES", 2)
+    stalls = StallStatistics()
+    for name, seconds in (("a", 0.06), ("b", 0.3), ("a", 0.1), ("c", 0.07), ("d", 0.07)):
+        stalls.record(name, seconds)
+    assert stalls.total == 5
+    assert stalls.longest_seconds == 0.3
+    assert stalls.by_name == {"a": 2, "b": 1, "other": 2}
+
+
+def test_the_registry_keeps_what_is_offered() -> None:
+    registry = MetricsRegistry()
+    registry.gauge("ottla_things", "Things.", lambda: 3.0)
+    registry.counter("ottla_events", "Events.", lambda: {("x",): 1.0}, "kind")
+    gauge, counter = registry.metrics
+    assert (gauge.name, gauge.kind, gauge.labels, gauge.read()) == ("ottla_things", "gauge", (), 3)
+    assert (counter.kind, counter.labels, counter.read()) == ("counter", ("kind",), {("x",): 1})

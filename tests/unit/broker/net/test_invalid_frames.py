@@ -1,0 +1,104 @@
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+from ottla.broker.net import invalid_frames as strangers
+from tests.doubles.network import SIZE, metadata_request, running_network
+
+TLS_HELLO = bytes.fromhex("16030100c8010000c40303") + b"\x00" * 190
+
+
+@pytest.fixture(autouse=True)
+def short_farewell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strangers, "FAREWELL_MS", 10)
+
+
+async def test_http_is_answered_in_words(caplog: pytest.LogCaptureFixture) -> None:
+    async with running_network() as network:
+        client = await network.connect()
+        client.writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        answer = (await client.reader.read()).decode()
+        head, _, body = answer.partition("\r\n\r\n")
+        assert head.startswith("HTTP/1.1 400 ")
+        assert f"Content-Length: {len(body)}" in head
+        assert "This is a Kafka port" in body
+        assert f"127.0.0.1:{network.port}" in body
+        assert "sent HTTP" in caplog.text
+        await network.until(lambda: not network.server.connections)
+        assert network.statistics.wrong_protocol == 1
+
+
+@pytest.mark.parametrize("method", ["POST", "HEAD", "PUT", "DELETE", "OPTIONS"])
+async def test_every_method_of_http_is_known(method: str) -> None:
+    async with running_network() as network:
+        client = await network.connect()
+        client.writer.write(f"{method} /topics HTTP/1.1\r\n\r\n".encode())
+        assert (await client.reader.read()).startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize(
+    ("first_bytes", "words"),
+    [
+        (TLS_HELLO, "sent TLS: listener PLAINTEXT is not encrypted"),
+        (bytes.fromhex("15030300020230"), "sent a TLS alert"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "sent SSH"),
+    ],
+)
+async def test_others_are_closed_with_a_line_in_words(
+    first_bytes: bytes, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_network() as network:
+        for _ in range(3):
+            client = await network.connect()
+            client.writer.write(first_bytes)
+            assert await client.is_closed()
+        assert [words in record.getMessage() for record in caplog.records] == [True]
+        assert network.statistics.wrong_protocol == 3
+        assert network.channel.in_progress_bytes == 0
+
+
+async def test_first_bytes_may_come_one_by_one() -> None:
+    async with running_network() as network:
+        client = await network.connect()
+        for byte in b"GET ":
+            client.writer.write(bytes([byte]))
+            await asyncio.sleep(0.002)
+        assert (await client.reader.read()).startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), 1_000_001, 2**31 - 1])
+async def test_impossible_sizes_close_the_connection(
+    size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_network(request_max_bytes=1_000_000) as network:
+        client = await network.connect()
+        await client.ask(metadata_request())
+        client.writer.write(SIZE.pack(size) + b"GET ")
+        assert await client.is_closed()
+        (line,) = [record.getMessage() for record in caplog.records]
+        assert f"announced a request of {size} bytes; allowed are 0 to 1000000" in line
+        assert network.statistics.protocol_errors == 1
+        assert network.channel.in_progress_bytes == 0
+
+
+async def test_a_client_known_to_speak_kafka_may_send_huge_requests_if_settings_allow() -> None:
+    async with running_network(request_max_bytes=2**31 - 1) as network:
+        client = await network.connect()
+        await client.ask(metadata_request())
+        size = int.from_bytes(b"GET ", "big")
+        client.writer.write(SIZE.pack(size))
+        await network.until(lambda: network.channel.in_progress_bytes == size)
+        stranger = await network.connect()
+        stranger.writer.write(b"GET ")
+        assert (await stranger.reader.read()).startswith(b"HTTP/1.1 400 ")
+
+
+async def test_a_stranger_that_is_gone_before_the_answer_does_no_harm() -> None:
+    async with running_network() as network:
+        sock = network.raw_socket()
+        sock.send(b"GET / HTTP/1.1\r\n\r\n")
+        sock.close()
+        await network.until(lambda: network.statistics.connections_closed == 1)
+        with suppress(OSError):
+            sock.close()

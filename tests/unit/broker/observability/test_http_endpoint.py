@@ -1,0 +1,174 @@
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from ottla.broker.metrics.statistics import MetricsRegistry
+from ottla.broker.observability import http_endpoint as http_module
+from ottla.broker.observability.http_endpoint import HttpEndpoint
+from ottla.broker.observability.metrics_sources import (
+    add_network,
+    add_process,
+    add_purgatories,
+    add_requests,
+)
+from ottla.broker.purgatory.purgatory import Purgatory
+from ottla.broker.runtime.timer import ManualTimer
+from ottla.protocol.messages.api_versions import ApiVersionsRequest
+from tests.doubles.network import Network, metadata_request, running_network
+
+
+class Endpoint:
+    def __init__(self, network: Network) -> None:
+        self.registry = MetricsRegistry()
+        self.problem: str | None = None
+        self.endpoint = HttpEndpoint(
+            self.registry,
+            network.channel,
+            network.pool,
+            healthy=lambda: None,
+            ready=lambda: self.problem,
+        )
+        self.port = 0
+
+    async def send(self, request: bytes) -> str:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(request)
+        try:
+            async with asyncio.timeout(20):
+                return (await reader.read()).decode()
+        except ConnectionResetError:  # closed before it had read what we sent
+            return ""
+        finally:
+            writer.close()
+            with suppress(ConnectionResetError):
+                await writer.wait_closed()
+
+    async def get(self, path: str, method: str = "GET") -> tuple[str, str]:
+        """Status line and body."""
+        answer = await self.send(f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        head, _, body = answer.partition("\r\n\r\n")
+        return head.split("\r\n")[0], body
+
+
+@asynccontextmanager
+async def running_endpoint(network: Network) -> AsyncIterator[Endpoint]:
+    endpoint = Endpoint(network)
+    endpoint.port = await endpoint.endpoint.start("127.0.0.1", 0)
+    try:
+        yield endpoint
+    finally:
+        await endpoint.endpoint.close()
+
+
+async def test_metrics_of_a_running_broker() -> None:
+    async with running_network() as network, running_endpoint(network) as endpoint:
+        purgatory = Purgatory("Fetch", ManualTimer())
+        add_network(endpoint.registry, network.server)
+        add_requests(endpoint.registry, network.channel)
+        add_purgatories(endpoint.registry, [purgatory])
+        add_process(endpoint.registry, network.pool)
+        client = await network.connect()
+        await client.ask(ApiVersionsRequest("my-client", "1.0"), 3)
+        for _ in range(3):
+            await client.ask(metadata_request(), 1)
+        network.channel.stalls.record("Fetch", 0.1)
+
+        status, body = await endpoint.get("/metrics?name[]=x")
+        assert status == "HTTP/1.1 200 OK"
+        lines = body.splitlines()
+        for line in (
+            'ottla_requests_total{api="Metadata",version="1"} 3.0',
+            'ottla_request_seconds_count{api="Metadata"} 3.0',
+            'ottla_request_seconds_bucket{api="Metadata",le="+Inf"} 3.0',
+            'ottla_connections_open{listener="PLAINTEXT"} 1.0',
+            'ottla_client_software_connections{name="my-client",version="1.0"} 1.0',
+            'ottla_purgatory_delayed{purgatory="Fetch"} 0.0',
+            'ottla_loop_stalls_total{name="Fetch"} 1.0',
+            "ottla_connections_accepted_total 1.0",
+            "ottla_request_queue_size 0.0",
+            "ottla_sendfile_bytes_total 0.0",
+        ):
+            assert line in lines
+        received = [line for line in lines if line.startswith("ottla_network_received_bytes_total")]
+        assert float(received[0].split()[1]) == network.statistics.bytes_in
+        assert any(line.startswith("process_resident_memory_bytes ") for line in lines)
+        phases = [line for line in lines if 'api="Metadata",phase="' in line]
+        assert len(phases) == 6
+
+
+async def test_a_metric_that_cannot_be_read_does_not_hide_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with running_network() as network, running_endpoint(network) as endpoint:
+        endpoint.registry.gauge("ottla_broken", "Broken.", lambda: 1 // 0)
+        endpoint.registry.gauge("ottla_whole", "Whole.", lambda: 5)
+        _, body = await endpoint.get("/metrics")
+        assert "ottla_whole 5.0" in body
+        assert "ottla_broken" not in body
+        assert "metric ottla_broken cannot be read" in caplog.text
+
+
+async def test_probes() -> None:
+    async with running_network() as network, running_endpoint(network) as endpoint:
+        assert await endpoint.get("/healthz") == ("HTTP/1.1 200 OK", "ok\n")
+        assert await endpoint.get("/readyz") == ("HTTP/1.1 200 OK", "ok\n")
+        endpoint.problem = "logs are being loaded"
+        assert await endpoint.get("/readyz") == (
+            "HTTP/1.1 503 Service Unavailable",
+            "logs are being loaded\n",
+        )
+
+
+async def test_a_check_that_fails_is_an_error_in_words(caplog: pytest.LogCaptureFixture) -> None:
+    async with running_network() as network, running_endpoint(network) as endpoint:
+        endpoint.endpoint._checks["/readyz"] = lambda: str(1 // 0)
+        assert (await endpoint.get("/readyz"))[0] == "HTTP/1.1 500 Internal Server Error"
+        assert "cannot answer GET /readyz" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "status"),
+    [
+        ("/healthz", "HEAD", "HTTP/1.1 200 OK"),
+        ("/healthz", "POST", "HTTP/1.1 405 Method Not Allowed"),
+        ("/", "GET", "HTTP/1.1 404 Not Found"),
+    ],
+)
+async def test_other_requests(path: str, method: str, status: str) -> None:
+    async with running_network() as network, running_endpoint(network) as endpoint:
+        found, body = await endpoint.get(path, method)
+        assert found == status
+        assert bool(body) == (method != "HEAD")
+
+
+@pytest.mark.parametrize("nonsense", [b"\x00\x01\x02\r\n\r\n", b"x" * 40_000, b"GET /\r\n\r\n"])
+async def test_what_is_not_http_is_closed(nonsense: bytes) -> None:
+    async with running_network() as network, running_endpoint(network) as endpoint:
+        assert await endpoint.send(nonsense) == ""
+        assert (await endpoint.get("/healthz"))[1] == "ok\n"
+
+
+async def test_slow_and_too_many_clients_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_module, "TIMEOUT_SECONDS", 0.03)
+    monkeypatch.setattr(http_module, "MAX_CLIENTS", 2)
+    async with running_network() as network, running_endpoint(network) as endpoint:
+        answers = await asyncio.gather(*(endpoint.send(b"GET /hea") for _ in range(5)))
+        assert answers == [""] * 5
+        assert (await endpoint.get("/healthz"))[1] == "ok\n"
+
+
+async def test_close_cuts_off_who_is_connected() -> None:
+    async with running_network() as network:
+        async with running_endpoint(network) as endpoint:
+            reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
+            writer.write(b"GET /hea")
+            await network.until(lambda: bool(endpoint.endpoint._clients))
+        async with asyncio.timeout(20):
+            with suppress(ConnectionResetError):
+                assert await reader.read() == b""
+        writer.close()
+        with suppress(ConnectionResetError):
+            await writer.wait_closed()
+        await network.until(lambda: not endpoint.endpoint._clients)

@@ -1,0 +1,87 @@
+"""Lines as text and as JSON; what they are about; and what a start does not wait for."""
+
+import json
+import logging
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from ottla.broker.observability.logs import LineFormatter
+
+
+def record(text: str, *arguments: object, **more: Any) -> logging.LogRecord:
+    made = logging.LogRecord("ottla.net", logging.WARNING, "x.py", 1, text, arguments, None)
+    made.created = 1_700_000_000.25
+    made.__dict__.update(more)
+    return made
+
+
+def failure() -> Any:
+    try:
+        raise ValueError("no")
+    except ValueError:
+        return sys.exc_info()
+
+
+def formatter(as_json: bool, prepared: bool) -> LineFormatter:
+    made = LineFormatter(as_json=as_json)
+    if prepared:
+        made.prepare()
+    return made
+
+
+@pytest.mark.parametrize("prepared", [True, False])
+def test_text_is_time_level_logger_and_words(prepared: bool) -> None:
+    made = record("%s sent %d bytes", "a", 3, peer="10.0.0.1")
+    line = formatter(False, prepared).format(made)
+    time, _, rest = line.partition(" ")
+    assert len(time) == len("12:34:56")
+    assert rest == "WARNING ottla.net  a sent 3 bytes"
+
+
+def test_json_has_what_the_line_is_about() -> None:
+    made = record("topic %s: %r", "größe", "x", topic="größe", partition=3)
+    line = LineFormatter(as_json=True).format(made)
+    assert "größe" in line
+    assert list(json.loads(line).items()) == [
+        ("time", "2023-11-14T22:13:20.250Z"),
+        ("level", "warning"),
+        ("logger", "ottla.net"),
+        ("event", "topic größe: 'x'"),
+        ("topic", "größe"),
+        ("partition", 3),
+    ]
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+@pytest.mark.parametrize("prepared", [True, False])
+def test_a_failure_brings_its_traceback(as_json: bool, prepared: bool) -> None:
+    line = formatter(as_json, prepared).format(record("it failed", exc_info=failure()))
+    error = json.loads(line)["error"] if as_json else line.partition("\n")[2]
+    assert error.startswith("Traceback (most recent call last):")
+    assert error.endswith("ValueError: no")
+
+
+def test_what_is_no_json_does_not_lose_the_line() -> None:
+    line = LineFormatter(as_json=True).format(record("a line", peer={b"x"}))
+    assert json.loads(line)["event"] == "a line"
+
+
+def test_structlog_does_not_hold_up_a_start_and_comes_without_rich() -> None:
+    code = (
+        "import sys, logging\n"
+        "import ottla.broker.__main__, ottla.broker.server.broker_server\n"
+        "from ottla.broker.observability.logs import *\n"
+        "assert 'structlog' not in sys.modules, 'a start waits for it'\n"
+        "record = logging.LogRecord('a', 20, 'x.py', 1, 'words', (), None)\n"
+        "lines = LineFormatter(as_json=False)\n"
+        "assert lines.format(record).endswith('words') and 'structlog' not in sys.modules\n"
+        "lines.prepare()\n"
+        "assert lines.format(record).endswith('words')\n"
+        "assert 'structlog' in sys.modules and 'rich' not in sys.modules\n"
+        "import rich\n"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert found.returncode == 0, found.stderr

@@ -1,0 +1,44 @@
+import pytest
+
+from ottla.broker.quotas.replication_quotas import ReplicationQuota, throttled_replicas
+
+
+def test_without_a_limit_nothing_is_held_back() -> None:
+    quota = ReplicationQuota()
+    quota.throttle("t", None)
+    quota.record(10**12, 0)
+    assert not quota.is_exceeded(0)
+    assert quota.bytes_per_second(0) == 10**11
+
+
+def test_a_rate_above_the_limit_holds_back_until_it_is_down() -> None:
+    quota = ReplicationQuota()
+    quota.limit = 1_000
+    quota.record(10_000, 0)
+    assert not quota.is_exceeded(0)
+    quota.record(1, 0)
+    assert quota.is_exceeded(0)
+    assert not quota.is_exceeded(11_000)
+
+
+def test_only_some_partitions_are_throttled() -> None:
+    quota = ReplicationQuota()
+    quota.throttle("some", [1, 2])
+    quota.throttle("all", None)
+    assert quota.is_throttled("some", 1)
+    assert not quota.is_throttled("some", 3)
+    assert quota.is_throttled("all", 3)
+    assert not quota.is_throttled("other", 1)
+    quota.throttle("some", [3])
+    assert not quota.is_throttled("some", 1)
+    quota.release("some")
+    quota.release("some")
+    assert not quota.is_throttled("some", 3)
+
+
+@pytest.mark.parametrize(
+    ("value", "partitions"),
+    [("*", None), ("", set()), ("0:1,1:2,7:1", {0, 7}), (" 3:1 , 4:10", {3})],
+)
+def test_throttled_replicas(value: str, partitions: set[int] | None) -> None:
+    assert throttled_replicas(value, 1) == partitions

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+from ottla.broker.replication import directory_failures
+from ottla.broker.replication.directory_failures import DirectoryFailures
+from ottla.broker.replication.partition import Partition
+from ottla.controller.tree import znodes
+from ottla.controller.tree.embedded_store import EmbeddedStore
+from ottla.controller.tree.store import NoNode
+from ottla.protocol.errors import ErrorCode
+from ottla.storage.directories.log_manager import LogManager
+from tests.doubles.memory_file_system import MemoryFileSystem
+from tests.doubles.replicas import Replicas
+
+
+class Scene(Replicas):
+    """A broker with so many directories; `gone` are the partitions that went offline."""
+
+    def __init__(self, directories: int) -> None:
+        super().__init__()
+        paths = [f"/disk{number}" for number in range(directories)]
+        self.logs = LogManager(paths, self.config, MemoryFileSystem())
+        self.logs.load(self.clock.now_ms())
+        self.roles._log_manager = self.logs
+        self.store = EmbeddedStore()
+        self.gone: list[Partition] = []
+        self.all_failed = 0
+        self.failures = DirectoryFailures(
+            self.logs, self.manager, self.store, self.gone.extend, self._all_failed
+        )
+
+    def _all_failed(self) -> None:
+        self.all_failed += 1
+
+    def fail(self, path: str) -> None:
+        for directory in self.logs.directories.all:
+            if directory.path == path:
+                directory.fail(OSError("broken"))
+
+
+def test_the_partitions_of_a_broken_disk_go_offline() -> None:
+    async def whole() -> None:
+        scene = Scene(2)
+        await scene.store.connect()
+        scene.lead(0)
+        scene.lead(1)
+        broken = scene.log(0).log_directory.path
+        scene.fail(broken)
+        scene.failures.check()
+        assert [partition.index for partition in scene.gone] == [0]
+        assert scene.append(1, index=0).code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert scene.append(1, index=1).code == 0
+        assert scene.all_failed == 0
+        await asyncio.sleep(0.01)
+        # The controller hears of it.
+        events = await scene.store.children(znodes.LOG_DIR_EVENT_NOTIFICATION)
+        assert len(events) == 1
+        scene.failures.check()
+        assert len(scene.gone) == 1, "a failure is dealt with once"
+        await scene.store.close()
+
+    asyncio.run(whole())
+
+
+def test_the_controller_is_told_until_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory_failures, "_ANNOUNCE_AGAIN_SECONDS", 0.001)
+
+    async def whole() -> None:
+        scene = Scene(2)  # its store is not connected yet
+        scene.lead(0)
+        scene.fail(scene.log(0).log_directory.path)
+        scene.failures.check()
+        await asyncio.sleep(0.01)
+        await scene.store.connect()
+        async with asyncio.timeout(60):
+            while True:
+                with suppress(NoNode):
+                    if await scene.store.children(znodes.LOG_DIR_EVENT_NOTIFICATION):
+                        break
+                await asyncio.sleep(0.001)
+        await scene.store.close()
+
+    asyncio.run(whole())
+
+
+def test_a_producer_that_waits_is_answered() -> None:
+    async def whole() -> None:
+        scene = Scene(2)
+        await scene.store.connect()
+        scene.lead(0, replicas=[1, 2])
+        waiting = scene.append(1, acks=-1)
+        assert not waiting.is_answered
+        scene.fail(scene.log(0).log_directory.path)
+        scene.failures.check()
+        assert waiting.code == ErrorCode.KAFKA_STORAGE_ERROR
+        await asyncio.sleep(0.01)
+        await scene.store.close()
+
+    asyncio.run(whole())
+
+
+def test_without_a_disk_there_is_nothing_left_to_do() -> None:
+    scene = Scene(1)
+    scene.lead(0)
+    scene.fail("/disk0")
+    scene.failures.handle("/disk0")
+    assert scene.all_failed == 1

@@ -1,0 +1,270 @@
+from __future__ import annotations
+
+from ottla.broker.replication.fetch_sessions import (
+    FetchContext,
+    FetchResult,
+    FetchSessions,
+    next_epoch,
+)
+from ottla.broker.runtime.clock import ManualClock
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+)
+
+NAMES = {b"1" * 16: "one", b"2" * 16: "two"}
+IDS = {name: topic_id for topic_id, name in NAMES.items()}
+VERSION = 12
+WITH_IDS = 13
+
+
+def request(
+    *positions: tuple[str, int, int],
+    session: tuple[int, int] = (0, 0),
+    forget: tuple[tuple[str, int], ...] = (),
+    version: int = VERSION,
+) -> FetchRequest:
+    """`positions` are (topic, partition, offset); `session` is (id, epoch)."""
+    by_id = version >= WITH_IDS
+    return FetchRequest(
+        session_id=session[0],
+        session_epoch=session[1],
+        topics=[
+            FetchTopic(
+                "" if by_id else topic,
+                IDS[topic] if by_id else bytes(16),
+                [FetchPartition(partition=index, fetch_offset=offset)],
+            )
+            for topic, index, offset in positions
+        ],
+        forgotten_topics_data=[
+            ForgottenTopic("" if by_id else topic, IDS[topic] if by_id else bytes(16), [index])
+            for topic, index in forget
+        ],
+    )
+
+
+class Cache:
+    def __init__(self, slots: int = 10) -> None:
+        self.clock = ManualClock()
+        self.sessions = FetchSessions(slots, self.clock.now_ms)
+
+    def context(
+        self, asked: FetchRequest, version: int = VERSION, follower: bool = False
+    ) -> FetchContext:
+        return self.sessions.context(asked, version, NAMES, follower)
+
+    def answer(
+        self,
+        asked: FetchRequest,
+        version: int = VERSION,
+        follower: bool = False,
+        **fields: int | bytes,
+    ) -> tuple[int, int, list[tuple[str | None, int]]]:
+        """(error, session id, the partitions in the answer), with the same data for each."""
+        context = self.context(asked, version, follower)
+        results: list[FetchResult] = [
+            (topic, topic_id, data(position.partition, **fields))
+            for topic, topic_id, position in context.items()
+        ]
+        error_code, session_id, sent = context.finish(results)
+        return error_code, session_id, [(topic, each.partition_index) for topic, _, each in sent]
+
+    def open(self, *positions: tuple[str, int, int], version: int = VERSION) -> int:
+        code, session_id, _ = self.answer(request(*positions, version=version), version)
+        assert code == 0
+        return session_id
+
+
+def data(index: int, **fields: int | bytes) -> PartitionData:
+    values: dict[str, int | bytes] = {
+        "high_watermark": 5,
+        "last_stable_offset": 5,
+        "log_start_offset": 0,
+        "records": b"",
+        **fields,
+    }
+    return PartitionData(index, **values)  # type: ignore[arg-type]  # by name
+
+
+BOTH = (("one", 0, 0), ("two", 1, 7))
+ROWS = [("one", 0), ("two", 1)]
+
+
+def test_without_a_session_everything_is_answered() -> None:
+    cache = Cache()
+    assert cache.answer(request(*BOTH, session=(0, -1))) == (0, 0, ROWS)
+    assert len(cache.sessions.cache) == 0
+
+
+def test_epoch_0_opens_a_session_and_answers_everything() -> None:
+    cache = Cache()
+    code, session_id, rows = cache.answer(request(*BOTH))
+    assert (code, rows) == (0, ROWS)
+    assert session_id > 0
+    assert cache.sessions.cache.partitions == 2
+
+
+def test_later_answers_hold_only_news() -> None:
+    cache = Cache()
+    session_id = cache.open(*BOTH)
+    assert cache.answer(request(session=(session_id, 1))) == (0, session_id, [])
+    for epoch, news in enumerate(
+        (
+            {"high_watermark": 6},
+            {"high_watermark": 6, "log_start_offset": 1},
+            {"high_watermark": 6, "log_start_offset": 1, "last_stable_offset": 4},
+            {"high_watermark": 6, "log_start_offset": 1, "last_stable_offset": 4, "records": b"x"},
+        ),
+        2,
+    ):
+        asked = request(session=(session_id, epoch))
+        assert cache.answer(asked, **news)[2] == ROWS, news
+
+
+def test_an_error_is_answered_and_so_is_its_end() -> None:
+    cache = Cache()
+    session_id = cache.open(("one", 0, 0))
+    rows = [("one", 0)]
+    assert cache.answer(request(session=(session_id, 1)), error_code=6)[2] == rows
+    assert cache.answer(request(session=(session_id, 2)), error_code=6)[2] == rows
+    assert cache.answer(request(session=(session_id, 3)))[2] == rows, "it is over"
+    assert cache.answer(request(session=(session_id, 4)))[2] == []
+
+
+def test_a_preferred_replica_is_news() -> None:
+    cache = Cache()
+    session_id = cache.open(("one", 0, 0))
+    answer = cache.answer(request(session=(session_id, 1)), preferred_read_replica=3)
+    assert answer[2] == [("one", 0)]
+
+
+def test_positions_change_partitions_come_and_go() -> None:
+    cache = Cache()
+    session_id = cache.open(*BOTH)
+    asked = request(("one", 0, 9), ("one", 5, 1), session=(session_id, 1), forget=(("two", 1),))
+    positions = [
+        (topic, position.partition, position.fetch_offset)
+        for topic, _, position in cache.context(asked).items()
+    ]
+    assert positions == [("one", 0, 9), ("one", 5, 1)]
+
+
+def test_who_got_records_is_read_last_next_time() -> None:
+    cache = Cache()
+    session_id = cache.open(*BOTH)
+    context = cache.context(request(session=(session_id, 1)))
+    (topic, topic_id, position), _ = context.items()
+    context.finish([(topic, topic_id, data(position.partition, records=b"x"))])
+    again = cache.context(request(session=(session_id, 2)))
+    assert [name for name, _, _ in again.items()] == ["two", "one"]
+
+
+def test_an_unknown_session_and_a_wrong_epoch() -> None:
+    cache = Cache()
+    session_id = cache.open(*BOTH)
+    unknown = cache.answer(request(session=(session_id + 1, 1)))
+    assert unknown == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0, [])
+    wrong = cache.answer(request(session=(session_id, 2)))
+    assert wrong == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, 0, [])
+    assert cache.answer(request(session=(session_id, 1)))[0] == 0, "the session itself lives on"
+
+
+def test_names_and_ids_do_not_mix_in_one_session() -> None:
+    cache = Cache()
+    session_id = cache.open(*BOTH)
+    answer = cache.answer(request(session=(session_id, 1), version=WITH_IDS), WITH_IDS)
+    assert answer[0] == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+
+
+def test_a_topic_id_that_becomes_known_later_gets_its_name() -> None:
+    cache = Cache()
+    asked = request(("one", 0, 0), version=WITH_IDS)
+    context = cache.sessions.context(asked, WITH_IDS, {}, False)
+    topic, topic_id, _ = context.items()[0]
+    assert (topic, topic_id) == (None, IDS["one"])
+    _, session_id, _ = context.finish([(None, topic_id, data(0, error_code=100))])
+    later = cache.context(request(session=(session_id, 1), version=WITH_IDS), WITH_IDS)
+    assert [name for name, _, _ in later.items()] == ["one"]
+
+
+def test_a_request_that_overtakes_its_predecessor_makes_it_invalid() -> None:
+    cache = Cache()
+    session_id = cache.open(*BOTH)
+    first = cache.context(request(session=(session_id, 1)))
+    second = cache.context(request(session=(session_id, 2)))
+    assert first.finish([])[0] == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert second.finish([])[0] == 0
+
+
+def test_forgetting_everything_ends_the_session() -> None:
+    cache = Cache()
+    session_id = cache.open(("one", 0, 0))
+    asked = request(session=(session_id, 1), forget=(("one", 0),))
+    assert cache.answer(asked) == (0, 0, [])
+    assert len(cache.sessions.cache) == 0
+
+
+def test_a_full_request_replaces_the_session() -> None:
+    cache = Cache()
+    session_id = cache.open(*BOTH)
+    _, other, _ = cache.answer(request(*BOTH, session=(session_id, 0)))
+    assert other not in (0, session_id)
+    assert len(cache.sessions.cache) == 1
+    cache.answer(request(*BOTH, session=(other, -1)))
+    assert len(cache.sessions.cache) == 0
+
+
+def test_a_throttled_answer_keeps_the_session() -> None:
+    cache = Cache()
+    session_id = cache.open(*BOTH)
+    assert cache.context(request(session=(session_id, 1))).throttled() == (0, session_id)
+    assert cache.context(request(*BOTH, session=(0, -1))).throttled() == (0, 0)
+
+
+def test_a_full_cache_makes_no_room_for_the_same_kind() -> None:
+    cache = Cache(slots=1)
+    cache.open(*BOTH)
+    assert cache.open(*BOTH) == 0
+    assert cache.sessions.cache.evictions_total == 0
+
+
+def test_a_session_not_used_for_long_goes() -> None:
+    cache = Cache(slots=1)
+    first = cache.open(*BOTH)
+    cache.clock.advance(120_001)
+    assert cache.open(("one", 0, 0)) != 0
+    assert cache.sessions.cache.get(first) is None
+    assert cache.sessions.cache.evictions_total == 1
+
+
+def test_an_old_session_in_use_goes_only_for_a_larger_one() -> None:
+    cache = Cache(slots=1)
+    first = cache.open(("one", 0, 0), ("one", 1, 0))
+    cache.clock.advance(120_001)
+    cache.answer(request(session=(first, 1)))
+    assert cache.open(("one", 0, 0)) == 0
+    assert cache.open(("one", 0, 0), ("one", 1, 0), ("one", 2, 0)) != 0
+    assert cache.sessions.cache.get(first) is None
+
+
+def test_followers_push_out_consumers() -> None:
+    cache = Cache(slots=1)
+    cache.open(*BOTH)
+    _, session_id, _ = cache.answer(request(("one", 0, 0)), follower=True)
+    assert session_id != 0
+    assert cache.open(*BOTH) == 0
+
+
+def test_the_last_of_two_positions_counts() -> None:
+    context = Cache().context(request(("one", 0, 1), ("one", 0, 2), session=(0, -1)))
+    assert [position.fetch_offset for _, _, position in context.items()] == [2]
+
+
+def test_epochs_wrap_to_1() -> None:
+    assert next_epoch(0) == 1
+    assert next_epoch(0x7FFFFFFF) == 1

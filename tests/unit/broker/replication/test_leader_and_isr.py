@@ -1,0 +1,281 @@
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from ottla.broker.replication.partition import Partition
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.leader_and_isr import (
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+)
+from ottla.protocol.messages.stop_replica import (
+    StopReplicaPartitionState,
+    StopReplicaPartitionV0,
+    StopReplicaRequest,
+    StopReplicaTopicState,
+    StopReplicaTopicV1,
+)
+from ottla.protocol.topics import TopicPartition
+from ottla.protocol.uuids import ZERO_UUID
+from ottla.storage.directories.log_manager import LogManager
+from tests.doubles.memory_file_system import MemoryFileSystem
+from tests.doubles.replicas import TOPIC, TOPIC_ID, Replicas, codes, run_now
+
+
+class Listener:
+    """Notes what it is told."""
+
+    def __init__(self, replicas: Replicas) -> None:
+        self.leads: list[TopicPartition] = []
+        self.follows: list[TopicPartition] = []
+        self.deleted: list[TopicPartition] = []
+        replicas.roles.on_leadership = self._changed
+        replicas.roles.on_deleted = self.deleted.extend
+
+    def _changed(self, leaders: list[Partition], followers: list[Partition]) -> None:
+        self.leads.extend(partition.key for partition in leaders)
+        self.follows.extend(partition.key for partition in followers)
+
+
+class Fetchers:
+    def __init__(self, replicas: Replicas) -> None:
+        self.following: dict[TopicPartition, int] = {}
+        replicas.roles.fetchers = self
+
+    def follow(self, partitions: list[Partition]) -> None:  # type: ignore[override]  # any iterable
+        self.following.update({each.key: each.leader_id for each in partitions})
+
+    def stop(self, partitions: list[Partition]) -> None:  # type: ignore[override]  # any iterable
+        for each in partitions:
+            self.following.pop(each.key, None)
+
+
+KEY = TopicPartition(TOPIC, 0)
+
+
+def stop(replicas: Replicas, *, epoch: int = -1, delete: bool = True) -> int:
+    state = StopReplicaPartitionState(0, epoch, delete)
+    request = StopReplicaRequest(
+        controller_epoch=1, topic_states=[StopReplicaTopicState(TOPIC, [state])]
+    )
+    response = replicas.roles.stop_replicas(request)
+    assert response.error_code == 0
+    return response.partition_errors[0].error_code
+
+
+def test_leading_then_following_then_leading() -> None:
+    replicas = Replicas()
+    listener, fetchers = Listener(replicas), Fetchers(replicas)
+    replicas.order(1, epoch=0, replicas=[1, 2])
+    assert replicas.partition().is_leader
+    replicas.order(2, epoch=1, replicas=[1, 2])
+    assert not replicas.partition().is_leader
+    assert fetchers.following == {KEY: 2}
+    replicas.order(1, epoch=2, replicas=[1, 2])
+    assert fetchers.following == {}
+    assert (listener.leads, listener.follows) == ([KEY, KEY], [KEY])
+
+
+def test_an_order_that_is_not_newer_changes_nothing() -> None:
+    replicas = Replicas()
+    replicas.lead(epoch=5)
+    for epoch in (4, 5):
+        answer = replicas.order(2, epoch=epoch, replicas=[1, 2])
+        assert codes(answer) == [ErrorCode.STALE_CONTROLLER_EPOCH]
+    assert replicas.partition().is_leader
+
+
+def test_a_deposed_controller_changes_nothing() -> None:
+    replicas = Replicas()
+    replicas.lead(controller_epoch=5)
+    answer = replicas.order(2, epoch=9, replicas=[1, 2], controller_epoch=4)
+    assert answer.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+    assert replicas.partition().is_leader
+
+
+def test_who_is_no_replica_says_so_and_keeps_nothing() -> None:
+    replicas = Replicas()
+    answer = replicas.order(2, replicas=[2, 3])
+    assert codes(answer) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert replicas.manager.partitions == {}
+
+
+def test_another_topic_id_is_another_topic() -> None:
+    replicas = Replicas()
+    replicas.lead()
+    answer = replicas.order(1, epoch=1, topic_id=b"x" * 16)
+    assert codes(answer) == [ErrorCode.INCONSISTENT_TOPIC_ID]
+
+
+def test_an_id_may_come_later_without_a_new_epoch() -> None:
+    replicas = Replicas()
+    replicas.lead(topic_id=ZERO_UUID)
+    assert replicas.log().topic_id is None
+    assert codes(replicas.order(1, topic_id=b"n" * 16)) == [0]
+    assert replicas.log().topic_id == replicas.partition().topic_id == b"n" * 16
+
+
+def test_old_controllers_get_rows_with_names() -> None:
+    replicas = Replicas()
+    answer = replicas.order(1, version=4)
+    assert [row.topic_name for row in answer.partition_errors] == [TOPIC]
+    assert answer.topics == []
+
+
+def test_an_offline_partition_answers_with_the_disk() -> None:
+    replicas = Replicas()
+    replicas.lead().offline = True
+    assert codes(replicas.order(1, epoch=1)) == [ErrorCode.KAFKA_STORAGE_ERROR]
+
+
+def test_a_failed_disk_is_answered_and_the_partition_goes_offline() -> None:
+    replicas = Replicas()
+    replicas.logs.directories.all[0].fail(OSError(5, "Input/output error"))
+    assert codes(replicas.order(1)) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert replicas.partition().offline
+
+
+def test_deleting_renames_the_log_and_tells_everybody() -> None:
+    replicas = Replicas()
+    listener = Listener(replicas)
+    replicas.lead()
+    assert stop(replicas, epoch=-2) == 0
+    assert replicas.manager.partitions == {}
+    assert replicas.logs.get(TOPIC, 0) is None
+    assert listener.deleted == [KEY]
+
+
+def test_stopping_without_deleting_keeps_the_data() -> None:
+    replicas = Replicas()
+    replicas.follow(2)
+    assert stop(replicas, epoch=0, delete=False) == 0
+    assert replicas.logs.get(TOPIC, 0) is not None
+
+
+def test_an_old_stop_is_fenced() -> None:
+    replicas = Replicas()
+    replicas.lead(epoch=5)
+    assert stop(replicas, epoch=4) == ErrorCode.FENCED_LEADER_EPOCH
+    assert stop(replicas, epoch=5) == 0
+
+
+def test_what_is_not_here_is_stopped_already() -> None:
+    assert stop(Replicas()) == 0
+
+
+def test_a_deposed_controller_stops_nothing() -> None:
+    replicas = Replicas()
+    replicas.lead(controller_epoch=5)
+    answer = replicas.roles.stop_replicas(StopReplicaRequest(controller_epoch=4))
+    assert answer.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_the_layouts_of_old_controllers(version: int) -> None:
+    replicas = Replicas()
+    replicas.lead()
+    request = StopReplicaRequest(controller_epoch=1, delete_partitions=True)
+    if version == 0:
+        request.ungrouped_partitions = [StopReplicaPartitionV0(TOPIC, 0)]
+    else:
+        request.topics = [StopReplicaTopicV1(TOPIC, [0])]
+    answer = replicas.roles.stop_replicas(request)
+    assert [row.error_code for row in answer.partition_errors] == [0]
+    assert replicas.logs.get(TOPIC, 0) is None
+
+
+def test_a_broken_disk_keeps_out_old_partitions_but_not_new_ones() -> None:
+    """The log of an old one may be on that disk; of a new one nobody has any."""
+    replicas = Replicas()
+    replicas.logs = LogManager(["/one", "/two"], replicas.config, MemoryFileSystem())
+    replicas.logs.load(replicas.clock.now_ms())
+    replicas.roles._log_manager = replicas.logs
+    replicas.logs.directories.all[0].fail(OSError("broken"))
+    answer = replicas.order(1, index=0)
+    assert codes(answer) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert replicas.partition(0).offline
+    assert codes(replicas.order(1, index=1, is_new=True)) == [0]
+    assert replicas.log(1).log_directory.path == "/two"
+
+
+def test_a_full_disk_keeps_a_partition_out_only_for_now() -> None:
+    replicas = Replicas()
+    fs = MemoryFileSystem()
+    replicas.logs = LogManager(["/one"], replicas.config, fs)
+    replicas.logs.load(replicas.clock.now_ms())
+    replicas.roles._log_manager = replicas.logs
+    fs.fail("open", errno.ENOSPC, path_part="t-0/")
+    assert codes(replicas.order(1, is_new=True)) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert replicas.logs.offline_directories == []
+    assert codes(replicas.order(1, is_new=True)) == [0]
+    assert replicas.partition().is_leader
+
+
+def big_order(count: int, controller_epoch: int = 1) -> LeaderAndIsrRequest:
+    states = [
+        LeaderAndIsrPartitionState(
+            partition_index=index,
+            controller_epoch=controller_epoch,
+            leader=1,
+            leader_epoch=0,
+            isr=[1],
+            replicas=[1],
+            is_new=True,
+        )
+        for index in range(count)
+    ]
+    return LeaderAndIsrRequest(
+        controller_id=1,
+        controller_epoch=controller_epoch,
+        topic_states=[LeaderAndIsrTopicState(TOPIC, TOPIC_ID, states)],
+    )
+
+
+def test_others_get_their_turn_while_a_big_order_is_carried_out() -> None:
+    replicas = Replicas()
+    order = replicas.roles.become_leader_or_follower(big_order(100), 7)
+    counts = []
+    while True:
+        try:
+            order.send(None)
+        except StopIteration as done:
+            response = done.value
+            break
+        counts.append(len(replicas.manager.partitions))
+    assert counts == [32, 64, 96]
+    assert codes(response) == [0] * 100
+    assert len(response.topics) == 1
+    assert len(replicas.manager.partitions) == 100
+
+
+def test_the_rest_of_an_order_is_ignored_when_its_controller_is_deposed() -> None:
+    replicas = Replicas()
+    order = replicas.roles.become_leader_or_follower(big_order(100), 7)
+    order.send(None)
+    newer = run_now(replicas.roles.become_leader_or_follower(big_order(0, 2), 7))
+    assert newer.error_code == 0
+    with pytest.raises(StopIteration) as done:
+        order.send(None)
+    assert done.value.value.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+    assert len(replicas.manager.partitions) == 32
+
+
+def test_what_leads_meanwhile_is_not_followed_at_the_end_of_a_big_order() -> None:
+    replicas = Replicas()
+    fetchers = Fetchers(replicas)
+    request = big_order(40)
+    for state in request.topic_states[0].partition_states:
+        state.leader, state.replicas = 2, [2, 1]
+    order = replicas.roles.become_leader_or_follower(request, 7)
+    order.send(None)
+    assert fetchers.following == {}
+    newer = big_order(1, 2)
+    newer.topic_states[0].partition_states[0].leader_epoch = 1
+    run_now(replicas.roles.become_leader_or_follower(newer, 7))
+    with pytest.raises(StopIteration):
+        order.send(None)
+    # The other 31 that were begun are followed, though the rest of the order is void.
+    assert set(fetchers.following) == {TopicPartition(TOPIC, index) for index in range(1, 32)}

@@ -1,0 +1,126 @@
+"""Every API that is served has an answer for a request that failed as a whole."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import cast
+
+import pytest
+
+from ottla.broker.requests.error_response import error_response
+from ottla.broker.requests.request_channel import HandlerEntry, RequestContext
+from ottla.protocol.codec import decoder, encoder
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.message import Message, Struct
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from ottla.protocol.registry import API
+from tests.doubles.all_messages import BY_NAME
+from tests.doubles.message_values import ValueMaker
+from tests.doubles.reference_codec import ReferenceCodec
+from tests.doubles.request_context import FakeContext
+from tests.unit.broker.handlers.tables import whole_table
+
+CODE = ErrorCode.INVALID_REQUEST
+WORDS = "what went wrong"
+SEEDS = range(8)
+
+# DescribeLogDirs has a code since version 3; before that no directories are its only error.
+SILENT = {(35, 0), (35, 1), (35, 2)}
+
+
+def answered(request: Message, version: int) -> tuple[FakeContext, Message | None]:
+    """The answer as a client gets it."""
+    context = FakeContext(request.API_KEY, version)
+    context.request = request
+    answer = error_response(cast(RequestContext, context), KafkaError(CODE, WORDS))
+    if answer is None:
+        return context, None
+    cls = type(answer)
+    return context, decoder(cls, version)(encoder(cls, version)(answer), 0)[0]
+
+
+def codes_in(part: object) -> Iterator[int]:
+    """Every error code at any depth of a message."""
+    if isinstance(part, list):
+        for each in part:
+            yield from codes_in(each)
+    elif isinstance(part, Struct):
+        for name in part.__slots__:
+            value = getattr(part, name)
+            if name.endswith("error_code"):
+                yield value
+            else:
+                yield from codes_in(value)
+
+
+@pytest.mark.parametrize("entry", whole_table(), ids=lambda entry: entry.name)
+def test_every_version_of_every_api(entry: HandlerEntry) -> None:
+    cls = API[entry.api_key].request
+    schema = BY_NAME[cls.NAME].schema
+    for version in range(entry.min_version, entry.max_version + 1):
+        said = set()
+        for seed in SEEDS:
+            values = ValueMaker(schema, version, random.Random(seed)).values()
+            frame = bytearray(ReferenceCodec(schema, version).encode(values))
+            context, answer = answered(decoder(cls, version)(frame, 0)[0], version)
+            if answer is None:
+                assert context.closed_because is not None
+            else:
+                assert isinstance(answer, API[entry.api_key].response)
+                said.update(codes_in(answer))
+        assert said <= {0, CODE}
+        assert CODE in said or (entry.api_key, version) in SILENT, version
+
+
+def test_words_go_where_there_is_room_for_them() -> None:
+    data = TopicProduceData("t", [PartitionProduceData(3, b"")])
+    request = ProduceRequest(acks=1, timeout_ms=1, topic_data=[data])
+    _, answer = answered(request, 9)
+    assert isinstance(answer, ProduceResponse)
+    (row,) = answer.responses[0].partition_responses
+    assert (row.index, row.error_code, row.error_message) == (3, CODE, WORDS)
+    assert (row.base_offset, row.log_append_time_ms, row.log_start_offset) == (-1, -1, -1)
+    _, heartbeat = answered(HeartbeatRequest("g", 1, "m"), 4)
+    assert heartbeat == HeartbeatResponse(error_code=CODE)
+
+
+def test_a_producer_that_wants_no_answer_is_hung_up_on() -> None:
+    context, answer = answered(ProduceRequest(acks=0, timeout_ms=1), 9)
+    assert answer is None
+    assert context.closed_because == "a produce request with acks=0 failed"
+
+
+def test_a_fetch_session_fails_as_one() -> None:
+    topics = [FetchTopic("t", partitions=[FetchPartition(0)])]
+    _, answer = answered(FetchRequest(session_id=5, session_epoch=1, topics=topics), 12)
+    assert isinstance(answer, FetchResponse)
+    assert (answer.error_code, answer.responses) == (CODE, [])
+    _, answer = answered(FetchRequest(topics=topics), 12)
+    assert isinstance(answer, FetchResponse)
+    assert [row.error_code for row in answer.responses[0].partitions] == [CODE]
+
+
+def test_coordinators_are_named_one_by_one_since_version_4() -> None:
+    _, answer = answered(FindCoordinatorRequest("g"), 3)
+    assert answer == FindCoordinatorResponse(
+        error_code=CODE, error_message=WORDS, node_id=-1, port=-1
+    )
+    _, answer = answered(FindCoordinatorRequest(coordinator_keys=["g", "h"]), 4)
+    assert isinstance(answer, FindCoordinatorResponse)
+    rows = [(row.key, row.node_id, row.error_code) for row in answer.coordinators]
+    assert rows == [("g", -1, CODE), ("h", -1, CODE)]
+
+
+def test_what_cannot_be_decoded_has_no_answer() -> None:
+    context = FakeContext(3, 0)
+    context.request = None
+    assert error_response(cast(RequestContext, context), KafkaError(CODE)) is None

@@ -1,0 +1,408 @@
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ottla.broker.net import server as server_module
+from ottla.broker.requests import request_channel as channel_module
+from ottla.broker.requests.request_channel import (
+    ANONYMOUS,
+    DEFERRED,
+    HandlerEntry,
+    RequestChannel,
+    RequestContext,
+)
+from ottla.broker.runtime.tasks import running_tasks
+from ottla.protocol.headers import RequestHeader
+from ottla.protocol.message import Message
+from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from tests.doubles.network import (
+    METADATA,
+    SIZE,
+    Network,
+    entry,
+    metadata_request,
+    running_network,
+)
+
+ANSWER = MetadataResponse()
+# From version 3 on the answer has a throttle time.
+VERSION = 3
+
+
+class Peer:
+    """A connection that notes what is sent on it."""
+
+    listener_name = "PLAINTEXT"
+    principal = ANONYMOUS
+    authenticated = True
+    client_host, client_port = "10.0.0.1", 50_000
+    local_address = ("10.0.0.2", 9092)
+    client_software_name = client_software_version = ""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self.sent: list[list[Any]] = []
+        self.close_reasons: list[str] = []
+
+    def send_response(self, _: RequestContext, parts: list[Any]) -> None:
+        self.sent.append(parts)
+
+    def close(self, reason: str) -> None:
+        self.closed = True
+        self.close_reasons.append(reason)
+
+
+Handle = Callable[[RequestContext, Any], Any]
+
+
+class Channel:
+    """A channel with one handler, and peers that send to it."""
+
+    def __init__(self, handler: Handle, error_answer: Message | None = None, **options: Any):
+        self.errors: list[Exception] = []
+        self.error_answer = error_answer
+        table = [HandlerEntry(METADATA, "Metadata", 0, 12, handler)]
+        self.channel = RequestChannel(table, self._error, **options)
+        self.peer = Peer()
+
+    def _error(self, _: RequestContext, error: Exception) -> Message | None:
+        self.errors.append(error)
+        return self.error_answer
+
+    def context(self) -> RequestContext:
+        header = RequestHeader(METADATA, VERSION, 7, "tester")
+        route = self.channel.routes[METADATA]
+        return RequestContext(header, MetadataRequest(), self.peer, route)
+
+    async def handle(self) -> RequestContext:
+        """Put one request in and let the handler tasks run until they are idle."""
+        context = self.context()
+        self.channel.put(context)
+        await self.settle()
+        return context
+
+    async def settle(self) -> None:
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+
+async def running(handler: Handle, error_answer: Message | None = None, **more: Any) -> Channel:
+    channel = Channel(handler, error_answer, **more)
+    channel.channel.start()
+    await channel.settle()
+    return channel
+
+
+@pytest.fixture(autouse=True)
+async def no_task_is_left() -> Any:
+    yield
+    for task in running_tasks():
+        task.cancel()
+    await asyncio.gather(*running_tasks(), return_exceptions=True)
+
+
+async def coroutine(_: RequestContext, __: Message) -> Message:
+    await asyncio.sleep(0)
+    return ANSWER
+
+
+def deferring(context: RequestContext, _: Message) -> object:
+    asyncio.get_running_loop().call_soon(context.respond, ANSWER)
+    return DEFERRED
+
+
+def inside(context: RequestContext, _: Message) -> object:
+    context.respond(ANSWER)
+    return DEFERRED
+
+
+@pytest.mark.parametrize("handler", [lambda *_: ANSWER, coroutine, deferring, inside])
+async def test_every_way_of_answering(handler: Handle) -> None:
+    channel = await running(handler)
+    context = await channel.handle()
+    assert len(channel.peer.sent) == 1
+    assert channel.peer.sent[0][0][4:8] == b"\x00\x00\x00\x07"  # the correlation id
+    assert context.dequeued_at <= context.local_done_at
+    with pytest.raises(RuntimeError, match="answered twice"):
+        context.respond(ANSWER)
+    assert not channel.peer.closed
+
+
+async def test_none_answers_nothing_but_is_an_answer() -> None:
+    channel = await running(lambda *_: None)
+    await channel.handle()
+    assert channel.peer.sent == [[]]
+
+
+async def failing(*_: object) -> Message:
+    await asyncio.sleep(0)
+    raise ValueError("as planned")
+
+
+def failing_at_once(*_: object) -> Message:
+    raise ValueError("as planned")
+
+
+@pytest.mark.parametrize("handler", [failing, failing_at_once])
+async def test_a_failing_handler_is_answered_with_an_error_and_kills_nothing(
+    handler: Handle,
+) -> None:
+    channel = await running(handler, ANSWER, handler_tasks=1)
+    for _ in range(3):
+        await channel.handle()
+    assert [str(error) for error in channel.errors] == ["as planned"] * 3
+    assert len(channel.peer.sent) == 3
+    assert channel.channel.routes[METADATA].statistics.errors == 3
+
+
+async def test_without_an_error_answer_nothing_is_sent() -> None:
+    channel = await running(failing_at_once)
+    await channel.handle()
+    assert channel.peer.sent == [[]]
+
+
+async def test_an_error_answer_that_cannot_be_built_closes_the_connection(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken(*_: object) -> Message:
+        raise KeyError("no builder")
+
+    channel = await running(failing_at_once)
+    channel.channel._error_response = broken
+    await channel.handle()
+    assert channel.peer.close_reasons == ["the request failed and has no error answer"]
+    assert "correlation id 7" in caplog.text
+
+
+async def test_failing_after_the_answer_is_only_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def handler(context: RequestContext, _: Message) -> Message:
+        context.respond(ANSWER)
+        raise ValueError("too late")
+
+    channel = await running(handler)
+    await channel.handle()
+    assert len(channel.peer.sent) == 1
+    assert "request-Metadata failed after its answer" in caplog.text
+
+
+async def test_an_answer_that_cannot_be_encoded_closes_the_connection(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    channel = await running(lambda *_: MetadataResponse(cluster_id=5))
+    await channel.handle()
+    assert channel.peer.close_reasons == ["the answer could not be encoded"]
+    assert channel.peer.sent == [[]]
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]
+
+
+async def test_closing_instead_of_answering() -> None:
+    def handler(context: RequestContext, _: Message) -> object:
+        context.close("acks=0 and an error")
+        return DEFERRED
+
+    channel = await running(handler)
+    await channel.handle()
+    assert channel.peer.close_reasons == ["acks=0 and an error"]
+
+
+async def test_throttle_time_is_written_into_the_answer() -> None:
+    def handler(context: RequestContext, _: Message) -> Message:
+        context.throttle_time_ms = 30
+        return MetadataResponse()
+
+    channel = await running(handler)
+    channel.channel.throttle_by(lambda context: 50)
+    context = await channel.handle()
+    assert context.throttle_time_ms == 50
+    assert channel.peer.sent[0][0][8:12] == (50).to_bytes(4, "big")
+
+
+async def test_requests_of_brokers_are_exempt_from_the_request_quota() -> None:
+    table = [HandlerEntry(METADATA, "Metadata", 0, 12, lambda *_: ANSWER, False, True)]
+    channel = RequestChannel(table, lambda *_: None)
+    channel.throttle_by(lambda context: 50)
+    assert channel.routes[METADATA].throttle is None
+
+
+async def test_coroutines_are_ended_when_the_broker_stops() -> None:
+    async def forever(*_: object) -> Message:
+        await asyncio.Event().wait()
+        return ANSWER
+
+    channel = await running(forever)
+    await channel.handle()
+    (task,) = [task for task in running_tasks() if task.get_name() == "request-Metadata"]
+    task.cancel()
+    await channel.settle()
+    assert channel.peer.close_reasons == ["the broker is stopping"]
+
+
+async def test_a_turn_ends_so_that_others_get_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel_module, "MAX_TURN_REQUESTS", 3)
+    monkeypatch.setattr(channel_module, "MAX_TURN_SECONDS", 60.0)
+    channel = await running(lambda *_: ANSWER)
+    for _ in range(10):
+        channel.channel.put(channel.context())
+    seen = []
+    while channel.channel.queued:
+        await asyncio.sleep(0)
+        seen.append(len(channel.peer.sent))
+    assert [count for count in seen if count] == [3, 6, 9, 10]
+
+
+async def test_a_turn_ends_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel_module, "MAX_TURN_SECONDS", -1.0)
+    channel = await running(lambda *_: ANSWER)
+    for _ in range(3):
+        channel.channel.put(channel.context())
+    await asyncio.sleep(0)
+    assert len(channel.peer.sent) == 1
+    await channel.settle()
+    assert len(channel.peer.sent) == 3
+
+
+async def test_what_was_held_back_leaves_at_the_end_of_the_turn() -> None:
+    events: list[str] = []
+
+    def handler(_: RequestContext, __: Message) -> Message:
+        assert channel.channel.in_turn
+        events.append("handled")
+        if len(events) == 1:
+            channel.channel.flush_at_turn_end.append(lambda: events.append("flushed"))
+        return ANSWER
+
+    channel = await running(handler)
+    for _ in range(3):
+        channel.channel.put(channel.context())
+    await channel.settle()
+    assert events == ["handled"] * 3 + ["flushed"]
+    assert not channel.channel.in_turn
+
+
+async def test_a_handler_that_holds_up_the_loop_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(channel_module, "STALL_SECONDS", -1.0)
+    channel = await running(lambda *_: ANSWER)
+    await channel.handle()
+    assert channel.channel.stalls.by_name == {"Metadata": 1}
+
+
+class TestBackpressure:
+    """Clients that find the channel full wait, unread, and lose nothing."""
+
+    async def test_so_many_requests_wait_in_the_queue_and_no_more_are_read(self) -> None:
+        async with running_network(max_requests=3) as network:
+            await network.channel.close()  # nobody takes requests out
+            clients = [await network.connect() for _ in range(8)]
+            for client in clients:
+                client.send(metadata_request("t"))
+            await network.until(lambda: network.channel.queued == 3)
+            await asyncio.sleep(0.02)
+            assert network.channel.queued == 3
+            size = network.channel.in_progress_bytes // 3
+            assert network.statistics.bytes_in == 3 * (size + 4)
+            network.channel.start()
+            for client in clients:
+                assert (await client.receive())[0] == 1
+            assert network.channel.in_progress_bytes == 0
+
+    async def test_pipelined_requests_wait_for_room_too(self) -> None:
+        async with running_network(max_requests=1) as network:
+            clients = [await network.connect() for _ in range(5)]
+            for client in clients:
+                for _ in range(40):
+                    client.send(metadata_request("t"))
+            for client in clients:
+                for number in range(40):
+                    assert (await client.receive())[0] == number + 1
+
+    async def test_so_many_bytes_are_in_progress_and_no_more_big_requests_are_received(
+        self,
+    ) -> None:
+        waiting: list[RequestContext] = []
+
+        def wait(context: RequestContext, _: Message) -> object:
+            waiting.append(context)
+            return DEFERRED
+
+        table = (entry(METADATA, "Metadata", wait),)
+        async with running_network(*table, max_bytes=150_000) as network:
+            clients = [await network.connect() for _ in range(6)]
+            for client in clients:
+                client.send(metadata_request(*["x" * 30_000] * 3))
+            await network.until(lambda: len(waiting) == 2)
+            await asyncio.sleep(0.02)
+            # The second was let in while there was room: one request more at most, as in Kafka.
+            assert len(waiting) == 2
+            assert 150_000 < network.channel.in_progress_bytes < 190_000
+            assert network.channel.lacks_bytes
+            # Small requests come through.
+            small = await network.connect()
+            assert isinstance(await small.ask(ApiVersionsRequest()), ApiVersionsResponse)
+            for answered in range(6):
+                waiting[answered].respond(ANSWER)
+                await network.until(lambda n=answered: len(waiting) == min(n + 3, 6))
+            assert network.channel.in_progress_bytes == 0
+
+    async def test_who_holds_memory_that_others_wait_for_and_hardly_sends_is_closed(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr(server_module, "RELIEF_INTERVAL_MS", 20)
+        async with running_network(max_bytes=1_000_000) as network:
+            lazy = [await network.connect() for _ in range(2)]
+            for client in lazy:
+                client.writer.write(SIZE.pack(900_000) + b"\x00\x03")
+            await network.until(lambda: network.channel.in_progress_bytes == 1_800_000)
+            busy = await network.connect()
+            big = metadata_request(*["x" * 30_000] * 3)
+            # While nobody waits, they may be as slow as they like.
+            await asyncio.sleep(0.06)
+            assert len(network.server.connections) == 3
+            assert isinstance(await busy.ask(big), MetadataResponse)
+            for client in lazy:
+                assert await client.is_closed()
+            assert "sends a big request too slowly" in caplog.text
+            assert network.channel.in_progress_bytes == 0
+
+    async def test_a_client_that_leaves_while_it_waits_does_no_harm(self) -> None:
+        async with running_network(max_requests=1) as network:
+            await network.channel.close()
+            clients = [await network.connect() for _ in range(4)]
+            for client in clients:
+                client.send(metadata_request())
+            await network.until(lambda: len(network.channel._waiting_for_place) == 3)
+            for connection in network.server.connections:
+                if connection._context is None:
+                    connection.close("the test says so")
+            network.channel.start()
+            other = await network.connect()
+            assert await other.ask(metadata_request()) == ANSWER
+
+
+async def test_requests_are_counted_with_where_their_time_went() -> None:
+    async with running_network() as network:
+        client = await network.connect()
+        for version in (0, 1, 1):
+            await client.ask(metadata_request("t"), version)
+        await network.until(lambda: statistics_of(network).count == 3)
+        statistics = statistics_of(network)
+        assert statistics.by_version == {0: 1, 1: 2}
+        assert statistics.request_bytes > 0
+        parts = (
+            statistics.queue_seconds
+            + statistics.local_seconds
+            + statistics.remote_seconds
+            + statistics.response_queue_seconds
+            + statistics.send_seconds
+        )
+        assert parts == pytest.approx(statistics.total_seconds)
+        assert sum(statistics.total_buckets) == 3
+
+
+def statistics_of(network: Network) -> Any:
+    return network.channel.routes[METADATA].statistics

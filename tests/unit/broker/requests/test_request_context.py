@@ -1,0 +1,90 @@
+from typing import Any
+
+import pytest
+
+from ottla.broker.requests.request_context import (
+    ANONYMOUS,
+    HandlerEntry,
+    Principal,
+    RequestContext,
+    Route,
+)
+from ottla.protocol.headers import RequestHeader
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
+
+
+class Peer:
+    """A connection that notes what happens to it."""
+
+    listener_name = "EXTERNAL"
+    principal = Principal("User", "alice")
+    authenticated = True
+    client_host, client_port = "10.0.0.1", 50_000
+    local_address = ("10.0.0.2", 9092)
+    client_software_name = client_software_version = ""
+    closed = False
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+
+    def send_response(self, context: RequestContext, parts: list[Any]) -> None:
+        self.events.append((context.throttle_time_ms, parts))
+
+    def close(self, reason: str) -> None:
+        self.closed = True
+        self.events.append(reason)
+
+
+@pytest.fixture
+def peer() -> Peer:
+    return Peer()
+
+
+@pytest.fixture
+def context(peer: Peer) -> RequestContext:
+    route = Route(HandlerEntry(3, "Metadata", 0, 12, lambda *_: None))
+    return RequestContext(RequestHeader(3, 1, 99, "app"), MetadataRequest(), peer, route)
+
+
+def test_it_says_where_the_request_came_from(context: RequestContext, peer: Peer) -> None:
+    assert context.listener_name == "EXTERNAL"
+    assert str(context.principal) == "User:alice"
+    assert (context.client_host, context.client_port) == ("10.0.0.1", 50_000)
+    assert context.local_address == ("10.0.0.2", 9092)
+    assert not context.client_gone
+    peer.closed = True
+    assert context.client_gone
+
+
+def test_an_answer_carries_the_correlation_id_and_its_size(
+    context: RequestContext, peer: Peer
+) -> None:
+    context.respond(MetadataResponse())
+    ((_, [answer]),) = peer.events
+    assert int.from_bytes(answer[:4], "big") == len(answer) - 4
+    assert int.from_bytes(answer[4:8], "big") == 99
+
+
+def test_a_throttle_time_counts_even_where_the_answer_has_no_field_for_it(
+    context: RequestContext, peer: Peer
+) -> None:
+    context.respond(MetadataResponse(), throttle_time_ms=70)
+    assert peer.events[0][0] == 70
+
+
+def test_the_longest_throttle_time_counts(context: RequestContext, peer: Peer) -> None:
+    context.route.throttle = lambda _: 20
+    context.throttle_time_ms = 50
+    context.respond(None, throttle_time_ms=30)
+    assert peer.events == [(50, [])]
+
+
+def test_closing_is_an_answer_too(context: RequestContext, peer: Peer) -> None:
+    context.close("acks=0 and an error")
+    assert peer.events == ["acks=0 and an error", (0, [])]
+    with pytest.raises(RuntimeError, match="Metadata request answered twice"):
+        context.respond(None)
+
+
+def test_everybody_without_authentication_is_anonymous() -> None:
+    assert str(ANONYMOUS) == "User:ANONYMOUS"

@@ -1,0 +1,108 @@
+"""ACLs in the tree: read at the start, followed, changed by several brokers at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from ottla.broker.runtime.tasks import spawn
+from ottla.broker.security.authorization.acl_rules import AclRules
+from ottla.broker.security.authorization.acl_store import AclStore
+from ottla.controller.runtime import LoopRuntime
+from ottla.controller.tree.embedded_store import EmbeddedStore
+from ottla.controller.tree.store import set_or_create
+from ottla.controller.tree.znodes_security import (
+    LITERAL,
+    PREFIXED,
+    Acl,
+    AclResource,
+    acl_path,
+    decode_acls,
+    encode_acls,
+)
+from tests.doubles.znode_ensembles import eventually
+
+TOPIC = AclResource(LITERAL, "Topic", "t")
+PREFIX = AclResource(PREFIXED, "Group", "g")
+ONE, TWO = Acl("User:a", "Allow", "Read", "*"), Acl("User:b", "Deny", "All", "10.0.0.1")
+
+
+async def opened(store: EmbeddedStore) -> tuple[AclStore, AclRules]:
+    rules = AclRules()
+    acls = AclStore(store, LoopRuntime(spawn), rules)
+    await acls.start()
+    return acls, rules
+
+
+async def until(rules: AclRules, resource: AclResource, expected: frozenset[Acl]) -> None:
+    await eventually(lambda: rules.of(resource) == expected)
+
+
+async def test_a_change_reaches_every_broker() -> None:
+    store = EmbeddedStore(None)
+    await store.connect()
+    writer, written = await opened(store)
+    reader, read = await opened(store)
+    await writer.update(TOPIC, frozenset((ONE,)).union)
+    assert written.of(TOPIC) == {ONE}
+    await until(read, TOPIC, frozenset((ONE,)))
+    await reader.update(TOPIC, frozenset((TWO,)).union)
+    await until(written, TOPIC, frozenset((ONE, TWO)))
+    data, _ = await store.get(acl_path(TOPIC))
+    assert decode_acls(acl_path(TOPIC), data) == {ONE, TWO}
+    await writer.update(PREFIX, frozenset((ONE,)).union)
+    await until(read, PREFIX, frozenset((ONE,)))
+    await reader.update(TOPIC, lambda held: held - {ONE, TWO})
+    await until(written, TOPIC, frozenset())
+    assert await store.exists(acl_path(TOPIC)) is None
+    writer.stop()
+    reader.stop()
+    await store.close()
+
+
+async def test_what_is_there_is_read_at_the_start() -> None:
+    store = EmbeddedStore(None)
+    await store.connect()
+    first, _ = await opened(store)
+    await first.update(TOPIC, frozenset((ONE,)).union)
+    await first.update(PREFIX, frozenset((TWO,)).union)
+    _, rules = await opened(store)
+    assert rules.of(TOPIC) == {ONE}
+    assert rules.of(PREFIX) == {TWO}
+    await store.close()
+
+
+async def test_concurrent_changes_are_all_kept() -> None:
+    store = EmbeddedStore(None)
+    await store.connect()
+    first, rules = await opened(store)
+    second, _ = await opened(store)
+    lines = [Acl(f"User:{number}", "Allow", "Read", "*") for number in range(8)]
+    await asyncio.gather(
+        *(
+            (first, second)[number % 2].update(TOPIC, frozenset((line,)).union)
+            for number, line in enumerate(lines)
+        )
+    )
+    await until(rules, TOPIC, frozenset(lines))
+    await store.close()
+
+
+async def test_what_cannot_be_read_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    store = EmbeddedStore(None)
+    await store.connect()
+    acls, rules = await opened(store)
+    await acls.update(TOPIC, frozenset((ONE,)).union)
+    with caplog.at_level(logging.ERROR, "ottla.security"):
+        await set_or_create(store, acl_path(TOPIC), b"{not json")
+        # Another resource's change is announced, and its neighbour's node is read with it.
+        await store.create("/kafka-acl-changes/acl_changes_", b"Topic:t", sequential=True)
+        await store.create("/kafka-acl-changes/acl_changes_", b"nonsense", sequential=True)
+        await eventually(lambda: len(caplog.records) >= 2)
+    assert rules.of(TOPIC) == {ONE}
+    await set_or_create(store, acl_path(TOPIC), encode_acls([TWO]))
+    await store.create("/kafka-acl-changes/acl_changes_", b"Topic:t", sequential=True)
+    await until(rules, TOPIC, frozenset((TWO,)))
+    await store.close()

@@ -1,0 +1,143 @@
+"""Signed bearer tokens and the keys of their issuer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from jwt.algorithms import ECAlgorithm, RSAAlgorithm
+
+from ottla.broker.config.errors import ConfigError
+from ottla.broker.runtime.timer import Timer
+from ottla.broker.security.sasl import oauth_keys
+from ottla.broker.security.sasl.oauth_keys import SignedTokens, TokenRules
+from ottla.broker.security.sasl.oauthbearer import InvalidToken
+from tests.doubles.znode_ensembles import eventually
+
+RSA = rsa.generate_private_key(65537, 2048)
+EC = ec.generate_private_key(ec.SECP256R1())
+FUTURE, PAST = 4_000_000_000, 1_600_000_000
+CLAIMS = {"sub": "anna", "exp": FUTURE, "iat": PAST}
+
+
+def write_keys(path: Path, *names: str) -> None:
+    keys = []
+    for name in names:
+        found = (
+            ECAlgorithm.to_jwk(EC.public_key(), as_dict=True)
+            if name == "ec"
+            else RSAAlgorithm.to_jwk(RSA.public_key(), as_dict=True)
+        )
+        keys.append(found | {"kid": name, "alg": "ES256" if name == "ec" else "RS256"})
+    path.write_text(json.dumps({"keys": keys}))
+
+
+def signed(claims: dict[str, Any], kid: str = "rsa", **more: Any) -> str:
+    key, algorithm = (EC, "ES256") if kid == "ec" else (RSA, "RS256")
+    return jwt.encode(claims, key, algorithm, headers={"kid": kid} | more)
+
+
+async def in_place(function: Callable[[], None]) -> None:
+    function()
+
+
+async def opened(path: Path, **rules: Any) -> SignedTokens:
+    defaults = TokenRules(path.as_uri(), [], None, 30, "sub", 3_600_000)
+    tokens = SignedTokens(defaults._replace(**rules), Timer(), in_place)
+    await tokens.start()
+    tokens.stop()
+    return tokens
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    found = tmp_path / "keys.json"
+    write_keys(found, "rsa", "ec")
+    return found
+
+
+async def test_tokens_of_the_issuer(path: Path) -> None:
+    tokens = await opened(path, issuer="https://issuer", audience=["kafka", "other"])
+    claims = CLAIMS | {"iss": "https://issuer", "aud": "kafka"}
+    for kid in ("rsa", "ec"):
+        assert tokens.validate(signed(claims, kid)) == ("anna", FUTURE * 1000)
+    named = await opened(path, name_claim="client_id")
+    assert named.validate(signed(CLAIMS | {"client_id": " app "})).name == "app"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "x.y.z",
+        signed(CLAIMS | {"exp": PAST}),
+        signed(CLAIMS | {"iat": FUTURE}),
+        signed({"sub": "anna", "exp": FUTURE}),
+        signed({"sub": "anna", "iat": PAST}),
+        signed({"exp": FUTURE, "iat": PAST}),
+        signed(CLAIMS | {"aud": "others"}),
+        signed(CLAIMS, kid="unknown"),
+        signed(CLAIMS)[:-8] + "AAAAAAAA",
+        jwt.encode(CLAIMS, None, "none", headers={"kid": "rsa"}),
+        jwt.encode(CLAIMS, "x" * 32, "HS256", headers={"kid": "rsa"}),
+        jwt.encode(CLAIMS, RSA, "RS256"),
+    ],
+)
+async def test_tokens_that_are_not_valid(path: Path, text: str) -> None:
+    tokens = await opened(path)
+    with pytest.raises(InvalidToken):
+        tokens.validate(text)
+
+
+async def test_the_issuer_and_the_audience_count(path: Path) -> None:
+    tokens = await opened(path, issuer="https://issuer", audience=["kafka"])
+    for claims in (CLAIMS, CLAIMS | {"iss": "other", "aud": "kafka"}, CLAIMS | {"aud": "kafka"}):
+        with pytest.raises(InvalidToken):
+            tokens.validate(signed(claims))
+
+
+async def test_a_new_key_is_found(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_keys(path, "rsa")
+    tokens = await opened(path)
+    monkeypatch.setattr(oauth_keys, "LEAST_INTERVAL_SECONDS", 0.0)
+    write_keys(path, "rsa", "ec")
+    text = signed(CLAIMS, "ec")
+    with pytest.raises(InvalidToken, match="no key 'ec'"):
+        tokens.validate(text)
+
+    def known() -> bool:
+        try:
+            return tokens.validate(text).name == "anna"
+        except InvalidToken:
+            return False
+
+    await eventually(known)
+
+
+async def test_keys_that_cannot_be_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "broken.json"
+    for text in ("", "{}", "[]", '{"keys": []}', '{"keys": [{"kty": "what"}]}'):
+        broken.write_text(text)
+        with pytest.raises(ConfigError, match="no keys can be read"):
+            await opened(broken)
+    with pytest.raises(ConfigError, match="no keys can be read"):
+        await opened(tmp_path / "missing.json")
+    with pytest.raises(ConfigError, match="no address"):
+        await opened(tmp_path, url="ftp://x")
+    write_keys(broken, "rsa")
+    tokens = await opened(broken)
+    broken.write_text("{}")
+    monkeypatch.setattr(oauth_keys, "LEAST_INTERVAL_SECONDS", 0.0)
+    with pytest.raises(InvalidToken):
+        tokens.validate(signed(CLAIMS, "ec"))
+    await eventually(lambda: "the keys of before are kept" in caplog.text)
+    await asyncio.sleep(0)
+    assert tokens.validate(signed(CLAIMS)).name == "anna"

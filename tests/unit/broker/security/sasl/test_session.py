@@ -1,0 +1,430 @@
+"""The state machine that lets clients in, over real sockets."""
+
+from __future__ import annotations
+
+import logging
+import random
+import struct
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.broker.handlers.security import sasl
+from ottla.broker.metrics.statistics import NetworkStatistics
+from ottla.broker.net.wrong_protocol import LogLimiter
+from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.runtime.timer import Timer
+from ottla.broker.security.sasl import scram_credentials
+from ottla.broker.security.sasl import session as sasl_session
+from ottla.broker.security.sasl.exchanges import Exchange, PlainExchange, ScramExchange
+from ottla.broker.security.sasl.session import SaslListener, SaslSession
+from ottla.protocol.client.sasl import ScramMechanism
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.message import Message
+from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
+from ottla.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
+from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from tests.doubles.certificates import Certificates
+from tests.doubles.network import (
+    METADATA,
+    SIZE,
+    Client,
+    Network,
+    entry,
+    metadata_request,
+    running_network,
+)
+
+HANDSHAKE, AUTHENTICATE = 17, 36
+SCRAM = "SCRAM-SHA-256"
+PASSWORDS = {"anna": "s3cret", "bob": "pass"}
+CREDENTIAL = scram_credentials.from_password(SCRAM, "s3cret")
+ANNA = b"\0anna\0s3cret"
+
+
+class Scene:
+    """A network with one SASL listener; sessions live for `lifetime_ms`."""
+
+    def __init__(self) -> None:
+        self.lifetime_ms = 0
+        self.delay_ms = 0
+        self.now_ms = 1_000_000
+        self.expires_at_ms: int | None = None
+        self.timer = Timer()
+        self.statistics = NetworkStatistics()
+        self.principals: list[str] = []
+
+    def exchange(self, mechanism: str) -> Exchange:
+        if mechanism == SCRAM:
+            return ScramExchange(
+                SCRAM, lambda name, user: CREDENTIAL if user in PASSWORDS else None
+            )
+        exchange = PlainExchange(lambda: PASSWORDS)
+        exchange.expires_at_ms = self.expires_at_ms
+        return exchange
+
+    def new_session(self, connection: Any, decoder: Any) -> SaslSession:
+        listener = SaslListener(
+            mechanisms=["PLAIN", SCRAM],
+            new_exchange=self.exchange,
+            max_reauth_ms=lambda mechanism: self.lifetime_ms,
+            failure_delay_ms=self.delay_ms,
+            timer=self.timer,
+            now_ms=lambda: self.now_ms,
+            statistics=self.statistics,
+            log_limiter=LogLimiter(),
+        )
+        return SaslSession(connection, decoder, listener)
+
+    def metadata(self, context: RequestContext, _: Message) -> Message:
+        self.principals.append(str(context.principal))
+        return MetadataResponse(topics=[MetadataResponseTopic(name=str(context.principal))])
+
+
+@asynccontextmanager
+async def scene(**tls: Any) -> AsyncIterator[tuple[Scene, Network]]:
+    made = Scene()
+    lines = [
+        entry(METADATA, "Metadata", made.metadata),
+        entry(HANDSHAKE, "SaslHandshake", sasl.handshake, before_authentication=True),
+        entry(AUTHENTICATE, "SaslAuthenticate", sasl.authenticate, before_authentication=True),
+    ]
+    async with running_network(
+        *lines,
+        security_protocol="SASL_SSL" if tls else "SASL_PLAINTEXT",
+        new_session=made.new_session,
+        first_frame_max_bytes=10_000,
+        **tls,
+    ) as network:
+        try:
+            yield made, network
+        finally:
+            made.timer.close()
+
+
+async def handshake(client: Client, mechanism: str = "PLAIN", version: int = 1) -> Any:
+    return await client.ask(SaslHandshakeRequest(mechanism=mechanism), version)
+
+
+async def authenticate(client: Client, token: bytes, version: int = 1) -> Any:
+    return await client.ask(SaslAuthenticateRequest(auth_bytes=token), version)
+
+
+async def log_in(client: Client, token: bytes = ANNA) -> Any:
+    assert (await handshake(client)).error_code == ErrorCode.NONE
+    return await authenticate(client, token)
+
+
+async def who(client: Client) -> str | None:
+    answer = await client.ask(metadata_request())
+    assert isinstance(answer, MetadataResponse)
+    return answer.topics[0].name
+
+
+async def test_api_versions_handshake_token_and_in() -> None:
+    async with scene() as (made, network):
+        client = await network.connect()
+        answer = await client.ask(ApiVersionsRequest(), 0)
+        assert isinstance(answer, ApiVersionsResponse)
+        assert (await handshake(client)).mechanisms == ["PLAIN", SCRAM]
+        answer = await authenticate(client, ANNA)
+        assert (answer.error_code, answer.auth_bytes, answer.session_lifetime_ms) == (0, b"", 0)
+        assert await who(client) == "User:anna"
+        assert made.statistics.authentications == 1
+        assert network.channel.in_progress_bytes == 0
+
+
+async def test_bare_tokens_after_version_0() -> None:
+    async with scene() as (_, network):
+        client = await network.connect()
+        mechanism = ScramMechanism(SCRAM, "anna", "s3cret")
+        assert (await handshake(client, SCRAM, 0)).error_code == 0
+        client.writer.write(SIZE.pack(len(mechanism.first())) + mechanism.first())
+        final = mechanism.step(await client.receive_frame())
+        assert final is not None
+        client.writer.write(SIZE.pack(len(final)) + final)
+        mechanism.step(await client.receive_frame())
+        assert mechanism.done
+        assert await who(client) == "User:anna"
+
+
+async def test_scram_in_requests() -> None:
+    async with scene() as (_, network):
+        client = await network.connect()
+        mechanism = ScramMechanism(SCRAM, "anna", "s3cret")
+        await handshake(client, SCRAM)
+        final = mechanism.step((await authenticate(client, mechanism.first(), 2)).auth_bytes)
+        assert final is not None
+        mechanism.step((await authenticate(client, final, 2)).auth_bytes)
+        assert await who(client) == "User:anna"
+
+
+async def test_requests_sent_ahead_wait_for_the_authentication() -> None:
+    async with scene() as (_, network):
+        client = await network.connect()
+        client.send(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        client.send(SaslAuthenticateRequest(auth_bytes=ANNA), 1)
+        client.send(metadata_request())
+        await client.receive(HANDSHAKE, 1)
+        await client.receive(AUTHENTICATE, 1)
+        answer = (await client.receive())[1]
+        assert isinstance(answer, MetadataResponse)
+        assert answer.topics[0].name == "User:anna"
+
+
+async def test_a_wrong_password_costs_time_and_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    async with scene() as (made, network):
+        made.delay_ms = 20
+        client = await network.connect()
+        await handshake(client)
+        answer = await authenticate(client, b"\0anna\0hunter2")
+        assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert answer.error_message == "Authentication failed: Invalid username or password"
+        assert await client.is_closed()
+        assert made.statistics.failed_authentications == 1
+        (line,) = [record.getMessage() for record in caplog.records]
+        assert "wrong password for user 'anna'" in line
+        assert "plain.sasl.jaas.config" in line
+        assert "hunter2" not in caplog.text
+        assert "s3cret" not in caplog.text
+
+
+async def test_scram_refusals_are_the_same_for_all_reasons() -> None:
+    async with scene() as (_, network):
+        messages = set()
+        for user, password in (("anna", "wrong"), ("nobody", "s3cret")):
+            client = await network.connect()
+            mechanism = ScramMechanism(SCRAM, user, password)
+            await handshake(client, SCRAM)
+            answer = await authenticate(client, mechanism.first())
+            if not answer.error_code:
+                final = mechanism.step(answer.auth_bytes)
+                assert final is not None
+                answer = await authenticate(client, final)
+            assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+            messages.add(answer.error_message)
+        assert messages == {
+            "Authentication failed during authentication due to invalid credentials with SASL "
+            "mechanism SCRAM-SHA-256"
+        }
+
+
+async def test_a_mechanism_that_is_not_enabled() -> None:
+    async with scene() as (_, network):
+        client = await network.connect()
+        answer = await handshake(client, "GSSAPI", 0)
+        assert answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+        assert answer.mechanisms == ["PLAIN", SCRAM]
+        assert await client.is_closed()
+
+
+async def test_requests_in_place_of_a_handshake(caplog: pytest.LogCaptureFixture) -> None:
+    async with scene() as (made, network):
+        client = await network.connect()
+        client.send(metadata_request())
+        assert await client.is_closed()
+        assert "sent a Metadata request instead of authenticating" in caplog.text
+        assert "security.protocol to SASL_PLAINTEXT" in caplog.text
+        client = await network.connect()
+        client.send(SaslAuthenticateRequest(auth_bytes=ANNA), 1)
+        assert await client.is_closed()
+        client = await network.connect()
+        await client.ask(ApiVersionsRequest(), 0)
+        client.send(ApiVersionsRequest(), 0)
+        assert await client.is_closed()
+        assert made.principals == []
+
+
+async def test_requests_in_the_middle_are_told_so() -> None:
+    async with scene() as (_, network):
+        client = await network.connect()
+        await handshake(client)
+        client.send(metadata_request("t"))
+        answer = (await client.receive())[1]
+        assert isinstance(answer, MetadataResponse)
+        assert answer.topics[0].error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert await client.is_closed()
+
+
+async def test_strangers_get_no_big_buffers() -> None:
+    async with scene() as (_, network):
+        client = await network.connect()
+        client.writer.write(SIZE.pack(10_001))
+        assert await client.is_closed()
+        client = await network.connect()
+        await log_in(client)
+        client.send(metadata_request("x" * 20_000))
+        assert (await client.receive())[0]
+
+
+async def test_the_handlers_after_authentication() -> None:
+    async with scene() as (_, network):
+        client = await network.connect()
+        await log_in(client)
+        answer = await handshake(client)
+        assert (answer.error_code, answer.mechanisms) == (ErrorCode.ILLEGAL_SASL_STATE, [])
+        answer = await authenticate(client, ANNA)
+        assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert answer.error_message == (
+            "SaslAuthenticate request received after successful authentication"
+        )
+        assert await who(client) == "User:anna"
+
+
+async def test_over_tls(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    async with scene(tls_context=certificates.server_context()) as (_, network):
+        client = await network.connect(tls=certificates.client_context())
+        await log_in(client)
+        assert await who(client) == "User:anna"
+        client = await network.connect(tls=certificates.client_context())
+        answer = await log_in(client, b"\0anna\0wrong")
+        assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert await client.is_closed()
+
+
+# KIP-368
+
+
+async def test_sessions_that_end_can_be_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sasl_session, "LEAST_REAUTHENTICATION_INTERVAL_MS", 3_600_000)
+    async with scene() as (made, network):
+        made.lifetime_ms = 3_600_000
+        client = await network.connect()
+        assert (await log_in(client)).session_lifetime_ms == 3_600_000
+        assert (await log_in(client)).session_lifetime_ms == 3_600_000
+        assert await who(client) == "User:anna"
+        # Not more often than once an hour, here.
+        assert (await handshake(client)).error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert await who(client) == "User:anna"
+
+
+async def test_the_credential_may_end_before_the_session() -> None:
+    async with scene() as (made, network):
+        made.expires_at_ms = made.now_ms + 50_000
+        client = await network.connect()
+        assert (await log_in(client)).session_lifetime_ms == 50_000
+        made.lifetime_ms = 20_000
+        assert (await log_in(client)).session_lifetime_ms == 20_000
+
+
+async def expired(made: Scene, network: Network) -> Client:
+    made.expires_at_ms = made.now_ms
+    client = await network.connect()
+    assert (await log_in(client)).session_lifetime_ms == 0
+    made.expires_at_ms = made.now_ms + 50_000
+    return client
+
+
+async def test_after_the_end_the_next_request_ends_the_connection() -> None:
+    async with scene() as (made, network):
+        client = await expired(made, network)
+        client.send(metadata_request())
+        assert await client.is_closed()
+        assert made.statistics.expired_sessions == 1
+        assert made.principals == []
+
+
+async def test_a_timer_ends_the_session() -> None:
+    async with scene() as (made, network):
+        made.lifetime_ms = 1
+        client = await network.connect()
+        await log_in(client)
+        made.lifetime_ms = 50_000
+        (connection,) = network.server.connections
+        await network.until(lambda: connection.token_handler is not None)
+        assert (await log_in(client)).session_lifetime_ms == 50_000
+        assert await who(client) == "User:anna"
+
+
+async def test_the_principal_must_stay_the_same() -> None:
+    async with scene() as (made, network):
+        client = await expired(made, network)
+        answer = await log_in(client, b"\0bob\0pass")
+        assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert answer.error_message == (
+            "Cannot change principals during re-authentication from User.anna: User.bob"
+        )
+        assert await client.is_closed()
+
+
+async def test_the_mechanism_must_stay_the_same() -> None:
+    async with scene() as (made, network):
+        client = await expired(made, network)
+        assert (await handshake(client, SCRAM)).error_code == ErrorCode.NONE
+        client.send(SaslAuthenticateRequest(auth_bytes=b"n,,n=anna,r=x"), 1)
+        assert await client.is_closed()
+
+
+async def test_a_renewal_by_an_unknown_mechanism() -> None:
+    async with scene() as (made, network):
+        made.lifetime_ms = 3_600_000
+        client = await network.connect()
+        await log_in(client)
+        client.send(SaslHandshakeRequest(mechanism="OTHER"), 1)
+        assert await client.is_closed()
+        await network.until(lambda: network.channel.in_progress_bytes == 0)
+
+
+async def test_a_failed_renewal_says_so() -> None:
+    async with scene() as (made, network):
+        client = await expired(made, network)
+        answer = await log_in(client, b"\0anna\0wrong")
+        assert isinstance(answer, SaslAuthenticateResponse)
+        assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert await client.is_closed()
+
+
+# Whatever a stranger sends.
+
+
+def frames(rng: random.Random) -> bytes:
+    """Some frames of a stranger: good ones, damaged ones, noise."""
+
+    def framed(body: bytes) -> bytes:
+        return SIZE.pack(len(body)) + body
+
+    def header(key: int, version: int) -> bytes:
+        return struct.pack(">hhih", key, version, rng.getrandbits(31), -1)
+
+    mechanism = rng.choice([b"PLAIN", SCRAM.encode(), b"X"])
+    token = rng.choice([ANNA[:-1], b"n,,n=anna,r=abc", rng.randbytes(20)])
+    pieces: list[Callable[[], bytes]] = [
+        lambda: framed(header(18, rng.randrange(-1, 6)) + rng.randbytes(rng.randrange(6))),
+        lambda: framed(
+            header(17, rng.randrange(3)) + struct.pack(">h", len(mechanism)) + mechanism
+        ),
+        lambda: framed(header(36, rng.randrange(4)) + struct.pack(">i", len(token)) + token),
+        lambda: framed(header(rng.randrange(70), rng.randrange(3)) + rng.randbytes(30)),
+        lambda: framed(token),
+        lambda: framed(rng.randbytes(rng.randrange(60))),
+    ]
+    data = bytearray(b"".join(rng.choice(pieces)() for _ in range(rng.randrange(1, 7))))
+    if rng.random() < 0.3:
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    return bytes(data)
+
+
+async def test_no_stranger_gets_in_or_leaves_a_trace(caplog: pytest.LogCaptureFixture) -> None:
+    async with scene() as (made, network):
+        for seed in range(300):
+            rng = random.Random(seed)
+            client = await network.connect()
+            client.writer.write(frames(rng))
+            client.writer.write_eof()
+            while await client.reader.read(1 << 16):
+                pass
+            await client.close()
+            network.clients.remove(client)
+        await network.until(lambda: not network.server.connections)
+        assert network.channel.in_progress_bytes == 0
+        assert made.principals == []
+        assert made.statistics.authentications == 0
+        assert not [each for each in caplog.records if each.levelno >= logging.ERROR]

@@ -1,0 +1,172 @@
+"""Brokers that come, go, come back, or change."""
+
+from __future__ import annotations
+
+from ottla.controller.model import BrokerInfo, Endpoint
+from ottla.controller.registration import BrokerRegistration
+from ottla.controller.tree import znodes
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.leader_and_isr import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+)
+from ottla.protocol.messages.update_metadata import UpdateMetadataRequest
+from ottla.protocol.topics import TopicPartition
+from tests.doubles.controller_cluster import Cluster, broker_info, settle
+
+T0 = TopicPartition("t", 0)
+
+
+async def test_new_broker_is_told_everything_and_the_others_of_it(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (1, 2), (2, 3))
+    cluster.sent.clear()
+    await cluster.add_broker(4)
+    assert set(cluster.brokers[4].metadata) == {T0, TopicPartition("t", 1)}
+    for broker in cluster.brokers.values():
+        assert broker.live_brokers == {1, 2, 3, 4}
+    to_others = cluster.requests(UpdateMetadataRequest, 1)
+    assert [request.topic_states for request in to_others] == [[]]
+
+
+async def test_metadata_goes_before_orders(cluster: Cluster) -> None:
+    """A follower must know where its leader lives before it is told to follow."""
+    await cluster.create_topic("t", (1, 2))
+    await cluster.remove_broker(2)
+    cluster.sent.clear()
+    await cluster.add_broker(2)
+    kinds = [type(request) for to, request in cluster.sent if to == 2]
+    assert kinds[:2] == [UpdateMetadataRequest, LeaderAndIsrRequest]
+
+
+async def test_dead_broker_loses_its_leaderships_and_places(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (2, 3), (3, 2), (1, 2), (2, 1))
+    await cluster.remove_broker(2)
+    assert [cluster.leader("t", index) for index in range(4)] == [3, 3, 1, 1]
+    assert all(2 not in cluster.state("t", index).isr for index in range(4))
+    assert cluster.brokers[1].live_brokers == {1, 3}
+    assert cluster.brokers[3].hosted[T0].leader == 3
+
+
+async def test_last_replica_in_sync_keeps_its_place_and_leads_again(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (2, 3))
+    await cluster.change_isr("t", (2,))
+    await cluster.remove_broker(2)
+    assert (cluster.state("t").leader, cluster.state("t").isr) == (-1, (2,))
+    assert cluster.brokers[1].metadata[T0].leader == -1
+    assert cluster.controller.context.offline_partition_count() == 1
+    await cluster.add_broker(2)
+    assert (cluster.state("t").leader, cluster.state("t").isr) == (2, (2,))
+    assert cluster.controller.context.offline_partition_count() == 0
+
+
+async def test_broker_without_replicas_is_made_known_all_the_same(cluster: Cluster) -> None:
+    await cluster.remove_broker(3)
+    assert cluster.brokers[1].live_brokers == {1, 2}
+
+
+async def test_restart_that_was_too_quick_to_be_seen_as_two(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (2, 3))
+    first = cluster.controller.context.brokers[2].epoch
+    cluster.tree.end_session(cluster.sessions[2].session_id)
+    cluster.sent.clear()
+    await cluster.add_broker(2)
+    assert cluster.controller.context.brokers[2].epoch > first
+    assert cluster.leader("t") == 3
+    assert cluster.brokers[2].hosted[T0].leader == 3
+    for request in cluster.requests(LeaderAndIsrRequest, 2):
+        assert request.broker_epoch == cluster.brokers[2].broker_epoch
+
+
+async def test_changed_listeners_are_made_known(cluster: Cluster) -> None:
+    registration = BrokerRegistration(cluster.sessions[2], broker_info(2), cluster.runtime.now_ms)
+    epoch = cluster.controller.context.brokers[2].epoch
+    moved = BrokerInfo(2, (Endpoint("PLAINTEXT", "PLAINTEXT", "elsewhere", 1),))
+    await registration.update(moved)
+    await settle()
+    assert cluster.controller.context.brokers[2] == moved._replace(epoch=epoch)
+    assert cluster.channels.open[2].endpoints == moved.endpoints
+    request = cluster.requests(UpdateMetadataRequest, 3)[-1]
+    assert {broker.endpoints[0].host for broker in request.live_brokers} == {"host", "elsewhere"}
+
+
+async def test_node_written_without_a_change_is_no_news(cluster: Cluster) -> None:
+    cluster.sent.clear()
+    path = znodes.broker_path(2)
+    cluster.set_node(path, cluster.tree.nodes[path].data)
+    await settle()
+    assert cluster.sent == []
+
+
+async def test_broker_that_cannot_be_read_is_left_out(cluster: Cluster) -> None:
+    cluster.create_node(znodes.broker_path(7), b"{")
+    cluster.create_node(f"{znodes.BROKER_IDS}/strange", b"")
+    await settle()
+    assert sorted(cluster.controller.context.brokers) == [1, 2, 3]
+
+
+async def test_overflown_line_gets_the_whole_state_again(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (1, 2))
+    cluster.sent.clear()
+    cluster.controller.resend_all(2)
+    await settle()
+    states = cluster.requests(LeaderAndIsrRequest, 2)
+    assert states[0].topic_states[0].topic_name == "t"
+    assert cluster.requests(UpdateMetadataRequest, 2)
+    cluster.controller.resend_all(9)  # gone meanwhile
+    await settle()
+
+
+def refusing(cluster: Cluster, code: int) -> LeaderAndIsrResponse:
+    topic_id = cluster.topic("t").topic_id
+    assert topic_id is not None
+    row = LeaderAndIsrPartitionError(partition_index=0, error_code=code)
+    return LeaderAndIsrResponse(
+        topics=[LeaderAndIsrTopicError(topic_id=topic_id, partition_errors=[row])]
+    )
+
+
+async def test_lost_directory_is_known_until_the_replica_is_fine_again(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (2, 3))
+    epoch = cluster.brokers[2].broker_epoch
+    life = cluster.controller._life
+    life._on_leader_and_isr(2, epoch, refusing(cluster, ErrorCode.KAFKA_STORAGE_ERROR))
+    await settle()
+    assert cluster.leader("t") == 3
+    assert not cluster.controller.context.is_online(2, T0)
+    life._on_leader_and_isr(2, epoch, refusing(cluster, ErrorCode.NONE))
+    await settle()
+    assert cluster.controller.context.is_online(2, T0)
+
+
+async def test_answer_of_an_earlier_run_says_nothing_about_this_one(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (2, 3))
+    before = cluster.brokers[2].broker_epoch
+    await cluster.remove_broker(2)
+    await cluster.add_broker(2)
+    cluster.controller._life._on_leader_and_isr(
+        2, before, refusing(cluster, ErrorCode.KAFKA_STORAGE_ERROR)
+    )
+    await settle()
+    assert cluster.controller.context.is_online(2, T0)
+
+
+async def test_rows_by_name_of_old_versions(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (2, 3))
+    row = LeaderAndIsrPartitionError(
+        topic_name="t", partition_index=0, error_code=ErrorCode.KAFKA_STORAGE_ERROR
+    )
+    cluster.controller._life._on_leader_and_isr(
+        2, cluster.brokers[2].broker_epoch, LeaderAndIsrResponse(partition_errors=[row])
+    )
+    await settle()
+    assert cluster.leader("t") == 3
+
+
+async def test_broker_without_the_finalised_features_is_ignored() -> None:
+    cluster = Cluster((1, 2), features={"f": (1, 2)})
+    await cluster.start()
+    await cluster.add_broker(3, features={"f": (3, 4)})
+    assert sorted(cluster.controller.context.brokers) == [1, 2]
+    await cluster.stop()

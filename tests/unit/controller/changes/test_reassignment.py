@@ -1,0 +1,364 @@
+"""Moving partitions, step by step, by API and by znode."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.controller.model import PartitionReplica, ReplicaAssignment
+from ottla.controller.settings import ControllerSettings
+from ottla.controller.state.context import ReplicaState
+from ottla.controller.tree import znodes
+from ottla.controller.tree.znodes_admin import decode_reassignment, encode_reassignment
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from ottla.protocol.messages.stop_replica import StopReplicaRequest
+from ottla.protocol.topics import TopicPartition
+from tests.doubles.controller_cluster import Cluster, settle
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+async def move(cluster: Cluster, *targets: int, partition: TopicPartition = T0) -> int:
+    rows = await cluster.controller.alter_partition_reassignments({partition: targets})
+    await settle()
+    return rows[partition].code
+
+
+async def cancel(cluster: Cluster, partition: TopicPartition = T0) -> int:
+    rows = await cluster.controller.alter_partition_reassignments({partition: None})
+    await settle()
+    return rows[partition].code
+
+
+def assignment(cluster: Cluster, index: int = 0) -> ReplicaAssignment:
+    return cluster.topic("t").assignments[index]
+
+
+async def four_brokers() -> Cluster:
+    cluster = Cluster((1, 2, 3, 4))
+    await cluster.start()
+    return cluster
+
+
+async def test_every_step_of_a_move() -> None:
+    cluster = await four_brokers()
+    await cluster.create_topic("t", (1, 2))
+    cluster.sent.clear()
+    assert await move(cluster, 3, 4) == 0
+    # U: the tree says where it goes; A: all replicas are told, the new ones as new
+    assert assignment(cluster) == ReplicaAssignment((3, 4, 1, 2), (3, 4), (1, 2))
+    assert cluster.state("t")._replace(controller_epoch=0) == cluster.state("t")._replace(
+        leader=1, isr=(1, 2), leader_epoch=1, controller_epoch=0
+    )
+    for broker_id in (1, 2, 3, 4):
+        states = [
+            state
+            for request in cluster.requests(LeaderAndIsrRequest, broker_id)
+            for state in request.topic_states[0].partition_states
+        ]
+        assert states, f"broker {broker_id} was not told"
+        assert all(state.is_new == (broker_id in (3, 4)) for state in states)
+        assert states[-1].adding_replicas == [3, 4]
+        assert states[-1].removing_replicas == [1, 2]
+    moving = await cluster.controller.list_partition_reassignments()
+    assert moving == {T0: assignment(cluster)}
+    # one of two has caught up: not yet
+    await cluster.change_isr("t", (1, 2, 3))
+    assert assignment(cluster).is_being_reassigned
+    # B: both have
+    await cluster.change_isr("t", (1, 2, 3, 4))
+    assert assignment(cluster) == ReplicaAssignment((3, 4))
+    state = cluster.state("t")
+    assert (state.leader, set(state.isr)) == (3, {3, 4})
+    for broker_id in (1, 2):
+        assert T0 not in cluster.brokers[broker_id].hosted
+        stops = cluster.requests(StopReplicaRequest, broker_id)
+        assert stops[-1].topic_states[0].partition_states[0].delete_partition
+    for broker in cluster.brokers.values():
+        assert broker.metadata[T0].replicas == (3, 4)
+        assert broker.metadata[T0].leader == 3
+    assert await cluster.controller.list_partition_reassignments([T0]) == {}
+    assert PartitionReplica(T0, 1) not in cluster.controller.context.replica_states
+    await cluster.stop()
+
+
+async def test_leader_that_stays_keeps_leading(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (1, 2))
+    await move(cluster, 3, 1)
+    await cluster.change_isr("t", (1, 2, 3))
+    assert assignment(cluster) == ReplicaAssignment((3, 1))
+    assert cluster.leader("t") == 1
+    assert set(cluster.state("t").isr) == {1, 3}
+
+
+async def test_other_order_needs_no_copying(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (1, 2, 3))
+    assert await move(cluster, 3, 1, 2) == 0
+    assert assignment(cluster) == ReplicaAssignment((3, 1, 2))
+    assert cluster.leader("t") == 1  # the preferred leader is another election
+    assert not cluster.controller.context.reassigning
+
+
+async def test_fewer_and_more_replicas(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (1, 2, 3))
+    await move(cluster, 2)
+    assert assignment(cluster) == ReplicaAssignment((2,))
+    assert cluster.leader("t") == 2
+    await move(cluster, 2, 1)
+    await cluster.change_isr("t", (2, 1))
+    assert assignment(cluster) == ReplicaAssignment((2, 1))
+
+
+async def test_cancelled_move_goes_back(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (1, 2))
+    await move(cluster, 3, 1)
+    assert await cancel(cluster) == 0
+    assert set(assignment(cluster).replicas) == {1, 2}
+    assert not assignment(cluster).is_being_reassigned
+    assert T0 not in cluster.brokers[3].hosted
+    assert cluster.leader("t") == 1
+    assert await cancel(cluster) == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+
+
+async def test_replaced_move_drops_what_is_not_wanted_any_more() -> None:
+    cluster = await four_brokers()
+    await cluster.create_topic("t", (1, 2))
+    await move(cluster, 3)
+    await move(cluster, 4)
+    assert assignment(cluster) == ReplicaAssignment((4, 1, 2), (4,), (1, 2))
+    assert T0 not in cluster.brokers[3].hosted
+    await cluster.change_isr("t", (1, 2, 4))
+    assert assignment(cluster) == ReplicaAssignment((4,))
+    await cluster.stop()
+
+
+async def test_cancelling_never_drops_the_only_replica_in_sync() -> None:
+    cluster = await four_brokers()
+    await cluster.create_topic("t", (2,))
+    await move(cluster, 3, 4)
+    await cluster.change_isr("t", (2, 3))
+    await cluster.remove_broker(2)
+    assert cluster.state("t").leader == 3
+    assert cluster.state("t").isr == (3,)
+    before = assignment(cluster)
+    assert await cancel(cluster) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert await move(cluster, 2) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert assignment(cluster) == before
+    assert cluster.leader("t") == 3
+    await cluster.stop()
+
+
+async def test_leader_that_is_dropped_by_a_replacement_is_replaced_first() -> None:
+    cluster = await four_brokers()
+    await cluster.create_topic("t", (1, 2))
+    await move(cluster, 3, 4)
+    await cluster.change_isr("t", (1, 2, 3))
+    await cluster.controller.controlled_shutdown(1, -1)
+    await cluster.controller.controlled_shutdown(2, -1)
+    assert cluster.leader("t") == 3
+    cluster.controller.context.shutting_down.clear()
+    await cluster.change_isr("t", (3, 1))
+    assert await cancel(cluster) == 0
+    assert cluster.leader("t") == 1
+    assert T0 not in cluster.brokers[3].hosted
+    await cluster.stop()
+
+
+@pytest.mark.parametrize(
+    ("partition", "targets", "code"),
+    [
+        (TopicPartition("nothing", 0), (1,), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TopicPartition("t", 9), (1,), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (T0, (), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (T0, (2, 2), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (T0, (1, -1), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (T0, (1, 9), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    ],
+)
+async def test_refusals(
+    cluster: Cluster, partition: TopicPartition, targets: tuple[int, ...], code: int
+) -> None:
+    await cluster.create_topic("t", (1, 2))
+    before = dict(cluster.tree.nodes)
+    assert await move(cluster, *targets, partition=partition) == code
+    assert cluster.tree.nodes == before
+
+
+async def test_target_that_is_down_is_fine_if_it_has_a_replica_already(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (1, 2))
+    await cluster.remove_broker(2)
+    assert await move(cluster, 2, 1) == 0
+    assert await move(cluster, 2) == 0  # waits for it
+    await cluster.add_broker(2)
+    await cluster.change_isr("t", (1, 2))
+    assert assignment(cluster) == ReplicaAssignment((2,))
+    assert cluster.leader("t") == 2
+
+
+async def test_target_that_dies_on_the_way_is_waited_for(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (1,))
+    await move(cluster, 3)
+    await cluster.remove_broker(3)
+    assert assignment(cluster).is_being_reassigned
+    cluster.sent.clear()
+    await cluster.add_broker(3)
+    assert cluster.requests(LeaderAndIsrRequest, 3)
+    await cluster.change_isr("t", (1, 3))
+    assert assignment(cluster) == ReplicaAssignment((3,))
+
+
+async def test_move_waits_while_no_target_may_lead(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (1,))
+    await move(cluster, 3)
+    request = cluster.isr_request("t", (1, 3))
+    cluster.brokers[3].lost_directory.add(T0)
+    cluster.controller.context.offline_directories[3] = {T0}
+    await cluster.controller.alter_partition(request, 3)
+    await settle()
+    assert assignment(cluster).is_being_reassigned
+    assert cluster.leader("t") == 1
+    await cluster.remove_broker(3)
+    await cluster.add_broker(3)
+    await cluster.change_isr("t", (1, 3))
+    assert assignment(cluster) == ReplicaAssignment((3,))
+
+
+async def test_partition_that_never_had_a_leader_begins_at_its_targets(cluster: Cluster) -> None:
+    await cluster.remove_broker(3)
+    await cluster.create_topic("t", (3,))
+    assert not cluster.exists(znodes.state_path(T0))
+    assert await move(cluster, 2) == 0
+    assert assignment(cluster) == ReplicaAssignment((2,))
+    assert cluster.leader("t") == 2
+
+
+async def test_new_controller_goes_on_with_the_move(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (1,))
+    await move(cluster, 3)
+    cluster.delete_node(znodes.CONTROLLER)
+    await settle()
+    assert cluster.controller.epoch == 2
+    assert list(cluster.controller.context.reassigning) == [T0]
+    await cluster.change_isr("t", (1, 3))
+    assert assignment(cluster) == ReplicaAssignment((3,))
+
+
+async def test_controller_that_died_before_the_last_write(cluster: Cluster) -> None:
+    """All is done but the tree still says that the partition moves."""
+    await cluster.create_topic("t", (1,))
+    await move(cluster, 3)
+    moving = cluster.tree.nodes[znodes.topic_path("t")].data
+    await cluster.change_isr("t", (1, 3))
+    cluster.set_node(znodes.topic_path("t"), moving)
+    cluster.delete_node(znodes.CONTROLLER)
+    await settle()
+    assert assignment(cluster) == ReplicaAssignment((3,))
+    assert cluster.state("t").isr == (3,)
+
+
+async def test_partitions_added_meanwhile_stay(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (1,))
+    await move(cluster, 3)
+    state = cluster.topic("t")
+    grown = state._replace(assignments={**state.assignments, 1: ReplicaAssignment((2,))})
+    cluster.set_node(znodes.topic_path("t"), znodes.encode_topic(grown))
+    await cluster.change_isr("t", (1, 3))
+    assert assignment(cluster, 0) == ReplicaAssignment((3,))
+    assert assignment(cluster, 1) == ReplicaAssignment((2,))
+
+
+# The znode
+
+
+def ask(cluster: Cluster, **targets: tuple[int, ...]) -> None:
+    payload = encode_reassignment({TopicPartition(t, 0): ids for t, ids in targets.items()})
+    cluster.create_node(znodes.REASSIGN_PARTITIONS, payload)
+
+
+async def test_move_by_znode(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (1,))
+    await cluster.create_topic("u", (1,))
+    ask(cluster, t=(3,), u=(2,))
+    await settle()
+    assert assignment(cluster).is_being_reassigned
+    await cluster.change_isr("t", (1, 3))
+    left = decode_reassignment(cluster.tree.nodes[znodes.REASSIGN_PARTITIONS].data)
+    assert left == {TopicPartition("u", 0): (2,)}
+    await cluster.change_isr("u", (1, 2))
+    assert not cluster.exists(znodes.REASSIGN_PARTITIONS)
+    ask(cluster, t=(2,))  # and the next one is heard
+    await settle()
+    assert assignment(cluster).target_replicas == (2,)
+
+
+async def test_what_cannot_move_leaves_the_znode(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (1,))
+    ask(cluster, t=(3,), nothing=(1,))
+    await settle()
+    left = decode_reassignment(cluster.tree.nodes[znodes.REASSIGN_PARTITIONS].data)
+    assert left == {T0: (3,)}
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b'{"version":1,"partitions":"x"}'])
+async def test_znode_that_cannot_be_read_is_deleted(cluster: Cluster, data: bytes) -> None:
+    cluster.create_node(znodes.REASSIGN_PARTITIONS, data)
+    await settle()
+    assert not cluster.exists(znodes.REASSIGN_PARTITIONS)
+
+
+async def test_api_takes_a_partition_out_of_the_znode(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (1,))
+    ask(cluster, t=(3,))
+    await settle()
+    await move(cluster, 2)
+    assert not cluster.exists(znodes.REASSIGN_PARTITIONS)
+    assert assignment(cluster).target_replicas == (2,)
+
+
+async def test_new_controller_reads_the_znode(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (1,))
+    await cluster.remove_broker(3)
+    ask(cluster, t=(3,))
+    await settle()
+    assert assignment(cluster).target_replicas == (3,)  # unlike the API it may be down
+    cluster.delete_node(znodes.CONTROLLER)
+    await settle()
+    await cluster.add_broker(3)
+    await cluster.change_isr("t", (1, 3))
+    assert assignment(cluster) == ReplicaAssignment((3,))
+    assert not cluster.exists(znodes.REASSIGN_PARTITIONS)
+
+
+async def test_topic_on_its_way_out_does_not_move(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (1, 3))
+    await cluster.remove_broker(3)
+    cluster.create_node(znodes.delete_topic_path("t"))
+    await settle()
+    assert await move(cluster, 2) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    ask(cluster, t=(2,))
+    await settle()
+    assert not cluster.exists(znodes.REASSIGN_PARTITIONS)
+
+
+async def test_isr_changes_in_the_tree_finish_a_move_under_an_old_protocol() -> None:
+    cluster = Cluster(settings=ControllerSettings(inter_broker_protocol_version="2.6"))
+    cluster.channels.silent = {1, 2, 3}  # the doubles speak newer versions only
+    await cluster.start()
+    await cluster.controller.alter_partition_reassignments({})
+    cluster.create_node(znodes.topic_path("t"), b'{"version":1,"partitions":{"0":[1]}}')
+    await settle()
+    assert await move(cluster, 3) == 0
+    state = cluster.state("t")._replace(isr=(1, 3))
+    cluster.set_node(znodes.state_path(T0), znodes.encode_state(state))
+    await settle()
+    assert assignment(cluster) == ReplicaAssignment((3,))
+    await cluster.stop()
+
+
+async def test_replica_states_on_the_way(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (1,))
+    states = cluster.controller.context.replica_states
+    await move(cluster, 3)
+    assert states[PartitionReplica(T0, 3)] is ReplicaState.NEW
+    await cluster.change_isr("t", (1, 3))
+    assert states[PartitionReplica(T0, 3)] is ReplicaState.ONLINE

@@ -1,0 +1,190 @@
+"""One ordered line of requests to each broker."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from ottla.controller.model import BrokerInfo
+from ottla.controller.requests import broker_channels
+from ottla.controller.requests.broker_channels import RETRY_BACKOFF_MS, QueuedBrokerChannels
+from ottla.protocol.message import Message
+from ottla.protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+from tests.doubles.controller_cluster import broker_info, settle
+from tests.doubles.controller_runtime import ManualRuntime
+
+
+class LocalBroker:
+    def __init__(self) -> None:
+        self.handled: list[tuple[Message, int]] = []
+
+    def handle(self, request: Message, version: int) -> Message:
+        self.handled.append((request, version))
+        return UpdateMetadataResponse(error_code=len(self.handled))
+
+
+class RemoteConnection:
+    def __init__(self, remote: RemoteBroker) -> None:
+        self.remote = remote
+        self.closed = False
+
+    async def request(self, request: Message, version: int, timeout_ms: int) -> Message:
+        assert not self.closed
+        assert timeout_ms == 30_000
+        if self.remote.failures:
+            raise self.remote.failures.pop(0)
+        self.remote.received.append(request)
+        return UpdateMetadataResponse(error_code=len(self.remote.received))
+
+    async def close(self) -> None:
+        self.closed = True
+        raise OSError("closing fails as well")
+
+
+class RemoteBroker:
+    """Fails as often as it was told to, then works."""
+
+    def __init__(self) -> None:
+        self.received: list[Message] = []
+        self.refusals: list[Exception] = []
+        self.failures: list[Exception] = []
+        self.connections: list[RemoteConnection] = []
+
+    async def connect(self, broker: BrokerInfo, timeout_ms: int) -> RemoteConnection:
+        assert broker.broker_id == 2
+        if self.refusals:
+            raise self.refusals.pop(0)
+        self.connections.append(RemoteConnection(self))
+        return self.connections[-1]
+
+
+def request(number: int) -> UpdateMetadataRequest:
+    return UpdateMetadataRequest(controller_epoch=number)
+
+
+class Setup:
+    def __init__(self) -> None:
+        self.runtime = ManualRuntime()
+        self.local = LocalBroker()
+        self.remote = RemoteBroker()
+        self.overflows: list[int] = []
+        self.answers: list[int | None] = []
+        self.channels = QueuedBrokerChannels(
+            1,
+            self.local,
+            self.runtime,
+            connect=self.remote.connect,
+            on_overflow=self.overflows.append,
+        )
+
+    def answered(self, response: Message | None) -> None:
+        assert response is None or isinstance(response, UpdateMetadataResponse)
+        self.answers.append(None if response is None else response.error_code)
+
+    def send(self, broker_id: int, number: int) -> None:
+        self.channels.send(broker_id, request(number), 8, self.answered)
+
+
+@pytest.fixture
+async def setup() -> AsyncIterator[Setup]:
+    made = Setup()
+    made.channels.add_broker(broker_info(1))
+    made.channels.add_broker(broker_info(2))
+    yield made
+    await made.runtime.close()
+    assert made.runtime.failures == []
+
+
+async def test_our_own_broker_is_called_directly(setup: Setup) -> None:
+    setup.send(1, 1)
+    setup.send(1, 2)
+    assert setup.local.handled == []  # not from within the controller's own step
+    await settle()
+    assert setup.local.handled == [(request(1), 8), (request(2), 8)]
+    assert setup.answers == [1, 2]
+    assert setup.remote.connections == []
+
+
+async def test_requests_keep_their_order_over_one_connection(setup: Setup) -> None:
+    for number in range(5):
+        setup.send(2, number)
+    assert setup.channels.queued(2) == 5
+    await settle()
+    assert setup.remote.received == [request(number) for number in range(5)]
+    assert setup.answers == [1, 2, 3, 4, 5]
+    assert len(setup.remote.connections) == 1
+    assert setup.channels.queued(2) == 0
+
+
+async def test_failed_request_is_sent_again_over_a_new_connection(setup: Setup) -> None:
+    setup.remote.refusals = [ConnectionRefusedError("no")]
+    setup.remote.failures = [TimeoutError(), ConnectionResetError("gone")]
+    setup.send(2, 1)
+    setup.send(2, 2)
+    for connections in (0, 1, 2):
+        await settle()
+        assert setup.answers == []
+        assert len(setup.remote.connections) == connections
+        assert setup.runtime.next_due_in_ms() == RETRY_BACKOFF_MS
+        setup.runtime.advance(RETRY_BACKOFF_MS)
+    await settle()
+    assert setup.remote.received == [request(1), request(2)]
+    assert setup.answers == [1, 2]
+    assert [connection.closed for connection in setup.remote.connections] == [True, True, False]
+
+
+async def test_removed_broker_gets_nothing_more(setup: Setup) -> None:
+    setup.remote.failures = [TimeoutError()]
+    setup.send(2, 1)
+    setup.send(2, 2)
+    await settle()
+    setup.channels.remove_broker(2)
+    await settle()
+    assert setup.answers == [None, None]
+    setup.runtime.advance(RETRY_BACKOFF_MS)
+    await settle()
+    assert setup.remote.received == []
+    setup.send(2, 3)
+    assert setup.answers == [None, None, None]
+    setup.channels.remove_broker(2)  # twice does no harm
+
+
+async def test_broker_that_comes_back_starts_with_a_fresh_line(setup: Setup) -> None:
+    setup.send(2, 1)
+    await settle()
+    setup.channels.remove_broker(2)
+    setup.channels.add_broker(broker_info(2))
+    setup.send(2, 2)
+    await settle()
+    assert setup.remote.received == [request(1), request(2)]
+    assert len(setup.remote.connections) == 2
+
+
+async def test_line_that_grows_too_long_is_dropped_and_told_of(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_channels, "MAX_QUEUED_REQUESTS", 3)
+    setup.remote.failures = [TimeoutError()]
+    for number in range(4):
+        setup.send(2, number)
+        await settle()
+    assert setup.overflows == [2]
+    assert setup.channels.queued(2) == 0
+    setup.send(2, 9)
+    setup.runtime.advance(RETRY_BACKOFF_MS)
+    await settle()
+    # What was under way goes through; then comes what was sent after the overflow.
+    assert setup.remote.received == [request(0), request(9)]
+
+
+async def test_controller_without_connector_reaches_nobody_else() -> None:
+    runtime = ManualRuntime()
+    channels = QueuedBrokerChannels(1, LocalBroker(), runtime)
+    channels.add_broker(broker_info(2))
+    answers: list[Message | None] = []
+    channels.send(2, request(1), 8, answers.append)
+    await settle()
+    assert answers == []
+    assert runtime.next_due_in_ms() == RETRY_BACKOFF_MS
+    await runtime.close()

@@ -1,0 +1,120 @@
+"""The controller's picture of the cluster."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.controller.model import LeaderAndIsr, PartitionReplica, ReplicaAssignment
+from ottla.controller.state.context import ControllerContext, PartitionState, ReplicaState
+from ottla.protocol.topics import TopicPartition
+from tests.doubles.controller_cluster import broker_info
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+
+
+@pytest.fixture
+def context() -> ControllerContext:
+    made = ControllerContext()
+    made.brokers = {broker_id: broker_info(broker_id) for broker_id in (1, 2, 3)}
+    made.add_topic("a", b"A" * 16)
+    made.add_topic("b", None)
+    made.set_assignment(A0, ReplicaAssignment((1, 2)))
+    made.set_assignment(A1, ReplicaAssignment((2, 3)))
+    made.set_assignment(B0, ReplicaAssignment((3,)))
+    made.leadership[A0] = LeaderAndIsr(1, 0, (1, 2))
+    made.leadership[A1] = LeaderAndIsr(3, 0, (3,))
+    return made
+
+
+def test_who_is_online(context: ControllerContext) -> None:
+    context.shutting_down.add(1)
+    context.offline_directories[2] = {A1}
+    assert not context.is_live(1)
+    assert context.live_broker_ids() == [2, 3]
+    assert not context.is_online(1, A0)
+    assert context.is_online(1, A0, or_shutting_down=True)
+    assert context.is_online(2, A0)
+    assert not context.is_online(2, A1)
+    assert not context.is_online(9, A0)
+
+
+def test_replicas_by_broker_follow_the_assignment(context: ControllerContext) -> None:
+    assert context.partitions_on(2) == [A0, A1]
+    context.set_assignment(A0, ReplicaAssignment((3, 1)))
+    assert context.partitions_on(2) == [A1]
+    assert context.replicas_on([3, 1]) == [
+        PartitionReplica(A1, 3),
+        PartitionReplica(B0, 3),
+        PartitionReplica(A0, 3),
+        PartitionReplica(A0, 1),
+    ]
+    assert context.partitions_on(9) == []
+
+
+def test_removed_topic_leaves_nothing(context: ControllerContext) -> None:
+    context.partition_states[A0] = PartitionState.ONLINE
+    context.replica_states[PartitionReplica(A0, 1)] = ReplicaState.ONLINE
+    context.reassigning[A0] = None
+    context.topics_to_delete["a"] = None
+    context.topics_with_deletion_started.add("a")
+    context.topics_ineligible_for_deletion.add("a")
+    context.offline_directories[1] = {A0}
+    context.remove_topic("a")
+    assert list(context.partitions()) == [B0]
+    assert not context.knows(A0)
+    assert context.assignment(A0).replicas == ()
+    for left in (
+        context.leadership,
+        context.partition_states,
+        context.replica_states,
+        context.reassigning,
+        context.topics_to_delete,
+        context.topics_with_deletion_started,
+        context.topics_ineligible_for_deletion,
+        context.topic_ids,
+        context.topic_names,
+        context.offline_directories[1],
+    ):
+        assert not left
+    assert context.partitions_on(1) == []
+
+
+def test_offline_leaders(context: ControllerContext) -> None:
+    del context.brokers[3]
+    assert context.with_offline_leader() == [A1]
+    context.topics_to_delete["a"] = None
+    assert context.with_offline_leader() == []
+    context.reassigning[A0] = None  # then its partitions still need leaders
+    assert context.with_offline_leader() == [A1]
+
+
+def test_leaderships_of_a_broker(context: ControllerContext) -> None:
+    assert context.led_by(1) == [A0]
+    assert context.led_by(3) == [A1]
+    context.set_assignment(A1, ReplicaAssignment((3,)))  # nobody else could lead it
+    assert context.led_by(3) == []
+
+
+def test_epochs_of_stop_replica(context: ControllerContext) -> None:
+    assert context.stop_replica_epoch(A0) == 0
+    assert context.stop_replica_epoch(B0) == -1
+    context.topics_to_delete["a"] = None
+    assert context.stop_replica_epoch(A0) == -2
+
+
+def test_numbers(context: ControllerContext) -> None:
+    assert context.preferred_replica_imbalance_count() == 1
+    context.set_assignment(A1, ReplicaAssignment((2, 3), adding=(2,)))
+    assert context.preferred_replica_imbalance_count() == 1  # 2 is not in sync yet
+    context.leadership[A1] = LeaderAndIsr(3, 0, (3, 2))
+    assert context.preferred_replica_imbalance_count() == 0
+    context.partition_states.update({A0: PartitionState.OFFLINE, B0: PartitionState.OFFLINE})
+    assert context.offline_partition_count() == 2
+    context.topics_with_deletion_started.add("b")
+    assert context.offline_partition_count() == 1
+
+
+def test_reset_is_a_fresh_start(context: ControllerContext) -> None:
+    context.epoch = 5
+    context.reset()
+    assert vars(context) == vars(ControllerContext())

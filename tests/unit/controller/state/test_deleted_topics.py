@@ -1,0 +1,58 @@
+"""How high the leader epochs of deleted topics were."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.controller.state import deleted_topics
+from ottla.controller.state.deleted_topics import DeletedTopics
+from ottla.controller.tree.embedded_store import EmbeddedStore
+
+
+@pytest.fixture
+async def store() -> EmbeddedStore:
+    made = EmbeddedStore()
+    await made.connect()
+    return made
+
+
+async def remember(deleted: DeletedTopics, store: EmbeddedStore, topic: str, epoch: int) -> None:
+    await deleted.prepare(store)
+    await store.multi(deleted.remember(topic, epoch))
+    deleted.remembered()
+
+
+async def test_topics_never_deleted_begin_with_zero(store: EmbeddedStore) -> None:
+    deleted = DeletedTopics()
+    await deleted.load(store)
+    assert deleted.first_epoch("t") == 0
+
+
+async def test_a_name_begins_above_its_highest_epoch(store: EmbeddedStore) -> None:
+    deleted = DeletedTopics()
+    await deleted.load(store)
+    await remember(deleted, store, "t", 7)
+    await remember(deleted, store, "t", 3)  # a later life that ended lower
+    await remember(deleted, store, "u", 0)
+    for each in (deleted, DeletedTopics()):
+        await each.load(store)
+        assert each.first_epoch("t") == 8
+        assert each.first_epoch("u") == 1
+        assert each.first_epoch("other") == 0
+
+
+async def test_forgotten_names_raise_the_floor(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deleted_topics, "MAX_NAMES", 2)
+    deleted = DeletedTopics()
+    await deleted.load(store)
+    for topic, epoch in (("a", 9), ("b", 4), ("c", 5), ("d", 1)):
+        await remember(deleted, store, topic, epoch)
+    again = DeletedTopics()
+    await again.load(store)
+    for each in (deleted, again):
+        assert each.first_epoch("a") == 10
+        assert each.first_epoch("b") == 10
+        assert each.first_epoch("c") == 10  # remembered as 5, but the floor is higher
+        assert each.first_epoch("never there") == 10

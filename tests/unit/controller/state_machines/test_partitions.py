@@ -1,0 +1,206 @@
+"""The partition state machine: which moves are allowed, what each does."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from ottla.controller.errors import ControllerMoved, StateChangeFailed
+from ottla.controller.model import LeaderAndIsr
+from ottla.controller.state.context import PartitionState
+from ottla.controller.state.leader_selection import Choice
+from ottla.controller.state_machines.partitions import VALID_PREVIOUS, PartitionStateMachine
+from ottla.controller.tree import znodes
+from ottla.controller.tree.store import BadVersion, SetOp, StoreError
+from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from ottla.protocol.topics import TopicPartition
+from tests.doubles.controller_cluster import Cluster, settle
+
+T0 = TopicPartition("t", 0)
+
+ALLOWED = {
+    (PartitionState.NON_EXISTENT, PartitionState.NEW),
+    (PartitionState.NEW, PartitionState.ONLINE),
+    (PartitionState.ONLINE, PartitionState.ONLINE),
+    (PartitionState.OFFLINE, PartitionState.ONLINE),
+    (PartitionState.NEW, PartitionState.OFFLINE),
+    (PartitionState.ONLINE, PartitionState.OFFLINE),
+    (PartitionState.OFFLINE, PartitionState.OFFLINE),
+    (PartitionState.OFFLINE, PartitionState.NON_EXISTENT),
+}
+
+
+def machine(cluster: Cluster) -> PartitionStateMachine:
+    return cluster.controller._parts.partitions
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), list(itertools.product(PartitionState, PartitionState))
+)
+async def test_only_the_moves_of_the_table_are_made(
+    cluster: Cluster, before: PartitionState, after: PartitionState
+) -> None:
+    assert (before in VALID_PREVIOUS[after]) == ((before, after) in ALLOWED)
+    await cluster.create_topic("t", (1, 2))
+    if before is PartitionState.NEW:  # as a partition that has no state node yet
+        cluster.delete_node(znodes.state_path(T0))
+        del cluster.controller.context.leadership[T0]
+    states = cluster.controller.context.partition_states
+    states[T0] = before
+    await machine(cluster).change([T0], after)
+    assert states[T0] is (after if (before, after) in ALLOWED else before)
+
+
+async def test_new_partition_gets_its_live_replicas(cluster: Cluster) -> None:
+    await cluster.remove_broker(2)
+    cluster.sent.clear()
+    await cluster.create_topic("t", (2, 3, 1))
+    assert cluster.state("t") == LeaderAndIsr(3, 0, (3, 1), controller_epoch=1)
+    told = {to for to, request in cluster.sent if isinstance(request, LeaderAndIsrRequest)}
+    assert told == {3, 1}
+    state = cluster.requests(LeaderAndIsrRequest, 3)[0].topic_states[0].partition_states[0]
+    assert state.is_new
+    assert state.replicas == [2, 3, 1]
+
+
+async def test_partition_without_live_replicas_stays_new(cluster: Cluster) -> None:
+    await cluster.remove_broker(2)
+    row = await cluster.create_topic("t", (2,))
+    assert row.error.code != 0
+    assert not cluster.exists(znodes.state_path(T0))
+    assert cluster.controller.context.partition_states[T0] is PartitionState.NEW
+    await cluster.add_broker(2)
+    assert cluster.leader("t") == 2
+
+
+async def test_half_made_partition_is_completed(cluster: Cluster) -> None:
+    """Its node is there, its state is not: a controller died in between."""
+    await cluster.remove_broker(2)
+    await cluster.create_topic("t", (2,))
+    cluster.create_node(znodes.partitions_path("t"))
+    cluster.create_node(znodes.partition_path(T0))
+    await cluster.add_broker(2)
+    assert cluster.leader("t") == 2
+
+
+async def test_election_reads_what_is_written_not_what_is_remembered(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (1, 2, 3))
+    state = cluster.state("t")._replace(isr=(3, 1))  # a leader of an old protocol shrank its ISR
+    cluster.set_node(znodes.state_path(T0), znodes.encode_state(state))
+    outcome = await machine(cluster).change([T0], PartitionState.ONLINE, Choice.PREFERRED)
+    assert outcome[T0] == cluster.state("t")
+    assert cluster.state("t").isr == (3, 1)
+    assert cluster.state("t").leader_epoch == 1
+
+
+async def test_state_that_changes_meanwhile_is_read_again(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.create_topic("t", (1, 2, 3))
+    writer = cluster.controller._parts.writer
+    original = writer.update_states
+    interfered = 0
+
+    async def interfere(states: dict[TopicPartition, LeaderAndIsr]) -> object:
+        nonlocal interfered
+        if interfered < 2:
+            interfered += 1
+            cluster.set_node(
+                znodes.state_path(T0), znodes.encode_state(cluster.state("t")._replace(isr=(1,)))
+            )
+        return await original(states)
+
+    monkeypatch.setattr(writer, "update_states", interfere)
+    outcome = await machine(cluster).change([T0], PartitionState.ONLINE, Choice.PREFERRED)
+    assert isinstance(outcome[T0], LeaderAndIsr)
+    assert cluster.state("t").isr == (1,)
+    assert cluster.state("t").partition_epoch == 3
+
+
+async def test_state_that_never_rests_is_given_up(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.create_topic("t", (1, 2, 3))
+
+    async def refuse(states: dict[TopicPartition, LeaderAndIsr]) -> object:
+        return {}, list(states)
+
+    monkeypatch.setattr(cluster.controller._parts.writer, "update_states", refuse)
+    outcome = await machine(cluster).change([T0], PartitionState.ONLINE, Choice.PREFERRED)
+    assert isinstance(outcome[T0], StateChangeFailed)
+
+
+async def test_state_of_a_later_controller_is_left_alone(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (1, 2, 3))
+    later = cluster.state("t")._replace(controller_epoch=9)
+    cluster.set_node(znodes.state_path(T0), znodes.encode_state(later))
+    outcome = await machine(cluster).change([T0], PartitionState.ONLINE, Choice.PREFERRED)
+    assert isinstance(outcome[T0], StateChangeFailed)
+    assert "epoch 9" in str(outcome[T0])
+
+
+@pytest.mark.parametrize("data", [None, b"broken"])
+async def test_missing_or_broken_state(cluster: Cluster, data: bytes | None) -> None:
+    await cluster.create_topic("t", (1, 2, 3))
+    if data is None:
+        cluster.delete_node(znodes.state_path(T0))
+    else:
+        cluster.set_node(znodes.state_path(T0), data)
+    outcome = await machine(cluster).change([T0], PartitionState.ONLINE, Choice.PREFERRED)
+    assert isinstance(outcome[T0], StateChangeFailed)
+
+
+async def test_deposed_controller_elects_nobody(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (2, 1))
+    cluster.write(SetOp(znodes.CONTROLLER_EPOCH, b"2"))
+    before = cluster.state("t")
+    with pytest.raises(ControllerMoved):
+        await machine(cluster).change([T0], PartitionState.ONLINE, Choice.PREFERRED)
+    assert cluster.state("t") == before
+
+
+async def test_error_of_one_partition_does_not_stop_the_others(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.create_topic("t", (1, 2), (1, 2))
+    writer = cluster.controller._parts.writer
+    original = writer.multi_many
+
+    async def fail_first(batches: list[list[SetOp]]) -> list[object]:
+        answers: list[object] = list(await original(batches))
+        answers[0] = StoreError("x", "a broken node")
+        return answers
+
+    monkeypatch.setattr(writer, "multi_many", fail_first)
+    partitions = [T0, TopicPartition("t", 1)]
+    outcome = await machine(cluster).change(partitions, PartitionState.ONLINE, Choice.PREFERRED)
+    assert isinstance(outcome[T0], StoreError)
+    assert not isinstance(outcome[T0], BadVersion)
+    assert isinstance(outcome[partitions[1]], LeaderAndIsr)
+
+
+async def test_unclean_election_only_where_the_topic_allows_it(cluster: Cluster) -> None:
+    await cluster.create_topic("clean", (2, 3))
+    await cluster.create_topic("unclean", (2, 3), unclean_leader_election_enable="true")
+    for topic in ("clean", "unclean"):
+        await cluster.change_isr(topic, (2,))
+    await cluster.remove_broker(2)
+    assert cluster.state("clean").leader == -1
+    assert cluster.state("clean").isr == (2,)
+    unclean = cluster.state("unclean")
+    assert (unclean.leader, unclean.isr, unclean.recovery_state) == (3, (3,), 1)
+    await cluster.add_broker(2)
+    assert cluster.leader("clean") == 2
+
+
+async def test_new_controller_takes_the_states_from_the_tree(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (1, 2))
+    await cluster.create_topic("u", (3,))
+    await cluster.remove_broker(3)
+    cluster.write(SetOp(znodes.CONTROLLER_EPOCH, b"5"))  # ours is over
+    cluster.delete_node(znodes.CONTROLLER)
+    await settle()
+    states = cluster.controller.context.partition_states
+    assert cluster.controller.epoch == 6
+    assert states == {T0: PartitionState.ONLINE, TopicPartition("u", 0): PartitionState.OFFLINE}

@@ -1,0 +1,187 @@
+"""The tree in a file: what survives, and what goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ottla.controller.tree.embedded_store import ZXID_BLOCK, EmbeddedStore
+from ottla.controller.tree.store import ConnectionLost, CreateOp, SetOp, StoreError, make_paths
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+
+WRITER = """
+import asyncio, sys
+from ottla.controller.tree.embedded_store import EmbeddedStore
+from ottla.controller.tree.store import CreateOp, SetOp
+
+async def main():
+    store = EmbeddedStore(sys.argv[1])
+    await store.connect()
+    await store.create("/n")
+    await store.create("/gone")
+    await store.delete("/gone")
+    await store.create("/mine", ephemeral=True)
+    for number in range(10_000_000):
+        made, stat = await store.create("/n/x_", b"%d" % number, sequential=True)
+        await store.multi([SetOp("/n", b"%d" % number), CreateOp(made + "/child")])
+        print(made, stat.czxid, flush=True)
+
+asyncio.run(main())
+"""
+
+
+def write_and_kill(path: Path) -> list[list[bytes]]:
+    """Names and zxids that a process said it had written before it was killed."""
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path)],
+        stdout=subprocess.PIPE,
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+    )
+    assert writer.stdout is not None
+    try:
+        promised = [writer.stdout.readline().split() for _ in range(50)]
+    finally:
+        writer.send_signal(signal.SIGKILL)
+        rest = writer.stdout.readlines()
+        writer.wait()
+        writer.stdout.close()
+    return promised + [line.split() for line in rest if line.endswith(b"\n")]
+
+
+async def test_what_returned_survives_kill_9(tmp_path: Path) -> None:
+    path = tmp_path / "znodes.db"
+    promised = write_and_kill(path)
+    store = EmbeddedStore(str(path))
+    await store.connect()
+    highest = 0
+    for name, czxid in promised:
+        _, stat = await store.get(name.decode())
+        assert stat.czxid == int(czxid)
+        assert await store.exists(f"{name.decode()}/child") is not None
+        highest = max(highest, stat.czxid)
+    assert int((await store.get("/n"))[0]) >= len(promised) - 1
+    assert await store.exists("/gone") is None
+    assert await store.exists("/mine") is None  # its session died with the process
+    _, made = await store.create("/later")
+    assert made.czxid > highest
+    next_name, _ = await store.create("/n/x_", sequential=True)
+    assert next_name > promised[-1][0].decode()
+    await store.close()
+
+
+async def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
+    path = str(tmp_path / "znodes.db")
+    store = EmbeddedStore(path)
+    await store.connect()
+    await make_paths(store, ["/a/b/c", "/a/d"])
+    await store.set("/a/b", b"data")
+    await store.delete("/a/d")
+    await store.create("/a/mine", ephemeral=True)
+    before = {name: await store.get(name) for name in ("/a/b", "/a/b/c")}
+    zxid = store.tree.zxid
+    await store.close()
+    again = EmbeddedStore(path)
+    await again.connect()
+    assert {name: await again.get(name) for name in ("/a/b", "/a/b/c")} == before
+    assert await again.children("/a") == ["b"]
+    assert again.tree.zxid > zxid
+    await again.close()
+
+
+async def test_transaction_ids_outgrow_their_block(tmp_path: Path) -> None:
+    path = str(tmp_path / "znodes.db")
+    store = EmbeddedStore(path)
+    await store.connect()
+    store.tree.zxid += ZXID_BLOCK
+    _, ephemeral = await store.create("/mine", ephemeral=True)  # moves the bound although unwritten
+    await store.close()
+    again = EmbeddedStore(path)
+    await again.connect()
+    _, later = await again.create("/later")
+    assert later.czxid > ephemeral.czxid
+    await again.close()
+
+
+async def test_second_process_is_told_who_is_there(tmp_path: Path) -> None:
+    path = str(tmp_path / "znodes.db")
+    store = EmbeddedStore(path)
+    await store.connect()
+    with pytest.raises(StoreError, match="in use by another broker process"):
+        await EmbeddedStore(path).connect()
+    await store.close()
+
+
+async def test_file_that_is_no_database(tmp_path: Path) -> None:
+    path = tmp_path / "znodes.db"
+    path.write_bytes(b"something else entirely" * 100)
+    with pytest.raises(StoreError, match=r"znodes\.db"):
+        await EmbeddedStore(str(path)).connect()
+    with pytest.raises(StoreError, match="cannot be opened"):
+        await EmbeddedStore(str(tmp_path / "missing" / "znodes.db")).connect()
+
+
+async def test_writes_that_come_together_share_a_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = EmbeddedStore(str(tmp_path / "znodes.db"))
+    await store.connect()
+    assert store._file is not None
+    commits = 0
+    original = store._file.commit
+
+    def count(*arguments: object) -> None:
+        nonlocal commits
+        commits += 1
+        original(*arguments)  # type: ignore[arg-type] # passed through
+
+    monkeypatch.setattr(store._file, "commit", count)
+    await asyncio.gather(*(store.create(f"/n{number}") for number in range(100)))
+    assert commits <= 3
+    assert len(await store.children("/")) == 100
+    await store.close()
+
+
+async def test_disk_that_fails_ends_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = EmbeddedStore(str(tmp_path / "znodes.db"))
+    await store.connect()
+    assert store._file is not None
+
+    def full(*_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(store._file, "commit", full)
+    answers = await asyncio.gather(
+        store.create("/a"),
+        store.create("/b"),
+        store.multi([CreateOp("/c")]),
+        return_exceptions=True,
+    )
+    assert {type(answer) for answer in answers} == {ConnectionLost}
+    monkeypatch.undo()
+    with pytest.raises(ConnectionLost, match="disk is full"):
+        await store.create("/d")  # memory and file differ: no more promises
+    await store.close()
+
+
+async def test_expired_session_of_a_test(tmp_path: Path) -> None:
+    store = EmbeddedStore(str(tmp_path / "znodes.db"))
+    await store.connect()
+    await store.create("/mine", ephemeral=True)
+    store.lose_session()
+    with pytest.raises(StoreError):
+        await store.set("/mine", b"")
+    store.expire_session()
+    assert await store.exists("/mine") is None
+    await store.multi([CreateOp("/kept"), SetOp("/kept", b"x")])
+    await store.close()

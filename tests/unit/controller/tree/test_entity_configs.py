@@ -1,0 +1,173 @@
+"""Configuration in the tree and the news of its changes, on every store."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ottla.controller.tree import znodes
+from ottla.controller.tree.change_notifications import CHANGE_EXPIRATION_MS
+from ottla.controller.tree.entity_configs import (
+    ConfigChangeWatcher,
+    entities_of,
+    entity_path,
+    read_config,
+    read_configs,
+    write_config,
+)
+from ottla.controller.tree.store import ZnodeStore, make_paths, set_or_create
+from ottla.controller.tree.znodes_admin import decode_config_change, encode_config_change
+from tests.doubles.controller_cluster import settle
+from tests.doubles.controller_runtime import ManualRuntime
+from tests.doubles.znode_ensembles import EmbeddedEnsemble, Ensemble, eventually
+
+
+@pytest.fixture
+async def store(ensemble: Ensemble) -> ZnodeStore:
+    made = await ensemble.open()
+    await make_paths(made, [znodes.CONFIG_CHANGES])
+    return made
+
+
+def test_entity_paths() -> None:
+    assert entity_path("topics", "t") == "topics/t"
+    assert entity_path("brokers", "<default>") == "brokers/<default>"
+    assert entity_path("users", "a b") == "users/a%20b"
+    assert entity_path("users", "<default>", client="c/d") == "users/<default>/clients/c%2Fd"
+    assert entity_path("ips", "10.0.0.1") == "ips/10.0.0.1"
+
+
+async def test_write_and_read(store: ZnodeStore) -> None:
+    assert await read_config(store, "topics/t") == {}
+    await write_config(store, "topics/t", {"a": "1", "b": "x,y"})
+    await write_config(store, "topics/t", {"a": "2"})
+    assert await read_config(store, "topics/t") == {"a": "2"}
+    changes = await store.children(znodes.CONFIG_CHANGES)
+    assert len(changes) == 2
+    data, _ = await store.get(f"{znodes.CONFIG_CHANGES}/{changes[0]}")
+    assert decode_config_change("", data) == "topics/t"
+
+
+async def test_malformed_configuration_reads_as_empty(store: ZnodeStore) -> None:
+    await set_or_create(store, "/config/topics/broken", b"{")
+    await write_config(store, "topics/t", {"a": "1"})
+    found = await read_configs(store, ["topics/broken", "topics/t", "topics/none"])
+    assert found == {"topics/broken": {}, "topics/t": {"a": "1"}, "topics/none": {}}
+
+
+async def test_topic_left_without_properties_keeps_its_node(store: ZnodeStore) -> None:
+    await write_config(store, "topics/t", {"a": "1"})
+    await write_config(store, "topics/t", {})
+    assert await store.exists("/config/topics/t") is not None
+    assert await read_config(store, "topics/t") == {}
+
+
+async def test_quotas_left_without_properties_go_with_their_parents(store: ZnodeStore) -> None:
+    both = entity_path("users", "u", client="c")
+    await write_config(store, both, {"producer_byte_rate": "1"})
+    await write_config(store, "users/u", {"producer_byte_rate": "2"})
+    assert await entities_of(store, "users") == ["users/u", "users/u/clients/c"]
+    await write_config(store, "users/u", {})
+    assert await store.exists("/config/users/u") is not None  # a client is below
+    assert await read_config(store, both) == {"producer_byte_rate": "1"}
+    await write_config(store, both, {})
+    assert await store.exists("/config/users/u") is None
+    assert await store.exists("/config/users") is not None
+    await write_config(store, "clients/none", {})  # nothing to delete
+    assert await entities_of(store, "users") == []
+
+
+async def test_parent_with_properties_stays(store: ZnodeStore) -> None:
+    both = entity_path("users", "u", client="c")
+    await write_config(store, "users/u", {"a": "1"})
+    await write_config(store, both, {"b": "2"})
+    await write_config(store, both, {})
+    assert await read_config(store, "users/u") == {"a": "1"}
+    assert await store.exists("/config/users/u/clients") is None
+
+
+class Listener:
+    def __init__(self, store: ZnodeStore) -> None:
+        self.runtime = ManualRuntime()
+        self.heard: list[tuple[str, str, dict[str, str]]] = []
+        self.fail = False
+        self.watcher = ConfigChangeWatcher(store, self.runtime, self.called)
+
+    async def called(self, entity_type: str, name: str, properties: dict[str, str]) -> None:
+        self.heard.append((entity_type, name, properties))
+        await asyncio.sleep(0)
+        if self.fail:
+            raise RuntimeError("a listener that fails")
+
+
+async def test_watcher_hears_of_every_change(ensemble: Ensemble) -> None:
+    store, writer = await ensemble.open(), await ensemble.open()
+    await make_paths(store, [znodes.CONFIG_CHANGES])
+    await write_config(writer, "topics/before", {"a": "1"})
+    listener = Listener(store)
+    await listener.watcher.start()
+    await write_config(writer, "topics/t", {"a": "1"})
+    await write_config(writer, "users/u/clients/c", {"b": "2"})
+    await eventually(lambda: len(listener.heard) == 2)
+    assert listener.heard == [
+        ("topics", "t", {"a": "1"}),
+        ("users", "u/clients/c", {"b": "2"}),
+    ]
+    listener.watcher.stop()
+    await write_config(writer, "topics/t", {"a": "2"})
+    await listener.runtime.close()
+    assert len(listener.heard) == 2
+
+
+async def embedded() -> tuple[ZnodeStore, Listener]:
+    ensemble = EmbeddedEnsemble()
+    store = await ensemble.open()
+    await make_paths(store, [znodes.CONFIG_CHANGES])
+    listener = Listener(store)
+    await listener.watcher.start()
+    return store, listener
+
+
+async def test_listener_that_fails_hears_the_next_change() -> None:
+    store, listener = await embedded()
+    listener.fail = True
+    await write_config(store, "topics/t", {"a": "1"})
+    await settle()
+    await write_config(store, "topics/u", {"a": "1"})
+    await settle()
+    assert [name for _, name, _ in listener.heard] == ["t", "u"]
+
+
+async def test_changes_that_pile_up_are_told_with_their_last_state() -> None:
+    store, listener = await embedded()
+    for value in ("1", "2", "3"):
+        await write_config(store, "topics/t", {"a": value})
+    await settle()
+    assert listener.heard == [("topics", "t", {"a": "3"})]
+
+
+async def test_malformed_change_is_passed_over() -> None:
+    store, listener = await embedded()
+    await store.create(znodes.CONFIG_CHANGE_PREFIX, b"{", sequential=True)
+    old = b'{"version":1,"entity_type":"clients","entity_name":"c"}'
+    await store.create(znodes.CONFIG_CHANGE_PREFIX, old, sequential=True)
+    await settle()
+    assert listener.heard == [("clients", "c", {})]
+
+
+async def test_old_changes_are_removed() -> None:
+    store, listener = await embedded()
+    await write_config(store, "topics/t", {"a": "1"})
+    await settle()
+    (stat,) = [
+        await store.exists(f"{znodes.CONFIG_CHANGES}/{name}")
+        for name in await store.children(znodes.CONFIG_CHANGES)
+    ]
+    assert stat is not None
+    listener.runtime.time_ms = stat.ctime_ms + CHANGE_EXPIRATION_MS + 1
+    change = encode_config_change("topics/t")
+    await store.create(znodes.CONFIG_CHANGE_PREFIX, change, sequential=True)
+    await settle()
+    names = await store.children(znodes.CONFIG_CHANGES)
+    assert "config_change_0000000000" not in names

@@ -1,0 +1,118 @@
+"""Payloads of requests, notifications, configuration, producer ids and features."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ottla.controller.tree import znodes_admin
+from ottla.controller.tree.znode_json import MalformedZnode
+from ottla.protocol.topics import TopicPartition
+
+PARTITIONS = [TopicPartition("t", 0), TopicPartition("u", 3)]
+
+
+def test_partition_lists() -> None:
+    wanted = {
+        "version": 1,
+        "partitions": [{"topic": "t", "partition": 0}, {"topic": "u", "partition": 3}],
+    }
+    election = znodes_admin.encode_preferred_election(PARTITIONS)
+    assert json.loads(election) == wanted
+    assert znodes_admin.decode_preferred_election(election) == PARTITIONS
+    change = znodes_admin.encode_isr_change(PARTITIONS)
+    assert json.loads(change) == wanted
+    assert znodes_admin.decode_isr_change("/isr", change) == PARTITIONS
+    with pytest.raises(MalformedZnode, match="/isr"):
+        znodes_admin.decode_isr_change("/isr", b'{"version":1}')
+
+
+def test_reassignment() -> None:
+    targets = {PARTITIONS[0]: (1, 2), PARTITIONS[1]: (3,)}
+    data = znodes_admin.encode_reassignment(targets)
+    assert json.loads(data) == {
+        "version": 1,
+        "partitions": [
+            {"topic": "t", "partition": 0, "replicas": [1, 2]},
+            {"topic": "u", "partition": 3, "replicas": [3]},
+        ],
+    }
+    assert znodes_admin.decode_reassignment(data) == targets
+    for malformed in (b"", b"{}", b'{"partitions":[{"topic":"t","partition":0}]}'):
+        with pytest.raises(MalformedZnode, match="/admin/reassign_partitions"):
+            znodes_admin.decode_reassignment(malformed)
+
+
+def test_log_dir_event() -> None:
+    data = znodes_admin.encode_log_dir_event(4)
+    assert json.loads(data) == {"version": 1, "broker": 4, "event": 1}
+    assert znodes_admin.decode_log_dir_event("/l", data) == 4
+
+
+def test_config() -> None:
+    data = znodes_admin.encode_config({"retention.ms": "1000"})
+    assert json.loads(data) == {"version": 1, "config": {"retention.ms": "1000"}}
+    assert znodes_admin.decode_config("/c", data) == {"retention.ms": "1000"}
+    assert znodes_admin.decode_config("/c", b"") == {}
+    assert znodes_admin.decode_config("/c", b'{"version":1}') == {}
+    numbers = znodes_admin.decode_config("/c", b'{"config":{"a":1,"b":true}}')
+    assert numbers == {"a": "1", "b": "true"}
+
+
+def test_config_change() -> None:
+    data = znodes_admin.encode_config_change("topics/t")
+    assert json.loads(data) == {"version": 2, "entity_path": "topics/t"}
+    assert znodes_admin.decode_config_change("/c", data) == "topics/t"
+    old = b'{"version":1,"entity_type":"clients","entity_name":"c"}'
+    assert znodes_admin.decode_config_change("/c", old) == "clients/c"
+    with pytest.raises(MalformedZnode):
+        znodes_admin.decode_config_change("/c", b'{"version":3,"entity_path":"topics/t"}')
+
+
+def test_producer_id_block() -> None:
+    data = znodes_admin.encode_producer_id_block(1, 0, 999)
+    assert json.loads(data) == {"version": 1, "broker": 1, "block_start": "0", "block_end": "999"}
+    assert znodes_admin.decode_producer_id_block(data) == (1, 0, 999)
+
+
+def test_features() -> None:
+    data = znodes_admin.encode_features({}, enabled=True)
+    assert json.loads(data) == {"version": 2, "features": {}, "status": 1}
+    two = znodes_admin.encode_features({"f": 3}, enabled=False)
+    assert json.loads(two)["features"] == {"f": {"max_version_level": 3}}
+    assert znodes_admin.decode_features(two) == (False, {"f": 3})
+    one = znodes_admin.encode_features({"f": 3}, enabled=True, version=1)
+    levels = {"f": {"min_version_level": 3, "max_version_level": 3}}
+    assert json.loads(one)["features"] == levels
+    assert znodes_admin.decode_features(one) == (True, {"f": 3})
+    with pytest.raises(MalformedZnode):
+        znodes_admin.decode_features(b'{"version":3,"features":{},"status":1}')
+
+
+def test_deleted_topics_keep_their_order() -> None:
+    epochs = {"z": 4, "a": 9}
+    data = znodes_admin.encode_deleted_topics(2, epochs)
+    floor, decoded = znodes_admin.decode_deleted_topics(data)
+    assert (floor, list(decoded.items())) == (2, [("z", 4), ("a", 9)])
+    assert znodes_admin.decode_deleted_topics(b"") == (-1, {})
+
+
+def test_consumer_subscription() -> None:
+    data = znodes_admin.encode_consumer_subscription({"t": 2}, "static", 5)
+    assert json.loads(data) == {
+        "version": 1,
+        "subscription": {"t": 2},
+        "pattern": "static",
+        "timestamp": "5",
+    }
+    assert znodes_admin.decode_consumer_subscription("/c", data) == ({"t": 2}, "static")
+    with pytest.raises(MalformedZnode, match="/c"):
+        znodes_admin.decode_consumer_subscription("/c", b'{"subscription":{"t":"x"}}')
+
+
+def test_consumer_offset() -> None:
+    assert znodes_admin.encode_consumer_offset(12) == b"12"
+    assert znodes_admin.decode_consumer_offset("/o", b"12") == 12
+    with pytest.raises(MalformedZnode, match="/o"):
+        znodes_admin.decode_consumer_offset("/o", b"many")

@@ -1,0 +1,49 @@
+"""kazoo's exceptions as those of the store."""
+
+from __future__ import annotations
+
+import pytest
+from kazoo import exceptions
+
+from ottla.controller.tree.store import (
+    BadVersion,
+    ConnectionLost,
+    NoChildrenForEphemerals,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    NotPermitted,
+    SessionExpired,
+    StoreError,
+)
+from ottla.controller.tree.zookeeper_errors import error_from, is_connection_loss
+
+
+@pytest.mark.parametrize(
+    ("error", "meaning"),
+    [
+        (exceptions.NoNodeError(), NoNode),
+        (exceptions.NodeExistsError(), NodeExists),
+        (exceptions.BadVersionError(), BadVersion),
+        (exceptions.NotEmptyError(), NotEmpty),
+        (exceptions.NoChildrenForEphemeralsError(), NoChildrenForEphemerals),
+        (exceptions.NoAuthError(), NotPermitted),
+        (exceptions.AuthFailedError(), NotPermitted),
+        (exceptions.SessionExpiredError(), SessionExpired),
+        (exceptions.ConnectionLoss(), ConnectionLost),
+        (exceptions.ConnectionClosedError(), ConnectionLost),
+        (exceptions.SessionMovedError(), ConnectionLost),
+        (exceptions.MarshallingError(), StoreError),
+        (ValueError("x"), StoreError),
+    ],
+)
+def test_meanings(error: Exception, meaning: type[StoreError]) -> None:
+    found = error_from(error, "/path")
+    assert type(found) is meaning
+    assert found.path == "/path"
+    assert "/path" in str(found)
+    assert is_connection_loss(error) == (meaning is ConnectionLost)
+
+
+def test_nothing_is_no_loss() -> None:
+    assert not is_connection_loss(None)

@@ -1,0 +1,469 @@
+"""The store on a real ZooKeeper: outages, credentials, encryption, old servers."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import importlib.util
+import logging
+import threading
+import time
+import warnings
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import pytest
+import uvloop
+from kazoo.exceptions import ConnectionLoss
+
+from ottla.cli.zookeeper_server import free_port
+from ottla.controller.tree import zookeeper_multi_read, zookeeper_session
+from ottla.controller.tree.store import (
+    CHANGED,
+    REARMED,
+    SESSION_CONNECTED,
+    SESSION_EXPIRED,
+    SESSION_SUSPENDED,
+    ConnectionLost,
+    CreateOp,
+    NoNode,
+    NotPermitted,
+    SetOp,
+    WatchEvent,
+)
+from ottla.controller.tree.zookeeper_session import (
+    MAX_IN_FLIGHT,
+    AsyncResult,
+    ZooKeeperTls,
+    split_connect,
+)
+from ottla.controller.tree.zookeeper_store import ZooKeeperStore
+from tests.doubles.certificates import Certificates
+from tests.doubles.tcp_proxy import TcpProxy
+from tests.doubles.znode_ensembles import ZooKeeperEnsemble, eventually
+from tests.doubles.zookeeper_process import ZooKeeperProcess, start_zookeeper
+
+if TYPE_CHECKING:
+    from kazoo.client import KazooClient
+
+pytestmark = pytest.mark.zookeeper
+
+
+@pytest.fixture
+async def ensemble(zookeeper: ZooKeeperProcess) -> AsyncIterator[ZooKeeperEnsemble]:
+    made = ZooKeeperEnsemble(zookeeper)
+    yield made
+    await made.close()
+
+
+@pytest.fixture(scope="module")
+def own_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperProcess]:
+    """A server that a test may stop and pause, and leaves running."""
+    with start_zookeeper(tmp_path_factory.mktemp("own-zookeeper")) as process:
+        yield process
+
+
+@pytest.fixture
+async def proxy(zookeeper: ZooKeeperProcess) -> AsyncIterator[TcpProxy]:
+    """A way to the server that can be cut."""
+    made = TcpProxy(zookeeper.port)
+    await made.start()
+    yield made
+    await made.stop()
+
+
+async def opened(connect: str, **options: object) -> ZooKeeperStore:
+    store = ZooKeeperStore(connect, **options)  # type: ignore[arg-type] # as the caller wrote them
+    await store.connect()
+    return store
+
+
+@pytest.mark.parametrize(
+    ("connect", "hosts", "path"),
+    [
+        ("h:2181", "h:2181", ""),
+        ("h1:1,h2:2/kafka", "h1:1,h2:2", "/kafka"),
+        ("h:1/a/b/", "h:1", "/a/b"),
+        ("h:1/", "h:1", ""),
+    ],
+)
+def test_hosts_and_path(connect: str, hosts: str, path: str) -> None:
+    assert split_connect(connect) == (hosts, path)
+
+
+async def test_path_is_made_and_kept_apart(zookeeper: ZooKeeperProcess) -> None:
+    inside = await opened(f"{zookeeper.connect}/chroot-{time.time_ns()}/deep")
+    outside = await opened(zookeeper.connect)
+    await inside.create("/n", b"x")
+    made = await inside.multi([CreateOp("/s_", sequential=True)])
+    assert made == ["/s_0000000001"]
+    assert (await outside.get(f"{inside.session.chroot}/n"))[0] == b"x"
+    await inside.close()
+    await outside.close()
+
+
+async def test_nobody_there() -> None:
+    store = ZooKeeperStore(f"127.0.0.1:{free_port()}", connection_timeout_ms=300)
+    with pytest.raises(ConnectionLost, match=r"within 300 ms.*zookeeper\.connect"):
+        await store.connect()
+    with pytest.raises(ConnectionLost):
+        await store.get("/")
+
+
+async def test_one_dead_server_among_several(zookeeper: ZooKeeperProcess) -> None:
+    store = await opened(f"127.0.0.1:{free_port()},{zookeeper.connect}")
+    assert await store.exists("/") is not None
+    await store.close()
+
+
+async def test_outage_is_waited_out_without_blocking_the_loop(
+    own_zookeeper: ZooKeeperProcess,
+) -> None:
+    store = await opened(own_zookeeper.connect)
+    told: list[str] = []
+    store.on_session(told.append)
+    await store.create("/a", b"x")
+    session = store.session_id
+    await asyncio.to_thread(own_zookeeper.stop)
+    await eventually(lambda: told == [SESSION_SUSPENDED])
+    calls = asyncio.gather(store.get("/a"), store.create("/b"), store.get_many(["/a"] * 300))
+    turns = 0
+    while turns < 50:  # the loop goes round while they wait
+        await asyncio.sleep(0)
+        turns += 1
+    assert not calls.done()
+    await asyncio.to_thread(own_zookeeper.start)
+    (data, _), (made, _), many = await calls
+    assert (data, made, len(many)) == (b"x", "/b", 300)
+    assert store.session_id == session
+    assert told[-1] == SESSION_CONNECTED
+    await store.close()
+
+
+async def test_calls_give_up_in_time(own_zookeeper: ZooKeeperProcess) -> None:
+    store = await opened(own_zookeeper.connect, call_timeout_ms=200, session_timeout_ms=60_000)
+    await store.create("/paused")
+    own_zookeeper.pause()
+    try:
+        for call in (
+            store.get("/paused"),
+            store.set("/paused", b""),
+            store.get_many(["/paused", "/b"]),
+            store.multi([SetOp("/paused", b"")]),
+            store.multi_many([[SetOp("/paused", b"")]] * (MAX_IN_FLIGHT * 2)),
+            store.watch_data("/paused", lambda _: None),
+        ):
+            with pytest.raises(ConnectionLost):
+                await call
+    finally:
+        own_zookeeper.resume()
+    await eventually(lambda: store.session._in_flight == 0)  # what was under way is answered
+    assert await store.exists("/paused") is not None
+    await store.close()
+
+
+async def test_write_whose_answer_was_lost_is_not_sent_again(
+    zookeeper: ZooKeeperProcess, proxy: TcpProxy
+) -> None:
+    store = await opened(f"127.0.0.1:{proxy.port}", session_timeout_ms=10_000)
+    path = f"/lost-{time.time_ns()}"
+    await store.create(path)
+    proxy.swallow_answers()
+    write = asyncio.ensure_future(store.set(path, b"once"))  # noqa: TID251 - a caller of its own
+    other = await opened(zookeeper.connect)
+    for _ in range(1000):
+        if (await other.get(path))[1].version == 1:
+            break
+    proxy.cut()
+    with pytest.raises(ConnectionLost):
+        await write
+    proxy.heal()
+    assert (await store.get(path))[1].version == 1  # a read is repeated until it succeeds
+    await other.close()
+    await store.close()
+
+
+@pytest.mark.parametrize("in_a_pipeline", [False, True])
+async def test_loss_that_is_told_after_the_reconnection_does_not_cost_the_new_connection(
+    zookeeper: ZooKeeperProcess, proxy: TcpProxy, in_a_pipeline: bool
+) -> None:
+    """kazoo tells of states and of results from two threads, so either may be first."""
+    store = await opened(f"127.0.0.1:{proxy.port}", session_timeout_ms=10_000)
+    told: list[str] = []
+    store.on_session(told.append)
+    session = store.session
+    late: list[AsyncResult] = []
+
+    def start() -> AsyncResult:
+        client = session.kazoo()
+        if late:
+            return client.exists_async("/")
+        late.append(client.handler.async_result())
+        return late[0]
+
+    if in_a_pipeline:
+        call = asyncio.ensure_future(session.pipeline([start], repeat=True))  # noqa: TID251
+    else:
+        call = asyncio.ensure_future(session.request("/", start, repeat=True))  # noqa: TID251
+    await eventually(lambda: bool(late))
+    proxy.cut()
+    await eventually(lambda: told == [SESSION_SUSPENDED])
+    proxy.heal()
+    await eventually(lambda: told == [SESSION_SUSPENDED, SESSION_CONNECTED])
+    late[0].set_exception(ConnectionLoss())
+    await call
+    await store.close()
+
+
+async def test_watches_tell_what_happened_during_an_outage(
+    zookeeper: ZooKeeperProcess, proxy: TcpProxy
+) -> None:
+    store = await opened(f"127.0.0.1:{proxy.port}", session_timeout_ms=10_000)
+    writer = await opened(zookeeper.connect)
+    root = f"/watched-{time.time_ns()}"
+    await writer.multi([CreateOp(root), CreateOp(f"{root}/a"), CreateOp(f"{root}/b")])
+    changed: list[WatchEvent] = []
+    unchanged: list[WatchEvent] = []
+    children: list[WatchEvent] = []
+    await store.watch_data(f"{root}/a", changed.append)
+    await store.watch_data(f"{root}/b", unchanged.append)
+    await store.watch_children(root, children.append)
+    told: list[str] = []
+    store.on_session(told.append)
+    proxy.cut()
+    await eventually(lambda: told == [SESSION_SUSPENDED])
+    await writer.set(f"{root}/a", b"x")
+    await writer.create(f"{root}/c")
+    proxy.heal()
+    await eventually(lambda: bool(changed and children))
+    assert changed == [WatchEvent(REARMED, f"{root}/a")]
+    assert children == [WatchEvent(REARMED, root)]
+    await writer.set(f"{root}/b", b"x")  # and they stand again
+    await eventually(lambda: bool(unchanged))
+    assert unchanged == [WatchEvent(CHANGED, f"{root}/b")]
+    await writer.close()
+    await store.close()
+
+
+async def test_server_that_cannot_read_many_at_once(
+    ensemble: ZooKeeperEnsemble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zookeeper_multi_read.MultiRead, "type", 999)  # as unknown to it
+    store = await ensemble.open()
+    await store.create("/a", b"x")
+    for _ in range(2):
+        found = await store.get_many(["/a", "/none"])
+        assert [None if node is None else node[0] for node in found] == [b"x", None]
+
+
+async def test_reading_many_at_once_is_reading_each(ensemble: ZooKeeperEnsemble) -> None:
+    store = await ensemble.open()
+    assert isinstance(store, ZooKeeperStore)
+    paths = []
+    for number in range(250):
+        await store.create(f"/n{number}", b"\x00" * number)
+        paths += [f"/n{number}", f"/none{number}"]
+    at_once = await store.get_many(paths)
+    store._multi_read = False
+    assert await store.get_many(paths) == at_once
+
+
+# Credentials
+
+
+async def test_nodes_of_a_secured_broker(zookeeper: ZooKeeperProcess) -> None:
+    root = f"/secured-{time.time_ns()}"
+    plain = await opened(zookeeper.connect)
+    await plain.create(root)
+    broker = await opened(
+        zookeeper.connect + root, credentials=[("digest", "broker:secret")], set_acl=True
+    )
+    stranger = await opened(zookeeper.connect + root)
+    await broker.create("/brokers/topics/t", b"x", make_parents=True)
+    await broker.create("/config/users/u", b"secret", make_parents=True)
+    await broker.create("/consumers")
+    assert (await stranger.get("/brokers/topics/t"))[0] == b"x"
+    await stranger.create("/consumers/group")
+    for call in (
+        stranger.set("/brokers/topics/t", b"y"),
+        stranger.create("/brokers/topics/u"),
+        stranger.get("/config/users/u"),
+        stranger.get_many(["/brokers/topics/t", "/config/users/u"]),
+        stranger.multi([SetOp("/brokers/topics/t", b"y")]),
+    ):
+        with pytest.raises(NotPermitted, match=r"permit|refuses"):
+            await call
+    again = await opened(zookeeper.connect + root, credentials=[("digest", "broker:secret")])
+    await again.set("/brokers/topics/t", b"y")
+    assert (await again.get("/config/users/u"))[0] == b"secret"
+    for store in (plain, broker, stranger, again):
+        await store.close()
+
+
+JAAS = """Server {
+  org.apache.zookeeper.server.auth.DigestLoginModule required
+  user_broker="secret";
+};
+"""
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("puresasl") is None,
+    reason="SASL to ZooKeeper needs the package pure-sasl",
+)
+async def test_sasl(tmp_path: Path) -> None:
+    (tmp_path / "jaas.conf").write_text(JAAS)
+    settings = {
+        "authProvider.1": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
+    }
+    java = (f"-Djava.security.auth.login.config={tmp_path / 'jaas.conf'}",)
+    sasl = {"mechanism": "DIGEST-MD5", "username": "broker", "password": "secret"}
+    with start_zookeeper(tmp_path, settings=settings, java=java) as server:
+        store = await opened(server.connect, sasl=sasl, set_acl=True)
+        await store.create("/config/users/u", b"secret", make_parents=True)
+        assert (await store.get("/config/users/u"))[0] == b"secret"
+        await store.close()
+        wrong = ZooKeeperStore(
+            server.connect, sasl={**sasl, "password": "wrong"}, connection_timeout_ms=2_000
+        )
+        with pytest.raises(NotPermitted, match="credentials"):
+            await wrong.connect()
+
+
+async def test_tls(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    # kazoo leaves the sockets of handshakes that failed to the garbage collector; a kept log
+    # record would hold the exception, its frames, and so the socket.
+    caplog.set_level(logging.CRITICAL, "ottla.zookeeper.client")
+    ours, others = tmp_path / "ours", tmp_path / "others"
+    ours.mkdir()
+    others.mkdir()
+    certificates = Certificates(ours)
+    port = free_port()
+    settings = {
+        "secureClientPort": str(port),
+        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+        "ssl.keyStore.location": str(certificates.server_path),
+        "ssl.trustStore.location": str(certificates.authority_path),
+        "ssl.clientAuth": "need",
+    }
+    tls = ZooKeeperTls(
+        ca_file=str(certificates.authority_path),
+        certificate_file=str(certificates.client_path),
+        key_file=str(certificates.client_path),
+    )
+    with start_zookeeper(tmp_path, settings=settings):
+        store = await opened(f"127.0.0.1:{port}", tls=tls, set_acl=True)
+        await store.create("/a/b", b"x", make_parents=True)
+        assert (await store.get("/a/b"))[0] == b"x"
+        await store.close()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            for wrong in (
+                tls._replace(ca_file=str(Certificates(others).authority_path)),
+                tls._replace(certificate_file=None, key_file=None),
+            ):
+                refused = ZooKeeperStore(
+                    f"127.0.0.1:{port}", tls=wrong, connection_timeout_ms=1_000
+                )
+                with pytest.raises(ConnectionLost):
+                    await refused.connect()
+            gc.collect()
+
+
+async def test_client_that_died_is_replaced(
+    ensemble: ZooKeeperEnsemble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zookeeper_session, "REVIVE_DELAY_S", 0.0)
+    store = await ensemble.open()
+    assert isinstance(store, ZooKeeperStore)
+    events: list[WatchEvent] = []
+    await store.create("/a")
+    await store.watch_data("/a", events.append)
+    told: list[str] = []
+    store.on_session(told.append)
+    dead = store.session.kazoo()
+    await asyncio.to_thread(dead.stop)  # as it ends when its thread fails
+    await eventually(lambda: told[-1:] == [SESSION_CONNECTED])
+    assert told[0] == SESSION_EXPIRED
+    assert store.session.kazoo() is not dead
+    await store.set("/a", b"x")
+    await eventually(lambda: bool(events))
+
+
+class StoppedBySomebody:
+    """A client of kazoo's whose thread has not quite ended, so that it refuses to be closed."""
+
+    def __init__(self, refusals: int) -> None:
+        self.refusals = refusals
+        self.is_closed = False
+
+    def stop(self) -> None:
+        """It was told already."""
+
+    def close(self) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise RuntimeError("Cannot close connection until it is stopped")
+        self.is_closed = True
+
+
+def test_a_client_is_closed_when_its_thread_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the socket pair that wakes it would be left to the garbage collector."""
+    client = StoppedBySomebody(refusals=3)
+    zookeeper_session._stop(cast("KazooClient", client))
+    assert client.is_closed
+    monkeypatch.setattr(zookeeper_session, "CLOSE_TIMEOUT_S", 0.0)
+    zookeeper_session._stop(cast("KazooClient", StoppedBySomebody(refusals=3)))
+
+
+async def test_error_words_name_the_node(ensemble: ZooKeeperEnsemble) -> None:
+    store = await ensemble.open()
+    with pytest.raises(NoNode, match="/nothing"):
+        await store.get("/nothing")
+
+
+class Noticed:
+    """A result of kazoo's; `handed_over` is set when the loop has been given it."""
+
+    def __init__(self, result: AsyncResult, handed_over: threading.Event) -> None:
+        self._result = result
+        self._handed_over = handed_over
+
+    def rawlink(self, callback: Callable[[AsyncResult], None]) -> None:
+        def tell(result: AsyncResult) -> None:
+            callback(result)
+            self._handed_over.set()
+
+        self._result.rawlink(tell)
+
+
+def hold_up(until: threading.Event) -> None:
+    assert until.wait(60)
+    time.sleep(0.1)
+
+
+def test_an_answer_counts_that_came_while_the_loop_was_held_up(
+    zookeeper: ZooKeeperProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On uvloop timers run first, and an answer taken for lost ends a controller's reign."""
+
+    async def ask() -> None:
+        store = await opened(zookeeper.connect)
+        monkeypatch.setattr(store.session, "_call_timeout_ms", 50)
+        client = store.session.kazoo()
+        handed_over = threading.Event()
+        try:
+            async with asyncio.TaskGroup() as group:
+                answer = group.create_task(
+                    store.session.request(
+                        "/", lambda: Noticed(client.exists_async("/"), handed_over)
+                    )
+                )
+                await asyncio.sleep(0)  # it is asked
+                hold_up(handed_over)
+            assert answer.result() is not None
+        finally:
+            await store.close()
+
+    uvloop.run(ask())

@@ -1,0 +1,93 @@
+"""Clients kept from task to task, and TLS files for as long as they are needed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from ottla.protocol.client.blocking import BlockingClient
+from pyspark_ottla.cluster import connections
+from pyspark_ottla.cluster.connections import IDLE_CLIENTS_MAX, client_of, connect, give_back, take
+from pyspark_ottla.errors import ConnectorError
+from pyspark_ottla.options.client_options import ClientOptions, parse_client_options
+
+
+class Client:
+    def __init__(self) -> None:
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def options(**given: str) -> ClientOptions:
+    named = {f"kafka.{name.replace('_', '.')}": value for name, value in given.items()}
+    return parse_client_options({"kafka.bootstrap.servers": "b:1"} | named, writes=False)
+
+
+def _close_idle() -> None:
+    """What tests before this one, in the same process, left for the next task."""
+    while connections._idle:
+        connections._idle.popleft()[2].close()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_idle(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(connections, "connect", lambda chosen: cast(BlockingClient, Client()))
+    _close_idle()
+    yield
+    connections._idle.clear()
+
+
+def test_a_client_serves_one_task_after_the_other() -> None:
+    one, two = take(options()), take(options())
+    assert one is not two, "never two tasks at once"
+    give_back(options(), one)
+    assert take(options(client_id="other")) is not one
+    assert take(options()) is one
+
+
+def test_too_many_idle_ones_are_closed() -> None:
+    clients = [cast(Client, take(options())) for _ in range(IDLE_CLIENTS_MAX + 2)]
+    for client in clients:
+        give_back(options(), cast(BlockingClient, client))
+    assert [client.closed for client in clients] == [True] * 2 + [False] * IDLE_CLIENTS_MAX
+
+
+def test_a_forked_worker_does_not_use_its_parents_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = take(options())
+    give_back(options(), client)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    assert take(options()) is not client
+
+
+def test_a_client_that_failed_is_not_kept() -> None:
+    with pytest.raises(ValueError, match="oops"), client_of(options()) as client:
+        raise ValueError("oops")
+    assert cast(Client, client).closed
+    assert take(options()) is not client
+
+
+def test_a_broken_certificate_is_said_before_anything_is_asked(tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing.pem")
+    with pytest.raises(ConnectorError, match=r"AUTHENTICATION_FAILED.*missing\.pem"):
+        connect(options(security_protocol="SSL", ssl_ca_location=missing))
+    with pytest.raises(ConnectorError, match="AUTHENTICATION_FAILED"):
+        connect(options(security_protocol="SSL", ssl_ca_pem="-----BEGIN nonsense"))
+
+
+def test_a_password_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTTLA_TEST_PASSWORD", "s3cret")
+    chosen = options(
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="PLAIN",
+        sasl_username="anna",
+        sasl_password="${env:OTTLA_TEST_PASSWORD}",
+    )
+    client = connect(chosen)
+    assert client._security is not None
+    assert client._security.password == "s3cret"

@@ -1,0 +1,307 @@
+"""A streaming query's position over a cluster of plain numbers, with a clock set by hand."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.protocol.topics import TopicPartition
+from pyspark_ottla.errors import ConnectorError
+from pyspark_ottla.offsets import OffsetRange, StreamOffset, decode, encode
+from pyspark_ottla.options.options import SourceOptions, parse_source_options
+from pyspark_ottla.read.stream import COMMIT_PAUSE_SECONDS, Limit, StreamTracker
+from tests.doubles.spark_cluster import FakeCluster
+
+A, B, C = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2)
+EVERYTHING = Limit()
+
+
+def options(**given: str) -> SourceOptions:
+    named = {name.replace("_", "."): value for name, value in given.items()}
+    base = {"kafka.bootstrap.servers": "b:1", "fetchOffset.retryIntervalMs": "0"}
+    if not any(name.startswith(("subscribe", "assign")) for name in given):
+        base["subscribe"] = "t"
+    return parse_source_options(base | named)
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def tracker(cluster: FakeCluster, clock: Clock | None = None, **given: str) -> StreamTracker:
+    return StreamTracker(cluster, options(**given), clock or Clock())
+
+
+def through_the_journal(offset: StreamOffset) -> StreamOffset:
+    """As Spark keeps it: JSON on disk."""
+    return decode(json.loads(json.dumps(encode(offset))))
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    return FakeCluster({A: 100, B: 50})
+
+
+def test_the_start_does_not_move_within_a_run(cluster: FakeCluster) -> None:
+    run = tracker(cluster)
+    first = run.initial()
+    cluster.latest[A] = 300
+    assert run.initial() == first == StreamOffset({A: 100, B: 50}, fresh=True)
+
+
+def test_a_recovered_first_batch_keeps_its_start(cluster: FakeCluster) -> None:
+    run = tracker(cluster)
+    start = run.initial()
+    cluster.latest[A] = 150
+    end = through_the_journal(run.next_end(start, EVERYTHING))
+    assert run.ranges(start, end) == [OffsetRange(A, 100, 150)]
+    cluster.latest[A] = 400
+    again = tracker(cluster)
+    assert again.ranges(again.initial(), end) == [OffsetRange(A, 100, 150)]
+
+
+def test_an_empty_first_batch_recovers_as_empty(cluster: FakeCluster) -> None:
+    run = tracker(cluster)
+    end = through_the_journal(run.next_end(run.initial(), EVERYTHING))
+    assert encode(end) == {"t": {"0": 100, "1": 50}}, "nothing but what the JVM source writes"
+    cluster.latest[A] = 400
+    again = tracker(cluster)
+    assert again.ranges(again.initial(), end) == []
+    second = again.next_end(end, EVERYTHING)
+    assert again.ranges(end, second) == [OffsetRange(A, 100, 400)]
+
+
+def test_a_first_batch_of_the_jvm_source_recovers_from_earliest(cluster: FakeCluster) -> None:
+    run = tracker(cluster, startingOffsets="earliest")
+    assert run.ranges(run.initial(), StreamOffset({A: 60, B: 50})) == [
+        OffsetRange(A, 0, 60),
+        OffsetRange(B, 0, 50),
+    ]
+
+
+def test_nothing_new_is_the_same_offset(cluster: FakeCluster) -> None:
+    run = tracker(cluster)
+    here = StreamOffset({A: 100, B: 50}, topic_ids={"t": "x"})
+    assert run.next_end(here, EVERYTHING) == here
+
+
+def test_limits_in_offsets_and_bytes(cluster: FakeCluster) -> None:
+    run = tracker(cluster, startingOffsets="earliest")
+    start = run.initial()
+    assert run.next_end(start, Limit(offsets=15)).offsets == {A: 10, B: 5}
+    cluster.record_bytes = {A: 100.0, B: 400.0}
+    # 100 records of 100 bytes and 50 of 400 wait: 200 bytes each.
+    assert run.next_end(start, Limit(bytes=6000)).offsets == {A: 20, B: 10}
+    assert run.next_end(start, Limit(offsets=15, bytes=6000)).offsets == {A: 10, B: 5}
+    assert run.next_end(start, Limit(offsets=15, everything=True)).offsets == {A: 100, B: 50}
+    assert run.latest() == {A: 100, B: 50}
+
+
+def test_few_records_wait_until_the_delay_is_over(cluster: FakeCluster) -> None:
+    clock = Clock()
+    run = tracker(cluster, clock, minOffsetsPerTrigger="20", maxTriggerDelay="10s")
+    start = run.initial()
+    cluster.latest[A] = 101
+    first = run.next_end(start, EVERYTHING)
+    assert first.offsets[A] == 101, "the first batch is not held back"
+    cluster.latest[A] = 110
+    clock.now += 9
+    assert run.next_end(first, EVERYTHING) == first
+    clock.now += 1
+    second = run.next_end(first, EVERYTHING)
+    assert second.offsets[A] == 110
+    cluster.latest[A] = 130
+    assert run.next_end(second, EVERYTHING).offsets[A] == 130, "enough of them"
+
+
+def test_new_partitions_begin_at_their_beginning(cluster: FakeCluster) -> None:
+    run = tracker(cluster)
+    start = StreamOffset({A: 100, B: 50})
+    cluster.grow("t", 2, 7)
+    end = run.next_end(start, EVERYTHING)
+    assert end.offsets == {A: 100, B: 50, C: 7}
+    assert run.ranges(start, end) == [OffsetRange(C, 0, 7)]
+
+
+def test_a_new_partition_that_lost_its_beginning_is_a_loss(cluster: FakeCluster) -> None:
+    cluster.grow("t", 2, 7, begin=3)
+    start, end = StreamOffset({A: 100, B: 50}), StreamOffset({A: 100, B: 50, C: 7})
+    with pytest.raises(ConnectorError, match="new partition t-2 begins at offset 3, not at 0"):
+        tracker(cluster).ranges(start, end)
+    lenient = tracker(cluster, failOnDataLoss="false")
+    assert lenient.ranges(start, end) == [OffsetRange(C, 3, 7)]
+
+
+def test_a_vanished_partition_keeps_its_place_until_a_batch_is_planned(
+    cluster: FakeCluster,
+) -> None:
+    cluster.grow("other", 0, 5)
+    given = {"subscribePattern": ".*", "failOnDataLoss": "false"}
+    run = tracker(cluster, **given)
+    start = StreamOffset({A: 90, B: 50, TopicPartition("other", 0): 2})
+    cluster.drop("t")
+    end = run.next_end(start, EVERYTHING)
+    assert end.offsets == {A: 90, B: 50, TopicPartition("other", 0): 5}
+    assert run.ranges(start, end) == [OffsetRange(TopicPartition("other", 0), 2, 5)]
+    with pytest.raises(ConnectorError, match="not there any more: t-0, t-1"):
+        tracker(cluster, **(given | {"failOnDataLoss": "true"})).ranges(start, end)
+
+
+def test_a_named_topic_that_vanished_is_a_loss_at_once(cluster: FakeCluster) -> None:
+    cluster.grow("other", 0, 5)
+    start = StreamOffset({A: 90, TopicPartition("other", 0): 2})
+    cluster.drop("t")
+    with pytest.raises(ConnectorError, match="There is no topic t"):
+        tracker(cluster, subscribe="t,other").next_end(start, EVERYTHING)
+    lenient = tracker(cluster, subscribe="t,other", failOnDataLoss="false")
+    end = lenient.next_end(start, EVERYTHING)
+    assert end.offsets == {A: 90, TopicPartition("other", 0): 5}
+
+
+def test_an_end_that_went_back_is_a_loss(cluster: FakeCluster) -> None:
+    start = StreamOffset({A: 200, B: 50})
+    run = tracker(cluster, failOnDataLoss="false")
+    end = run.next_end(start, EVERYTHING)
+    assert end.offsets == {A: 100, B: 50}
+    assert run.ranges(start, end) == []
+    with pytest.raises(ConnectorError, match="The end of t-0 went back from offset 200 to 100"):
+        tracker(cluster).ranges(start, end)
+
+
+def test_a_log_start_behind_the_position_is_a_loss(cluster: FakeCluster) -> None:
+    cluster.earliest[A] = 60
+    start, end = StreamOffset({A: 50, B: 50}), StreamOffset({A: 100, B: 50})
+    with pytest.raises(ConnectorError, match="begins at 60 now: 10 offsets are gone"):
+        tracker(cluster).ranges(start, end)
+    assert tracker(cluster, failOnDataLoss="warn").ranges(start, end) == [OffsetRange(A, 60, 100)]
+
+
+def test_a_log_start_behind_an_empty_range_is_none(cluster: FakeCluster) -> None:
+    """Everything was read before retention took it away."""
+    cluster.earliest[B] = 50
+    start = StreamOffset({A: 90, B: 50})
+    assert tracker(cluster).ranges(start, StreamOffset({A: 100, B: 50})) == [
+        OffsetRange(A, 90, 100)
+    ]
+
+
+def test_a_topic_made_anew_is_read_from_its_beginning(cluster: FakeCluster) -> None:
+    cluster.ids = {"t": "new"}
+    start = StreamOffset({A: 20, B: 10}, topic_ids={"t": "old"})
+    run = tracker(cluster, trackTopicIds="true", failOnDataLoss="false")
+    end = run.next_end(start, EVERYTHING)
+    assert end.topic_ids == {"t": "new"}
+    assert run.ranges(start, end) == [OffsetRange(A, 0, 100), OffsetRange(B, 0, 50)]
+    with pytest.raises(ConnectorError, match=r"TOPIC_RECREATED.*id old, now new"):
+        tracker(cluster, trackTopicIds="true").ranges(start, end)
+
+
+def test_available_now_ends_at_what_was_there(cluster: FakeCluster) -> None:
+    run = tracker(cluster, startingOffsets="earliest", minOffsetsPerTrigger="1000")
+    run.freeze()
+    first = run.next_end(run.initial(), Limit(offsets=90))
+    assert first.offsets == {A: 60, B: 30}
+    cluster.latest[A] = 500
+    cluster.grow("t", 2, 9)
+    last = run.next_end(first, EVERYTHING)
+    assert last.offsets == {A: 100, B: 50}
+    assert run.next_end(last, EVERYTHING) == last
+
+
+def test_available_now_notices_an_end_that_went_back(cluster: FakeCluster) -> None:
+    run = tracker(cluster)
+    run.freeze()
+    ahead = StreamOffset({A: 120, B: 50})
+    end = run.next_end(ahead, EVERYTHING)
+    with pytest.raises(ConnectorError, match=r"PARTITION_OFFSET_CHANGED.*t-0.*from offset 120"):
+        run.ranges(ahead, end)
+    run = tracker(cluster, failOnDataLoss="false")
+    run.freeze()
+    end = run.next_end(ahead, EVERYTHING)
+    assert run.ranges(ahead, end) == []
+    assert run.next_end(end, EVERYTHING) == end
+
+
+def test_available_now_notices_a_topic_that_went_away(cluster: FakeCluster) -> None:
+    chosen = {"subscribe": "t,u"}
+    cluster.grow("u", 0, 5)
+    position = tracker(cluster, **chosen).initial()._replace(fresh=False)
+    cluster.drop("t")
+    for action in ("true", "false"):
+        run = tracker(cluster, failOnDataLoss=action, **chosen)
+        run.freeze()
+        if action == "true":
+            with pytest.raises(ConnectorError, match="PARTITIONS_DELETED"):
+                run.next_end(position, EVERYTHING)
+        else:
+            assert run.next_end(position, EVERYTHING) == position
+
+
+def test_the_group_gets_what_is_done(cluster: FakeCluster) -> None:
+    run = tracker(cluster, commitOffsets="true", kafka_group_id="g", startingOffsets="earliest")
+    start = run.initial()
+    end = run.next_end(start, EVERYTHING)
+    assert "commit" not in cluster.questions, "nothing is done yet"
+    run.next_end(end, EVERYTHING)
+    assert cluster.groups["g"] == {A: 100, B: 50}
+    run.next_end(end, EVERYTHING)
+    run.finished(end)
+    assert cluster.questions.count("commit") == 1, "the same again is not worth a request"
+
+
+def test_a_failed_commit_is_left_alone_for_a_while(cluster: FakeCluster) -> None:
+    clock = Clock()
+    cluster.commit_failures = 1
+    run = tracker(cluster, clock, commitOffsets="true", kafka_group_id="g")
+    run.finished(StreamOffset({A: 1}))
+    run.finished(StreamOffset({A: 2}))
+    assert cluster.questions.count("commit") == 1
+    clock.now += COMMIT_PAUSE_SECONDS
+    run.finished(StreamOffset({A: 3}))
+    assert cluster.groups["g"] == {A: 3}
+
+
+def test_a_start_from_the_group_is_made_certain(cluster: FakeCluster) -> None:
+    """A query that dies before its first journal entry starts at the same place again."""
+    given: dict[str, Any] = {"startingOffsets": "committed:latest", "commitOffsets": "true"}
+    first = tracker(cluster, kafka_group_id="g", **given).initial()
+    cluster.latest[A] = 900
+    assert tracker(cluster, kafka_group_id="g", **given).initial() == first
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30), st.booleans()), max_size=12),
+    st.integers(1, 40),
+)
+def test_whatever_happens_every_offset_is_planned_once(
+    steps: list[tuple[int, int, bool]], limit: int
+) -> None:
+    """Growth, limits, new partitions and crashes in any order."""
+    cluster = FakeCluster({A: 0})
+    run = tracker(cluster, startingOffsets="earliest")
+    planned: list[OffsetRange] = []
+    position = run.initial()
+    start = position
+    for more_a, more_b, crash in [*steps, (0, 0, False), (0, 0, False)]:
+        cluster.latest[A] += more_a
+        if more_b:
+            cluster.grow("t", 1, cluster.latest.get(B, 0) + more_b)
+        end = through_the_journal(run.next_end(start, Limit(offsets=limit)))
+        if crash:
+            run = tracker(cluster, startingOffsets="earliest")
+            start = run.initial() if start.fresh else start
+        planned += run.ranges(start, end)
+        start = end
+    final = through_the_journal(run.next_end(start, EVERYTHING))
+    planned += run.ranges(start, final)
+    for tp, latest in cluster.latest.items():
+        position_now = 0
+        for piece in (piece for piece in planned if piece.partition == tp):
+            assert piece.start == position_now
+            position_now = piece.end
+        assert position_now == latest

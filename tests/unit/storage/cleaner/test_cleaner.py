@@ -1,0 +1,234 @@
+"""Which log is compacted, and what happens when that fails."""
+
+import errno
+
+import pytest
+
+from ottla.storage.cleaner.cleaner import Cleaner
+from ottla.storage.directories.log_manager import LogManager
+from ottla.storage.log.log import Log
+from tests.doubles.memory_file_system import MemoryFileSystem
+from tests.doubles.storage_logs import NOW_MS, append, manager_on
+
+HOUR = 3_600_000
+
+
+def manager_with(fs: MemoryFileSystem, count: int = 1, **settings: object) -> LogManager:
+    values = {
+        "cleanup_policy": ("compact",), "segment_bytes": 400, "min_cleanable_dirty_ratio": 0.5,
+        **settings,
+    }  # fmt: skip
+    manager = manager_on(fs, **values)
+    for partition in range(count):
+        manager.get_or_create("t", partition, now_ms=NOW_MS)
+    return manager
+
+
+def fill(log: Log, count: int, timestamp: int = NOW_MS) -> None:
+    for number in range(count):
+        append(log, [(timestamp + number, b"k%d" % (number % 3), bytes(20), [])])
+    log.flush()  # what a crash could take away is not compacted
+
+
+def clean(cleaner: Cleaner, now_ms: int = NOW_MS) -> bool:
+    compaction = cleaner.next_compaction(now_ms)
+    if compaction is None:
+        return False
+    compaction.run()
+    return cleaner.finish(compaction, now_ms)
+
+
+def test_the_dirtiest_log_comes_first_and_each_once() -> None:
+    manager = manager_with(MemoryFileSystem(), 3)
+    cleaner = Cleaner(manager.logs)
+    first, second, third = manager.logs()
+    fill(first, 40)
+    assert clean(cleaner)
+    fill(first, 10)
+    fill(second, 40)
+    assert cleaner.dirt_of(second, NOW_MS).ratio == 1.0
+    assert cleaner.dirt_of(third, NOW_MS).ratio == 0.0
+    running = cleaner.next_compaction(NOW_MS)
+    assert running is not None
+    assert running.log is second
+    other = cleaner.next_compaction(NOW_MS)
+    assert other is None or other.log is first
+
+
+def test_a_log_has_to_be_dirty_enough_or_overdue() -> None:
+    manager = manager_with(MemoryFileSystem(), min_cleanable_dirty_ratio=1.0)
+    cleaner = Cleaner(manager.logs)
+    (log,) = manager.logs()
+    fill(log, 40)
+    assert not clean(cleaner)
+    log.update_config(log.config.replace(max_compaction_lag_ms=HOUR))
+    assert not clean(cleaner, NOW_MS + HOUR)
+    assert clean(cleaner, NOW_MS + HOUR + 1)
+    assert not clean(cleaner, NOW_MS + 9 * HOUR)
+
+
+def test_young_records_wait() -> None:
+    manager = manager_with(MemoryFileSystem(), min_compaction_lag_ms=HOUR)
+    cleaner = Cleaner(manager.logs)
+    (log,) = manager.logs()
+    fill(log, 20, NOW_MS - 3 * HOUR)
+    fill(log, 20, NOW_MS)
+    dirt = cleaner.dirt_of(log, NOW_MS)
+    assert 15 < dirt.uncleanable_offset <= 20
+    assert clean(cleaner)
+    assert cleaner.checkpoint_of(log) == dirt.uncleanable_offset
+
+
+def test_open_transactions_and_the_high_watermark_hold_it_back() -> None:
+    manager = manager_with(MemoryFileSystem())
+    cleaner = Cleaner(manager.logs)
+    (log,) = manager.logs()
+    fill(log, 12)
+    append(
+        log, [(NOW_MS, b"k", b"", [])], producer_id=7, producer_epoch=0, base_sequence=0,
+        transactional=True,
+    )  # fmt: skip
+    fill(log, 30)
+    assert cleaner.dirt_of(log, NOW_MS).uncleanable_offset <= 12
+    log.high_watermark = 5
+    assert cleaner.dirt_of(log, NOW_MS).uncleanable_offset <= 5
+
+
+def test_plain_logs_are_not_compacted() -> None:
+    manager = manager_with(MemoryFileSystem(), cleanup_policy=("delete",))
+    fill(manager.logs()[0], 40)
+    assert Cleaner(manager.logs).next_compaction(NOW_MS) is None
+
+
+def test_checkpoints_survive_a_restart_and_follow_truncation() -> None:
+    fs = MemoryFileSystem()
+    manager = manager_with(fs)
+    cleaner = Cleaner(manager.logs)
+    (log,) = manager.logs()
+    fill(log, 40)
+    assert clean(cleaner)
+    done = cleaner.checkpoint_of(log)
+    assert done == log.active_segment.base_offset
+    cleaner.write_checkpoints()
+    assert fs.content("/disk/cleaner-offset-checkpoint") == f"0\n1\nt 0 {done}\n".encode()
+    assert Cleaner(manager.logs).checkpoint_of(log) == done
+    log.truncate_to(5)
+    cleaner.truncated(log)
+    assert cleaner.checkpoint_of(log) == log.log_end_offset
+    cleaner.forget("t", 0)
+    assert cleaner.checkpoint_of(log) is None
+    cleaner.write_checkpoints()
+    assert fs.content("/disk/cleaner-offset-checkpoint") == b"0\n0\n"
+
+
+def test_a_checkpoint_outside_of_the_log_is_not_used() -> None:
+    manager = manager_with(MemoryFileSystem())
+    cleaner = Cleaner(manager.logs)
+    (log,) = manager.logs()
+    fill(log, 20)
+    cleaner._note(log, 10**6)
+    assert cleaner.dirt_of(log, NOW_MS).first_dirty_offset == 0
+
+
+def test_a_log_that_cannot_be_compacted_is_marked_and_others_go_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fs = MemoryFileSystem()
+    manager = manager_with(fs, 2)
+    cleaner = Cleaner(manager.logs)
+    bad, good = manager.logs()
+    fill(bad, 41)
+    fill(good, 40)
+    path = bad.segments.first.log.path
+    content = bytearray(fs.content(path))
+    content[80] ^= 1
+    fs.overwrite(path, bytes(content))
+    results = [clean(cleaner), clean(cleaner), clean(cleaner)]
+    assert sorted(results) == [False, False, True]
+    assert ("t", 0) in cleaner.uncleanable
+    assert cleaner.checkpoint_of(good) is not None
+    assert caplog.text.count("will not be compacted until the next start") == 1
+    cleaner.forget("t", 0)
+    assert cleaner.uncleanable == {}
+
+
+def test_too_little_memory_for_one_batch_is_said() -> None:
+    manager = manager_with(MemoryFileSystem())
+    with pytest.raises(ValueError, match="too few"):
+        Cleaner(manager.logs, memory_bytes=200)
+    cleaner = Cleaner(manager.logs, memory_bytes=300)
+    (log,) = manager.logs()
+    for _ in range(5):
+        append(log, [(NOW_MS, b"key %d" % n, bytes(20), []) for n in range(8)])
+    log.flush()
+    assert not clean(cleaner)
+    assert "dedupe.buffer.size" in cleaner.uncleanable["t", 0]
+
+
+def test_no_room_stops_it_for_now() -> None:
+    fs = MemoryFileSystem()
+    manager = manager_with(fs)
+    cleaner = Cleaner(manager.logs)
+    (log,) = manager.logs()
+    fill(log, 40)
+    fs.fail("pwrite", errno.ENOSPC, path_part=".cleaned")
+    assert not clean(cleaner)
+    assert cleaner.uncleanable == {}
+    assert log.log_directory.is_full
+    assert not any(path.endswith(".cleaned") for path in fs.paths())
+    log.log_directory.check_room(0)
+    assert clean(cleaner)
+
+
+def test_a_failing_disk_goes_offline() -> None:
+    fs = MemoryFileSystem()
+    manager = manager_with(fs)
+    cleaner = Cleaner(manager.logs)
+    (log,) = manager.logs()
+    fill(log, 40)
+    fs.fail("pread", errno.EIO)
+    assert not clean(cleaner)
+    assert log.log_directory.is_offline
+    assert cleaner.next_compaction(NOW_MS) is None
+    cleaner._note(log, 5)
+    cleaner.write_checkpoints()
+
+
+def test_cancelling_is_tried_again_later() -> None:
+    manager = manager_with(MemoryFileSystem())
+    cleaner = Cleaner(manager.logs)
+    (log,) = manager.logs()
+    fill(log, 40)
+    compaction = cleaner.next_compaction(NOW_MS)
+    assert compaction is not None
+    cleaner.cancel("t", 0)
+    compaction.run()
+    assert not cleaner.finish(compaction, NOW_MS)
+    assert clean(cleaner)
+
+
+def test_a_damaged_checkpoint_means_from_the_beginning(caplog: pytest.LogCaptureFixture) -> None:
+    fs = MemoryFileSystem()
+    manager = manager_with(fs)
+    cleaner = Cleaner(manager.logs)
+    (log,) = manager.logs()
+    cleaner._note(log, 5)
+    cleaner.write_checkpoints()
+    fs.overwrite("/disk/cleaner-offset-checkpoint", b"junk")
+    assert Cleaner(manager.logs).checkpoint_of(log) is None
+    assert "from the beginning" in caplog.text
+
+
+def test_what_is_not_on_disk_yet_is_left_alone() -> None:
+    fs = MemoryFileSystem()
+    manager = manager_with(fs)
+    cleaner = Cleaner(manager.logs)
+    (log,) = manager.logs()
+    fill(log, 20)
+    flushed = log.recovery_point
+    for number in range(20):
+        append(log, [(NOW_MS, b"k%d" % (number % 3), bytes(20), [])])
+    assert cleaner.dirt_of(log, NOW_MS).uncleanable_offset <= flushed
+    assert clean(cleaner)
+    # Recovery has to know that the gaps are not lost records, whatever was written down before.
+    assert b"t 0 %d" % flushed in fs.content("/disk/recovery-point-offset-checkpoint")

@@ -1,0 +1,195 @@
+"""What compaction keeps of a batch."""
+
+from ottla.protocol.records.batch import read_header
+from ottla.protocol.records.builder import build_batch, rebuild_batch
+from ottla.protocol.records.control import end_transaction_marker
+from ottla.protocol.records.reader import read_records
+from ottla.protocol.records.record import Record
+from ottla.storage.cleaner.compaction_filter import Filter, LastRecord, TransactionTracker
+from ottla.storage.cleaner.offset_map import OffsetMap
+from ottla.storage.index.txn_index import AbortedTransaction
+from tests.doubles.storage_logs import NOW_MS
+
+DAY = 86_400_000
+
+
+def keep(
+    newest: dict[bytes, int],
+    *,
+    latest: int = 1000,
+    aborted: list[AbortedTransaction] | None = None,
+    last: dict[int, LastRecord] | None = None,
+    now_ms: int = NOW_MS,
+) -> Filter:
+    offsets = OffsetMap(1 << 20)
+    offsets.put_all(list(newest), list(newest.values()), 0)
+    offsets.latest_offset = latest
+    return Filter(offsets, TransactionTracker(aborted or []), last or {}, now_ms, DAY)
+
+
+def rows(content: bytes | memoryview) -> list[tuple[int, bytes | None, bytes | None]]:
+    return [(r.offset, r.key, r.value) for r in records(content)]
+
+
+def records(content: bytes | memoryview) -> list[Record]:
+    return list(read_records(bytes(content), include_control=True))
+
+
+def batch(*pairs: tuple[bytes | None, bytes | None], base: int = 10, **fields: object) -> bytes:
+    made = [(NOW_MS + i, key, value, [("h", b"1")]) for i, (key, value) in enumerate(pairs)]
+    return build_batch(made, base_offset=base, leader_epoch=3, **fields)  # type: ignore[arg-type]  # passed on
+
+
+def apply(rules: Filter, content: bytes) -> bytes | None:
+    kept = rules.apply(read_header(content), memoryview(content))
+    if kept is None:
+        return None
+    assert kept[1] == read_header(bytes(kept[0])).max_timestamp
+    return bytes(kept[0])
+
+
+def test_a_batch_of_which_all_stays_is_not_touched() -> None:
+    content = batch((b"a", b"1"), (b"b", b"2"))
+    assert apply(keep({b"a": 10, b"b": 11}), content) == content
+
+
+def test_older_records_go_and_the_rest_keeps_its_bytes() -> None:
+    for codec in range(5):
+        content = batch((b"a", b"1"), (b"b", b"2"), (b"c", b"3"), codec=codec, base=10)
+        kept = apply(keep({b"a": 50, b"b": 11, b"c": 12}), content)
+        assert kept is not None
+        assert records(kept) == records(content)[1:]
+        before, after = read_header(content), read_header(kept)
+        assert (after.base_offset, after.last_offset) == (10, 12)
+        assert after.record_count == 2
+        assert after.codec == codec
+        assert after.partition_leader_epoch == before.partition_leader_epoch
+
+
+def test_the_max_timestamp_is_that_of_what_stays() -> None:
+    content = batch((b"a", b"1"), (b"b", b"2"))
+    kept = apply(keep({b"a": 10, b"b": 50}), content)
+    assert kept is not None
+    assert read_header(kept).max_timestamp == NOW_MS
+    stamped = batch((b"a", b"1"), (b"b", b"2"), timestamp_type=1, log_append_time=NOW_MS + 99)
+    kept = apply(keep({b"a": 10, b"b": 50}), stamped)
+    assert kept is not None
+    assert read_header(kept).max_timestamp == NOW_MS + 99
+
+
+def test_nothing_left_is_nothing() -> None:
+    assert apply(keep({b"a": 50}), batch((b"a", b"1"))) is None
+    assert apply(keep({}), batch((None, b"no key"))) is None
+
+
+def test_what_the_map_has_not_seen_stays() -> None:
+    content = batch((b"a", b"1"), (b"a", b"2"), base=10)
+    kept = apply(keep({b"a": 50}, latest=10), content)
+    assert kept is not None
+    assert rows(kept) == [(11, b"a", b"2")]
+
+
+def test_a_tombstone_gets_its_horizon_at_the_first_compaction() -> None:
+    content = batch((b"a", None), (b"b", b"2"), codec=3)
+    kept = apply(keep({b"a": 10, b"b": 11}), content)
+    assert kept is not None
+    header = read_header(kept)
+    assert header.delete_horizon_ms == NOW_MS + DAY
+    assert records(kept) == records(content), "timestamps are the same for a reader"
+    again = apply(keep({b"a": 10, b"b": 11}, now_ms=NOW_MS + DAY - 1), kept)
+    assert again == kept, "the horizon is set once"
+    later = apply(keep({b"a": 10, b"b": 11}, now_ms=NOW_MS + DAY), kept)
+    assert later is not None
+    assert rows(later) == [(11, b"b", b"2")]
+    assert records(later) == records(content)[1:]
+
+
+def test_the_last_batch_of_a_producer_stays_as_a_header() -> None:
+    content = batch((b"a", b"1"), producer_id=7, producer_epoch=2, base_sequence=5, codec=1)
+    for last, stays in (
+        (LastRecord(10, 2), True),
+        (LastRecord(99, 2), False),
+        (LastRecord(-1, 2), False),
+    ):
+        kept = apply(keep({b"a": 50}, last={7: last}), content)
+        assert (kept is not None) == stays
+        if kept is not None:
+            header = read_header(kept)
+            assert (header.record_count, header.size_in_bytes, header.codec) == (0, 61, 0)
+            assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 2, 5)
+            assert (header.base_offset, header.last_offset) == (10, 10)
+            assert apply(keep({}, last={7: last}), kept) == kept
+            assert apply(keep({}), kept) is None
+
+
+def transactional(key: bytes, base: int, producer_id: int = 7) -> bytes:
+    return batch(
+        (key, b"v"), base=base, producer_id=producer_id, producer_epoch=0, base_sequence=base,
+        transactional=True,
+    )  # fmt: skip
+
+
+def end(base: int, *, committed: bool, producer_id: int = 7) -> bytes:
+    return end_transaction_marker(
+        committed=committed, coordinator_epoch=0, producer_id=producer_id, producer_epoch=0,
+        timestamp_ms=NOW_MS, base_offset=base,
+    )  # fmt: skip
+
+
+def test_records_of_an_aborted_transaction_go_its_marker_later() -> None:
+    aborted = [AbortedTransaction(7, 10, 12, 13)]
+    kept_aborted: list[AbortedTransaction] = []
+    rules = keep({b"a": 10, b"b": 11}, aborted=aborted)
+    rules.transactions.keep_aborted = kept_aborted.append
+    assert apply(rules, transactional(b"a", 10)) is None
+    assert apply(rules, transactional(b"b", 11)) is None
+    marker = end(12, committed=False)
+    assert apply(rules, marker) == marker, "its records were there: the marker stays for readers"
+    assert kept_aborted == aborted
+    rules = keep({}, aborted=aborted)
+    rules.transactions.keep_aborted = kept_aborted.append
+    first = apply(rules, marker)
+    assert first is not None
+    assert read_header(first).delete_horizon_ms == NOW_MS + DAY, "now it only waits"
+    assert len(kept_aborted) == 1
+    assert records(first) == records(marker)
+    assert apply(keep({}, aborted=aborted, now_ms=NOW_MS + DAY - 1), first) == first
+    assert apply(keep({}, aborted=aborted, now_ms=NOW_MS + DAY), first) is None
+
+
+def test_a_commit_marker_goes_when_its_records_have_gone() -> None:
+    marker = end(12, committed=True)
+    rules = keep({b"a": 10})
+    assert apply(rules, transactional(b"a", 10)) is not None
+    assert apply(rules, marker) == marker
+    rules = keep({b"a": 50})
+    assert apply(rules, transactional(b"a", 10)) is None
+    assert apply(rules, marker) == marker, "records were met, though none of them stayed"
+    first = apply(keep({}), marker)
+    assert first is not None
+    assert apply(keep({}, now_ms=NOW_MS + DAY), first) is None
+
+
+def test_the_last_marker_of_a_producer_stays_as_a_header() -> None:
+    marker = end(12, committed=True)
+    last = {7: LastRecord(-1, 0)}
+    first = apply(keep({}, last=last), marker)
+    assert first is not None
+    kept = apply(keep({}, last=last, now_ms=NOW_MS + DAY), first)
+    assert kept is not None
+    header = read_header(kept)
+    assert (header.record_count, header.is_control, header.producer_id) == (0, True, 7)
+    assert apply(keep({}, last=last, now_ms=NOW_MS + 2 * DAY), kept) == kept
+
+
+def test_only_the_aborted_producers_records_go() -> None:
+    rules = keep({b"a": 10, b"b": 11}, aborted=[AbortedTransaction(7, 10, 12, 13)])
+    assert apply(rules, transactional(b"a", 10)) is None
+    assert apply(rules, transactional(b"b", 11, producer_id=8)) is not None
+    plain = batch((b"b", b"x"), base=11)
+    assert apply(rules, plain) == plain
+
+
+def test_an_emptied_control_batch_is_useless() -> None:
+    empty = rebuild_batch(read_header(end(12, committed=True)), [])
+    assert apply(keep({}), empty) is None

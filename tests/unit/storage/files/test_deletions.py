@@ -1,0 +1,50 @@
+"""Delayed deletion."""
+
+import errno
+
+import pytest
+
+from ottla.storage.files.deletions import Deletions
+from tests.doubles.memory_file_system import MemoryFileSystem
+
+
+@pytest.fixture
+def fs() -> MemoryFileSystem:
+    system = MemoryFileSystem()
+    system.make_directory("/d/x")
+    for path in ("/d/a", "/d/b", "/d/x/c"):
+        system.close(system.open(path, 64))  # O_CREAT
+    return system
+
+
+def test_each_at_its_time(fs: MemoryFileSystem) -> None:
+    deletions = Deletions(fs)
+    deletions.add("/d/a", 100)
+    deletions.add("/d/b", 200)
+    deletions.add("/d/x", 200, is_directory=True)
+    assert deletions.purge(99) == 0
+    assert deletions.purge(100) == 1
+    assert fs.paths() == ["/d/b", "/d/x/c"]
+    assert deletions.purge(500) == 2
+    assert fs.paths() == []
+    assert len(deletions) == 0
+
+
+def test_what_is_gone_already_is_fine_and_what_fails_is_said(
+    fs: MemoryFileSystem, caplog: pytest.LogCaptureFixture
+) -> None:
+    deletions = Deletions(fs)
+    deletions.add("/d/none", 0)
+    deletions.add("/d/a", 0)
+    fs.fail("remove", errno.EIO, path_part="/d/a")
+    deletions.purge(0)
+    assert len(deletions) == 0
+    assert caplog.text.count("could not be deleted") == 1
+
+
+def test_what_moved_with_its_directory_is_left_alone(fs: MemoryFileSystem) -> None:
+    deletions = Deletions(fs)
+    deletions.add("/d/x/c", 0)
+    deletions.add("/d/xx", 0)
+    deletions.forget_under("/d/x")
+    assert len(deletions) == 1

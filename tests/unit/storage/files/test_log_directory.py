@@ -1,0 +1,59 @@
+"""The state of one disk."""
+
+import pytest
+
+from ottla.storage.errors import DiskFull, LogDirectoryOffline
+from ottla.storage.files.log_directory import LogDirectory
+from tests.doubles.memory_file_system import MemoryFileSystem
+
+
+@pytest.fixture
+def directory() -> LogDirectory:
+    return LogDirectory(MemoryFileSystem(room=1000), "/d")
+
+
+def test_all_is_well_at_first(directory: LogDirectory) -> None:
+    directory.check_online()
+    directory.check_writable()
+    assert not directory.is_offline
+    assert not directory.is_full
+    assert repr(directory) == "LogDirectory(/d)"
+
+
+def test_offline_is_for_good(directory: LogDirectory, caplog: pytest.LogCaptureFixture) -> None:
+    error = directory.fail(OSError(5, "broken"))
+    assert isinstance(error, LogDirectoryOffline)
+    assert (error.directory, "broken" in error.reason) == ("/d", True)
+    directory.fail(OSError(5, "again"))
+    directory.note_full("no matter")
+    directory.check_room(0)
+    for check in (directory.check_online, directory.check_writable):
+        with pytest.raises(LogDirectoryOffline, match="broken"):
+            check()
+    assert len(caplog.records) == 1
+
+
+def test_full_ends_when_there_is_room(
+    directory: LogDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    directory.note_full("test")
+    directory.note_full("test")
+    directory.check_online()
+    with pytest.raises(DiskFull, match="test"):
+        directory.check_writable()
+    directory.check_room(1001)
+    assert directory.is_full
+    directory.check_room(500)
+    directory.check_writable()
+    assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
+
+
+def test_each_refusal_is_a_new_exception(directory: LogDirectory) -> None:
+    directory.note_full("test")
+    caught = []
+    for _ in range(2):
+        with pytest.raises(DiskFull) as info:
+            directory.check_writable()
+        caught.append(info.value)
+    assert caught[0] is not caught[1]

@@ -1,0 +1,89 @@
+"""The index of aborted transactions."""
+
+import pytest
+
+from ottla.storage.errors import CorruptIndex
+from ottla.storage.index.txn_index import AbortedTransaction, TransactionIndex
+from tests.doubles.memory_file_system import MemoryFileSystem
+
+PATH = "/d/00000000000000000000.txnindex"
+A = AbortedTransaction(7, 0, 10, 5)
+B = AbortedTransaction(8, 5, 20, 21)
+C = AbortedTransaction(7, 30, 40, 41)
+
+
+@pytest.fixture
+def fs() -> MemoryFileSystem:
+    system = MemoryFileSystem()
+    system.make_directory("/d")
+    return system
+
+
+def filled(fs: MemoryFileSystem) -> TransactionIndex:
+    index = TransactionIndex(fs, PATH, 0, 0)
+    for entry in (A, B, C):
+        index.append(entry)
+    return index
+
+
+def test_there_is_no_file_before_the_first_entry(fs: MemoryFileSystem) -> None:
+    index = TransactionIndex(fs, PATH, 0, 0)
+    assert not index.exists
+    assert index.entries() == []
+    assert not fs.exists(PATH)
+
+
+def test_entries_are_written_as_kafka_writes_them(fs: MemoryFileSystem) -> None:
+    index = TransactionIndex(fs, PATH, 0, 0)
+    index.append(B)
+    assert fs.content(PATH).hex() == "0000" + "".join(f"{number:016x}" for number in (8, 5, 20, 21))
+
+
+def test_entries_come_back(fs: MemoryFileSystem) -> None:
+    filled(fs)
+    again = TransactionIndex(fs, PATH, 0, 3 * 34)
+    assert again.entries() == [A, B, C]
+    with pytest.raises(ValueError, match="does not come after"):
+        again.append(A)
+
+
+def test_collecting_what_touches_a_range(fs: MemoryFileSystem) -> None:
+    index = filled(fs)
+    found: list[AbortedTransaction] = []
+    assert index.collect(0, 5, found) is True  # after A every later one begins behind offset 5
+    assert found == [A]
+    found = []
+    assert index.collect(11, 35, found) is True
+    assert found == [B, C]
+    found = []
+    assert index.collect(0, 100, found) is False
+    assert found == [A, B, C]
+
+
+def test_truncation(fs: MemoryFileSystem) -> None:
+    index = filled(fs)
+    index.truncate_to(20)
+    assert index.entries() == [A]
+    assert TransactionIndex(fs, PATH, 0, 34).entries() == [A]
+    index.truncate_to(0)
+    assert not index.exists
+    assert not fs.exists(PATH)
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda content: content[:-1], "multiple"),
+        (lambda content: b"\x00\x09" + content[2:], "version 9"),
+        (lambda content: content[:18] + b"\xff" * 8 + content[26:], "does not belong"),
+    ],
+)
+def test_damage_is_noticed(fs: MemoryFileSystem, damage: object, reason: str) -> None:
+    filled(fs)
+    content = damage(fs.content(PATH))  # type: ignore[operator]  # one of the functions above
+    fs.overwrite(PATH, content)
+    index = TransactionIndex(fs, PATH, 0, len(content))
+    with pytest.raises(CorruptIndex, match=reason):
+        index.entries()
+    index.reset()
+    assert index.entries() == []

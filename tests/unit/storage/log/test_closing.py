@@ -1,0 +1,49 @@
+"""Many logs closed together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from ottla.broker.runtime.tasks import run_in_threads
+from ottla.storage.directories.log_manager import LogManager
+from tests.doubles.storage_logs import NOW_MS, append
+
+
+def test_they_are_synced_in_threads_a_few_at_a_time(tmp_path: Path) -> None:
+    manager = LogManager([tmp_path])
+    manager.load(NOW_MS)
+    for partition in range(150):
+        append(manager.get_or_create("t", partition, now_ms=NOW_MS), 2)
+    sizes = []
+
+    def run_all(jobs: Sequence[Callable[[], None]]) -> None:
+        sizes.append(len(jobs))
+        run_in_threads(jobs)
+
+    manager.shutdown(NOW_MS, run_all=run_all)
+    assert sizes == [64, 64, 22]
+    assert all(log.is_closed for log in manager.logs())
+    again = LogManager([tmp_path])
+    again.load(NOW_MS)
+    assert [log.recovery_point for log in again.logs()] == [2] * 150
+    again.shutdown(NOW_MS)
+
+
+def test_one_that_cannot_be_written_does_not_stop_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    paths = tmp_path / "one", tmp_path / "two"
+    manager = LogManager(paths)
+    manager.load(NOW_MS)
+    logs = [manager.get_or_create("t", partition, now_ms=NOW_MS) for partition in range(4)]
+    for log in logs:
+        append(log, 2)
+    (paths[0] / "t-0").rename(paths[0] / "away")  # its snapshot has nowhere to go
+    manager.shutdown(NOW_MS, run_all=run_in_threads)
+    assert "t-0 could not be closed" in caplog.text
+    assert all(log.is_closed for log in logs)
+    assert not (paths[0] / ".kafka_cleanshutdown").exists()
+    assert (paths[1] / ".kafka_cleanshutdown").exists()

@@ -1,0 +1,88 @@
+"""A flush syncs everything that a restart after a power failure needs."""
+
+import errno
+
+from ottla.storage.log.flush import Flush
+from tests.doubles.memory_file_system import MemoryFileSystem
+from tests.doubles.storage_logs import (
+    NOW_MS,
+    append,
+    end_transaction,
+    fetched,
+    manager_on,
+    new_log,
+)
+
+
+def test_after_a_power_failure_everything_flushed_is_there() -> None:
+    fs = MemoryFileSystem()
+    manager = manager_on(fs, segment_bytes=600, index_interval_bytes=100)
+    log = manager.get_or_create("t", 0, topic_id=b"i" * 16, now_ms=NOW_MS)
+    for number in range(20):
+        append(
+            log, producer_id=7, producer_epoch=0, base_sequence=number, transactional=number > 10
+        )
+    end_transaction(log, 7, committed=False)
+    log.flush()
+    manager.checkpoint_all()
+    append(log)
+    before = fetched(log)[:-1]
+    again = manager_on(fs.after_power_failure(), segment_bytes=600).get("t", 0)
+    assert again is not None
+    assert fetched(again) == before
+    assert again.topic_id == b"i" * 16
+    assert again.leader_epochs.entries == [(0, 0)]
+    assert [e for s in again.segments for e in s.txn_index.entries()] == [
+        e for s in log.segments for e in s.txn_index.entries()
+    ]
+    assert again.producer_state.producers[7].last_sequence == 19
+
+
+def test_only_segments_above_the_recovery_point_are_synced() -> None:
+    fs = MemoryFileSystem()
+    log = new_log(fs, segment_bytes=300)
+    for _ in range(10):
+        append(log)
+    log.flush()
+    for _ in range(3):
+        append(log)
+    fs.calls.clear()
+    log.flush()
+    synced = {path for operation, path in fs.calls if operation == "sync" and ".log" in path}
+    assert synced <= {segment.log.path for segment in log.segments.from_offset(10)}
+
+
+def test_files_that_went_meanwhile_do_not_matter() -> None:
+    fs = MemoryFileSystem()
+    log = new_log(fs, segment_bytes=300)
+    for number in range(10):
+        append(log, producer_id=7, producer_epoch=0, base_sequence=number)
+    flush = Flush(log)
+    fs.replace(log.path, "/disk/elsewhere")
+    flush.run()
+    assert flush.error is None
+
+
+def test_an_error_is_kept_for_the_owner() -> None:
+    fs = MemoryFileSystem()
+    log = new_log(fs)
+    append(log)
+    flush = log.begin_flush()
+    assert flush is not None
+    fs.fail("sync", errno.EIO)
+    flush.run()
+    assert flush.error is not None
+    assert flush.error.errno == errno.EIO
+
+
+def test_a_truncation_meanwhile_does_not_move_the_recovery_point_behind_the_end() -> None:
+    log = new_log()
+    append(log)
+    append(log)
+    flush = log.begin_flush()
+    assert flush is not None
+    log.high_watermark = 0
+    log.truncate_to(1)
+    flush.run()
+    log.finish_flush(flush, NOW_MS)
+    assert log.recovery_point == 1

@@ -1,0 +1,89 @@
+"""Appends that take the careful way: several batches, several producers, markers."""
+
+import pytest
+
+from ottla.storage.errors import OutOfOrderSequence
+from ottla.storage.producer.producer_entry import AppendOrigin
+from tests.doubles.storage_logs import (
+    NOW_MS,
+    append,
+    batch_of,
+    fetched,
+    marker,
+    new_log,
+    plain,
+)
+
+
+def part(producer_id: int, sequence: int, count: int = 1) -> bytearray:
+    return batch_of(count, producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
+
+
+def test_several_batches_are_one_append() -> None:
+    log = new_log(index_interval_bytes=0)
+    info = log.append(
+        batch_of(plain(2, NOW_MS + 50)) + batch_of(plain(3, NOW_MS)), leader_epoch=1, now_ms=NOW_MS
+    )
+    assert (info.first_offset, info.last_offset, info.max_timestamp) == (0, 4, NOW_MS + 51)
+    assert [r.offset for r in fetched(log)] == [0, 1, 2, 3, 4]
+    assert [log.active_segment.offset_index.entry(n)[0] for n in range(1)] == [4]
+
+
+def test_batches_of_one_append_are_checked_against_each_other() -> None:
+    log = new_log()
+    log.append(part(7, 0), leader_epoch=0, now_ms=NOW_MS)
+    with pytest.raises(OutOfOrderSequence):
+        log.append(part(7, 1, 2) + part(7, 4), leader_epoch=0, now_ms=NOW_MS)
+    assert log.log_end_offset == 1
+    assert log.producer_state.producers[7].last_sequence == 0
+    log.append(part(7, 1, 2) + part(8, 5) + part(7, 3), leader_epoch=0, now_ms=NOW_MS)
+    assert log.producer_state.producers[7].last_sequence == 3
+    assert log.producer_state.producers[8].last_sequence == 5
+
+
+def test_sequence_numbers_wrap_around_in_a_log() -> None:
+    log = new_log()
+    top = 0x7FFFFFFF
+    log.append(part(7, top - 2, 2), leader_epoch=0, now_ms=NOW_MS)
+    log.append(part(7, top, 3), leader_epoch=0, now_ms=NOW_MS)
+    assert log.producer_state.producers[7].last_sequence == 1
+    log.append(part(7, 2), leader_epoch=0, now_ms=NOW_MS)
+    assert log.append(part(7, top, 3), leader_epoch=0, now_ms=NOW_MS).duplicate
+
+
+def test_a_marker_for_a_producer_that_is_not_known() -> None:
+    log = new_log()
+    info = log.append(
+        marker(9, committed=False, epoch=3),
+        leader_epoch=0,
+        now_ms=NOW_MS,
+        origin=AppendOrigin.COORDINATOR,
+    )
+    assert info.first_offset == 0
+    assert log.producer_state.producers[9].epoch == 3
+    assert log.active_segment.txn_index.entries() == []
+
+
+def test_epochs_of_the_leader_are_noted_at_their_first_offset() -> None:
+    log = new_log()
+    for epoch, count in ((2, 3), (2, 1), (5, 2)):
+        log.append(batch_of(count), leader_epoch=epoch, now_ms=NOW_MS)
+    assert log.leader_epochs.entries == [(2, 0), (5, 4)]
+    assert log.end_offset_for_epoch(2) == (2, 4)
+    assert log.end_offset_for_epoch(5) == (5, 6)
+    log.assign_epoch(7, log.log_end_offset)
+    assert log.end_offset_for_epoch(6) == (5, 6)
+    log.append(batch_of(1), leader_epoch=7, now_ms=NOW_MS)
+    assert log.leader_epochs.entries[-1] == (7, 6)
+
+
+def test_no_epoch_is_no_epoch() -> None:
+    log = new_log()
+    log.append(batch_of(1), leader_epoch=-1, now_ms=NOW_MS)
+    assert len(log.leader_epochs) == 0
+
+
+def test_recompressed_batches_are_counted_as_written() -> None:
+    log = new_log(compression_type="gzip")
+    info = append(log, plain(50))
+    assert info.bytes == log.size_in_bytes < len(batch_of(plain(50)))

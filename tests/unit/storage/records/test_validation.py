@@ -1,0 +1,380 @@
+"""What a producer may send: one test for each rule, and the rewriting that settings ask for."""
+
+import pytest
+
+from ottla.protocol.records.batch import (
+    LOG_APPEND_TIME,
+    BatchHeader,
+    iterate_batches,
+    patch_max_timestamp,
+    read_header,
+)
+from ottla.protocol.records.builder import assemble_batch, build_batch, encode_record
+from ottla.protocol.records.errors import (
+    CorruptRecordError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    RecordTooLargeError,
+    UnsupportedCompressionError,
+)
+from ottla.protocol.records.legacy import build_message_set
+from ottla.protocol.records.reader import read_records
+from ottla.protocol.records.record import Record
+from ottla.storage.config import LogConfig
+from ottla.storage.errors import OffsetsOutOfOrder
+from ottla.storage.producer.producer_entry import AppendOrigin
+from ottla.storage.records.validation import (
+    MAX_RECORDS_LOOKED_AT,
+    Accepted,
+    assign,
+    examine,
+    prepare_for_follower,
+)
+from ottla.storage.records.validation_budget import Allowance, TooMuchAtOnce
+from tests.doubles.storage_logs import NOW_MS, NewRecord, batch_of, marker
+
+CLIENT, COORDINATOR = AppendOrigin.CLIENT, AppendOrigin.COORDINATOR
+
+
+def prepare(
+    content: bytes | bytearray, origin: AppendOrigin = CLIENT, **settings: object
+) -> Accepted:
+    examined = examine(bytearray(content), LogConfig(**settings), origin, NOW_MS)
+    return assign(examined, leader_epoch=5, first_offset=100, now_ms=NOW_MS)
+
+
+def headers(accepted: Accepted) -> list[BatchHeader]:
+    return [header for _, header in iterate_batches(bytes(accepted.buffer))]
+
+
+def assemble(**fields: int) -> bytes:
+    values: dict[str, int] = {
+        "base_offset": 0, "last_offset_delta": 0, "base_timestamp": NOW_MS,
+        "max_timestamp": NOW_MS, "record_count": 1, "attributes": 0, **fields,
+    }  # fmt: skip
+    return assemble_batch(bytes.fromhex("0e00000002610000"), **values)
+
+
+def test_offsets_and_epoch_are_assigned_in_place() -> None:
+    content = batch_of(3)
+    examined = examine(content, LogConfig(), CLIENT, NOW_MS)
+    accepted = assign(examined, leader_epoch=5, first_offset=100, now_ms=NOW_MS)
+    assert accepted.buffer is content
+    header = read_header(content)
+    assert (header.base_offset, header.partition_leader_epoch) == (100, 5)
+    (batch,) = accepted.batches
+    assert (batch.first_offset, batch.last_offset, batch.size) == (100, 102, len(content))
+    assert [r.offset for r in read_records(content)] == [100, 101, 102]
+
+
+def test_several_batches_get_offsets_one_after_the_other() -> None:
+    accepted = prepare(batch_of(2) + batch_of(3) + batch_of(1))
+    assert [(b.first_offset, b.last_offset) for b in accepted.batches] == [
+        (100, 101), (102, 104), (105, 105),
+    ]  # fmt: skip
+    assert [h.base_offset for h in headers(accepted)] == [100, 102, 105]
+
+
+@pytest.mark.parametrize("content", [b"", b"short", bytes(80), batch_of(1)[:-1]])
+def test_damaged_bytes_are_refused(content: bytes) -> None:
+    with pytest.raises((CorruptRecordError, InvalidRecordError)):
+        prepare(content)
+
+
+def test_a_wrong_checksum_is_refused() -> None:
+    content = batch_of(1)
+    content[-1] ^= 1
+    with pytest.raises(CorruptRecordError, match="CRC"):
+        prepare(content)
+
+
+def test_bytes_behind_the_last_batch_are_refused() -> None:
+    with pytest.raises(CorruptRecordError):
+        prepare(batch_of(1) + b"more")
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"base_offset": 1}, "base offset"),
+        ({"record_count": 0, "last_offset_delta": -1}, "0 records"),
+        ({"record_count": 2}, "2 records"),
+        ({"last_offset_delta": 4}, "delta of 4"),
+        ({"attributes": 0x20}, "control"),
+        ({"producer_id": 5, "producer_epoch": 0, "base_sequence": -1}, "sequence number -1"),
+    ],
+)
+def test_rules_for_producers(fields: dict[str, int], reason: str) -> None:
+    with pytest.raises(InvalidRecordError, match=reason):
+        prepare(assemble(**fields))
+
+
+def test_coordinators_may_write_markers() -> None:
+    accepted = prepare(marker(7, committed=True), COORDINATOR, cleanup_policy=("compact",))
+    assert headers(accepted)[0].is_control
+
+
+def test_a_codec_that_does_not_exist() -> None:
+    with pytest.raises(UnsupportedCompressionError, match="5"):
+        prepare(assemble(attributes=5))
+
+
+def test_the_size_is_that_of_each_batch() -> None:
+    content = batch_of(2)
+    prepare(content + content, max_message_bytes=len(content))
+    with pytest.raises(RecordTooLargeError, match=r"max\.message\.bytes"):
+        prepare(content, max_message_bytes=len(content) - 1)
+
+
+# --- settings that ask for a closer look ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
+def test_a_compacted_topic_wants_keys(codec: int) -> None:
+    good: list[NewRecord] = [(NOW_MS, b"k", None, []), (NOW_MS, b"", b"", [])]
+    prepare(batch_of(good, codec=codec), cleanup_policy=("compact",))
+    bad: list[NewRecord] = [good[0], (NOW_MS, None, b"v", []), (NOW_MS, None, b"v", [])]
+    with pytest.raises(InvalidRecordError, match="without a key") as caught:
+        prepare(batch_of(bad, codec=codec), cleanup_policy=("compact",))
+    assert [index for index, _ in caught.value.record_errors] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"cleanup_policy": ("compact",)}, {"compression_type": "lz4"}]
+)
+def test_a_batch_of_too_many_records_is_not_unpacked(settings: dict[str, object]) -> None:
+    bomb = assemble(record_count=MAX_RECORDS_LOOKED_AT + 1, last_offset_delta=MAX_RECORDS_LOOKED_AT)
+    with pytest.raises(RecordTooLargeError, match="500001 records"):
+        prepare(bomb, **settings)
+    prepare(bomb)  # where nobody looks at the records, their number does not matter
+
+
+def test_timestamps_have_limits_when_set() -> None:
+    records: list[NewRecord] = [(NOW_MS + delta, b"k", b"", []) for delta in (0, -500, 700)]
+    prepare(batch_of(records))
+    prepare(batch_of(records), message_timestamp_before_max_ms=500)
+    prepare(batch_of(records), message_timestamp_after_max_ms=700)
+    for setting, index in (("before", 1), ("after", 2)):
+        name = f"message_timestamp_{setting}_max_ms"
+        with pytest.raises(InvalidTimestampError, match="out of range") as caught:
+            prepare(batch_of(records), **{name: 400})
+        assert [i for i, _ in caught.value.record_errors] == [index]
+
+
+def test_records_without_a_timestamp_have_no_limits() -> None:
+    prepare(batch_of([(-1, b"k", b"", [])]), message_timestamp_before_max_ms=1)
+
+
+def test_log_append_time_replaces_the_timestamps() -> None:
+    accepted = prepare(
+        batch_of([(5, b"k", b"v", [])]),
+        message_timestamp_type="LogAppendTime",
+        message_timestamp_before_max_ms=1,
+    )
+    assert accepted.log_append_time == NOW_MS
+    (batch,) = accepted.batches
+    assert batch.max_timestamp == NOW_MS
+    assert batch.header is not None
+    assert batch.header.max_timestamp == NOW_MS
+    (record,) = read_records(bytes(accepted.buffer))
+    assert (record.timestamp, record.timestamp_type) == (NOW_MS, LOG_APPEND_TIME)
+
+
+def test_producers_do_not_stamp_batches_themselves() -> None:
+    content = batch_of(1, timestamp_type=1, log_append_time=NOW_MS)
+    with pytest.raises(InvalidTimestampError, match="LogAppendTime") as caught:
+        prepare(content, message_timestamp_type="LogAppendTime")
+    assert [index for index, _ in caught.value.record_errors] == [0]
+    accepted = prepare(content)
+    assert headers(accepted)[0].timestamp_type == 0
+    assert next(read_records(bytes(accepted.buffer))).timestamp == NOW_MS
+
+
+@pytest.mark.parametrize("source", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize(
+    ("name", "codec"), [("uncompressed", 0), ("gzip", 1), ("snappy", 2), ("lz4", 3), ("zstd", 4)]
+)
+def test_recompression(source: int, name: str, codec: int) -> None:
+    records: list[NewRecord] = [
+        (NOW_MS + i, b"k%d" % i, b"v" * 50, [("h", b"x")]) for i in range(9)
+    ]
+    content = batch_of(
+        records, codec=source, producer_id=7, producer_epoch=1, base_sequence=3, transactional=True
+    )
+    accepted = prepare(content, compression_type=name)
+    (header,) = headers(accepted)
+    assert header.codec == codec
+    assert (header.base_offset, header.partition_leader_epoch) == (100, 5)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 1, 3)
+    assert header.is_transactional
+    found = [(r.timestamp, r.key, r.value, r.headers) for r in read_records(bytes(accepted.buffer))]
+    assert found == records
+
+
+def test_recompression_can_make_a_batch_too_large() -> None:
+    content = batch_of([(NOW_MS, b"k", bytes(5000), [])], codec=1)
+    with pytest.raises(RecordTooLargeError, match="with none compression"):
+        prepare(content, compression_type="uncompressed", max_message_bytes=1000)
+
+
+def test_a_count_that_lies_is_found_when_records_are_read() -> None:
+    content = assemble(record_count=2, last_offset_delta=1)
+    with pytest.raises(InvalidRecordError):
+        prepare(content, compression_type="gzip")
+    with pytest.raises(InvalidRecordError):
+        prepare(content, cleanup_policy=("compact",))
+
+
+# --- old magics ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [0, 1, 2, 3])
+def test_old_messages_become_one_batch(magic: int, codec: int) -> None:
+    old = [
+        Record(i, NOW_MS + i if magic else -1, 0 if magic else -1, b"k", b"v", []) for i in range(3)
+    ]
+    accepted = prepare(build_message_set(old, magic=magic, codec=codec))
+    (header,) = headers(accepted)
+    assert (header.magic, header.base_offset, header.record_count) == (2, 100, 3)
+    assert (header.codec, header.partition_leader_epoch) == (codec, 5)
+    found = list(read_records(bytes(accepted.buffer)))
+    assert [(r.offset, r.key, r.value) for r in found] == [
+        (100, b"k", b"v"), (101, b"k", b"v"), (102, b"k", b"v"),
+    ]  # fmt: skip
+    assert [r.timestamp for r in found] == [r.timestamp for r in old]
+
+
+def test_old_messages_obey_the_same_settings() -> None:
+    old = [Record(0, NOW_MS, 0, None, b"v", [])]
+    content = build_message_set(old, magic=1)
+    with pytest.raises(InvalidRecordError, match="key"):
+        prepare(content, cleanup_policy=("compact",))
+    with pytest.raises(InvalidRecordError, match="key"):
+        prepare(content, cleanup_policy=("compact",), message_timestamp_type="LogAppendTime")
+    with pytest.raises(RecordTooLargeError):
+        prepare(content, max_message_bytes=20)
+    accepted = prepare(content, message_timestamp_type="LogAppendTime", compression_type="gzip")
+    (header,) = headers(accepted)
+    assert (header.codec, header.max_timestamp, header.timestamp_type) == (1, NOW_MS, 1)
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+def test_old_messages_are_stamped_on_compacted_topics(codec: int) -> None:
+    old = [Record(0, NOW_MS, 0, b"k", b"v", [])]
+    content = build_message_set(old, magic=1, codec=codec)
+    settings = {"cleanup_policy": ("compact",), "message_timestamp_type": "LogAppendTime"}
+    (header,) = headers(prepare(content, **settings))
+    assert (header.codec, header.timestamp_type) == (codec, 1)
+
+
+def test_magics_are_not_mixed() -> None:
+    old = build_message_set([Record(0, NOW_MS, 0, b"k", b"v", [])], magic=1)
+    for content in (batch_of(1) + old, old + batch_of(1)):
+        with pytest.raises(InvalidRecordError):
+            prepare(content)
+
+
+# --- followers -----------------------------------------------------------------------------------
+
+
+def test_followers_take_what_the_leader_has_and_cut_the_rest_off() -> None:
+    first = batch_of(2, base_offset=10, leader_epoch=3)
+    second = batch_of(1, base_offset=20, leader_epoch=4)
+    third = batch_of(1, base_offset=21, leader_epoch=4)
+    accepted = prepare_for_follower(bytearray(first + second + third[:-1]))
+    assert [(b.first_offset, b.last_offset, b.leader_epoch) for b in accepted.batches] == [
+        (10, 11, 3), (20, 20, 4),
+    ]  # fmt: skip
+    assert bytes(accepted.buffer) == bytes(first + second)
+
+
+def test_followers_check_checksums_and_order() -> None:
+    batch = batch_of(1, base_offset=5)
+    with pytest.raises(OffsetsOutOfOrder, match="came after 5"):
+        prepare_for_follower(batch + batch)
+    batch[-1] ^= 1
+    with pytest.raises(CorruptRecordError):
+        prepare_for_follower(batch)
+
+
+def test_followers_take_old_messages_as_they_are() -> None:
+    old = build_message_set([Record(4, NOW_MS, 0, b"k", b"v", [])], magic=1)
+    (batch,) = prepare_for_follower(bytearray(old)).batches
+    assert (batch.first_offset, batch.last_offset, batch.leader_epoch) == (4, 4, -1)
+    assert batch.header is None
+
+
+def test_build_batch_is_what_the_tests_think() -> None:
+    assert assemble() == build_batch([(NOW_MS, b"a", b"", [])])
+
+
+MANY = 6_000  # more records than there is time for at once
+
+
+@pytest.mark.parametrize(
+    ("content", "settings"),
+    [
+        (batch_of(MANY), {"cleanup_policy": ("compact",)}),
+        (batch_of(MANY), {"compression_type": "lz4"}),
+        (batch_of([(NOW_MS, b"k", bytes(4 << 20), [])], codec=1), {"cleanup_policy": ("compact",)}),
+        (batch_of([(NOW_MS, b"k", bytes(4 << 20), [])], codec=4), {"compression_type": "lz4"}),
+        (batch_of([(NOW_MS, b"k", bytes(500_000), [])], codec=3), {"compression_type": "gzip"}),
+        (batch_of(MANY), {"message_timestamp_before_max_ms": 10**15}),
+        (bytearray(build_message_set([Record(0, 1, 0, b"", b"", [])], magic=1) * MANY), {}),
+        (
+            bytearray(
+                build_message_set(
+                    [Record(n, 1, 0, b"", b"", []) for n in range(MANY)], magic=1, codec=1
+                )
+            ),
+            {},
+        ),
+    ],
+)
+def test_what_takes_long_is_left_to_others(content: bytearray, settings: dict[str, object]) -> None:
+    config = LogConfig(max_message_bytes=1 << 20, **settings)
+    before = bytes(content)
+    with pytest.raises(TooMuchAtOnce):
+        examine(content, config, CLIENT, NOW_MS, Allowance())
+    assert content == before
+    assert examine(content, config, CLIENT, NOW_MS).batches
+
+
+def test_an_allowance_is_for_all_batches_together() -> None:
+    config = LogConfig(cleanup_policy=("compact",))
+    allowance = Allowance()
+    for _ in range(4):
+        examine(batch_of(1_000), config, CLIENT, NOW_MS, allowance)
+    with pytest.raises(TooMuchAtOnce):
+        examine(batch_of(1_001), config, CLIENT, NOW_MS, allowance)
+
+
+def test_headers_alone_cost_nothing() -> None:
+    allowance = Allowance(0)
+    examine(batch_of(MANY), LogConfig(), CLIENT, NOW_MS, allowance)
+    examine(
+        batch_of(MANY), LogConfig(message_timestamp_type="LogAppendTime"), CLIENT, NOW_MS, allowance
+    )
+
+
+def test_offsets_out_of_order_are_put_in_order_with_another_compression() -> None:
+    payload = bytearray()
+    for delta in (3, 1):
+        encode_record(payload, delta, delta, b"k", b"v", [("h", None)])
+    batch = assemble_batch(
+        bytes(payload), base_offset=0, last_offset_delta=1, base_timestamp=NOW_MS,
+        max_timestamp=NOW_MS + 3, record_count=2, attributes=0,
+    )  # fmt: skip
+    accepted = prepare(batch, compression_type="lz4")
+    found = list(read_records(bytes(accepted.buffer)))
+    assert [(r.offset, r.timestamp, r.headers) for r in found] == [
+        (100, NOW_MS + 3, [("h", None)]), (101, NOW_MS + 1, [("h", None)]),
+    ]  # fmt: skip
+
+
+def test_recompression_corrects_the_newest_timestamp() -> None:
+    batch = bytearray(batch_of([(NOW_MS, b"k", b"v", []), (NOW_MS + 5, b"k", b"v", [])]))
+    patch_max_timestamp(batch, 0, 0, NOW_MS + 99)
+    (header,) = headers(prepare(batch, compression_type="zstd"))
+    assert (header.codec, header.max_timestamp) == (4, NOW_MS + 5)

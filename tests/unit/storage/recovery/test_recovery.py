@@ -1,0 +1,310 @@
+"""Opening a log after a clean stop, a crash, and damage of all kinds."""
+
+from collections.abc import Callable
+
+import pytest
+
+from ottla.storage.directories.log_manager import LogManager
+from ottla.storage.files.checkpoints import write_offset_checkpoint
+from ottla.storage.files.layout import CLEAN_SHUTDOWN_FILE, CLEANER_CHECKPOINT
+from ottla.storage.log.log import Log
+from tests.doubles.memory_file_system import MemoryFileSystem
+from tests.doubles.storage_logs import (
+    NOW_MS,
+    ROOT,
+    append,
+    batch_of,
+    end_transaction,
+    fetched,
+    manager_on,
+    plain,
+    records_in,
+)
+
+SETTINGS = {"segment_bytes": 900, "index_interval_bytes": 150, "retention_ms": -1}
+TOPIC_ID = bytes(range(16))
+
+
+def started(fs: MemoryFileSystem) -> tuple[LogManager, Log]:
+    manager = manager_on(fs, **SETTINGS)
+    return manager, manager.get_or_create("t", 0, topic_id=TOPIC_ID, now_ms=NOW_MS)
+
+
+def fill(log: Log, count: int = 20) -> None:
+    for number in range(count):
+        append(
+            log, plain(2, NOW_MS + 10 * log.log_end_offset), producer_id=7, producer_epoch=0,
+            base_sequence=2 * number, transactional=number >= 15,
+        )  # fmt: skip
+
+
+def reopened(fs: MemoryFileSystem) -> Log:
+    log = manager_on(fs, **SETTINGS).get("t", 0)
+    assert log is not None
+    return log
+
+
+def same(log: Log, before: Log) -> None:
+    assert log.log_end_offset == before.log_end_offset
+    assert log.log_start_offset == before.log_start_offset
+    assert fetched(log) == fetched(before)
+    assert log.leader_epochs.entries == before.leader_epochs.entries
+    assert log.producer_state.open_transactions() == before.producer_state.open_transactions()
+    assert log.segments.base_offsets == before.segments.base_offsets
+    for ours, theirs in zip(log.segments, before.segments, strict=True):
+        assert ours.newest() == theirs.newest()
+        assert ours.txn_index.entries() == theirs.txn_index.entries()
+        for offset in range(ours.base_offset, ours.next_offset()):
+            assert ours.find_batch(offset) == theirs.find_batch(offset)
+    for producer_id, entry in before.producer_state.producers.items():
+        again = log.producer_state.producers[producer_id]
+        assert again.batches[-1:] == entry.batches[-1:]
+        assert (again.epoch, again.last_timestamp) == (entry.epoch, entry.last_timestamp)
+
+
+# --- clean ---------------------------------------------------------------------------------------
+
+
+def test_after_a_clean_stop_nothing_is_recovered(caplog: pytest.LogCaptureFixture) -> None:
+    fs = MemoryFileSystem()
+    manager, log = started(fs)
+    fill(log)
+    manager.shutdown(NOW_MS)
+    again_fs = fs.after_power_failure()
+    again = reopened(again_fs)
+    # Four small files of the directory, three of the log, the snapshot, and where the log ends.
+    assert len([path for operation, path in again_fs.calls if operation == "pread"]) < 12
+    same(again, log)
+    assert again.recovery_point == 40
+    assert again.topic_id == TOPIC_ID
+    assert caplog.text == ""
+    assert not again_fs.exists(f"/disk/{CLEAN_SHUTDOWN_FILE}"), "a crash from here on is a crash"
+
+
+def test_an_empty_log_opens(caplog: pytest.LogCaptureFixture) -> None:
+    fs = MemoryFileSystem()
+    manager, _ = started(fs)
+    manager.shutdown(NOW_MS)
+    log = reopened(fs)
+    assert (log.log_start_offset, log.log_end_offset) == (0, 0)
+    assert append(log).first_offset == 0
+    assert caplog.text == ""
+
+
+# --- kill -9 -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("flushed", [0, 1, 7, 19, 20])
+def test_after_a_kill_everything_written_is_there(flushed: int) -> None:
+    fs = MemoryFileSystem()
+    manager, log = started(fs)
+    for number in range(20):
+        append(
+            log, plain(2, NOW_MS + number), producer_id=7, producer_epoch=0,
+            base_sequence=2 * number, transactional=number >= 15,
+        )  # fmt: skip
+        if number + 1 == flushed:
+            log.flush()
+            manager.checkpoint_all()
+    end_transaction(log, 7, committed=False)
+    append(log, 3)
+    again = reopened(fs.after_kill())
+    same(again, log)
+    assert again.recovery_point == 2 * flushed
+
+
+def test_only_what_was_not_flushed_is_read() -> None:
+    fs = MemoryFileSystem()
+    manager, log = started(fs)
+    fill(log, 40)
+    log.flush()
+    manager.checkpoint_all()
+    append(log)
+    after = fs.after_kill()
+    reopened(after)
+    first = log.segments.first.log.path
+    assert ("pread", first) not in after.calls
+
+
+@pytest.mark.parametrize("cut", [1, 30, 61, 90, 100])
+def test_a_torn_last_write_is_cut_off(cut: int, caplog: pytest.LogCaptureFixture) -> None:
+    fs = MemoryFileSystem()
+    _, log = started(fs)
+    fill(log)
+    path = log.active_segment.log.path
+    after = fs.after_kill()
+    after.overwrite(path, fs.content(path) + bytes(batch_of(2, base_offset=40))[:cut])
+    again = reopened(after)
+    same(again, log)
+    assert "cutting" in caplog.text
+    assert after.content(path) == fs.content(path)
+    assert append(again).first_offset == 40
+
+
+def test_a_hole_of_zeros_at_the_end_is_cut_off() -> None:
+    fs = MemoryFileSystem()
+    _, log = started(fs)
+    fill(log)
+    path = log.active_segment.log.path
+    after = fs.after_kill()
+    after.overwrite(path, fs.content(path) + bytes(5000))
+    same(reopened(after), log)
+
+
+@pytest.mark.parametrize("position", [0, 8, 16, 23, 40, 70, 100])
+def test_flipped_bytes_cut_the_log_there(position: int) -> None:
+    """Also in what the checksum does not cover, where that shows."""
+    fs = MemoryFileSystem()
+    _, log = started(fs)
+    fill(log)
+    segment = list(log.segments)[-2]
+    place = segment.find_batch(segment.base_offset + 4)
+    assert place is not None
+    after = fs.after_kill()
+    content = bytearray(fs.content(segment.log.path))
+    content[place.position + position] ^= 0xFF
+    after.overwrite(segment.log.path, bytes(content))
+    again = reopened(after)
+    assert again.log_end_offset == place.base_offset
+    assert [r.offset for r in fetched(again)] == list(range(place.base_offset))
+    assert again.segments.active.base_offset == segment.base_offset
+    assert append(again).first_offset == place.base_offset
+
+
+def test_a_repeated_batch_is_cut_off() -> None:
+    fs = MemoryFileSystem()
+    _, log = started(fs)
+    fill(log, 3)
+    path = log.active_segment.log.path
+    after = fs.after_kill()
+    after.overwrite(path, fs.content(path) * 2)
+    same(reopened(after), log)
+
+
+# --- missing and damaged files -------------------------------------------------------------------
+
+
+def remove(suffix: str) -> Callable[[MemoryFileSystem, str], None]:
+    def act(fs: MemoryFileSystem, path: str) -> None:
+        for name in [p for p in fs.paths() if p.startswith(path) and p.endswith(suffix)]:
+            fs.remove(name)
+
+    return act
+
+
+def scribble(suffix: str, *, junk: bytes = b"junk!") -> Callable[[MemoryFileSystem, str], None]:
+    def act(fs: MemoryFileSystem, path: str) -> None:
+        for name in [p for p in fs.paths() if p.startswith(path) and p.endswith(suffix)]:
+            fs.overwrite(name, junk)
+
+    return act
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        remove(".index"),
+        remove(".timeindex"),
+        remove(".snapshot"),
+        remove("leader-epoch-checkpoint"),
+        scribble("leader-epoch-checkpoint"),
+        scribble(".snapshot"),
+        scribble(".index"),
+        scribble(".timeindex"),
+        scribble(".index", junk=bytes(80)),
+    ],
+)
+def test_a_log_without_its_helpers_is_the_same(
+    clean: bool, damage: Callable[[MemoryFileSystem, str], None]
+) -> None:
+    fs = MemoryFileSystem()
+    manager, log = started(fs)
+    fill(log, 14)
+    if clean:
+        manager.shutdown(NOW_MS)
+    after = fs.after_kill()
+    damage(after, log.path)
+    again = reopened(after)
+    same(again, log)
+
+
+@pytest.mark.parametrize("name", ["recovery-point", "log-start", "replication"])
+def test_a_damaged_checkpoint_costs_time_only(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    fs = MemoryFileSystem()
+    manager, log = started(fs)
+    fill(log)
+    manager.shutdown(NOW_MS)
+    fs.overwrite(f"/disk/{name}-offset-checkpoint", b"\x00\x01\x02")
+    same(reopened(fs), log)
+    assert "not using a checkpoint" in caplog.text
+
+
+def test_a_damaged_topic_id_is_written_again(caplog: pytest.LogCaptureFixture) -> None:
+    fs = MemoryFileSystem()
+    manager, log = started(fs)
+    manager.shutdown(NOW_MS)
+    fs.overwrite(f"{log.path}/partition.metadata", b"???")
+    manager = manager_on(fs, **SETTINGS)
+    again = manager.get("t", 0)
+    assert again is not None
+    assert again.topic_id is None
+    manager.get_or_create("t", 0, topic_id=TOPIC_ID, now_ms=NOW_MS)
+    assert again.topic_id == TOPIC_ID
+    assert "topic id" in caplog.text
+
+
+def test_a_log_that_ends_below_its_start_begins_anew(caplog: pytest.LogCaptureFixture) -> None:
+    fs = MemoryFileSystem()
+    manager, log = started(fs)
+    fill(log)
+    log.delete_records_before(30)
+    manager.shutdown(NOW_MS)
+    for path in [p for p in fs.paths() if p.startswith(log.path) and ".log" in p][1:]:
+        fs.remove(path)
+    again = reopened(fs)
+    assert (again.log_start_offset, again.log_end_offset) == (30, 30)
+    assert append(again).first_offset == 30
+    assert "below its log start" in caplog.text
+
+
+def test_a_closed_log_that_is_damaged_is_recovered(caplog: pytest.LogCaptureFixture) -> None:
+    fs = MemoryFileSystem()
+    manager, log = started(fs)
+    fill(log)
+    manager.shutdown(NOW_MS)
+    path = log.active_segment.log.path
+    fs.overwrite(path, fs.content(path)[:-1])
+    again = reopened(fs)
+    assert again.log_end_offset == 38
+    assert "closed but is damaged" in caplog.text
+
+
+def test_progress_is_told() -> None:
+    fs = MemoryFileSystem()
+    _, log = started(fs)
+    fill(log)
+    told: list[int] = []
+    manager = LogManager(["/disk"], fs=fs.after_kill())
+    manager.load(NOW_MS, progress=told.append)
+    assert sum(told) == log.size_in_bytes
+
+
+@pytest.mark.parametrize(("compacted_to", "end"), [(-1, 4), (5, 4), (6, 6)])
+def test_an_empty_segment_behind_lost_records_goes(compacted_to: int, end: int) -> None:
+    """Its name had reached the disk, the end of the segment before it had not."""
+    fs = MemoryFileSystem()
+    manager = manager_on(fs, cleanup_policy=("compact",))
+    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+    for _ in range(3):
+        append(log, 2)
+    path, size = log.active_segment.log.path, log.active_segment.size
+    log.roll(NOW_MS)
+    if compacted_to >= 0:
+        write_offset_checkpoint(fs, f"{ROOT}/{CLEANER_CHECKPOINT}", {("t", 0): compacted_to})
+    fs.overwrite(path, fs.content(path)[: size * 2 // 3])
+    again = manager_on(fs.after_kill(), cleanup_policy=("compact",)).get("t", 0)
+    assert again is not None
+    assert [r.offset for r in records_in(again)] == [0, 1, 2, 3]
+    assert again.log_end_offset == end
+    assert append(again).first_offset == end
