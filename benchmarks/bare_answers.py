@@ -40,8 +40,8 @@ def batch_in(frame: bytes) -> bytearray:
 
 def produce_answer() -> bytes:
     row = PartitionProduceResponse(0, 0, 0, -1, 0)
-    answer = ProduceResponse(responses=[TopicProduceResponse(TOPIC, [row])])
-    return b"".join(encode_response(0, wire.PRODUCE_VERSION, 1, answer))
+    response = ProduceResponse(responses=[TopicProduceResponse(TOPIC, [row])])
+    return b"".join(encode_response(0, wire.PRODUCE_VERSION, 1, response))
 
 
 class BareAnswers:
@@ -68,15 +68,15 @@ class BareAnswers:
 
     def _hand_over(self) -> None:
         if self._waiting is not None and self._unread:
-            answer = bytes(8) + b"".join(self._unread)
-            self._waiting.sendall(len(answer).to_bytes(4) + answer)
+            response = bytes(8) + b"".join(self._unread)
+            self._waiting.sendall(len(response).to_bytes(4) + response)
             self._waiting = None
             self._unread.clear()
 
 
 def serve(port: Connection) -> None:
     """Answer until the process is ended; tells its port first."""
-    answers = BareAnswers()
+    responses = BareAnswers()
     poll = select.epoll()
     listener = socket.create_server(("127.0.0.1", 0))
     poll.register(listener.fileno(), select.EPOLLIN)
@@ -99,7 +99,7 @@ def serve(port: Connection) -> None:
             received += data
             while len(received) >= 4 and len(received) >= (end := 4 + int.from_bytes(received[:4])):
                 with contextlib.suppress(OSError):  # it may be gone before its answer
-                    answers.take(client, bytes(received[4:end]))
+                    responses.take(client, bytes(received[4:end]))
                 del received[:end]
 
 

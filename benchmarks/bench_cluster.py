@@ -111,8 +111,8 @@ class Cluster:
         deadline = time.perf_counter() + DEADLINE_S
         for broker_id in broker_ids:
             while True:
-                answer = self.ask(broker_id, MetadataRequest(topics=None))
-                if isinstance(answer, MetadataResponse) and condition(answer):
+                response = self.ask(broker_id, MetadataRequest(topics=None))
+                if isinstance(response, MetadataResponse) and condition(response):
                     break
                 if time.perf_counter() > deadline:
                     raise SystemExit(f"{self.kind}: broker {broker_id} is not where it should be")
@@ -120,9 +120,9 @@ class Cluster:
         return time.perf_counter()
 
     def controller(self) -> int:
-        answer = self.ask(BROKER_IDS[0], MetadataRequest(topics=[]))
-        assert isinstance(answer, MetadataResponse)
-        return answer.controller_id
+        response = self.ask(BROKER_IDS[0], MetadataRequest(topics=[]))
+        assert isinstance(response, MetadataResponse)
+        return response.controller_id
 
     def create(self, topic: str, replicas: list[tuple[int, ...]]) -> None:
         """Creates a topic with these replicas, the first of each leading."""
@@ -131,12 +131,12 @@ class Cluster:
             topics=[CreatableTopic(topic, -1, -1, rows)], timeout_ms=int(DEADLINE_S * 1000)
         )
         while True:
-            answer = self.ask(self.controller(), request)
-            assert isinstance(answer, CreateTopicsResponse), f"{topic} was not created"
-            code = answer.topics[0].error_code
+            response = self.ask(self.controller(), request)
+            assert isinstance(response, CreateTopicsResponse), f"{topic} was not created"
+            code = response.topics[0].error_code
             if code != ErrorCode.NOT_CONTROLLER:
                 break
-        assert code in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT), answer
+        assert code in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT), response
 
     def wait_until_gone(self, path: str) -> float:
         """Returns the time at which a znode of a killed broker was seen to be gone."""
@@ -150,9 +150,9 @@ class Cluster:
         process.kill()
 
 
-def led_by(answer: MetadataResponse, topic: str) -> list[int]:
+def led_by(response: MetadataResponse, topic: str) -> list[int]:
     return [
-        row.leader_id for each in answer.topics if each.name == topic for row in each.partitions
+        row.leader_id for each in response.topics if each.name == topic for row in each.partitions
     ]
 
 
@@ -161,7 +161,9 @@ def replicated_produce(cluster: Cluster, scale: float) -> Measurements:
     for size, count in ((100, 1_000_000), (1_000, 200_000)):
         topic = f"replicated-{size}"
         cluster.create(topic, [BROKER_IDS, (2, 3, 1), (3, 1, 2)] * 2)
-        cluster.wait_for_metadata(lambda answer, t=topic: min(led_by(answer, t), default=-1) >= 0)
+        cluster.wait_for_metadata(
+            lambda response, t=topic: min(led_by(response, t), default=-1) >= 0
+        )
         records = int(count * scale)
         options = {"acks": "all", "enable.idempotence": "true"}
         clients.produce_records_per_s(cluster.bootstrap, topic, records // 10, size, options)
@@ -197,13 +199,13 @@ def create_and_fail_over(cluster: Cluster, scale: float) -> Measurements:
     others = tuple(each for each in BROKER_IDS if each != victim)
     begun = time.perf_counter()
     cluster.create("many", [(victim, *others)] * 1000)
-    seen = cluster.wait_for_metadata(lambda answer: led_by(answer, "many") == [victim] * 1000)
+    seen = cluster.wait_for_metadata(lambda response: led_by(response, "many") == [victim] * 1000)
     found = {"create 1,000 partitions until all brokers tell: s": seen - begun}
     time.sleep(2)  # followers get to copy
     cluster.kill(victim)
     gone = cluster.wait_until_gone(f"/brokers/ids/{victim}")
     seen = cluster.wait_for_metadata(
-        lambda answer: set(led_by(answer, "many")) <= set(others), others
+        lambda response: set(led_by(response, "many")) <= set(others), others
     )
     found["fail 1,000 partitions over, from expiry: s"] = seen - gone
     return found
@@ -215,16 +217,18 @@ def controller_start(cluster: Cluster, scale: float) -> Measurements:
         pairs = [(1, 2), (2, 3), (3, 1)]
         cluster.create(f"topic-{number}", [pairs[each % 3] for each in range(1000)])
     total = 5000
-    cluster.wait_for_metadata(lambda answer: sum(len(t.partitions) for t in answer.topics) >= total)
+    cluster.wait_for_metadata(
+        lambda response: sum(len(t.partitions) for t in response.topics) >= total
+    )
     time.sleep(3)
     victim = cluster.controller()
     others = tuple(each for each in BROKER_IDS if each != victim)
     cluster.kill(victim)
     gone = cluster.wait_until_gone(f"/brokers/ids/{victim}")
 
-    def is_over(answer: MetadataResponse) -> bool:
-        return answer.controller_id in others and all(
-            row.leader_id in others for topic in answer.topics for row in topic.partitions
+    def is_over(response: MetadataResponse) -> bool:
+        return response.controller_id in others and all(
+            row.leader_id in others for topic in response.topics for row in topic.partitions
         )
 
     seen = cluster.wait_for_metadata(is_over, others)
@@ -234,7 +238,7 @@ def controller_start(cluster: Cluster, scale: float) -> Measurements:
 def controlled_shutdown(cluster: Cluster, scale: float) -> Measurements:
     """A broker that leads 300 of 900 partitions is stopped."""
     cluster.create("led", [BROKER_IDS, (2, 3, 1), (3, 1, 2)] * 300)
-    cluster.wait_for_metadata(lambda answer: sorted(set(led_by(answer, "led"))) == [1, 2, 3])
+    cluster.wait_for_metadata(lambda response: sorted(set(led_by(response, "led"))) == [1, 2, 3])
     time.sleep(2)
     controller = cluster.controller()
     victim = next(each for each in BROKER_IDS if each != controller)
@@ -244,7 +248,7 @@ def controlled_shutdown(cluster: Cluster, scale: float) -> Measurements:
     begun = time.perf_counter()
     process.terminate()
     seen = cluster.wait_for_metadata(
-        lambda answer: set(led_by(answer, "led")) == set(others), others
+        lambda response: set(led_by(response, "led")) == set(others), others
     )
     cluster.brokers[victim].stop()
     ended = time.perf_counter()

@@ -175,9 +175,9 @@ def drive(port: int, load: Load, connections: int, count: int) -> float:
             received = client[0].recv_into(buffer)
             if not received:
                 raise SystemExit("the server closed a connection")
-            answers, client[1] = divmod(client[1] + received, load.answer_bytes)
-            done += answers
-            more = min(answers, count - sent)
+            responses, client[1] = divmod(client[1] + received, load.answer_bytes)
+            done += responses
+            more = min(responses, count - sent)
             if more:
                 client[0].sendall(load.frame * more)
                 sent += more

@@ -138,12 +138,12 @@ def encode_line(message: Message, version: int, kio_name: str, rival: Any, what:
 def whole_frames() -> list[Comparison]:
     """What the broker does for a request and its answer, headers and sizes included."""
     frame = memoryview(bytearray(encode_request(1, "client", produce_request(), 9)))[4:]
-    answer = fetch_response(12, 1, FilePart())
+    response = fetch_response(12, 1, FilePart())
     return [
         Comparison("frame to Produce v9 request", lambda: decode_request(frame), None, None),
         Comparison(
             "Fetch v12 answer to parts for sendfile",
-            lambda: encode_response(ApiKey.FETCH, 12, 1, answer),
+            lambda: encode_response(ApiKey.FETCH, 12, 1, response),
             None,
             None,
         ),

@@ -78,8 +78,8 @@ class Wire(asyncio.Protocol):
         return await self._waiting
 
     async def ask(self, message: Message, version: int) -> Message:
-        answer = await self.exchange(encode_request(1, "bench", message, version))
-        return decode_response(answer, message.API_KEY, version)[1]
+        response = await self.exchange(encode_request(1, "bench", message, version))
+        return decode_response(response, message.API_KEY, version)[1]
 
     def close(self) -> None:
         self._transport.close()
@@ -257,8 +257,8 @@ async def _commits(target: targets.Target, scale: float) -> Measurements:
         )
         frame = encode_request(1, "bench", request, COMMIT_VERSION)
         while time.perf_counter() < deadline:
-            answer = await wire.exchange(frame)
-            assert answer.endswith(b"\0\0"), answer  # the error code comes last
+            response = await wire.exchange(frame)
+            assert response.endswith(b"\0\0"), response  # the error code comes last
             done += 1
         wire.close()
 
@@ -297,10 +297,10 @@ async def _wait_for_offsets(target: targets.Target) -> float:
         try:
             wire = await connect(target.bootstrap)
             while True:
-                answer = await wire.ask(request, 5)
-                assert isinstance(answer, OffsetFetchResponse)
-                if not answer.error_code:
-                    assert answer.topics[0].partitions[0].committed_offset > 0
+                response = await wire.ask(request, 5)
+                assert isinstance(response, OffsetFetchResponse)
+                if not response.error_code:
+                    assert response.topics[0].partitions[0].committed_offset > 0
                     wire.close()
                     return time.perf_counter() - target.started_at
                 await asyncio.sleep(0.01)

@@ -38,7 +38,7 @@ class Reader:
         self._sock = sock
         self._buffer = bytearray()
 
-    def answers(self) -> list[bytes]:
+    def responses(self) -> list[bytes]:
         data = self._sock.recv(1 << 20)
         if not data:
             raise ConnectionError("the broker closed the connection")
@@ -53,29 +53,29 @@ class Reader:
         return found
 
 
-def next_offset(answer: bytes, expected: int) -> int:
+def next_offset(response: bytes, expected: int) -> int:
     """The offset after the last record of a fetch answer, found by the batches' headers.
 
     The first batch begins with the offset that was asked for; nothing before it in the answer
     looks like it, because a batch's length and its version byte must fit too.
     """
     mark = expected.to_bytes(8)
-    start = answer.find(mark)
-    while start >= 0 and not _is_batch(answer, start, expected):
-        start = answer.find(mark, start + 1)
-    while start >= 0 and _is_batch(answer, start, expected):
-        size = _OFFSET_AND_SIZE.unpack_from(answer, start)[1]
-        expected += _LAST_OFFSET_DELTA.unpack_from(answer, start + _LAST_OFFSET_DELTA_AT)[0] + 1
+    start = response.find(mark)
+    while start >= 0 and not _is_batch(response, start, expected):
+        start = response.find(mark, start + 1)
+    while start >= 0 and _is_batch(response, start, expected):
+        size = _OFFSET_AND_SIZE.unpack_from(response, start)[1]
+        expected += _LAST_OFFSET_DELTA.unpack_from(response, start + _LAST_OFFSET_DELTA_AT)[0] + 1
         start += 12 + size
     return expected
 
 
-def _is_batch(answer: bytes, start: int, expected: int) -> bool:
+def _is_batch(response: bytes, start: int, expected: int) -> bool:
     """A whole batch of magic 2 with this base offset begins here."""
-    if start + _BATCH_LEAST > len(answer) or answer[start + _MAGIC_AT] != 2:
+    if start + _BATCH_LEAST > len(response) or response[start + _MAGIC_AT] != 2:
         return False
-    base, size = _OFFSET_AND_SIZE.unpack_from(answer, start)
-    return base == expected and _BATCH_LEAST <= 12 + size <= len(answer) - start
+    base, size = _OFFSET_AND_SIZE.unpack_from(response, start)
+    return base == expected and _BATCH_LEAST <= 12 + size <= len(response) - start
 
 
 class Exchange:
@@ -116,12 +116,12 @@ class Exchange:
             # `select` waits by the microsecond, `epoll` by the millisecond.
             ready, _, _ = select.select(sockets, [], [], 1.0 if blocked else max(wait, 0.0))
             if self._consumer in ready:
-                for answer in fetched.answers():
-                    self._next = next_offset(answer, self._next)
+                for response in fetched.responses():
+                    self._next = next_offset(response, self._next)
                     self._arrived.append((self._next, time.perf_counter()))
                     self._ask_for_more()
             if self._producer in ready:
-                self._in_flight -= len(acknowledged.answers())
+                self._in_flight -= len(acknowledged.responses())
         return self._latencies(begun)
 
     def close(self) -> None:

@@ -48,8 +48,8 @@ async def _commit(target: targets.Target, groups: int) -> None:
 def _get(url: str, wanted: int) -> float:
     """Milliseconds for one scrape that holds at least so many lags."""
     begun = time.perf_counter()
-    with urllib.request.urlopen(url, timeout=READY_DEADLINE_S) as answer:
-        text = answer.read()
+    with urllib.request.urlopen(url, timeout=READY_DEADLINE_S) as response:
+        text = response.read()
     taken = (time.perf_counter() - begun) * 1000
     found = text.count(b'\nottla_group_lag_records{group="scraped-')
     assert found == wanted, f"{found} lags instead of {wanted}"

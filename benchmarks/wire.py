@@ -1,7 +1,7 @@
 """A client for measurements that costs next to nothing: frames encoded once, many connections.
 
-One thread and one epoll. Answers are counted by their length field and otherwise not looked at,
-but for the first, which must be free of errors. The same client drives both brokers.
+One thread and one epoll. Responses are counted by their length field and otherwise not
+looked at, but for the first, which must be free of errors. The same client drives both brokers.
 """
 
 import select
@@ -157,11 +157,11 @@ def drive(
         for lane in lanes.values():
             lane.received_bytes = 0
         begun = time.perf_counter()
-        answers = _turn_until(poll, lanes, begun + seconds, refill=True)
+        responses = _turn_until(poll, lanes, begun + seconds, refill=True)
         taken = time.perf_counter() - begun
         received = sum(lane.received_bytes for lane in lanes.values())
         _turn_until(poll, lanes, time.perf_counter() + DEADLINE_S, refill=False)
-        return answers, received, taken
+        return responses, received, taken
     finally:
         poll.close()
         for lane in lanes.values():
@@ -171,7 +171,7 @@ def drive(
 def _turn_until(
     poll: select.epoll, lanes: dict[int, Lane], deadline: float, *, refill: bool
 ) -> int:
-    answers = 0
+    responses = 0
     clock: Callable[[], float] = time.perf_counter
     while clock() < deadline:
         if not refill and not any(lane.in_flight for lane in lanes.values()):
@@ -180,7 +180,7 @@ def _turn_until(
             lane = lanes[descriptor]
             done = lane.receive()
             if done:
-                answers += done
+                responses += done
                 if refill:
                     lane.send(done)
-    return answers
+    return responses

@@ -27,8 +27,8 @@ app.command()(doctor)
 @connected
 def info(session: Session) -> None:
     """Brokers, controller, and how many topics and partitions there are."""
-    answer = session.call(DescribeClusterResponse, DescribeClusterRequest())
-    check(answer.error_code, "the cluster", answer.error_message)
+    response = session.call(DescribeClusterResponse, DescribeClusterRequest())
+    check(response.error_code, "the cluster", response.error_message)
     topics = session.client.metadata(None).topics
     partitions = [item for topic in topics for item in topic.partitions]
     brokers: list[dict[str, Cell]] = [
@@ -36,15 +36,15 @@ def info(session: Session) -> None:
             "broker": row.broker_id,
             "address": f"{row.host}:{row.port}",
             "rack": row.rack,
-            "controller": row.broker_id == answer.controller_id,
+            "controller": row.broker_id == response.controller_id,
             "leader_of": sum(item.leader_id == row.broker_id for item in partitions),
             "replicas": sum(row.broker_id in item.replica_nodes for item in partitions),
         }
-        for row in sorted(answer.brokers, key=lambda each: each.broker_id)
+        for row in sorted(response.brokers, key=lambda each: each.broker_id)
     ]
     fields: dict[str, Cell] = {
-        "cluster_id": answer.cluster_id,
-        "controller": answer.controller_id,
+        "cluster_id": response.cluster_id,
+        "controller": response.controller_id,
         "brokers": len(brokers),
         "topics": len(topics),
         "partitions": len(partitions),

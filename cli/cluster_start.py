@@ -159,8 +159,8 @@ def _wait_until_known(process: Process, port: int, brokers: int) -> None:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         try:
-            answer = ask(f"127.0.0.1:{port}", _ASK_SECONDS)
-            if len(answer.brokers) == brokers and answer.controller_id >= 0:
+            response = ask(f"127.0.0.1:{port}", _ASK_SECONDS)
+            if len(response.brokers) == brokers and response.controller_id >= 0:
                 return
         except Unhealthy:
             if process.popen.poll() is not None:

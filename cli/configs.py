@@ -86,7 +86,7 @@ def describe(
     resource = DescribeConfigsResource(
         resource_type=RESOURCE_TYPES[kind], resource_name=name, configuration_keys=setting or None
     )
-    answer = session.call(
+    response = session.call(
         DescribeConfigsResponse,
         DescribeConfigsRequest(
             resources=[resource],
@@ -95,7 +95,7 @@ def describe(
         ),
         _route(kind, name),
     )
-    result = answer.results[0]
+    result = response.results[0]
     check(result.error_code, f"{kind} {name}".strip(), result.error_message)
     chosen = [
         row
@@ -217,12 +217,12 @@ def _change(session: Session, operation: int, kind: str, rest: list[str], valida
             for key, value in changes.items()
         ],
     )
-    answer = session.call(
+    response = session.call(
         IncrementalAlterConfigsResponse,
         IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate),
         _route(kind, name),
     )
-    result = answer.responses[0]
+    result = response.responses[0]
     where = f"{kind} {name}".strip()
     check(result.error_code, where, result.error_message)
     if session.json:

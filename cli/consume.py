@@ -139,7 +139,7 @@ def consume(
             if is_wanted(record):
                 out.write(show(item.topic, item.partition, record))
                 written += 1
-            if follow and reader.at_end_of_answer:
+            if follow and reader.at_end_of_response:
                 out.flush()
             if written == limit:
                 break

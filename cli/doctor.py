@@ -64,19 +64,19 @@ def doctor(
     except ValueError as error:
         raise Failure(f"--bootstrap: {error}", 2) from None
     for address in addresses:
-        finding, answer = probe(session, address, "bootstrap", wait_ms)
+        finding, response = probe(session, address, "bootstrap", wait_ms)
         findings.append(finding)
-        metadata = metadata or answer
+        metadata = metadata or response
     if metadata is not None:
         findings += _cluster_findings(metadata)
         for row in sorted(metadata.brokers, key=lambda each: each.node_id):
             what = f"broker {row.node_id}"
             advertised = Address(row.host, row.port)
-            finding, answer = probe(session, advertised, what, wait_ms)
-            if answer is not None and answer.cluster_id != metadata.cluster_id:
+            finding, response = probe(session, advertised, what, wait_ms)
+            if response is not None and response.cluster_id != metadata.cluster_id:
                 finding = finding._replace(
                     ok=False,
-                    finding=f"belongs to another cluster, {answer.cluster_id}",
+                    finding=f"belongs to another cluster, {response.cluster_id}",
                     advice="two clusters advertise the same address; correct advertised.listeners",
                 )
             findings.append(finding)
@@ -114,7 +114,7 @@ def probe(
     try:
         client = session.connect_to(text)
         with client:
-            answer = client.metadata([], timeout_ms=wait_ms)
+            response = client.metadata([], timeout_ms=wait_ms)
     except ClientError as error:
         return Finding(text, what, False, str(error), _advice(error, resolved, what)), None
     took = (time.monotonic() - started) * 1000
@@ -126,7 +126,7 @@ def probe(
             "themselves there. Fine for one machine; else set advertised.listeners to a name "
             "that they know."
         )
-    return Finding(text, what, True, finding, caution), answer
+    return Finding(text, what, True, finding, caution), response
 
 
 def _cluster_findings(metadata: MetadataResponse) -> list[Finding]:

@@ -35,8 +35,8 @@ def features(
     values = []
     for broker_id in ids:
         request = ApiVersionsRequest(client_software_name="ottla-cli", client_software_version="1")
-        answer = session.call(ApiVersionsResponse, request, Node(broker_id))
-        known = [row for row in answer.api_keys if row.api_key in API]
+        response = session.call(ApiVersionsResponse, request, Node(broker_id))
+        known = [row for row in response.api_keys if row.api_key in API]
         lines: list[dict[str, Cell]] = [
             {
                 "broker": broker_id,
@@ -46,27 +46,27 @@ def features(
             }
             for row in known
         ]
-        finalized = {row.name: row.max_version_level for row in answer.finalized_features}
+        finalized = {row.name: row.max_version_level for row in response.finalized_features}
         feature_rows: list[dict[str, Cell]] = [
             {
                 "feature": row.name,
                 "supported": f"{row.min_version}-{row.max_version}",
                 "finalized": finalized.get(row.name),
             }
-            for row in answer.supported_features
+            for row in response.supported_features
         ]
         values.append(
             {
                 "broker": broker_id,
                 "apis": lines,
                 "features": feature_rows,
-                "finalized_features_epoch": answer.finalized_features_epoch,
+                "finalized_features_epoch": response.finalized_features_epoch,
             }
         )
         rows.extend(lines)
         if not session.json:
             said = ", ".join(f"{row['feature']} {row['supported']}" for row in feature_rows)
-            print(f"broker {broker_id}: {len(answer.api_keys)} APIs, features: {said or 'none'}")
+            print(f"broker {broker_id}: {len(response.api_keys)} APIs, features: {said or 'none'}")
     if session.json:
         print_json(values)
     elif apis:

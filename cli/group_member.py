@@ -89,7 +89,7 @@ class GroupMember:
             assignments = []
             if joined.leader == self._member_id:
                 assignments = self._assign(joined)
-            answer = self._session.call(
+            response = self._session.call(
                 SyncGroupResponse,
                 SyncGroupRequest(
                     self._group,
@@ -101,16 +101,16 @@ class GroupMember:
                 ),
                 self._coordinator,
             )
-            if self._is_stale(answer.error_code):
+            if self._is_stale(response.error_code):
                 continue
-            check(answer.error_code, f"group {self._group}")
+            check(response.error_code, f"group {self._group}")
             self._heartbeat_due = time.monotonic() + HEARTBEAT_SECONDS
-            return decode_assignment(answer.assignment).partitions if answer.assignment else []
+            return decode_assignment(response.assignment).partitions if response.assignment else []
 
     def _join(self) -> JoinGroupResponse | None:
         """None when it has to be asked again, with another member id or without one."""
         metadata = encode_subscription(Subscription([self._topic]))
-        answer = self._session.call(
+        response = self._session.call(
             JoinGroupResponse,
             JoinGroupRequest(
                 self._group,
@@ -122,14 +122,14 @@ class GroupMember:
             ),
             self._coordinator,
         )
-        if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-            self._member_id = answer.member_id
+        if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self._member_id = response.member_id
             return None
-        if self._is_stale(answer.error_code):
+        if self._is_stale(response.error_code):
             return None
-        check(answer.error_code, f"group {self._group}")
-        self._member_id, self._generation = answer.member_id, answer.generation_id
-        return answer
+        check(response.error_code, f"group {self._group}")
+        self._member_id, self._generation = response.member_id, response.generation_id
+        return response
 
     def _assign(self, joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
         subscriptions = {
@@ -150,12 +150,12 @@ class GroupMember:
         if time.monotonic() < self._heartbeat_due:
             return True
         request = HeartbeatRequest(self._group, self._generation, self._member_id)
-        answer = self._session.call(HeartbeatResponse, request, self._coordinator)
-        if answer.error_code in _STALE:
-            if answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
+        response = self._session.call(HeartbeatResponse, request, self._coordinator)
+        if response.error_code in _STALE:
+            if response.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
                 self._member_id = ""
             return False
-        check(answer.error_code, f"group {self._group}")
+        check(response.error_code, f"group {self._group}")
         self._heartbeat_due = time.monotonic() + HEARTBEAT_SECONDS
         return True
 
@@ -173,8 +173,8 @@ class GroupMember:
             self._member_id,
             topics=[OffsetCommitRequestTopic(self._topic, rows)],
         )
-        answer = self._session.call(OffsetCommitResponse, request, self._coordinator)
-        for topic in answer.topics:
+        response = self._session.call(OffsetCommitResponse, request, self._coordinator)
+        for topic in response.topics:
             for row in topic.partitions:
                 if row.error_code not in _STALE:
                     check(row.error_code, f"group {self._group}")

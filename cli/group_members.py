@@ -76,10 +76,10 @@ def _consumer_group(session: Session, group: str) -> GroupView | None:
     """The same of a group of the newer protocol (KIP-848), None when it is none."""
     request = ConsumerGroupDescribeRequest([group])
     try:
-        answer = session.call(ConsumerGroupDescribeResponse, request, CoordinatorOf(group))
+        response = session.call(ConsumerGroupDescribeResponse, request, CoordinatorOf(group))
     except UnsupportedApiError:
         return None  # the broker has no such groups
-    found = answer.groups[0]
+    found = response.groups[0]
     if found.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
         return None
     check(found.error_code, f"group {group}")

@@ -24,12 +24,12 @@ from ottla.protocol.topics import TopicPartition
 def all_committed(session: Session, group: str) -> dict[TopicPartition, tuple[int, str]]:
     """(offset, metadata) of every partition that the group has committed."""
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
-    answer = session.call(
+    response = session.call(
         OffsetFetchResponse, request, CoordinatorOf(group), versions=Versions(8)
     ).groups[0]
-    check(answer.error_code, f"group {group}")
+    check(response.error_code, f"group {group}")
     found: dict[TopicPartition, tuple[int, str]] = {}
-    for topic in answer.topics:
+    for topic in response.topics:
         for row in topic.partitions:
             check(row.error_code, f"group {group}")
             if row.committed_offset >= 0:
@@ -62,7 +62,7 @@ def commit(session: Session, group: str, offsets: Mapping[TopicPartition, int]) 
             for topic, rows in by_topic.items()
         ],
     )
-    answer = session.call(OffsetCommitResponse, request, CoordinatorOf(group))
-    for topic in answer.topics:
+    response = session.call(OffsetCommitResponse, request, CoordinatorOf(group))
+    for topic in response.topics:
         for row in topic.partitions:
             check(row.error_code, f"group {group}, {topic.name}-{row.partition_index}")

@@ -57,10 +57,10 @@ def list_groups(
     """All groups with their states."""
     rows: list[dict[str, Cell]] = []
     for broker_id in session.broker_ids():
-        answer = session.call(
+        response = session.call(
             ListGroupsResponse, ListGroupsRequest(states_filter=state or []), Node(broker_id)
         )
-        check(answer.error_code, f"broker {broker_id}")
+        check(response.error_code, f"broker {broker_id}")
         rows.extend(
             {
                 "group": row.group_id,
@@ -69,7 +69,7 @@ def list_groups(
                 "type": row.group_type or "classic",
                 "coordinator": broker_id,
             }
-            for row in answer.groups
+            for row in response.groups
         )
     rows.sort(key=lambda row: str(row["group"]))
     if session.json:
@@ -208,9 +208,9 @@ def delete_offsets(
             for topic in dict.fromkeys(item.topic for item in partitions)
         ],
     )
-    answer = session.call(OffsetDeleteResponse, request, CoordinatorOf(group))
-    check(answer.error_code, f"group {group}")
-    for row in answer.topics:
+    response = session.call(OffsetDeleteResponse, request, CoordinatorOf(group))
+    check(response.error_code, f"group {group}")
+    for row in response.topics:
         for item in row.partitions:
             check(item.error_code, f"group {group}, {row.name}-{item.partition_index}")
     if session.json:

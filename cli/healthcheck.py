@@ -62,8 +62,8 @@ def main(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
     started = time.monotonic()
     try:
         config = options.get("command-config") or environment.get("OTTLA_COMMAND_CONFIG", "")
-        answer = ask(address, float(options.get("timeout", _DEFAULT_TIMEOUT_SECONDS)), config)
-        found = judge(address, answer)
+        response = ask(address, float(options.get("timeout", _DEFAULT_TIMEOUT_SECONDS)), config)
+        found = judge(address, response)
     except Unhealthy as error:
         return _report(options, {"healthy": False, "reason": str(error)}, error.code)
     found["milliseconds"] = round((time.monotonic() - started) * 1000, 1)
@@ -153,9 +153,9 @@ def _converse(opened: socket.socket, broker: str, deadline: float) -> MetadataRe
             data = opened.recv(65536)
             if not data:
                 raise connection.end_of_stream()
-            for answer in connection.feed(memoryview(data)):
-                assert isinstance(answer.message, MetadataResponse)
-                return answer.message
+            for response in connection.feed(memoryview(data)):
+                assert isinstance(response.message, MetadataResponse)
+                return response.message
     except (ClientError, ProtocolError) as error:
         raise Unhealthy(str(error), UNREACHABLE) from None
 
@@ -179,21 +179,21 @@ def _ask_securely(bootstrap: str, timeout_seconds: float, path: str) -> Metadata
         raise Unhealthy(str(error), USAGE_ERROR) from None
 
 
-def judge(address: str, answer: MetadataResponse) -> dict[str, object]:
+def judge(address: str, response: MetadataResponse) -> dict[str, object]:
     """What is known of a healthy broker; raises Unhealthy when it cannot serve clients."""
-    for topic in answer.topics:
+    for topic in response.topics:
         if topic.error_code:
             raise Unhealthy(f"{address}: {error_name(topic.error_code)}.", UNHEALTHY)
-    if not answer.brokers:
+    if not response.brokers:
         raise Unhealthy(f"{address} answers, but knows no broker yet: it is starting.", UNHEALTHY)
-    if answer.controller_id < 0:
+    if response.controller_id < 0:
         raise Unhealthy(f"{address} answers, but the cluster has no controller.", UNHEALTHY)
     return {
         "healthy": True,
         "address": address,
-        "brokers": len(answer.brokers),
-        "controller": answer.controller_id,
-        "cluster_id": answer.cluster_id,
+        "brokers": len(response.brokers),
+        "controller": response.controller_id,
+        "cluster_id": response.cluster_id,
     }
 
 

@@ -52,11 +52,11 @@ def log_dirs(
     directories: list[dict[str, Cell]] = []
     rows: list[dict[str, Cell]] = []
     for broker_id in broker or session.broker_ids():
-        answer = session.call(
+        response = session.call(
             DescribeLogDirsResponse, DescribeLogDirsRequest(topics=wanted), Node(broker_id)
         )
-        check(answer.error_code, f"broker {broker_id}")
-        for result in answer.results:
+        check(response.error_code, f"broker {broker_id}")
+        for result in response.results:
             found: list[dict[str, Cell]] = [
                 {
                     "broker": broker_id,

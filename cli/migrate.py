@@ -157,10 +157,10 @@ def _describe(
         DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
         for kind, name in resources
     ]
-    answer = session.call(DescribeConfigsResponse, DescribeConfigsRequest(asked), route)
-    for result in answer.results:
+    response = session.call(DescribeConfigsResponse, DescribeConfigsRequest(asked), route)
+    for result in response.results:
         check(result.error_code, result.resource_name, result.error_message)
-    return answer.results
+    return response.results
 
 
 def check_brokers(brokers: list[BrokerFacts]) -> list[Finding]:
@@ -259,10 +259,10 @@ def _check_tiered(session: Session, names: list[str]) -> list[Finding]:
 
 
 def _check_moves(session: Session) -> list[Finding]:
-    answer = session.call(
+    response = session.call(
         ListPartitionReassignmentsResponse, ListPartitionReassignmentsRequest(), Controller()
     )
-    if not answer.topics:
+    if not response.topics:
         return []
     return [Finding(NOTE, "topics", "partitions are being reassigned; wait until that is over")]
 

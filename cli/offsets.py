@@ -79,8 +79,8 @@ def list_offsets(
                 for topic in dict.fromkeys(item.topic for item in partitions)
             ],
         )
-        answer = session.call(ListOffsetsResponse, request, LeaderOf(partitions[0]))
-        for topic_row in answer.topics:
+        response = session.call(ListOffsetsResponse, request, LeaderOf(partitions[0]))
+        for topic_row in response.topics:
             for row in topic_row.partitions:
                 partition = TopicPartition(topic_row.name, row.partition_index)
                 if row.error_code != ErrorCode.NONE:
@@ -98,8 +98,8 @@ def offsets_at(
 ) -> dict[TopicPartition, int]:
     """The offset of each partition for one timestamp; -1 where no record is so late."""
     wanted = dict.fromkeys(partitions, timestamp)
-    answer = list_offsets(session, wanted, read_committed=read_committed)
-    return {partition: offset for partition, (offset, _) in answer.items()}
+    response = list_offsets(session, wanted, read_committed=read_committed)
+    return {partition: offset for partition, (offset, _) in response.items()}
 
 
 def parse_time(text: str) -> int:

@@ -102,12 +102,12 @@ def elect_leaders(
         else [TopicPartitions(topic=topic, partitions=n) for topic, n in by_topic.items()],
         timeout_ms=session.timeout_ms,
     )
-    answer = session.call(ElectLeadersResponse, request, Controller())
-    if answer.error_code:
-        raise Failure(explain(answer.error_code))
+    response = session.call(ElectLeadersResponse, request, Controller())
+    if response.error_code:
+        raise Failure(explain(response.error_code))
     rows: list[dict[str, Cell]] = []
     failed = 0
-    for topic in answer.replica_election_results:
+    for topic in response.replica_election_results:
         for row in topic.partition_result:
             if row.error_code == ErrorCode.NONE:
                 result = "elected"

@@ -252,9 +252,9 @@ class Writer:
             topic_data=[TopicProduceData(name=self._topic, partition_data=[data])],
         )
         partition = TopicPartition(self._topic, number)
-        answer = self._ask(request, partition)
+        response = self._ask(request, partition)
         self.bytes += len(batch)
-        for topic in answer.responses:
+        for topic in response.responses:
             for row in topic.partition_responses:
                 if row.error_code != ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
                     check(row.error_code, f"{partition}", row.error_message)
@@ -274,13 +274,13 @@ class Writer:
 def _producer_id(session: Session) -> tuple[int, int] | None:
     """A producer id with its epoch; None where the cluster gives none."""
     try:
-        answer = session.call(InitProducerIdResponse, InitProducerIdRequest(None, 60_000))
+        response = session.call(InitProducerIdResponse, InitProducerIdRequest(None, 60_000))
     except UnsupportedApiError:
         return None
-    if answer.error_code:
-        note(f"Writing without idempotence: {explain(answer.error_code)}")
+    if response.error_code:
+        note(f"Writing without idempotence: {explain(response.error_code)}")
         return None
-    return answer.producer_id, answer.producer_epoch
+    return response.producer_id, response.producer_epoch
 
 
 def partition_count(session: Session, topic: str) -> int:

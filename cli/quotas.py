@@ -70,13 +70,13 @@ def describe(
         )
         for kind, name in entity.items()
     ]
-    answer = session.call(
+    response = session.call(
         DescribeClientQuotasResponse,
         DescribeClientQuotasRequest(components=components, strict=False),
     )
-    check(answer.error_code, "quotas", answer.error_message)
+    check(response.error_code, "quotas", response.error_message)
     rows: list[dict[str, Cell]] = []
-    for entry in answer.entries or []:
+    for entry in response.entries or []:
         names = {item.entity_type: item.entity_name or DEFAULT for item in entry.entity}
         rows.extend(
             {
@@ -124,11 +124,11 @@ def alter(
         entity=[AlterEntity(entity_type=kind, entity_name=name) for kind, name in entity.items()],
         ops=operations,
     )
-    answer = session.call(
+    response = session.call(
         AlterClientQuotasResponse,
         AlterClientQuotasRequest(entries=[entry], validate_only=validate_only),
     )
-    check(answer.entries[0].error_code, "quotas", answer.entries[0].error_message)
+    check(response.entries[0].error_code, "quotas", response.entries[0].error_message)
     changed = [operation.key for operation in operations]
     if session.json:
         print_json({"entity": entity, "changed": [] if validate_only else changed})

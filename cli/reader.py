@@ -52,7 +52,7 @@ class TopicReader:
         read_committed: bool = False,
     ) -> None:
         self.positions = positions
-        self.at_end_of_answer = False
+        self.at_end_of_response = False
         self._session = session
         self._stops = stops
         self._read_committed = read_committed
@@ -101,11 +101,11 @@ class TopicReader:
             isolation_level=int(self._read_committed),
             topics=[FetchTopic(topic=topic, partitions=rows) for topic, rows in by_topic.items()],
         )
-        answer = self._session.call(
+        response = self._session.call(
             FetchResponse, request, LeaderOf(partitions[0]), versions=_NAMED
         )
-        check(answer.error_code, "fetch")
-        for topic in answer.responses:
+        check(response.error_code, "fetch")
+        for topic in response.responses:
             for data in topic.partitions:
                 partition = TopicPartition(topic.topic, data.partition_index)
                 if data.error_code in _MOVED:
@@ -137,7 +137,7 @@ class TopicReader:
         if stop is not None:
             found = [record for record in found if record.offset < stop]
         for number, record in enumerate(found, 1):
-            self.at_end_of_answer = number == len(found)
+            self.at_end_of_response = number == len(found)
             self.positions[partition] = record.offset + 1
             yield partition, record
         # Behind the last record there may be markers and compacted offsets.

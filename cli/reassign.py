@@ -157,11 +157,11 @@ def _alter(session: Session, targets: Mapping[TopicPartition, list[int] | None])
         timeout_ms=session.timeout_ms,
         topics=[ReassignableTopic(name=name, partitions=rows) for name, rows in by_topic.items()],
     )
-    answer = session.call(AlterPartitionReassignmentsResponse, request, Controller())
-    check(answer.error_code, "reassignment", answer.error_message)
+    response = session.call(AlterPartitionReassignmentsResponse, request, Controller())
+    check(response.error_code, "reassignment", response.error_message)
     problems = [
         f"{topic.name}-{row.partition_index}: {explain(row.error_code, row.error_message)}"
-        for topic in answer.responses
+        for topic in response.responses
         for row in topic.partitions
         if row.error_code != ErrorCode.NONE
     ]
@@ -171,15 +171,15 @@ def _alter(session: Session, targets: Mapping[TopicPartition, list[int] | None])
 
 def ongoing(session: Session) -> dict[TopicPartition, OngoingPartitionReassignment]:
     """What is being moved, with the replicas that come and go."""
-    answer = session.call(
+    response = session.call(
         ListPartitionReassignmentsResponse,
         ListPartitionReassignmentsRequest(timeout_ms=session.timeout_ms, topics=None),
         Controller(),
     )
-    check(answer.error_code, "reassignments", answer.error_message)
+    check(response.error_code, "reassignments", response.error_message)
     return {
         TopicPartition(topic.name, row.partition_index): row
-        for topic in answer.topics
+        for topic in response.topics
         for row in topic.partitions
     }
 
@@ -236,8 +236,8 @@ def _sizes(
     wanted = [DescribableLogDirTopic(topic=t, partitions=n) for t, n in by_topic.items()]
     for broker in sorted({broker for row in moving.values() for broker in row.replicas}):
         request = DescribeLogDirsRequest(topics=wanted)
-        answer = session.call(DescribeLogDirsResponse, request, Node(broker))
-        for directory in answer.results:
+        response = session.call(DescribeLogDirsResponse, request, Node(broker))
+        for directory in response.results:
             for topic in directory.topics:
                 for row in topic.partitions:
                     partition = TopicPartition(topic.name, row.partition_index)

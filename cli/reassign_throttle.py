@@ -60,11 +60,11 @@ def _alter(session: Session, kind: int, name: str, values: Mapping[str, str | No
         for key, value in values.items()
     ]
     resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
-    answer = session.call(
+    response = session.call(
         IncrementalAlterConfigsResponse,
         IncrementalAlterConfigsRequest(resources=[resource]),
         Node(int(name)) if kind == _BROKER else None,
     )
-    result = answer.responses[0]
+    result = response.responses[0]
     if result.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         check(result.error_code, f"throttle of {name}", result.error_message)

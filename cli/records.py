@@ -77,8 +77,8 @@ def delete(
             ],
             timeout_ms=session.timeout_ms,
         )
-        answer = session.call(DeleteRecordsResponse, request, LeaderOf(partition))
-        result = answer.topics[0].partitions[0]
+        response = session.call(DeleteRecordsResponse, request, LeaderOf(partition))
+        result = response.topics[0].partitions[0]
         failed = failed or result.error_code != ErrorCode.NONE
         rows.append(
             {

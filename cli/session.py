@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
-Answer = TypeVar("Answer", bound=Message)
+ResponseT = TypeVar("ResponseT", bound=Message)
 
 # What passes by itself, as soon as an election or the loading of a coordinator is over.
 _MOVING = frozenset(
@@ -131,12 +131,12 @@ class Session:
 
     def call(
         self,
-        answer: type[Answer],
+        reply: type[ResponseT],
         request: Message,
         route: Route | None = None,
         *,
         versions: Versions = ANY_VERSION,
-    ) -> Answer:
+    ) -> ResponseT:
         """Asks and waits; `answer` is the class that comes back.
 
         It asks again only while leaders, controller or coordinator move. Kafka's clients do so for
@@ -148,7 +148,7 @@ class Session:
             try:
                 response = self.client.call_once(request, where, versions=versions)
                 code = retriable_code(response)
-                assert isinstance(response, answer)
+                assert isinstance(response, reply)
             except KafkaError as error:
                 code = error.code
                 if code not in _MOVING or time.monotonic() >= deadline:

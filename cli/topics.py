@@ -140,14 +140,14 @@ def create(
             for key, value in parse_settings(config).items()
         ],
     )
-    answer = session.call(
+    response = session.call(
         CreateTopicsResponse,
         CreateTopicsRequest(
             topics=[topic], timeout_ms=session.timeout_ms, validate_only=validate_only
         ),
         Controller(),
     )
-    result = answer.topics[0]
+    result = response.topics[0]
     if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS and if_not_exists:
         note(f"Topic {name} is there already.")
         return
@@ -255,14 +255,14 @@ def alter(
         for brokers in parse_assignment(replica_assignment)
     ]
     topic = CreatePartitionsTopic(name=name, count=partitions, assignments=assignments or None)
-    answer = session.call(
+    response = session.call(
         CreatePartitionsResponse,
         CreatePartitionsRequest(
             topics=[topic], timeout_ms=session.timeout_ms, validate_only=validate_only
         ),
         Controller(),
     )
-    result = answer.results[0]
+    result = response.results[0]
     check(result.error_code, f"topic {name}", result.error_message)
     if session.json:
         print_json({"name": name, "partitions": partitions, "changed": not validate_only})
@@ -283,7 +283,7 @@ def delete(
     """Delete topics with all their records, for good."""
     if not yes and not typer.confirm(f"Delete {', '.join(names)} with all records?", err=True):
         raise Failure("nothing was deleted.")
-    answer = session.call(
+    response = session.call(
         DeleteTopicsResponse,
         DeleteTopicsRequest(
             topics=[DeleteTopicState(name=name) for name in names], timeout_ms=session.timeout_ms
@@ -293,7 +293,7 @@ def delete(
     )
     deleted = []
     problems = []
-    for result in answer.responses:
+    for result in response.responses:
         if result.error_code == ErrorCode.NONE:
             deleted.append(result.name)
         elif result.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not if_exists:

@@ -72,10 +72,10 @@ def list_transactions(
             duration_filter=-1 if longer_than is None else longer_than,
         )
         versions = Versions() if longer_than is None else Versions(1)
-        answer = session.call(ListTransactionsResponse, request, Node(broker), versions=versions)
-        check(answer.error_code, f"broker {broker}")
-        if answer.unknown_state_filters:
-            raise Failure(f"there is no state {answer.unknown_state_filters[0]}.")
+        response = session.call(ListTransactionsResponse, request, Node(broker), versions=versions)
+        check(response.error_code, f"broker {broker}")
+        if response.unknown_state_filters:
+            raise Failure(f"there is no state {response.unknown_state_filters[0]}.")
         rows.extend(
             {
                 "transactional_id": row.transactional_id,
@@ -83,7 +83,7 @@ def list_transactions(
                 "producer_id": row.producer_id,
                 "coordinator": broker,
             }
-            for row in answer.transaction_states
+            for row in response.transaction_states
         )
     rows.sort(key=lambda row: str(row["transactional_id"]))
     if session.json:
@@ -172,8 +172,8 @@ def _producers(
             for topic in dict.fromkeys(item.topic for item in items)
         ]
         request = DescribeProducersRequest(topics=topics)
-        answer = session.call(DescribeProducersResponse, request, LeaderOf(items[0]))
-        for topic_row in answer.topics:
+        response = session.call(DescribeProducersResponse, request, LeaderOf(items[0]))
+        for topic_row in response.topics:
             for row in topic_row.partitions:
                 item = TopicPartition(topic_row.name, row.partition_index)
                 check(row.error_code, str(item), row.error_message)
@@ -230,10 +230,10 @@ def _open_by_coordinators(
         ids = [row.transactional_id for row in listed.transaction_states]
         if ids:
             request = DescribeTransactionsRequest(transactional_ids=ids)
-            answer = session.call(DescribeTransactionsResponse, request, Node(broker))
+            response = session.call(DescribeTransactionsResponse, request, Node(broker))
             found |= {
                 (TopicPartition(topic.topic, number), row.producer_id)
-                for row in answer.transaction_states
+                for row in response.transaction_states
                 for topic in row.topics
                 for number in topic.partitions
             }
@@ -281,10 +281,10 @@ def abort(
         topics=[WritableTxnMarkerTopic(name=item.topic, partition_indexes=[item.partition])],
         coordinator_epoch=max(0, row.coordinator_epoch),
     )
-    answer = session.call(
+    response = session.call(
         WriteTxnMarkersResponse, WriteTxnMarkersRequest(markers=[marker]), LeaderOf(item)
     )
-    for topic in answer.markers[0].topics:
+    for topic in response.markers[0].topics:
         for result in topic.partitions:
             if result.error_code:
                 raise Failure(f"{item}: {explain(result.error_code)}")

@@ -18,7 +18,7 @@ from ottla.controller.events.events import Event, PartitionReassignmentIsrChange
 from ottla.controller.events.watching import Watching
 from ottla.controller.requests.broker_channels import BrokerChannels
 from ottla.controller.requests.delivery import Delivery
-from ottla.controller.requests.request_batch import Answers, RequestBatch
+from ottla.controller.requests.request_batch import RequestBatch, ResponseCallbacks
 from ottla.controller.settings import ControllerSettings, control_versions
 from ottla.controller.state.context import ControllerContext
 from ottla.controller.state.deleted_topics import DeletedTopics
@@ -48,7 +48,7 @@ class _ReassignmentLink:
             await self.target.resume_for_brokers(broker_ids)
 
 
-class Machinery:
+class ControllerComponents:
     """Wiring only; the parts do the work. Nine collaborators because it is where all meet."""
 
     def __init__(
@@ -57,7 +57,7 @@ class Machinery:
         store: ZnodeStore,
         channels: BrokerChannels,
         settings: ControllerSettings,
-        answers: Answers,
+        responses: ResponseCallbacks,
         put: Callable[[Event], None],
         on_topic_deleted: Callable[[str], None],
         supported_features: Mapping[str, tuple[int, int]],
@@ -69,7 +69,7 @@ class Machinery:
         context = self.context = ControllerContext()
         versions = control_versions(settings.inter_broker_protocol_version)
         writer = self.writer = FencedWriter(store)
-        batch = self.batch = RequestBatch(broker_id, context, channels, settings, answers)
+        batch = self.batch = RequestBatch(broker_id, context, channels, settings, responses)
         watching = self.watching = Watching(store, put)
         deleted = self.deleted = DeletedTopics()
         partitions = self.partitions = PartitionStateMachine(

@@ -44,7 +44,7 @@ from ottla.controller.admin.topic_admin import (
     free_of_charge,
 )
 from ottla.controller.changes.reassignment import Targets
-from ottla.controller.components import Machinery
+from ottla.controller.components import ControllerComponents
 from ottla.controller.errors import ApiError
 from ottla.controller.events.event_queue import Measure, no_measure
 from ottla.controller.events.events import (
@@ -64,7 +64,7 @@ from ottla.controller.model import ReplicaAssignment
 from ottla.controller.registration import BrokerRegistration, create_persistent_paths
 from ottla.controller.requests.broker_channels import BrokerChannels
 from ottla.controller.requests.delivery import Delivery, wait_for
-from ottla.controller.requests.request_batch import Answers
+from ottla.controller.requests.request_batch import ResponseCallbacks
 from ottla.controller.runtime import Runtime
 from ottla.controller.settings import ControllerSettings
 from ottla.controller.state.context import ControllerContext
@@ -112,13 +112,15 @@ class Controller:
         self._store = store
         self._runtime = runtime
 
-        def build(answers: Answers, put: Callable[[Event], None]) -> Machinery:
-            return Machinery(
+        def build(
+            responses: ResponseCallbacks, put: Callable[[Event], None]
+        ) -> ControllerComponents:
+            return ControllerComponents(
                 broker_id,
                 store,
                 channels,
                 settings,
-                answers,
+                responses,
                 put,
                 self._topic_deleted,
                 supported_features or {},

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from ottla.controller import election
-from ottla.controller.components import Machinery
+from ottla.controller.components import ControllerComponents
 from ottla.controller.errors import ControllerMoved, StateChangeFailed
 from ottla.controller.events.event_queue import EventQueue, Measure
 from ottla.controller.events.events import (
@@ -24,7 +24,7 @@ from ottla.controller.events.events import (
     Expire,
     ForceResign,
     IsrChangeNotification,
-    LeaderAndIsrAnswered,
+    LeaderAndIsrResponseReceived,
     LogDirEventNotification,
     PartitionModification,
     PartitionReassignment,
@@ -32,17 +32,17 @@ from ottla.controller.events.events import (
     PreferredReplicaElection,
     Reelect,
     RegisterBrokerAndReelect,
-    ReplicaDeletionAnswered,
     ShutDown,
     Startup,
     TopicChange,
     TopicDeletion,
+    TopicDeletionStopReplicaResponseReceived,
     UncleanLeaderElectionEnable,
-    UpdateMetadataAnswered,
+    UpdateMetadataResponseReceived,
 )
 from ottla.controller.registration import BrokerIdTaken, BrokerRegistration
 from ottla.controller.requests.delivery import Delivery
-from ottla.controller.requests.request_batch import Answers
+from ottla.controller.requests.request_batch import ResponseCallbacks
 from ottla.controller.runtime import Cancellable, Runtime
 from ottla.controller.tree.store import StoreError, ZnodeStore
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -66,7 +66,7 @@ class Lifecycle:
         store: ZnodeStore,
         registration: BrokerRegistration,
         runtime: Runtime,
-        build: "Callable[[Answers, Callable[[Event], None]], Machinery]",
+        build: "Callable[[ResponseCallbacks, Callable[[Event], None]], ControllerComponents]",
         on_controller_change: Callable[[int], None],
         measure: Measure,
     ) -> None:
@@ -77,7 +77,8 @@ class Lifecycle:
         self.runtime = runtime
         self.queue = EventQueue(self.process, runtime.now_ms, measure)
         self.parts = build(
-            Answers(self._on_leader_and_isr, self._on_metadata, self._on_deletion), self.queue.put
+            ResponseCallbacks(self._on_leader_and_isr, self._on_metadata, self._on_deletion),
+            self.queue.put,
         )
         self.started = Delivery()
         self.stopped = Delivery()
@@ -115,9 +116,9 @@ class Lifecycle:
                 event.topic
             ),
             TopicDeletion: lambda _: parts.deletion.on_deletion_requested(),
-            ReplicaDeletionAnswered: self._replica_deletion,
-            LeaderAndIsrAnswered: self._leader_and_isr,
-            UpdateMetadataAnswered: self._metadata_refused,
+            TopicDeletionStopReplicaResponseReceived: self._replica_deletion,
+            LeaderAndIsrResponseReceived: self._leader_and_isr,
+            UpdateMetadataResponseReceived: self._metadata_refused,
             LogDirEventNotification: lambda _: parts.isr_changes.on_log_dir_notification(),
             IsrChangeNotification: lambda _: parts.isr_changes.on_isr_notification(),
             PreferredReplicaElection: lambda _: parts.elections.on_znode(),
@@ -152,19 +153,19 @@ class Lifecycle:
         try:
             result = await call.work()
         except KafkaError as error:
-            _answer(call, error)
+            _respond(call, error)
         except ControllerMoved as error:
-            _answer(call, KafkaError(ErrorCode.NOT_CONTROLLER, str(error)))
+            _respond(call, KafkaError(ErrorCode.NOT_CONTROLLER, str(error)))
             raise
         except StoreError as error:
-            _answer(
+            _respond(
                 call, KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"the znode store failed: {error}")
             )
             raise
         except StateChangeFailed as error:
-            _answer(call, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
+            _respond(call, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
         except Exception as error:
-            _answer(call, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"internal error: {error}"))
+            _respond(call, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"internal error: {error}"))
             raise
         else:
             if not call.future.done():
@@ -202,17 +203,17 @@ class Lifecycle:
         broker = self.parts.context.brokers.get(broker_id)
         return broker is not None and broker.epoch == broker_epoch
 
-    async def _replica_deletion(self, event: ReplicaDeletionAnswered) -> None:
+    async def _replica_deletion(self, event: TopicDeletionStopReplicaResponseReceived) -> None:
         if self._is_of_this_run(event.broker_id, event.broker_epoch):
-            await self.parts.deletion.on_answer(event.broker_id, event.outcome)
+            await self.parts.deletion.on_response(event.broker_id, event.outcome)
 
-    async def _leader_and_isr(self, event: LeaderAndIsrAnswered) -> None:
+    async def _leader_and_isr(self, event: LeaderAndIsrResponseReceived) -> None:
         if self._is_of_this_run(event.broker_id, event.broker_epoch):
-            await self.parts.broker_changes.on_leader_and_isr_answer(
+            await self.parts.broker_changes.on_leader_and_isr_response(
                 event.broker_id, event.response
             )
 
-    async def _metadata_refused(self, event: UpdateMetadataAnswered) -> None:
+    async def _metadata_refused(self, event: UpdateMetadataResponseReceived) -> None:
         logger.error(
             "Broker %d refused an UpdateMetadata with error %d", event.broker_id, event.error_code
         )
@@ -234,20 +235,24 @@ class Lifecycle:
             self._timer.cancel()
             self._timer = None
 
-    # Answers of brokers
+    # Responses of brokers
 
     def _on_leader_and_isr(self, broker_id: int, broker_epoch: int, response: Any) -> None:
         if self.is_active and self.parts.is_worth_an_event(broker_id, response):
-            self.queue.put(LeaderAndIsrAnswered(broker_id, broker_epoch, response))
+            self.queue.put(LeaderAndIsrResponseReceived(broker_id, broker_epoch, response))
 
     def _on_metadata(self, broker_id: int, error_code: int) -> None:
         if error_code and self.is_active:
-            self.queue.put(UpdateMetadataAnswered(broker_id, error_code))
+            self.queue.put(UpdateMetadataResponseReceived(broker_id, error_code))
 
     def _on_deletion(
         self, broker_id: int, broker_epoch: int, outcome: dict[TopicPartition, int]
     ) -> None:
-        self.queue.put(ReplicaDeletionAnswered(broker_id, broker_epoch, tuple(outcome.items())))
+        self.queue.put(
+            TopicDeletionStopReplicaResponseReceived(
+                broker_id, broker_epoch, tuple(outcome.items())
+            )
+        )
 
     # Becoming and ceasing
 
@@ -359,6 +364,6 @@ class Lifecycle:
             await election.resign(self.store, epoch_version)
 
 
-def _answer(call: Call, error: KafkaError) -> None:
+def _respond(call: Call, error: KafkaError) -> None:
     if not call.future.done():
         call.future.set_exception(error)

@@ -164,14 +164,14 @@ def started_broker(work: Path) -> Iterator[str]:
     log = work / "broker.log"
     with started(command, log) as process:
         deadline = time.monotonic() + STEP_TIMEOUT_SECONDS
-        while not answers("127.0.0.1", port):
+        while not responses("127.0.0.1", port):
             if process.poll() is not None or time.monotonic() > deadline:
                 fail(f"the broker did not start:\n{tail(log)}")
             time.sleep(0.02)
         yield f"127.0.0.1:{port}"
 
 
-def answers(host: str, port: int) -> bool:
+def responses(host: str, port: int) -> bool:
     try:
         socket.create_connection((host, port), timeout=1).close()
     except OSError:

@@ -18,7 +18,7 @@ from ottla.protocol.messages.allocate_producer_ids import (
 from ottla.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
 if TYPE_CHECKING:
-    from ottla.broker.cluster.inter_broker_client import Peers
+    from ottla.broker.cluster.inter_broker_client import InterBrokerClient
     from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.broker.cluster.producer_ids import ProducerIdBlock
     from ottla.controller.admin.topic_admin import NewTopic
@@ -35,7 +35,7 @@ class ControllerChannel:
         broker_id: int,
         controller: Controller,
         metadata: MetadataCache,
-        peers: Peers,
+        peers: InterBrokerClient,
     ) -> None:
         self.broker_epoch = -1
         self._broker_id = broker_id
@@ -48,10 +48,10 @@ class ControllerChannel:
         if self._controller.is_active:
             rows = await self._controller.create_topics(topics)
             return {row.name: row.error.code for row in rows}
-        from ottla.broker.cluster.remote_topics import create_topics_answer, create_topics_request
+        from ottla.broker.cluster.remote_topics import create_topics_request, create_topics_response
 
-        answer = await self._send(create_topics_request(topics, self._peers.timeout_ms))
-        return create_topics_answer(answer)
+        response = await self._send(create_topics_request(topics, self._peers.timeout_ms))
+        return create_topics_response(response)
 
     async def alter_partition(
         self, request: AlterPartitionRequest, version: int
@@ -71,10 +71,10 @@ class ControllerChannel:
             block = await self._controller.allocate_producer_ids(self._broker_id, self.broker_epoch)
             return ProducerIdBlock(block.first, block.size)
         request = AllocateProducerIdsRequest(self._broker_id, self.broker_epoch)
-        answer = cast("AllocateProducerIdsResponse", await self._send(request))
-        if answer.error_code != ErrorCode.NONE:
-            raise KafkaError(answer.error_code)
-        return ProducerIdBlock(answer.producer_id_start, answer.producer_id_len)
+        response = cast("AllocateProducerIdsResponse", await self._send(request))
+        if response.error_code != ErrorCode.NONE:
+            raise KafkaError(response.error_code)
+        return ProducerIdBlock(response.producer_id_start, response.producer_id_len)
 
     async def controlled_shutdown(self) -> int:
         """Asks for other leaders of what this broker leads; the number of those left."""
@@ -87,10 +87,10 @@ class ControllerChannel:
             left = await self._controller.controlled_shutdown(self._broker_id, self.broker_epoch)
             return len(left)
         request = ControlledShutdownRequest(self._broker_id, self.broker_epoch)
-        answer = cast("ControlledShutdownResponse", await self._send(request))
-        if answer.error_code != ErrorCode.NONE:
-            raise KafkaError(answer.error_code)
-        return len(answer.remaining_partitions)
+        response = cast("ControlledShutdownResponse", await self._send(request))
+        if response.error_code != ErrorCode.NONE:
+            raise KafkaError(response.error_code)
+        return len(response.remaining_partitions)
 
     async def _send(self, request: Message, version: int | None = None) -> Message:
         controller_id = self._metadata.snapshot.controller_id

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     )
 
 
-class Peers:
+class InterBrokerClient:
     """Sends requests to brokers by id. Loop only."""
 
     def __init__(

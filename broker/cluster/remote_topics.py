@@ -38,7 +38,7 @@ def create_topics_request(topics: list[NewTopic], timeout_ms: int) -> CreateTopi
     )
 
 
-def create_topics_answer(answer: Message) -> dict[str, int]:
+def create_topics_response(response: Message) -> dict[str, int]:
     """An error code by topic."""
-    rows = cast("CreateTopicsResponse", answer).topics
+    rows = cast("CreateTopicsResponse", response).topics
     return {row.name: row.error_code for row in rows}

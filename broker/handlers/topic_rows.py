@@ -1,4 +1,4 @@
-"""Answers that list partitions under their topics, as nearly all of Kafka's do."""
+"""Responses that list partitions under their topics, as nearly all of Kafka's do."""
 
 from collections.abc import ItemsView, Iterable
 from typing import Generic, Protocol, TypeVar

@@ -167,7 +167,7 @@ class Connection(SendingSide):
         self._drop_output()
         services.on_closed(self)
 
-    def farewell(self, answer: bytes, linger_ms: int) -> None:
+    def farewell(self, response: bytes, linger_ms: int) -> None:
         """Send a last word to somebody who is in the wrong place, then close.
 
         The socket stays open, unread, for a moment: closed at once it could be reset before the
@@ -176,7 +176,7 @@ class Connection(SendingSide):
         self._busy = self._ending = True
         self._pending = None
         try:
-            self._sock.send(answer)
+            self._sock.send(response)
             self._sock.shutdown(socket.SHUT_WR)
         except OSError as error:
             self.close(f"the connection broke: {error}")
@@ -185,7 +185,7 @@ class Connection(SendingSide):
             linger_ms, lambda: self.close("the client does not speak Kafka")
         )
 
-    def refuse_after(self, delay_ms: int, answer: bytes, linger_ms: int, reason: str) -> None:
+    def refuse_after(self, delay_ms: int, response: bytes, linger_ms: int, reason: str) -> None:
         """Send a refusal later, read nothing meanwhile, and close: whoever guesses passwords has
         to wait (connection.failed.authentication.delay.ms)."""
         if not self.closed:
@@ -193,14 +193,14 @@ class Connection(SendingSide):
             if self._timer_task is not None:
                 self._timer_task.cancel()
             self._timer_task = self._services.timer.schedule(
-                delay_ms, lambda: self._say_no(answer, linger_ms, reason)
+                delay_ms, lambda: self._say_no(response, linger_ms, reason)
             )
 
-    def _say_no(self, answer: bytes, linger_ms: int, reason: str) -> None:
+    def _say_no(self, response: bytes, linger_ms: int, reason: str) -> None:
         """The end follows the answer after a moment: some clients that find both at once take no
         notice of the answer."""
         try:
-            sent = self._sock.send(answer) if answer else 0
+            sent = self._sock.send(response) if response else 0
         except OSError as error:
             self.close(f"the connection broke: {error}")
             return
@@ -398,7 +398,7 @@ class Connection(SendingSide):
             self._in_a_row = 0
             channel.put(context)
 
-    def _answer_is_out(self, context: "RequestContext") -> None:
+    def _response_is_sent(self, context: "RequestContext") -> None:
         """Let the next request in, when the client's throttle time is over."""
         if context.throttle_time_ms > 0 and not self._ending:
             self._timer_task = self._services.timer.schedule(

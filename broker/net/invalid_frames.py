@@ -3,7 +3,7 @@
 import logging
 from typing import TYPE_CHECKING
 
-from ottla.broker.net.wrong_protocol import explanation, http_answer, recognise
+from ottla.broker.net.wrong_protocol import explanation, http_response, recognise
 
 if TYPE_CHECKING:
     from ottla.broker.net.connection import Connection
@@ -36,8 +36,8 @@ def refuse_size(
                 extra={"peer": connection.client_host, "listener": connection.listener_name},
             )
         if protocol == "HTTP":
-            answer = http_answer(connection.listener_name, *connection.local_address)
-            connection.farewell(answer, FAREWELL_MS)
+            response = http_response(connection.listener_name, *connection.local_address)
+            connection.farewell(response, FAREWELL_MS)
         else:
             connection.close(f"the client speaks {protocol}")
         return True

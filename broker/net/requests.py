@@ -126,12 +126,12 @@ class RequestDecoder:
 def _unsupported_api_versions(api_versions: Route) -> Route:
     """The route of ApiVersions requests in versions that the real one does not take."""
 
-    def answer(_: RequestContext, __: Any) -> Message:
+    def response(_: RequestContext, __: Any) -> Message:
         from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 
         versions = ApiVersion(API_VERSIONS, api_versions.min_version, api_versions.max_version)
         return ApiVersionsResponse(error_code=UNSUPPORTED_VERSION, api_keys=[versions])
 
-    route = Route(HandlerEntry(API_VERSIONS, api_versions.entry.name, 0, 0, answer, True))
+    route = Route(HandlerEntry(API_VERSIONS, api_versions.entry.name, 0, 0, response, True))
     route.statistics = api_versions.statistics
     return route

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.net")
 
-# Answers held back for the rest of a turn, to leave in one packet; see `send_response`.
+# Responses held back for the rest of a turn, to leave in one packet; see `send_response`.
 MAX_HELD_BYTES = 65536
 
 _FETCH = 1
@@ -68,7 +68,7 @@ class SendingSide(ABC):
         """Close the socket now."""
 
     @abstractmethod
-    def _answer_is_out(self, context: "RequestContext") -> None:
+    def _response_is_sent(self, context: "RequestContext") -> None:
         """The answer is sent (or held): the next request may come."""
 
     @abstractmethod
@@ -91,7 +91,7 @@ class SendingSide(ABC):
         return (
             context is not None
             and self._held is None
-            and not context._answered
+            and not context._responded
             and context.local_done_at > 0
             and context.route.entry.api_key == _FETCH
         )
@@ -108,16 +108,16 @@ class SendingSide(ABC):
         if self.closed:
             self._release(context)
             return
-        answer: bytes | None = None
+        response: bytes | None = None
         if self._output is None:
             if not parts:
                 self._sent_nothing = True
                 self._finished(context)
                 return
-            answer = parts[0] if len(parts) == 1 and type(parts[0]) is bytes else None
-            if answer is None:
-                answer = join_if_small(parts)
-        if answer is None:
+            response = parts[0] if len(parts) == 1 and type(parts[0]) is bytes else None
+            if response is None:
+                response = join_if_small(parts)
+        if response is None:
             self._send_parts(parts)
             return
         channel = self._services.channel
@@ -127,27 +127,27 @@ class SendingSide(ABC):
             and self._held_bytes < MAX_HELD_BYTES
             and (self._held is not None or self._can_hold())
         ):
-            self._hold(answer)
+            self._hold(response)
             self._finished(context)
             return
         if self._held is not None:
-            answer = self._take_held() + answer
-        if self._send_at_once(answer):
+            response = self._take_held() + response
+        if self._send_at_once(response):
             self._finished(context)
 
-    def _send_at_once(self, answer: bytes) -> bool:
+    def _send_at_once(self, response: bytes) -> bool:
         """Send with nothing before it; False: the rest goes out later, or the connection broke."""
         try:
-            sent = self._sock.send(answer)
+            sent = self._sock.send(response)
         except (BlockingIOError, InterruptedError):
             sent = 0
         except OSError as error:
             self.close(f"the connection broke: {error}")
             return False
         self._services.statistics.bytes_out += sent
-        if sent == len(answer):
+        if sent == len(response):
             return True
-        self._send_parts([memoryview(answer)[sent:]])
+        self._send_parts([memoryview(response)[sent:]])
         return False
 
     def _send_parts(self, parts: list[Any]) -> None:
@@ -213,13 +213,13 @@ class SendingSide(ABC):
             output.warmed()
             self._write()
 
-    def _hold(self, answer: bytes) -> None:
+    def _hold(self, response: bytes) -> None:
         if self._held is None:
-            self._held = [answer]
+            self._held = [response]
             self._services.channel.flush_at_turn_end.append(self._flush_held)
         else:
-            self._held.append(answer)
-        self._held_bytes += len(answer)
+            self._held.append(response)
+        self._held_bytes += len(response)
 
     def _take_held(self) -> bytes:
         held = self._held
@@ -244,7 +244,7 @@ class SendingSide(ABC):
         context.route.statistics.record(context, monotonic())
         self._release(context)
         self._context = None
-        self._answer_is_out(context)
+        self._response_is_sent(context)
 
     def _release(self, context: "RequestContext") -> None:
         """Give back the memory of the request's frame, once."""

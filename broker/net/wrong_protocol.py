@@ -12,8 +12,8 @@ HTTP_METHODS = (b"GET ", b"POST", b"HEAD", b"PUT ", b"DELE", b"OPTI", b"PATC", b
 # TLS alert's, 352 million). Smaller ones need no closer look.
 FOREIGN_SIZE = 0x15030000
 
-# Peers remembered at once, so that one can be told off only once a minute: more than enough for
-# honest mistakes, small enough for a port scan.
+# Peers remembered at once, so that one can be told off only once a minute: more than
+# enough for honest mistakes, small enough for a port scan.
 MAX_PEERS = 1024
 QUIET_SECONDS = 60.0
 
@@ -48,7 +48,7 @@ def explanation(protocol: str, listener_name: str) -> str:
     return f"listener {listener_name} speaks the Kafka protocol"
 
 
-def http_answer(listener_name: str, host: str, port: int) -> bytes:
+def http_response(listener_name: str, host: str, port: int) -> bytes:
     """A complete HTTP/1.1 response that says what this port is."""
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     body = (

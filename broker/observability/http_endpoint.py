@@ -86,14 +86,16 @@ class HttpEndpoint:
         self._clients.add(writer)
         try:
             if len(self._clients) <= MAX_CLIENTS:
-                await asyncio.wait_for(self._answer(reader, writer), TIMEOUT_SECONDS)
+                await asyncio.wait_for(self._serve_connection(reader, writer), TIMEOUT_SECONDS)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # gone, too slow, or not HTTP: there is nobody to tell
         finally:
             self._clients.discard(writer)
             writer.close()
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_connection(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/"):

@@ -107,7 +107,7 @@ def build_registry(parts: BrokerParts) -> MetricsRegistry:
     registry.counter(
         "ottla_record_examinations",
         "Batches whose records took too long to look at on the event loop.",
-        lambda: parts.examination.total,
+        lambda: parts.deferred_validation.total,
     )
     _add_replicas(registry, replicas, parts.isr_manager)
     add_groups(registry, parts.coordinators.groups, end_offset_reader(replicas), parts.clock.now_ms)

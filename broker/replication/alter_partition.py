@@ -59,14 +59,14 @@ class AlterPartitionManager:
             batch, self._waiting = self._waiting, {}
             problem: object = None
             try:
-                answer = await self._send(*_request(batch))
-                if answer.error_code != ErrorCode.NONE:
-                    problem = error_name(answer.error_code)
+                response = await self._send(*_request(batch))
+                if response.error_code != ErrorCode.NONE:
+                    problem = error_name(response.error_code)
             except Exception as error:
                 problem = error or type(error).__name__
             if problem is None:
                 told = False
-                _decide(batch, answer)
+                _decide(batch, response)
                 continue
             if not told:
                 told = True
@@ -108,10 +108,10 @@ def _request(
 
 
 def _decide(
-    batch: dict[TopicPartition, tuple[IsrProposal, Decided]], answer: AlterPartitionResponse
+    batch: dict[TopicPartition, tuple[IsrProposal, Decided]], response: AlterPartitionResponse
 ) -> None:
     by_id = {proposal.partition.topic_id: key.topic for key, (proposal, _) in batch.items()}
-    for topic in answer.topics:
+    for topic in response.topics:
         name = topic.topic_name or by_id.get(topic.topic_id, "")
         for row in topic.partitions:
             entry = batch.pop(TopicPartition(name, row.partition_index), None)

@@ -32,7 +32,7 @@ _THREADS = 2
 _ATTEMPTS = 10
 
 
-class Examination:
+class DeferredValidation:
     """The worker threads, apart from those for disks: who sends bombs holds up nobody's reads."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:

@@ -94,7 +94,7 @@ class FetchSessionClient:
             topic.partitions.append(key.partition)
         return list(topics.values())
 
-    def answered(self, error_code: int, session_id: int) -> bool:
+    def responded(self, error_code: int, session_id: int) -> bool:
         """Takes note of an answer's head; False when there is nothing else in it."""
         if error_code in _SESSION_ERRORS:
             self.reset()

@@ -2,8 +2,8 @@
 
 A request with epoch 0 (and one that asks for no session, epoch -1) lists all its partitions. Epoch
 0 opens a session if the cache has room: the answer carries its id, and the requests after it, with
-epochs 1, 2, ..., carry only partitions whose position changed. Answers of a session hold only
-partitions with something to say. Mirrors Kafka's `FetchManager` and `FetchSessionCache`.
+epochs 1, 2, ..., carry only partitions whose position changed. Responses of a session hold
+only partitions with something to say. Mirrors Kafka's `FetchManager` and `FetchSessionCache`.
 
 Bound: `max.incremental.fetch.session.cache.slots` sessions. When all are taken, a new session may
 push out one that was not used for two minutes, else a smaller one that is older than that (a
@@ -54,15 +54,15 @@ class SessionPartition:
     """One partition in a session: what the reader asked last and what it was told last."""
 
     __slots__ = (
-        "answered_high_watermark",
-        "answered_last_stable_offset",
-        "answered_log_start_offset",
         "current_leader_epoch",
         "fetch_offset",
         "last_fetched_epoch",
         "log_start_offset",
         "partition",
         "partition_max_bytes",
+        "returned_high_watermark",
+        "returned_last_stable_offset",
+        "returned_log_start_offset",
         "topic",
         "topic_id",
     )
@@ -71,9 +71,9 @@ class SessionPartition:
         self.topic = topic
         self.topic_id = topic_id
         self.partition = asked.partition
-        self.answered_high_watermark = -1
-        self.answered_last_stable_offset = -1
-        self.answered_log_start_offset = -1
+        self.returned_high_watermark = -1
+        self.returned_last_stable_offset = -1
+        self.returned_log_start_offset = -1
         self.ask(asked)
 
     def ask(self, asked: FetchPosition) -> None:
@@ -89,18 +89,18 @@ class SessionPartition:
         news = (
             bool(data.records)
             or data.error_code != ErrorCode.NONE
-            or data.high_watermark != self.answered_high_watermark
-            or data.log_start_offset != self.answered_log_start_offset
-            or data.last_stable_offset != self.answered_last_stable_offset
+            or data.high_watermark != self.returned_high_watermark
+            or data.log_start_offset != self.returned_log_start_offset
+            or data.last_stable_offset != self.returned_last_stable_offset
             or data.preferred_read_replica >= 0
             or data.diverging_epoch is not None
         )
-        self.answered_log_start_offset = data.log_start_offset
-        self.answered_last_stable_offset = data.last_stable_offset
+        self.returned_log_start_offset = data.log_start_offset
+        self.returned_last_stable_offset = data.last_stable_offset
         # After an error the next answer has to be sent even if nothing moved: that is how the
         # reader learns that the error is gone.
         failed = data.error_code != ErrorCode.NONE
-        self.answered_high_watermark = -1 if failed else data.high_watermark
+        self.returned_high_watermark = -1 if failed else data.high_watermark
         return news
 
 

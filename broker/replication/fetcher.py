@@ -250,15 +250,15 @@ class Fetcher:
             request.replica_id = settings.broker_id
         self._session.fill(request, wanted, version >= _IDS_SINCE)
         timeout_ms = settings.max_wait_ms + settings.timeout_ms
-        answer = cast(
+        response = cast(
             "FetchResponse", await connection.request(request, timeout_ms, version=version)
         )
-        if not self._session.answered(answer.error_code, answer.session_id):
-            if answer.error_code not in _SESSION_LOST:
-                raise ConnectionError(f"it answers {error_name(answer.error_code)} to a fetch")
+        if not self._session.responded(response.error_code, response.session_id):
+            if response.error_code not in _SESSION_LOST:
+                raise ConnectionError(f"it answers {error_name(response.error_code)} to a fetch")
             return
         names = {each.topic_id: key.topic for key, each in wanted.items()}
-        for topic in answer.responses:
+        for topic in response.responses:
             name = topic.topic or names.get(topic.topic_id, "")
             for data in topic.partitions:
                 key = TopicPartition(name, data.partition_index)
@@ -340,7 +340,7 @@ class Fetcher:
             log.delete_records_before(data.log_start_offset)
         if log.high_watermark != before:
             # Consumers may read from followers (KIP-392).
-            self._replica_manager.wake(partition)
+            self._replica_manager.complete_delayed_requests(partition)
 
     def _cut(self, partition: Partition, leader_epoch: int, leader_end: int) -> None:
         """Cuts the log to the last point at which it agrees with the leader's."""
@@ -410,11 +410,11 @@ class Fetcher:
         request = ListOffsetsRequest(
             replica_id=self._settings.broker_id, topics=[ListOffsetsTopic(key.topic, [row])]
         )
-        answer = cast(
+        response = cast(
             "ListOffsetsResponse",
             await connection.request(request, self._settings.timeout_ms, version=version),
         )
-        found = answer.topics[0].partitions[0]
+        found = response.topics[0].partitions[0]
         if found.error_code != ErrorCode.NONE:
             raise ConnectionError(
                 f"{key}: the leader answers {error_name(found.error_code)} to ListOffsets"

@@ -17,8 +17,8 @@ from ottla.protocol.errors import ErrorCode, error_name
 
 logger = logging.getLogger("ottla.replication")
 
-# Answers after which the controller will tell us the truth by itself: the proposal stays pending
-# until its LeaderAndIsr request comes.
+# Responses after which the controller will tell us the truth by itself: the proposal stays
+# pending until its LeaderAndIsr request comes.
 _WAIT_FOR_CONTROLLER = frozenset(
     (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -29,7 +29,7 @@ _WAIT_FOR_CONTROLLER = frozenset(
         ErrorCode.NEW_LEADER_ELECTED,
     )
 )
-# Answers that say: not done, and what you had is right.
+# Responses that say: not done, and what you had is right.
 _REFUSED = frozenset((ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA))
 
 

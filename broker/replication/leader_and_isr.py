@@ -73,7 +73,7 @@ class NoFetchers:
         """Nothing to do."""
 
 
-class RoleChanges:
+class LeaderAndIsrApplier:
     """Carries out the controller's orders about replicas."""
 
     def __init__(
@@ -252,18 +252,18 @@ class RoleChanges:
         if request.controller_epoch < self.controller_epoch:
             return StopReplicaResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
         self.controller_epoch = request.controller_epoch
-        answer = StopReplicaResponse()
+        response = StopReplicaResponse()
         deleted: list[TopicPartition] = []
         for key, leader_epoch, delete in _stops(request):
             code = self._stop(key, leader_epoch, delete)
             if code == ErrorCode.NONE and delete:
                 deleted.append(key)
-            answer.partition_errors.append(
+            response.partition_errors.append(
                 StopReplicaPartitionError(key.topic, key.partition, code)
             )
         if deleted:
             self.on_deleted(deleted)
-        return answer
+        return response
 
     def _stop(self, key: TopicPartition, leader_epoch: int, delete: bool) -> int:
         partitions = self._replica_manager.partitions
@@ -315,18 +315,18 @@ def _stops(request: StopReplicaRequest) -> Iterable[tuple[TopicPartition, int, b
 def _leader_and_isr_response(
     codes: dict[TopicPartition, int], ids: dict[str, bytes], version: int
 ) -> LeaderAndIsrResponse:
-    answer = LeaderAndIsrResponse()
+    response = LeaderAndIsrResponse()
     if version < 5:
-        answer.partition_errors = [
+        response.partition_errors = [
             LeaderAndIsrPartitionError(key.topic, key.partition, code)
             for key, code in codes.items()
         ]
-        return answer
+        return response
     topics: dict[str, LeaderAndIsrTopicError] = {}
     for key, code in codes.items():
         topic = topics.get(key.topic)
         if topic is None:
             topic = topics[key.topic] = LeaderAndIsrTopicError(ids[key.topic])
-            answer.topics.append(topic)
+            response.topics.append(topic)
         topic.partition_errors.append(LeaderAndIsrPartitionError("", key.partition, code))
-    return answer
+    return response

@@ -174,6 +174,6 @@ class LogDirMover:
         moved.delete_records_before(min(log.log_start_offset, moved.high_watermark))
         if partition is not None:
             partition.log = moved
-            self._replica_manager.wake(partition)
+            self._replica_manager.complete_delayed_requests(partition)
         self._moving.discard(key)
         logger.info("%s moved to %s", key, moved.log_directory.path, extra=key._asdict())

@@ -24,12 +24,12 @@ from ottla.protocol.records.errors import InvalidRecordError
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.errors import LogDirectoryOffline, OffsetOutOfRange
 from ottla.storage.producer.producer_entry import AppendOrigin
-from ottla.storage.records.validation_budget import AT_ONCE, Allowance, TooMuchAtOnce
+from ottla.storage.records.validation_budget import AT_ONCE, TooMuchAtOnce, ValidationBudget
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.broker.quotas.replication_quotas import ReplicationQuota
-    from ottla.broker.replication.deferred_validation import Examination
+    from ottla.broker.replication.deferred_validation import DeferredValidation
     from ottla.broker.replication.fetch_sessions import FetchItem, FetchPosition, FetchResult
     from ottla.broker.replication.isr import IsrManager
     from ottla.broker.replication.read_replica import RackAwareSelector
@@ -65,7 +65,7 @@ class ReplicaManager:
         timer: DelayQueue,
         metadata: MetadataCache,
         purge_intervals: tuple[int, int] = (1000, 1000),
-        examination: Examination | None = None,
+        deferred_validation: DeferredValidation | None = None,
     ) -> None:
         """`purge_intervals` are those of the produce and the fetch purgatory.
 
@@ -85,9 +85,9 @@ class ReplicaManager:
         self._clock = clock
         self._metadata = metadata
         self._refusals_told: dict[tuple[str, int, int], int] = {}
-        self._examination = examination
+        self._examination = deferred_validation
         # Of the request that is served now: nothing awaits, so there is never more than one.
-        self._allowance = Allowance()
+        self._budget = ValidationBudget()
         produce_interval, fetch_interval = purge_intervals
         self.produce_purgatory: Purgatory[DelayedProduce] = Purgatory(
             "produce", timer, purge_interval=produce_interval
@@ -151,10 +151,10 @@ class ReplicaManager:
         waiting: list[tuple[Partition, int, PartitionProduceResponse]] = []
         touched: list[Partition] = []
         later: list[ProduceEntry] = []
-        allowance = None
+        budget = None
         if origin is _CLIENT and self._examination is not None:
-            allowance = self._allowance
-            allowance.left = AT_ONCE
+            budget = self._budget
+            budget.left = AT_ONCE
         for entry in entries:
             topic, index, records, response = entry
             try:
@@ -170,7 +170,7 @@ class ReplicaManager:
                         now_ms=now_ms,
                         origin=origin,
                         verification=verification,
-                        allowance=allowance,
+                        budget=budget,
                     )
                 else:
                     info = log.append_examined(
@@ -193,7 +193,7 @@ class ReplicaManager:
             if required_acks == -1 and log.high_watermark <= info.last_offset:
                 waiting.append((partition, info.last_offset + 1, response))
         for partition in touched:
-            self.wake(partition)
+            self.complete_delayed_requests(partition)
         if later:
             assert self._examination is not None
             callback = self._examination.start(
@@ -207,7 +207,7 @@ class ReplicaManager:
             operation, [partition.key for partition, _, _ in waiting]
         )
 
-    def wake(self, partition: Partition) -> None:
+    def complete_delayed_requests(self, partition: Partition) -> None:
         """Lets whoever waits on `partition` look again: its log or its watermark moved."""
         key = partition.key
         self.fetch_purgatory.check_and_complete(key)
@@ -215,7 +215,7 @@ class ReplicaManager:
 
     def wake_all(self, partition: Partition) -> None:
         """As `wake`, when the role of this broker changed, or the partition is no more."""
-        self.wake(partition)
+        self.complete_delayed_requests(partition)
         self.delete_records_purgatory.check_and_complete(partition.key)
 
     def append_failed(
@@ -399,7 +399,7 @@ class ReplicaManager:
             self.isr_manager.maybe_expand(partition, follower)
         moved = follower.log_end_offset != before
         if moved and partition.maybe_increment_high_watermark():
-            self.wake(partition)
+            self.complete_delayed_requests(partition)
 
     def _read_failed(self, error: Exception, data: PartitionData) -> None:
         data.error_code = error_code(error)

@@ -28,21 +28,21 @@ def error_response(context: RequestContext, error: Exception) -> Message | None:
         return None
     code = error_code(error)
     message = error_message(error)
-    answer: Any = API[key].response()  # each API has fields of its own
+    reply: Any = API[key].response()  # each API has fields of its own
     builder = BUILDERS.get(key)
     if builder is not None:
-        builder(request, answer, code, message)
-    if hasattr(answer, "error_code") and _has_place_at_the_top(key, version):
-        answer.error_code = code
-        if hasattr(answer, "error_message"):
-            answer.error_message = message
+        builder(request, reply, code, message)
+    if hasattr(reply, "error_code") and _has_place_at_the_top(key, version):
+        reply.error_code = code
+        if hasattr(reply, "error_message"):
+            reply.error_message = message
         if key == _FIND_COORDINATOR:
-            answer.node_id = answer.port = -1
+            reply.node_id = reply.port = -1
         elif key == _JOIN_GROUP and version >= 7:
-            answer.protocol_name = None  # before it is an empty name
+            reply.protocol_name = None  # before it is an empty name
     elif builder is None:
         raise error
-    return cast(Message, answer)
+    return cast(Message, reply)
 
 
 def _has_place_at_the_top(key: int, version: int) -> bool:

@@ -18,17 +18,17 @@ def _import(api: str) -> Any:
     return import_module(f"ottla.protocol.messages.{api}")
 
 
-def _produce(request: Any, answer: Any, code: int, message: str | None) -> None:
+def _produce(request: Any, response: Any, code: int, message: str | None) -> None:
     module = _import("produce")
     for topic in request.topic_data:
         rows = [
             module.PartitionProduceResponse(data.index, code, -1, -1, -1, error_message=message)
             for data in topic.partition_data
         ]
-        answer.responses.append(module.TopicProduceResponse(topic.name, rows))
+        response.responses.append(module.TopicProduceResponse(topic.name, rows))
 
 
-def _fetch(request: Any, answer: Any, code: int, message: str | None) -> None:
+def _fetch(request: Any, response: Any, code: int, message: str | None) -> None:
     if request.session_id:
         return  # The code at the top says it for the whole session.
     module = _import("fetch")
@@ -37,139 +37,139 @@ def _fetch(request: Any, answer: Any, code: int, message: str | None) -> None:
             module.PartitionData(asked.partition, code, -1, -1, -1, records=b"")
             for asked in topic.partitions
         ]
-        answer.responses.append(module.FetchableTopicResponse(topic.topic, topic.topic_id, rows))
+        response.responses.append(module.FetchableTopicResponse(topic.topic, topic.topic_id, rows))
 
 
-def _list_offsets(request: Any, answer: Any, code: int, message: str | None) -> None:
+def _list_offsets(request: Any, response: Any, code: int, message: str | None) -> None:
     module = _import("list_offsets")
     for topic in request.topics:
         rows = [
             module.ListOffsetsPartitionResponse(asked.partition_index, code)
             for asked in topic.partitions
         ]
-        answer.topics.append(module.ListOffsetsTopicResponse(topic.name, rows))
+        response.topics.append(module.ListOffsetsTopicResponse(topic.name, rows))
 
 
-def _metadata(request: Any, answer: Any, code: int, message: str | None) -> None:
+def _metadata(request: Any, response: Any, code: int, message: str | None) -> None:
     module = _import("metadata")
     for topic in request.topics or ():
-        answer.topics.append(module.MetadataResponseTopic(code, topic.name or "", topic.topic_id))
+        response.topics.append(module.MetadataResponseTopic(code, topic.name or "", topic.topic_id))
 
 
-def _create_topics(request: Any, answer: Any, code: int, message: str | None) -> None:
+def _create_topics(request: Any, response: Any, code: int, message: str | None) -> None:
     module = _import("create_topics")
     for topic in request.topics:
-        answer.topics.append(
+        response.topics.append(
             module.CreatableTopicResult(topic.name, error_code=code, error_message=message)
         )
 
 
-def _delete_topics(request: Any, answer: Any, code: int, message: str | None) -> None:
+def _delete_topics(request: Any, response: Any, code: int, message: str | None) -> None:
     module = _import("delete_topics")
     for name in request.topic_names:
-        answer.responses.append(module.DeletableTopicResult(name, error_code=code))
+        response.responses.append(module.DeletableTopicResult(name, error_code=code))
     for topic in request.topics:
-        answer.responses.append(
+        response.responses.append(
             module.DeletableTopicResult(topic.name, topic.topic_id, code, message)
         )
 
 
-def _create_partitions(request: Any, answer: Any, code: int, message: str | None) -> None:
+def _create_partitions(request: Any, response: Any, code: int, message: str | None) -> None:
     module = _import("create_partitions")
     for topic in request.topics:
-        answer.results.append(module.CreatePartitionsTopicResult(topic.name, code, message))
+        response.results.append(module.CreatePartitionsTopicResult(topic.name, code, message))
 
 
-def _delete_records(request: Any, answer: Any, code: int, message: str | None) -> None:
+def _delete_records(request: Any, response: Any, code: int, message: str | None) -> None:
     module = _import("delete_records")
     for topic in request.topics:
         rows = [
             module.DeleteRecordsPartitionResult(asked.partition_index, -1, code)
             for asked in topic.partitions
         ]
-        answer.topics.append(module.DeleteRecordsTopicResult(topic.name, rows))
+        response.topics.append(module.DeleteRecordsTopicResult(topic.name, rows))
 
 
-def _offset_for_leader_epoch(request: Any, answer: Any, code: int, message: str | None) -> None:
+def _offset_for_leader_epoch(request: Any, response: Any, code: int, message: str | None) -> None:
     module = _import("offset_for_leader_epoch")
     for topic in request.topics:
         rows = [module.EpochEndOffset(code, asked.partition, -1, -1) for asked in topic.partitions]
-        answer.topics.append(module.OffsetForLeaderTopicResult(topic.topic, rows))
+        response.topics.append(module.OffsetForLeaderTopicResult(topic.topic, rows))
 
 
-def _describe_configs(request: Any, answer: Any, code: int, message: str | None) -> None:
+def _describe_configs(request: Any, response: Any, code: int, message: str | None) -> None:
     module = _import("describe_configs")
     for resource in request.resources:
-        answer.results.append(
+        response.results.append(
             module.DescribeConfigsResult(
                 code, message, resource.resource_type, resource.resource_name
             )
         )
 
 
-def _alter_configs(request: Any, answer: Any, code: int, message: str | None) -> None:
+def _alter_configs(request: Any, response: Any, code: int, message: str | None) -> None:
     module = _import("alter_configs")
     for resource in request.resources:
-        answer.responses.append(
+        response.responses.append(
             module.AlterConfigsResourceResponse(
                 code, message, resource.resource_type, resource.resource_name
             )
         )
 
 
-def _incremental_alter_configs(request: Any, answer: Any, code: int, message: str | None) -> None:
+def _incremental_alter_configs(request: Any, response: Any, code: int, message: str | None) -> None:
     module = _import("incremental_alter_configs")
     for resource in request.resources:
-        answer.responses.append(
+        response.responses.append(
             module.AlterConfigsResourceResponse(
                 code, message, resource.resource_type, resource.resource_name
             )
         )
 
 
-def _offset_commit(request: Any, answer: Any, code: int, message: str | None) -> None:
+def _offset_commit(request: Any, response: Any, code: int, message: str | None) -> None:
     module = _import("offset_commit")
     for topic in request.topics:
         rows = [
             module.OffsetCommitResponsePartition(asked.partition_index, code)
             for asked in topic.partitions
         ]
-        answer.topics.append(module.OffsetCommitResponseTopic(topic.name, rows))
+        response.topics.append(module.OffsetCommitResponseTopic(topic.name, rows))
 
 
-def _describe_groups(request: Any, answer: Any, code: int, message: str | None) -> None:
+def _describe_groups(request: Any, response: Any, code: int, message: str | None) -> None:
     module = _import("describe_groups")
     for group_id in request.groups:
-        answer.groups.append(module.DescribedGroup(error_code=code, group_id=group_id))
+        response.groups.append(module.DescribedGroup(error_code=code, group_id=group_id))
 
 
-def _consumer_group_describe(request: Any, answer: Any, code: int, message: str | None) -> None:
+def _consumer_group_describe(request: Any, response: Any, code: int, message: str | None) -> None:
     module = _import("consumer_group_describe")
     for group_id in request.group_ids:
-        answer.groups.append(module.DescribedGroup(code, message, group_id))
+        response.groups.append(module.DescribedGroup(code, message, group_id))
 
 
-def _delete_groups(request: Any, answer: Any, code: int, message: str | None) -> None:
+def _delete_groups(request: Any, response: Any, code: int, message: str | None) -> None:
     module = _import("delete_groups")
     for group_id in request.groups_names:
-        answer.results.append(module.DeletableGroupResult(group_id, code))
+        response.results.append(module.DeletableGroupResult(group_id, code))
 
 
-def _describe_client_quotas(request: Any, answer: Any, code: int, message: str | None) -> None:
-    answer.entries = None
+def _describe_client_quotas(request: Any, response: Any, code: int, message: str | None) -> None:
+    response.entries = None
 
 
-def _alter_client_quotas(request: Any, answer: Any, code: int, message: str | None) -> None:
+def _alter_client_quotas(request: Any, response: Any, code: int, message: str | None) -> None:
     module = _import("alter_client_quotas")
     for entry in request.entries:
         entity = [
             module.AlterClientQuotasResponseEntityData(part.entity_type, part.entity_name)
             for part in entry.entity
         ]
-        answer.entries.append(module.AlterClientQuotasResponseEntryData(code, message, entity))
+        response.entries.append(module.AlterClientQuotasResponseEntryData(code, message, entity))
 
 
-def _offset_fetch(request: Any, answer: Any, code: int, message: str | None) -> None:
+def _offset_fetch(request: Any, response: Any, code: int, message: str | None) -> None:
     module = _import("offset_fetch")
     # Below version 2 there is no other place; from version 8 on there are groups instead.
     for topic in request.topics or ():
@@ -177,27 +177,27 @@ def _offset_fetch(request: Any, answer: Any, code: int, message: str | None) -> 
             module.OffsetFetchResponsePartition(index, -1, -1, "", code)
             for index in topic.partition_indexes
         ]
-        answer.topics.append(module.OffsetFetchResponseTopic(topic.name, rows))
+        response.topics.append(module.OffsetFetchResponseTopic(topic.name, rows))
     for group in request.groups:
-        answer.groups.append(module.OffsetFetchResponseGroup(group.group_id, [], code))
+        response.groups.append(module.OffsetFetchResponseGroup(group.group_id, [], code))
 
 
-def _find_coordinator(request: Any, answer: Any, code: int, message: str | None) -> None:
+def _find_coordinator(request: Any, response: Any, code: int, message: str | None) -> None:
     module = _import("find_coordinator")
     for key in request.coordinator_keys:
-        answer.coordinators.append(module.Coordinator(key, -1, "", -1, code, message))
+        response.coordinators.append(module.Coordinator(key, -1, "", -1, code, message))
 
 
-def _add_partitions_to_txn(request: Any, answer: Any, code: int, message: str | None) -> None:
+def _add_partitions_to_txn(request: Any, response: Any, code: int, message: str | None) -> None:
     module = _import("add_partitions_to_txn")
     for topic in request.v3_and_below_topics:
         rows = [module.AddPartitionsToTxnPartitionResult(index, code) for index in topic.partitions]
-        answer.results_by_topic_v3_and_below.append(
+        response.results_by_topic_v3_and_below.append(
             module.AddPartitionsToTxnTopicResult(topic.name, rows)
         )
 
 
-def _write_txn_markers(request: Any, answer: Any, code: int, message: str | None) -> None:
+def _write_txn_markers(request: Any, response: Any, code: int, message: str | None) -> None:
     module = _import("write_txn_markers")
     for marker in request.markers:
         topics = [
@@ -210,89 +210,91 @@ def _write_txn_markers(request: Any, answer: Any, code: int, message: str | None
             )
             for topic in marker.topics
         ]
-        answer.markers.append(module.WritableTxnMarkerResult(marker.producer_id, topics))
+        response.markers.append(module.WritableTxnMarkerResult(marker.producer_id, topics))
 
 
-def _txn_offset_commit(request: Any, answer: Any, code: int, message: str | None) -> None:
+def _txn_offset_commit(request: Any, response: Any, code: int, message: str | None) -> None:
     module = _import("txn_offset_commit")
     for topic in request.topics:
         rows = [
             module.TxnOffsetCommitResponsePartition(asked.partition_index, code)
             for asked in topic.partitions
         ]
-        answer.topics.append(module.TxnOffsetCommitResponseTopic(topic.name, rows))
+        response.topics.append(module.TxnOffsetCommitResponseTopic(topic.name, rows))
 
 
-def _alter_replica_log_dirs(request: Any, answer: Any, code: int, message: str | None) -> None:
+def _alter_replica_log_dirs(request: Any, response: Any, code: int, message: str | None) -> None:
     module = _import("alter_replica_log_dirs")
     for directory in request.dirs:
         for topic in directory.topics:
             rows = [
                 module.AlterReplicaLogDirPartitionResult(index, code) for index in topic.partitions
             ]
-            answer.results.append(module.AlterReplicaLogDirTopicResult(topic.name, rows))
+            response.results.append(module.AlterReplicaLogDirTopicResult(topic.name, rows))
 
 
-def _elect_leaders(request: Any, answer: Any, code: int, message: str | None) -> None:
+def _elect_leaders(request: Any, response: Any, code: int, message: str | None) -> None:
     module = _import("elect_leaders")
     for topic in request.topic_partitions or ():
         rows = [module.PartitionResult(index, code, message) for index in topic.partitions]
-        answer.replica_election_results.append(module.ReplicaElectionResult(topic.topic, rows))
+        response.replica_election_results.append(module.ReplicaElectionResult(topic.topic, rows))
 
 
-def _describe_producers(request: Any, answer: Any, code: int, message: str | None) -> None:
+def _describe_producers(request: Any, response: Any, code: int, message: str | None) -> None:
     module = _import("describe_producers")
     for topic in request.topics:
         rows = [module.PartitionResponse(index, code, message) for index in topic.partition_indexes]
-        answer.topics.append(module.TopicResponse(topic.name, rows))
+        response.topics.append(module.TopicResponse(topic.name, rows))
 
 
-def _describe_transactions(request: Any, answer: Any, code: int, message: str | None) -> None:
+def _describe_transactions(request: Any, response: Any, code: int, message: str | None) -> None:
     module = _import("describe_transactions")
     for each in request.transactional_ids:
-        answer.transaction_states.append(module.TransactionState(code, each))
+        response.transaction_states.append(module.TransactionState(code, each))
 
 
-def _create_acls(request: Any, answer: Any, code: int, message: str | None) -> None:
+def _create_acls(request: Any, response: Any, code: int, message: str | None) -> None:
     module = _import("create_acls")
-    answer.results = [module.AclCreationResult(code, message) for _ in request.creations]
+    response.results = [module.AclCreationResult(code, message) for _ in request.creations]
 
 
-def _delete_acls(request: Any, answer: Any, code: int, message: str | None) -> None:
+def _delete_acls(request: Any, response: Any, code: int, message: str | None) -> None:
     module = _import("delete_acls")
-    answer.filter_results = [module.DeleteAclsFilterResult(code, message) for _ in request.filters]
+    response.filter_results = [
+        module.DeleteAclsFilterResult(code, message) for _ in request.filters
+    ]
 
 
-def _init_producer_id(request: Any, answer: Any, code: int, message: str | None) -> None:
-    answer.producer_id = answer.producer_epoch = -1
+def _init_producer_id(request: Any, response: Any, code: int, message: str | None) -> None:
+    response.producer_id = response.producer_epoch = -1
 
 
-def _alter_reassignments(request: Any, answer: Any, code: int, message: str | None) -> None:
+def _alter_reassignments(request: Any, response: Any, code: int, message: str | None) -> None:
     module = _import("alter_partition_reassignments")
     for topic in request.topics:
         rows = [
             module.ReassignablePartitionResponse(asked.partition_index, code, message)
             for asked in topic.partitions
         ]
-        answer.responses.append(module.ReassignableTopicResponse(topic.name, rows))
+        response.responses.append(module.ReassignableTopicResponse(topic.name, rows))
 
 
-def _describe_topic_partitions(request: Any, answer: Any, code: int, message: str | None) -> None:
+def _describe_topic_partitions(request: Any, response: Any, code: int, message: str | None) -> None:
     module = _import("describe_topic_partitions")
     for topic in request.topics:
-        answer.topics.append(module.DescribeTopicPartitionsResponseTopic(code, topic.name))
+        response.topics.append(module.DescribeTopicPartitionsResponseTopic(code, topic.name))
 
 
-def _describe_scram(request: Any, answer: Any, code: int, message: str | None) -> None:
+def _describe_scram(request: Any, response: Any, code: int, message: str | None) -> None:
     module = _import("describe_user_scram_credentials")
     for _ in request.users or ():
-        answer.results.append(module.DescribeUserScramCredentialsResult("", code, message))
+        response.results.append(module.DescribeUserScramCredentialsResult("", code, message))
 
 
-def _alter_scram(request: Any, answer: Any, code: int, message: str | None) -> None:
+def _alter_scram(request: Any, response: Any, code: int, message: str | None) -> None:
     module = _import("alter_user_scram_credentials")
     for user in sorted({change.name for change in (*request.deletions, *request.upsertions)}):
-        answer.results.append(module.AlterUserScramCredentialsResult(user, code, message))
+        response.results.append(module.AlterUserScramCredentialsResult(user, code, message))
 
 
 BUILDERS: dict[int, Builder] = {

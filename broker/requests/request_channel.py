@@ -229,7 +229,7 @@ class RequestChannel:
             spawn(self._await_result(context, result), name=route.task_name)
         else:
             # What is left of the union is Message | None, which is more than mypy can see.
-            self._answer(context, result)  # type: ignore[arg-type]
+            self._respond(context, result)  # type: ignore[arg-type]
 
     async def _await_result(
         self, context: RequestContext, coroutine: Coroutine[Any, Any, Message | None]
@@ -242,9 +242,9 @@ class RequestChannel:
             context.close("the broker is stopping")
             raise
         else:
-            self._answer(context, result)
+            self._respond(context, result)
 
-    def _answer(self, context: RequestContext, result: Message | None) -> None:
+    def _respond(self, context: RequestContext, result: Message | None) -> None:
         try:
             context.respond(result)
         except Exception as error:
@@ -253,7 +253,7 @@ class RequestChannel:
     def _failed(self, context: RequestContext, error: Exception) -> None:
         """A handler raised: the client gets the error answer of its API, or is cut off."""
         context.route.statistics.errors += 1
-        if context._answered:
+        if context._responded:
             logger.error("%s failed after its answer", context.route.task_name, exc_info=error)
             return
         try:

@@ -115,7 +115,7 @@ class RequestContext:
     """
 
     __slots__ = (
-        "_answered",
+        "_responded",
         "amend",
         "connection",
         "dequeued_at",
@@ -153,7 +153,7 @@ class RequestContext:
         self.throttle_time_ms = 0
         # Changes the answer before it goes out; set by access control.
         self.amend: Callable[[Any], None] | None = None
-        self._answered = False
+        self._responded = False
 
     @property
     def listener_name(self) -> str:
@@ -189,13 +189,13 @@ class RequestContext:
         The client is not read for `throttle_time_ms` after the answer, or for what the request
         quota demands if that is more; the response's field of that name, if it has one, tells it.
         """
-        if self._answered:
+        if self._responded:
             raise RuntimeError(f"{self.route.entry.name} request answered twice")
         if self.amend is not None:
             self.amend(response)
-            if self._answered:
+            if self._responded:
                 return  # it closed the connection instead
-        self._answered = True
+        self._responded = True
         if not self.local_done_at:
             self.local_done_at = monotonic()
         throttle = self.route.throttle
@@ -231,6 +231,6 @@ class RequestContext:
 
     def close(self, reason: str) -> None:
         """Close the connection instead of an answer, as Kafka does for acks=0 with an error."""
-        self._answered = True
+        self._responded = True
         self.connection.close(reason)
         self.connection.send_response(self, [])  # gives back the request's memory

@@ -178,7 +178,7 @@ class BrokerServer:
             await parts.request_channel.close()
             parts.timer.close()
             await parts.workers.close()
-            await parts.examination.close()
+            await parts.deferred_validation.close()
         await self._close_data(crash)
         if self._event_log is not None:
             self._event_log.detach()

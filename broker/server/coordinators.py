@@ -22,7 +22,7 @@ from ottla.storage.producer.producer_entry import AppendOrigin
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.controller_channel import ControllerChannel
-    from ottla.broker.cluster.inter_broker_client import Peers
+    from ottla.broker.cluster.inter_broker_client import InterBrokerClient
     from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.broker.config.broker_config import BrokerConfig
     from ottla.broker.groups.consumer.topic_catalog import TopicCatalog
@@ -45,7 +45,7 @@ class Coordinators:
         metadata: MetadataCache,
         replica_manager: ReplicaManager,
         channel: ControllerChannel,
-        peers: Peers,
+        peers: InterBrokerClient,
     ) -> None:
         self._config = config
         self._replica_manager = replica_manager

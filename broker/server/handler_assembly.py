@@ -64,7 +64,7 @@ def build_handlers(parts: BrokerParts) -> Handlers:
         config.fetch_max_bytes,
         parts.quotas.fetch,
     )
-    found.list_offsets = ListOffsetsHandler(replicas, parts.examination.workers)
+    found.list_offsets = ListOffsetsHandler(replicas, parts.deferred_validation.workers)
     found.metadata = MetadataHandler(
         metadata,
         parts.endpoints,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.cluster.controller_channel import ControllerChannel
 from ottla.broker.cluster.endpoints import Endpoints
 from ottla.broker.cluster.identity import wildcard_listeners
-from ottla.broker.cluster.inter_broker_client import Peers
+from ottla.broker.cluster.inter_broker_client import InterBrokerClient
 from ottla.broker.cluster.metadata_cache import MetadataCache
 from ottla.broker.config.dynamic_config import DynamicConfig
 from ottla.broker.config.sasl import peer_security
@@ -26,13 +26,13 @@ from ottla.broker.net.server import NetworkServer
 from ottla.broker.quotas.client_quotas import ClientQuotas
 from ottla.broker.quotas.connection_quotas import ConnectionLimits, ListenerLimits
 from ottla.broker.replication.alter_partition import AlterPartitionManager
-from ottla.broker.replication.deferred_validation import Examination
+from ottla.broker.replication.deferred_validation import DeferredValidation
 from ottla.broker.replication.directory_failures import DirectoryFailures
 from ottla.broker.replication.fetch_sessions import FetchSessions
 from ottla.broker.replication.fetcher import FetcherSettings
 from ottla.broker.replication.fetcher_manager import FetcherManager
 from ottla.broker.replication.isr import IsrManager
-from ottla.broker.replication.leader_and_isr import RoleChanges
+from ottla.broker.replication.leader_and_isr import LeaderAndIsrApplier
 from ottla.broker.replication.log_dir_mover import LogDirMover
 from ottla.broker.replication.partition import PartitionContext
 from ottla.broker.replication.read_replica import RACK_AWARE, RackAwareSelector
@@ -48,7 +48,7 @@ from ottla.broker.security.sasl.delegation_tokens import DelegationTokens
 from ottla.broker.security.sasl.scram_credentials import ScramCredentials
 from ottla.broker.server.coordinators import Coordinators
 from ottla.broker.server.handler_assembly import build_handlers
-from ottla.broker.server.scheduler import BackgroundWork
+from ottla.broker.server.scheduler import BrokerScheduler
 from ottla.controller.controller import Controller
 from ottla.controller.model import BrokerInfo
 from ottla.controller.registration import BrokerRegistration
@@ -117,7 +117,7 @@ class BrokerParts:
             logs, self.replica_manager, store, self._partitions_offline, on_all_disks_failed
         )
         self.failures.fetchers = self.fetchers
-        self.background = BackgroundWork(
+        self.background = BrokerScheduler(
             config,
             self.clock,
             self.workers,
@@ -136,11 +136,11 @@ class BrokerParts:
         context.lag_time_max_ms = config.replica_lag_time_max_ms
         context.is_alive = lambda broker_id: broker_id in self.metadata.snapshot.brokers
         context.now_ms = lambda: int(clock.monotonic() * 1000)
-        self.examination = Examination(clock.now_ms)
+        self.deferred_validation = DeferredValidation(clock.now_ms)
         self.replica_manager = ReplicaManager(
-            context, clock, self.timer, self.metadata, examination=self.examination
+            context, clock, self.timer, self.metadata, deferred_validation=self.deferred_validation
         )
-        self.roles = RoleChanges(
+        self.roles = LeaderAndIsrApplier(
             self.replica_manager, self.logs, self.dynamic_config.log_config, clock.now_ms
         )
         self.replica_control = ReplicaControl(self.roles, self.metadata, self.dynamic_config)
@@ -151,7 +151,7 @@ class BrokerParts:
         self.tls = _listener_tls(config)
         self._peer_tls = None if self.tls is None else self.tls.peer
         self._peer_security = peer_security(config)
-        self.peers = Peers(
+        self.peers = InterBrokerClient(
             self.metadata,
             config.inter_broker_listener(),
             f"broker-{self.broker_id}",
@@ -188,7 +188,8 @@ class BrokerParts:
     def _build_followers(self) -> None:
         config = self.config
         self.isr_manager = IsrManager(
-            AlterPartitionManager(self.channel.alter_partition), self.replica_manager.wake
+            AlterPartitionManager(self.channel.alter_partition),
+            self.replica_manager.complete_delayed_requests,
         )
         self.replica_manager.isr_manager = self.isr_manager
         self.throttles = ReplicationThrottles(config, self.broker_id)

@@ -34,7 +34,7 @@ _PURGE_MS = 10_000
 _ROOM_CHECK_MS = 1_000
 
 
-class BackgroundWork:
+class BrokerScheduler:
     """Starts and stops the jobs of one broker."""
 
     def __init__(

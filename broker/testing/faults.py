@@ -281,22 +281,22 @@ def _losing(lost: Callable[[Fault, RequestContext], None], executed: bool) -> _E
         if not executed:
             lost(fault, context)
             return DEFERRED
-        unanswered = _UnansweredContext(context, lambda: lost(fault, context))
+        without_response = _NoResponseContext(context, lambda: lost(fault, context))
         try:
-            result = handler(unanswered, context.request)
+            result = handler(without_response, context.request)
         except Exception:
             lost(fault, context)
             return DEFERRED
         if inspect.iscoroutine(result):
-            spawn(_finish(result, unanswered), name=f"unanswered-{context.route.entry.name}")
+            spawn(_finish(result, without_response), name=f"unanswered-{context.route.entry.name}")
         elif not isinstance(result, Deferred):
-            unanswered.respond(None)
+            without_response.respond(None)
         return DEFERRED
 
     return effect
 
 
-async def _finish(coroutine: Any, context: _UnansweredContext) -> None:
+async def _finish(coroutine: Any, context: _NoResponseContext) -> None:
     try:
         with suppress(Exception):  # nobody would have read the error answer either
             await coroutine
@@ -304,7 +304,7 @@ async def _finish(coroutine: Any, context: _UnansweredContext) -> None:
         context.respond(None)
 
 
-class _UnansweredContext(RequestContext):
+class _NoResponseContext(RequestContext):
     """A request that is carried out and whose answer gets lost."""
 
     __slots__ = ("_lost",)
@@ -321,8 +321,8 @@ class _UnansweredContext(RequestContext):
         self._lost = lost
 
     def respond(self, response: Message | None, throttle_time_ms: int = 0) -> None:
-        if not self._answered:
-            self._answered = True
+        if not self._responded:
+            self._responded = True
             self._lost()
 
     def close(self, reason: str) -> None:

@@ -138,10 +138,10 @@ class TopicAdmin:
             )
             batches[topic.name] = self._creation(topic, topic_id, assignment, present)
         if not validate_only:
-            answers = await self.writer.multi_many(list(batches.values()))
-            for name, answer in zip(batches, answers, strict=True):
-                if isinstance(answer, StoreError):
-                    results[name] = CreatedTopic(name, self._creation_error(name, answer))
+            responses = await self.writer.multi_many(list(batches.values()))
+            for name, response in zip(batches, responses, strict=True):
+                if isinstance(response, StoreError):
+                    results[name] = CreatedTopic(name, self._creation_error(name, response))
         return list(results.values())
 
     def _uses_topic_ids(self) -> bool:
@@ -377,12 +377,12 @@ class TopicAdmin:
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                     f"Topic `{topic}` to delete does not exist",
                 )
-        answers = await self.writer.multi_many(
+        responses = await self.writer.multi_many(
             [[CreateOp(znodes.delete_topic_path(topic))] for topic in known]
         )
-        for topic, answer in zip(known, answers, strict=True):
-            if isinstance(answer, StoreError) and not isinstance(answer, NodeExists):
-                rows[topic] = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(answer))
+        for topic, response in zip(known, responses, strict=True):
+            if isinstance(response, StoreError) and not isinstance(response, NodeExists):
+                rows[topic] = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(response))
             else:
                 rows[topic] = OK
         return rows

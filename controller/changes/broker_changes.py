@@ -209,7 +209,7 @@ class BrokerChanges:
         if broker_id in self.context.brokers:
             await self.on_startup([broker_id])
 
-    async def on_leader_and_isr_answer(
+    async def on_leader_and_isr_response(
         self, broker_id: int, response: "LeaderAndIsrResponse"
     ) -> None:
         """A replica that answered KAFKA_STORAGE_ERROR is on a failed log directory."""

@@ -187,7 +187,7 @@ class IsrChanges:
                     partitions=[],
                 )
             if isinstance(row, LeaderAndIsr):
-                answer = AlterPartitionResponsePartitionData(
+                response = AlterPartitionResponsePartitionData(
                     partition_index=partition[1],
                     leader_id=row.leader,
                     leader_epoch=row.leader_epoch,
@@ -196,10 +196,10 @@ class IsrChanges:
                     partition_epoch=row.partition_epoch,
                 )
             else:
-                answer = AlterPartitionResponsePartitionData(
+                response = AlterPartitionResponsePartitionData(
                     partition_index=partition[1], error_code=row
                 )
-            by_topic[partition[0]].partitions.append(answer)
+            by_topic[partition[0]].partitions.append(response)
         return AlterPartitionResponse(topics=[*by_topic.values(), *unknown])
 
     def _judge(

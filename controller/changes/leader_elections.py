@@ -41,25 +41,25 @@ class LeaderElections:
         """ElectLeaders. None means every partition; then those in no need of it are left out."""
         everywhere = partitions is None
         wanted = list(self.context.partitions() if partitions is None else partitions)
-        answer: dict[TopicPartition, ApiError] = {}
+        response: dict[TopicPartition, ApiError] = {}
         electable: list[TopicPartition] = []
         for partition in wanted:
             error = self._refusal(partition, election_type)
             if error is None:
                 electable.append(partition)
             else:
-                answer[partition] = error
+                response[partition] = error
         choice = Choice.UNCLEAN if election_type == UNCLEAN else Choice.PREFERRED
         outcomes = await self.partitions.change(electable, PartitionState.ONLINE, choice)
         for partition in electable:
-            answer[partition] = self._row(outcomes, partition, election_type)
+            response[partition] = self._row(outcomes, partition, election_type)
         if everywhere:
-            answer = {
+            response = {
                 partition: row
-                for partition, row in answer.items()
+                for partition, row in response.items()
                 if row.code != ErrorCode.ELECTION_NOT_NEEDED
             }
-        return {partition: answer[partition] for partition in wanted if partition in answer}
+        return {partition: response[partition] for partition in wanted if partition in response}
 
     def _refusal(self, partition: TopicPartition, election_type: int) -> ApiError | None:
         context = self.context

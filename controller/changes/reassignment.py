@@ -86,7 +86,7 @@ class Reassignment:
 
     async def alter(self, targets: Targets) -> dict[TopicPartition, ApiError]:
         """AlterPartitionReassignments: one row a partition."""
-        answer: dict[TopicPartition, ApiError] = {}
+        response: dict[TopicPartition, ApiError] = {}
         accepted: dict[TopicPartition, tuple[int, ...]] = {}
         for partition, replicas in targets.items():
             assignment = self.context.assignment(partition)
@@ -94,17 +94,17 @@ class Reassignment:
                 if assignment.is_being_reassigned:
                     accepted[partition] = assignment.origin_replicas
                 else:
-                    answer[partition] = ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+                    response[partition] = ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
                 continue
             problem = self._problem(partition, replicas)
             if problem is None:
                 accepted[partition] = replicas
             else:
-                answer[partition] = problem
+                response[partition] = problem
         await self._leave_znode(lambda partition, _: partition in accepted)
         for partition, replicas in accepted.items():
-            answer[partition] = await self._start(partition, replicas)
-        return {partition: answer[partition] for partition in targets}
+            response[partition] = await self._start(partition, replicas)
+        return {partition: response[partition] for partition in targets}
 
     def under_way(
         self, partitions: Iterable[TopicPartition] | None

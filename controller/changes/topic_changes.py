@@ -75,7 +75,7 @@ class TopicChanges:
         """Topics made by old tools have no id; theirs is written now (KIP-516)."""
         nameless = [topic for topic, (state, _) in found.items() if state.topic_id is None]
         wanted = {topic: found[topic][0]._replace(topic_id=random_uuid()) for topic in nameless}
-        answers = await self.writer.multi_many(
+        responses = await self.writer.multi_many(
             [
                 [
                     SetOp(
@@ -87,13 +87,13 @@ class TopicChanges:
                 for topic, state in wanted.items()
             ]
         )
-        for (topic, state), answer in zip(wanted.items(), answers, strict=True):
-            if isinstance(answer, (BadVersion, NoNode)):
+        for (topic, state), response in zip(wanted.items(), responses, strict=True):
+            if isinstance(response, (BadVersion, NoNode)):
                 # Changed or deleted in this moment; the next TopicChange or modification sees it.
                 logger.info("Topic %s changed while it was given an id", topic)
                 del found[topic]
-            elif isinstance(answer, StoreError):
-                raise answer
+            elif isinstance(response, StoreError):
+                raise response
             else:
                 found[topic] = state, found[topic][1]
 

@@ -125,7 +125,7 @@ class TopicDeletion:
             self.context.topics_ineligible_for_deletion.difference_update(waiting)
             await self.resume()
 
-    async def on_answer(
+    async def on_response(
         self, broker_id: int, outcome: Iterable[tuple[TopicPartition, int]]
     ) -> None:
         """A broker answered a StopReplica with delete."""

@@ -14,7 +14,7 @@ from ottla.controller.events.events import (
     Call,
     ControllerState,
     Event,
-    LeaderAndIsrAnswered,
+    LeaderAndIsrResponseReceived,
     ShutDown,
     state_of,
 )
@@ -64,7 +64,7 @@ class EventQueue:
             return
         if isinstance(event, Call):
             if self._calls >= MAX_WAITING_CALLS:
-                _answer_exception(
+                _respond_with_error(
                     event,
                     KafkaError(
                         ErrorCode.REQUEST_TIMED_OUT,
@@ -73,7 +73,9 @@ class EventQueue:
                 )
                 return
             self._calls += 1
-        elif not isinstance(event, LeaderAndIsrAnswered):  # those hold a message, not hashable
+        elif not isinstance(
+            event, LeaderAndIsrResponseReceived
+        ):  # those hold a message, not hashable
             key = (type(event), event)
             if key in self._waiting:
                 return
@@ -111,7 +113,7 @@ class EventQueue:
             started = self._now_ms()
             if isinstance(event, Call):
                 self._calls -= 1
-            elif not isinstance(event, LeaderAndIsrAnswered):
+            elif not isinstance(event, LeaderAndIsrResponseReceived):
                 self._waiting.discard((type(event), event))
             self.state = state_of(event)
             try:
@@ -132,11 +134,11 @@ class EventQueue:
 
 
 def _refuse(call: Call) -> None:
-    _answer_exception(
+    _respond_with_error(
         call, KafkaError(ErrorCode.NOT_CONTROLLER, "the controller has moved to another broker")
     )
 
 
-def _answer_exception(call: Call, error: Exception) -> None:
+def _respond_with_error(call: Call, error: Exception) -> None:
     if not call.future.done():
         call.future.set_exception(error)

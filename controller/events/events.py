@@ -93,7 +93,7 @@ class TopicDeletion(NamedTuple):
     """Children of ``/admin/delete_topics`` changed."""
 
 
-class ReplicaDeletionAnswered(NamedTuple):
+class TopicDeletionStopReplicaResponseReceived(NamedTuple):
     """A broker answered a StopReplica with delete: error code by partition."""
 
     broker_id: int
@@ -101,13 +101,13 @@ class ReplicaDeletionAnswered(NamedTuple):
     outcome: tuple[tuple[TopicPartition, int], ...]
 
 
-class LeaderAndIsrAnswered(NamedTuple):
+class LeaderAndIsrResponseReceived(NamedTuple):
     broker_id: int
     broker_epoch: int
     response: "LeaderAndIsrResponse"
 
 
-class UpdateMetadataAnswered(NamedTuple):
+class UpdateMetadataResponseReceived(NamedTuple):
     broker_id: int
     error_code: int
 
@@ -185,9 +185,9 @@ Signal = (
     | TopicChange
     | PartitionModification
     | TopicDeletion
-    | ReplicaDeletionAnswered
-    | LeaderAndIsrAnswered
-    | UpdateMetadataAnswered
+    | TopicDeletionStopReplicaResponseReceived
+    | LeaderAndIsrResponseReceived
+    | UpdateMetadataResponseReceived
     | LogDirEventNotification
     | IsrChangeNotification
     | PreferredReplicaElection
@@ -212,9 +212,9 @@ STATES: dict[type, ControllerState] = {
     TopicChange: ControllerState.TOPIC_CHANGE,
     PartitionModification: ControllerState.TOPIC_CHANGE,
     TopicDeletion: ControllerState.TOPIC_DELETION,
-    ReplicaDeletionAnswered: ControllerState.TOPIC_DELETION,
-    LeaderAndIsrAnswered: ControllerState.LEADER_AND_ISR_RESPONSE_RECEIVED,
-    UpdateMetadataAnswered: ControllerState.UPDATE_METADATA_RESPONSE_RECEIVED,
+    TopicDeletionStopReplicaResponseReceived: ControllerState.TOPIC_DELETION,
+    LeaderAndIsrResponseReceived: ControllerState.LEADER_AND_ISR_RESPONSE_RECEIVED,
+    UpdateMetadataResponseReceived: ControllerState.UPDATE_METADATA_RESPONSE_RECEIVED,
     LogDirEventNotification: ControllerState.LOG_DIR_CHANGE,
     IsrChangeNotification: ControllerState.ISR_CHANGE,
     PreferredReplicaElection: ControllerState.MANUAL_LEADER_BALANCE,

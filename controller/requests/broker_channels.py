@@ -99,13 +99,13 @@ class _Line:
             self.channels.on_overflow(self.broker.broker_id)
             return
         self.items.append(item)
-        self.wake()
+        self.complete_delayed_requests()
         if self.task is None:
             self.task = self.channels.runtime.spawn(
                 self.run(), name=f"controller-to-broker-{self.broker.broker_id}"
             )
 
-    def wake(self) -> None:
+    def complete_delayed_requests(self) -> None:
         if self.waiter is not None and not self.waiter.done():
             self.waiter.set_result(None)
 
@@ -140,22 +140,22 @@ class _Line:
     async def _deliver(self, item: _Item) -> "Message":
         local = self.channels.local
         if self.broker.broker_id == self.channels.local_broker_id and local is not None:
-            answer = local.handle(item.request, item.version)
-            return await answer if isinstance(answer, Awaitable) else answer
+            response = local.handle(item.request, item.version)
+            return await response if isinstance(response, Awaitable) else response
         while True:
             try:
                 if self.connection is None:
                     self.connection = await self.channels.connect(
                         self.broker, self.channels.timeout_ms
                     )
-                answer = await self.connection.request(
+                response = await self.connection.request(
                     item.request, item.version, self.channels.timeout_ms
                 )
             except Exception as error:
                 self._failed(item.request.NAME, str(error) or type(error).__name__)
             else:
-                self._answered()
-                return answer
+                self._responded()
+                return response
             await self._disconnect()
             await self._pause()
 
@@ -171,7 +171,7 @@ class _Line:
                 extra={"broker": self.broker.broker_id},
             )
 
-    def _answered(self) -> None:
+    def _responded(self) -> None:
         if self.failure:
             self.failure = ""
             broker_id = self.broker.broker_id
@@ -182,11 +182,11 @@ class _Line:
 
         waiter = asyncio.get_running_loop().create_future()
 
-        def wake() -> None:
+        def complete_delayed_requests() -> None:
             if not waiter.done():
                 waiter.set_result(None)
 
-        timer = self.channels.runtime.call_later(RETRY_BACKOFF_MS, wake)
+        timer = self.channels.runtime.call_later(RETRY_BACKOFF_MS, complete_delayed_requests)
         try:
             await waiter
         finally:

@@ -39,7 +39,7 @@ logger = logging.getLogger("ottla.controller")
 SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 
-class Answers:
+class ResponseCallbacks:
     """Where answers go, with the broker's id and the epoch it was addressed with (an answer of a
     run before says nothing about this one); called on the loop, at most once a request."""
 
@@ -61,12 +61,12 @@ class RequestBatch:
         context: ControllerContext,
         channels: "BrokerChannels",
         settings: ControllerSettings,
-        answers: Answers,
+        responses: ResponseCallbacks,
     ) -> None:
         self.controller_id = controller_id
         self.context = context
         self.channels = channels
-        self.answers = answers
+        self.responses = responses
         self.listener_name = settings.inter_broker_listener_name
         self.versions = control_versions(settings.inter_broker_protocol_version)
         self.metadata_deliveries: dict[int, Delivery] = {}
@@ -220,13 +220,13 @@ class RequestBatch:
         else:
             request.ungrouped_partition_states = list(states.values())
 
-        def answered(response: "Message | None") -> None:
+        def responded(response: "Message | None") -> None:
             if response is not None:
-                self.answers.leader_and_isr(
+                self.responses.leader_and_isr(
                     broker_id, request.broker_epoch, cast("LeaderAndIsrResponse", response)
                 )
 
-        self.channels.send(broker_id, request, version, answered)
+        self.channels.send(broker_id, request, version, responded)
 
     def _live_brokers(self) -> "list[UpdateMetadataBroker]":
         from ottla.protocol.messages.update_metadata import (
@@ -294,19 +294,19 @@ class RequestBatch:
                 request.topic_states = list(topics.values())
             else:
                 request.ungrouped_partition_states = list(partitions.values())
-            self.channels.send(broker_id, request, version, self._metadata_answered(broker_id))
+            self.channels.send(broker_id, request, version, self._metadata_received(broker_id))
 
-    def _metadata_answered(self, broker_id: int) -> "Callable[[Message | None], None]":
+    def _metadata_received(self, broker_id: int) -> "Callable[[Message | None], None]":
         delivery = self.metadata_deliveries[broker_id] = Delivery()
 
-        def answered(response: "Message | None") -> None:
+        def responded(response: "Message | None") -> None:
             delivery.finish()
             if response is not None:
-                self.answers.update_metadata(
+                self.responses.update_metadata(
                     broker_id, cast("UpdateMetadataResponse", response).error_code
                 )
 
-        return answered
+        return responded
 
     def _send_stop_replica(
         self, broker_id: int, stops: dict[TopicPartition, tuple[int, bool]], epoch: int
@@ -373,13 +373,13 @@ class RequestBatch:
             ]
         deleted = {partition for partition, (_, delete) in stops.items() if delete}
 
-        def answered(response: "Message | None") -> None:
+        def responded(response: "Message | None") -> None:
             if response is not None and deleted:
                 outcome = self._deletion_outcome(deleted, cast("StopReplicaResponse", response))
                 if outcome:
-                    self.answers.replica_deletion(broker_id, broker_epoch, outcome)
+                    self.responses.replica_deletion(broker_id, broker_epoch, outcome)
 
-        self.channels.send(broker_id, request, version, answered)
+        self.channels.send(broker_id, request, version, responded)
 
     def _deletion_outcome(
         self, deleted: set[TopicPartition], response: "StopReplicaResponse"

@@ -73,39 +73,39 @@ class FencedWriter:
         Many are sent as one multi at first, since most succeed; those of a group that did not are
         sent again one by one (nothing of a failed multi was applied).
         """
-        answers: dict[int, list[OpResult] | StoreError] = {}
+        responses: dict[int, list[OpResult] | StoreError] = {}
         groups = _grouped(batches)
         results = await self._send([[op for at in group for op in batches[at]] for group in groups])
         alone: list[int] = []
         for group, result in zip(groups, results, strict=True):
             if isinstance(result, StoreError):
                 if len(group) == 1:
-                    answers[group[0]] = result
+                    responses[group[0]] = result
                 else:
                     alone.extend(group)
                 continue
             start = 0
             for at in group:
-                answers[at] = result[start : start + len(batches[at])]
+                responses[at] = result[start : start + len(batches[at])]
                 start += len(batches[at])
         for at, result in zip(alone, await self._send([batches[at] for at in alone]), strict=True):
-            answers[at] = result
-        return [answers[at] for at in range(len(batches))]
+            responses[at] = result
+        return [responses[at] for at in range(len(batches))]
 
     async def _send(self, batches: Sequence[Sequence[Op]]) -> list[list[OpResult] | StoreError]:
         if not batches:
             return []
         fence = self._fence()
-        answers: list[list[OpResult] | StoreError] = []
+        responses: list[list[OpResult] | StoreError] = []
         for result in await self.store.multi_many([[fence, *ops] for ops in batches]):
             if isinstance(result, StoreError):
                 meaning = self._meaning(result)
                 if isinstance(meaning, ControllerMoved):
                     raise meaning
-                answers.append(meaning)
+                responses.append(meaning)
             else:
-                answers.append(result[1:])
-        return answers
+                responses.append(result[1:])
+        return responses
 
     def _meaning(self, error: StoreError) -> StoreError | ControllerMoved:
         if error.index == 0 and isinstance(error, (BadVersion, NoNode)):
@@ -146,10 +146,10 @@ class FencedWriter:
             ops: list[Op] = [CreateOp(znodes.partition_path(partition))] if with_parent else []
             ops.append(CreateOp(znodes.state_path(partition), znodes.encode_state(state)))
             batches.append(ops)
-        answers = await self.multi_many(batches)
+        responses = await self.multi_many(batches)
         return {
-            partition: answer if isinstance(answer, StoreError) else states[partition]
-            for partition, answer in zip(states, answers, strict=True)
+            partition: response if isinstance(response, StoreError) else states[partition]
+            for partition, response in zip(states, responses, strict=True)
         }
 
     async def update_states(
@@ -165,7 +165,7 @@ class FencedWriter:
             partition: state._replace(controller_epoch=self.epoch)
             for partition, state in states.items()
         }
-        answers = await self.multi_many(
+        responses = await self.multi_many(
             [
                 [
                     SetOp(
@@ -179,13 +179,13 @@ class FencedWriter:
         )
         finished: dict[TopicPartition, StateResult] = {}
         changed_meanwhile: list[TopicPartition] = []
-        for (partition, state), answer in zip(wanted.items(), answers, strict=True):
-            if isinstance(answer, BadVersion):
+        for (partition, state), response in zip(wanted.items(), responses, strict=True):
+            if isinstance(response, BadVersion):
                 changed_meanwhile.append(partition)
-            elif isinstance(answer, StoreError):
-                finished[partition] = answer
+            elif isinstance(response, StoreError):
+                finished[partition] = response
             else:
-                stat = answer[0]
+                stat = response[0]
                 assert isinstance(stat, Stat)
                 finished[partition] = state._replace(partition_epoch=stat.version)
         return finished, changed_meanwhile
@@ -212,9 +212,9 @@ class FencedWriter:
         """Deletes what is there of the given nodes without children."""
         for start in range(0, len(paths), MAX_OPS_A_MULTI):
             part = paths[start : start + MAX_OPS_A_MULTI]
-            for answer in await self.multi_many([[DeleteOp(path)] for path in part]):
-                if isinstance(answer, StoreError) and not isinstance(answer, NoNode):
-                    raise answer
+            for response in await self.multi_many([[DeleteOp(path)] for path in part]):
+                if isinstance(response, StoreError) and not isinstance(response, NoNode):
+                    raise response
 
     async def delete_tree(self, path: str, last: Sequence[Op] = ()) -> None:
         """Deletes a node with all below it; ``last`` is applied with the final part, atomically."""

@@ -243,26 +243,26 @@ class ZooKeeperStore:
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
         if not ops:
             return []
-        answer = _multi_answer(
+        response = _multi_response(
             ops, await self.session.request(ops[0].path, lambda: self._commit(ops))
         )
-        if isinstance(answer, StoreError):
-            raise answer
-        return answer
+        if isinstance(response, StoreError):
+            raise response
+        return response
 
     async def multi_many(
         self, batches: Sequence[Sequence[Op]]
     ) -> list[list[OpResult] | StoreError]:
         starts = [(lambda ops=ops: self._commit(ops)) for ops in batches]
-        answers: list[list[OpResult] | StoreError] = []
+        responses: list[list[OpResult] | StoreError] = []
         for ops, result in zip(
             batches, await self.session.pipeline(starts, repeat=False), strict=True
         ):
             if result.exception is not None:
-                answers.append(error_from(result.exception, ops[0].path))
+                responses.append(error_from(result.exception, ops[0].path))
             else:
-                answers.append(_multi_answer(ops, result.value))
-        return answers
+                responses.append(_multi_response(ops, result.value))
+        return responses
 
     def _acl(self, path: str) -> list[Any] | None:
         """None leaves the node open to everybody."""
@@ -303,7 +303,7 @@ def _stat(stat: Any) -> Stat:
     )
 
 
-def _multi_answer(ops: Sequence[Op], results: list[Any]) -> list[OpResult] | StoreError:
+def _multi_response(ops: Sequence[Op], results: list[Any]) -> list[OpResult] | StoreError:
     """kazoo returns exceptions among the results: the failed one, and "rolled back" for others."""
     from kazoo.exceptions import RolledBackError, RuntimeInconsistency
 
@@ -320,12 +320,12 @@ def _multi_answer(ops: Sequence[Op], results: list[Any]) -> list[OpResult] | Sto
         error = error_from(results[cause], ops[cause].path)
         error.index = cause
         return error
-    answers: list[OpResult] = []
+    responses: list[OpResult] = []
     for op, result in zip(ops, results, strict=True):
         if isinstance(op, CreateOp):
-            answers.append(str(result))
+            responses.append(str(result))
         elif isinstance(op, SetOp):
-            answers.append(_stat(result))
+            responses.append(_stat(result))
         else:
-            answers.append(None)
-    return answers
+            responses.append(None)
+    return responses

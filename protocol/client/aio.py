@@ -159,18 +159,18 @@ class AsyncClient:
         return monotonic_ms() + (self.request_timeout_ms if timeout_ms is None else timeout_ms)
 
     async def _run(self, operation: Operation[T]) -> T:
-        answer: Message | None = None
+        response: Message | None = None
         failure: ClientError | None = None
         while True:
             try:
-                step = operation.send(answer) if failure is None else operation.throw(failure)
+                step = operation.send(response) if failure is None else operation.throw(failure)
             except StopIteration as stop:
                 result: T = stop.value
                 return result
-            answer, failure = None, None
+            response, failure = None, None
             if isinstance(step, Send):
                 try:
-                    answer = await self._send(step)
+                    response = await self._send(step)
                 except ClientError as error:
                     failure = error
             else:

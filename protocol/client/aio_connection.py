@@ -78,7 +78,7 @@ class AsyncConnection:
         )
         self._transport: asyncio.Transport | None = None
         self._setup: asyncio.Future[None] | None = None
-        self._answers: dict[int, asyncio.Future[Message]] = {}
+        self._responses: dict[int, asyncio.Future[Message]] = {}
         self._slots = asyncio.Semaphore(max_in_flight)
         self._expires_at_ms: int | None = None
         self._setup_deadline_ms = 0
@@ -148,11 +148,11 @@ class AsyncConnection:
         try:
             async with asyncio.timeout(timeout_ms / 1000), self._slots:
                 await self.writable.wait()
-                answer = self._send(message, deadline_ms, version, versions)
+                response = self._send(message, deadline_ms, version, versions)
                 sent = True
-                if answer is None:
+                if response is None:
                     return ProduceResponse()
-                return await answer
+                return await response
         except TimeoutError:
             if not sent:
                 raise RequestTimedOutError(
@@ -193,9 +193,9 @@ class AsyncConnection:
         self._transport.write(self._protocol.take_output())
         if correlation_id is None:
             return None
-        answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        self._answers[correlation_id] = answer
-        return answer
+        response: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._responses[correlation_id] = response
+        return response
 
     def _overdue(self) -> ClientError:
         try:
@@ -225,11 +225,11 @@ class AsyncConnection:
         if self._setup is not None and not self._setup.done():
             self._setup.set_exception(error)
             self._setup.exception()  # looked at: nobody may be waiting any more
-        answers, self._answers = self._answers, {}
-        for answer in answers.values():
-            if not answer.done():
-                answer.set_exception(error)
-                answer.exception()
+        responses, self._responses = self._responses, {}
+        for response in responses.values():
+            if not response.done():
+                response.set_exception(error)
+                response.exception()
 
     # called by the loop --------------------------------------------------------------------
 
@@ -243,14 +243,14 @@ class AsyncConnection:
 
     def on_data(self, data: bytes) -> None:
         try:
-            answers = self._protocol.feed(data)
+            responses = self._protocol.feed(data)
         except ClientError as error:
             self._abandon(error)
             return
-        for correlation_id, message in answers:
-            answer = self._answers.pop(correlation_id, None)
-            if answer is not None and not answer.done():
-                answer.set_result(message)
+        for correlation_id, message in responses:
+            response = self._responses.pop(correlation_id, None)
+            if response is not None and not response.done():
+                response.set_result(message)
         output = self._protocol.take_output()
         if output and self._transport is not None:
             self._transport.write(output)

@@ -28,37 +28,37 @@ class Authentication:
         """SaslHandshake, of version 1 at least: later tokens go in SaslAuthenticate."""
         return SaslHandshakeRequest(mechanism=self._mechanism.name)
 
-    def on_answer(self, answer: Message) -> Message | None:
+    def on_response(self, response: Message) -> Message | None:
         """The next request, None at the end. Raises AuthenticationError."""
-        if isinstance(answer, SaslHandshakeResponse):
-            return self._on_handshake(answer)
-        assert isinstance(answer, SaslAuthenticateResponse)
-        return self._on_authenticate(answer)
+        if isinstance(response, SaslHandshakeResponse):
+            return self._on_handshake(response)
+        assert isinstance(response, SaslAuthenticateResponse)
+        return self._on_authenticate(response)
 
-    def _on_handshake(self, answer: SaslHandshakeResponse) -> Message:
-        if answer.error_code != ErrorCode.NONE:
-            offered = ", ".join(answer.mechanisms) or "none"
+    def _on_handshake(self, response: SaslHandshakeResponse) -> Message:
+        if response.error_code != ErrorCode.NONE:
+            offered = ", ".join(response.mechanisms) or "none"
             raise self._refused(
                 f"broker {self._broker} does not take sasl.mechanism={self._mechanism.name} "
-                f"({error_name(answer.error_code)}); it offers: {offered}"
+                f"({error_name(response.error_code)}); it offers: {offered}"
             )
         return SaslAuthenticateRequest(auth_bytes=self._mechanism.first())
 
-    def _on_authenticate(self, answer: SaslAuthenticateResponse) -> Message | None:
-        if answer.error_code != ErrorCode.NONE:
-            words = answer.error_message or error_name(answer.error_code)
+    def _on_authenticate(self, response: SaslAuthenticateResponse) -> Message | None:
+        if response.error_code != ErrorCode.NONE:
+            words = response.error_message or error_name(response.error_code)
             raise self._refused(
                 f"broker {self._broker} refused to authenticate us by {self._mechanism.name}: "
                 f"{words}"
             )
         try:
-            token = self._mechanism.step(answer.auth_bytes)
+            token = self._mechanism.step(response.auth_bytes)
         except AuthenticationError as error:
             raise self._refused(f"broker {self._broker}: {error}") from None
         if token is not None:
             return SaslAuthenticateRequest(auth_bytes=token)
         assert self._mechanism.done
-        self.session_lifetime_ms = answer.session_lifetime_ms
+        self.session_lifetime_ms = response.session_lifetime_ms
         return None
 
     def _refused(self, words: str) -> AuthenticationError:

@@ -47,7 +47,7 @@ T = TypeVar("T")
 class BlockingClient:
     """A client of a whole cluster: metadata and leaders kept, requests sent where they belong.
 
-    ``bootstrap`` is one or more "host:port" with commas between. Answers come back with whatever
+    ``bootstrap`` is one or more "host:port" with commas between. Responses come back with whatever
     error codes are in them; exceptions are ClientError (nobody answered), KafkaError (the cluster
     cannot say where to send to) and ProtocolError (the request does not fit into its version).
     """
@@ -195,18 +195,18 @@ class BlockingClient:
         return monotonic_ms() + (self.request_timeout_ms if timeout_ms is None else timeout_ms)
 
     def _run(self, operation: Operation[T]) -> T:
-        answer: Message | None = None
+        response: Message | None = None
         failure: ClientError | None = None
         while True:
             try:
-                step = operation.send(answer) if failure is None else operation.throw(failure)
+                step = operation.send(response) if failure is None else operation.throw(failure)
             except StopIteration as stop:
                 result: T = stop.value
                 return result
-            answer, failure = None, None
+            response, failure = None, None
             if isinstance(step, Send):
                 try:
-                    answer = self._send(step)
+                    response = self._send(step)
                 except ClientError as error:
                     failure = error
             else:
@@ -214,8 +214,8 @@ class BlockingClient:
 
     def _send(self, step: Send) -> Message:
         connection = self._connection(step.address, step.connect_deadline_ms)
-        answer = connection.request(step.request, step.deadline_ms, versions=step.versions)
-        return ProduceResponse() if answer is None else answer
+        response = connection.request(step.request, step.deadline_ms, versions=step.versions)
+        return ProduceResponse() if response is None else response
 
     def _connection(self, address: Address, deadline_ms: int) -> BlockingConnection:
         connection = self._connections.pop(address, None)

@@ -5,7 +5,7 @@ import ssl
 import time
 
 from ottla.protocol.client.cluster import Address
-from ottla.protocol.client.connection import Answer, ClientConnection
+from ottla.protocol.client.connection import ClientConnection, ClientResponse
 from ottla.protocol.client.errors import (
     AuthenticationError,
     BrokerConnectionError,
@@ -169,9 +169,9 @@ class BlockingConnection:
         try:
             self._flush(deadline_ms)
             while correlation_id is not None:
-                for answer in self._receive(deadline_ms):
-                    if answer.correlation_id == correlation_id:
-                        return answer.message
+                for response in self._receive(deadline_ms):
+                    if response.correlation_id == correlation_id:
+                        return response.message
         except BaseException:
             self.close()
             raise
@@ -193,7 +193,7 @@ class BlockingConnection:
         except OSError as error:
             raise self.protocol.end_of_stream() from error
 
-    def _receive(self, deadline_ms: int) -> list[Answer]:
+    def _receive(self, deadline_ms: int) -> list[ClientResponse]:
         assert self._socket is not None
         try:
             self._socket.settimeout(_seconds_left(deadline_ms))

@@ -60,7 +60,7 @@ class Pending(NamedTuple):
     deadline_ms: int
 
 
-class Answer(NamedTuple):
+class ClientResponse(NamedTuple):
     correlation_id: int
     message: Message
 
@@ -184,7 +184,7 @@ class ClientConnection:
 
     # what comes in -------------------------------------------------------------------------
 
-    def feed(self, data: Buffer) -> list[Answer]:
+    def feed(self, data: Buffer) -> list[ClientResponse]:
         """Take received bytes; the answers that they complete, in order.
 
         Raises a ClientError when the other side is no Kafka broker we can talk to, or does not let
@@ -195,13 +195,13 @@ class ClientConnection:
         if self._nothing_received and len(data):
             self._nothing_received = False
             self._check_first_bytes(bytes(data[:5]))
-        answers: list[Answer] = []
+        responses: list[ClientResponse] = []
         try:
             self._splitter.feed(data)
             while (frame := self._splitter.next_frame()) is not None:
-                answer = self._take_frame(frame)
-                if answer is not None:
-                    answers.append(answer)
+                response = self._take_frame(frame)
+                if response is not None:
+                    responses.append(response)
         except ProtocolError as error:
             raise self._fail(
                 BadResponseError(
@@ -210,7 +210,7 @@ class ClientConnection:
                     sent=True,
                 )
             ) from error
-        return answers
+        return responses
 
     def end_of_stream(self) -> ClientError:
         """The broker has closed the connection: the error that requests in flight end with."""
@@ -284,7 +284,7 @@ class ClientConnection:
             return
         raise self._fail(BadResponseError(f"{self.broker} {what}", broker=self.broker))
 
-    def _take_frame(self, frame: bytearray) -> Answer | None:
+    def _take_frame(self, frame: bytearray) -> ClientResponse | None:
         if not self._pending:
             raise ProtocolError("an answer came although nothing was asked")
         pending = self._pending[0]
@@ -296,7 +296,7 @@ class ClientConnection:
             )
         self._pending.popleft()
         if self.state is State.READY:
-            return Answer(correlation_id, message)
+            return ClientResponse(correlation_id, message)
         self._continue_setup(pending, message)
         return None
 
@@ -314,7 +314,7 @@ class ClientConnection:
             return
         assert self._authentication is not None
         try:
-            request = self._authentication.on_answer(message)
+            request = self._authentication.on_response(message)
         except AuthenticationError as error:
             raise self._fail(error) from None
         if request is not None:

@@ -204,14 +204,14 @@ class Operations:
             limit_ms = min(deadline_ms, now_ms + self.request_timeout_ms)
             connect_limit_ms = min(deadline_ms, now_ms + connect_ms)
             try:
-                answer = yield Send(address, request, versions, connect_limit_ms, limit_ms)
+                response = yield Send(address, request, versions, connect_limit_ms, limit_ms)
             except ClientError as failure:
                 if failure.sent or not failure.retriable or self.now_ms() >= deadline_ms:
                     raise
                 failures.append(failure)
             else:
-                assert answer is not None
-                return answer
+                assert response is not None
+                return response
         if len(failures) == 1:
             raise failures[0]
         reasons = "; ".join(map(str, failures))
@@ -238,25 +238,25 @@ class Operations:
             resend = request.API_KEY != ApiKey.PRODUCE
         attempt = 0
         while True:
-            answer: Message | None = None
+            response: Message | None = None
             failure: Exception
             try:
-                answer = yield from self.send_once(request, route, deadline_ms, versions)
+                response = yield from self.send_once(request, route, deadline_ms, versions)
             except (ClientError, KafkaError) as error:
                 if not error.retriable or (isinstance(error, ClientError) and error.sent > resend):
                     raise
                 failure = error
             else:
-                code = retriable_code(answer)
+                code = retriable_code(response)
                 if code is None:
-                    return answer
+                    return response
                 failure = KafkaError(code)
             route.forget(self.state)
             pause_ms = self._backoff_ms(attempt)
             attempt += 1
             if self.now_ms() + pause_ms >= deadline_ms:
-                if answer is not None:
-                    return answer
+                if response is not None:
+                    return response
                 if attempt == 1:
                     raise failure
                 raise RequestTimedOutError(
@@ -282,10 +282,10 @@ class Operations:
             topics=wanted, allow_auto_topic_creation=allow_auto_topic_creation
         )
         low = 1 if allow_auto_topic_creation else 4  # where they begin to be able to say no
-        answer = yield from self.send_once(request, AnyBroker(), deadline_ms, Versions(low))
-        assert isinstance(answer, MetadataResponse)
-        self.state.update(answer)
-        return answer
+        response = yield from self.send_once(request, AnyBroker(), deadline_ms, Versions(low))
+        assert isinstance(response, MetadataResponse)
+        self.state.update(response)
+        return response
 
     def leader(self, partition: TopicPartition, deadline_ms: int) -> Operation[Leader]:
         """The leader of a partition, from what is known or by asking until there is one.
@@ -298,11 +298,11 @@ class Operations:
             leader = self.state.leader(partition)
             if leader is not None and leader.node_id in self.state.brokers:
                 return leader
-            answer = yield from self.metadata([partition.topic], deadline_ms)
+            response = yield from self.metadata([partition.topic], deadline_ms)
             leader = self.state.leader(partition)
             if leader is not None and leader.node_id in self.state.brokers:
                 return leader
-            code = _why_no_leader(answer, partition)
+            code = _why_no_leader(response, partition)
             pause_ms = self._backoff_ms(attempt)
             attempt += 1
             if code not in RETRIABLE or self.now_ms() + pause_ms >= deadline_ms:
@@ -311,8 +311,8 @@ class Operations:
 
     def find_coordinator(self, key: str, key_type: int, deadline_ms: int) -> Operation[int]:
         """The node id of the coordinator; raises KafkaError when there is none."""
-        answer = yield from self._ask_for_coordinator(key, key_type, deadline_ms)
-        found = answer.coordinators[0] if answer.coordinators else answer
+        response = yield from self._ask_for_coordinator(key, key_type, deadline_ms)
+        found = response.coordinators[0] if response.coordinators else response
         if found.error_code != ErrorCode.NONE:
             raise KafkaError(found.error_code, found.error_message or f"no coordinator of {key!r}")
         self.state.set_coordinator(key, key_type, found.node_id, Address(found.host, found.port))
@@ -324,17 +324,17 @@ class Operations:
         """With the versions that take a list of keys, or else those that take one."""
         try:
             request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
-            answer = yield from self.send_once(request, AnyBroker(), deadline_ms, Versions(4))
+            response = yield from self.send_once(request, AnyBroker(), deadline_ms, Versions(4))
         except UnsupportedApiError:
             request = FindCoordinatorRequest(key=key, key_type=key_type)
             versions = Versions(0 if key_type == GROUP else 1, 3)
-            answer = yield from self.send_once(request, AnyBroker(), deadline_ms, versions)
-        assert isinstance(answer, FindCoordinatorResponse)
-        return answer
+            response = yield from self.send_once(request, AnyBroker(), deadline_ms, versions)
+        assert isinstance(response, FindCoordinatorResponse)
+        return response
 
 
-def _why_no_leader(answer: MetadataResponse, partition: TopicPartition) -> int:
-    for topic in answer.topics:
+def _why_no_leader(response: MetadataResponse, partition: TopicPartition) -> int:
+    for topic in response.topics:
         if topic.name != partition.topic:
             continue
         if topic.error_code != ErrorCode.NONE:

@@ -83,7 +83,7 @@ class KafkaCluster:
         while True:
             left_ms = max(1, int((deadline - time.monotonic()) * 1000))
             try:
-                answer = question(min(left_ms, self.options.request_timeout_ms))
+                response = question(min(left_ms, self.options.request_timeout_ms))
             except (ClientError, KafkaError) as error:
                 if not error.retriable or time.monotonic() + pause >= deadline:
                     raise unreachable(what, self.options.bootstrap, error) from None
@@ -91,7 +91,7 @@ class KafkaCluster:
                 pause = min(pause * 2, PAUSE_MAX_SECONDS)
             else:
                 self._was_reached = True
-                return answer
+                return response
 
     def sleep(self, seconds: float) -> None:
         """A pause between two tries."""
@@ -128,10 +128,10 @@ class KafkaCluster:
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
         """Ids of those topics that exist and have one."""
-        answer = self.metadata(sorted(topics), self.deadline())
+        response = self.metadata(sorted(topics), self.deadline())
         return {
             topic.name: uuid_to_string(topic.topic_id)
-            for topic in answer.topics
+            for topic in response.topics
             if topic.name and topic.error_code in PRESENT and topic.topic_id != ZERO_UUID
         }
 
@@ -175,16 +175,16 @@ class KafkaCluster:
             rack_id=options.rack,
         )
         timeout_ms = patience_ms + options.fetch_max_wait_ms
-        answer = self.client.send(
+        response = self.client.send(
             leader.node_id, request, timeout_ms=timeout_ms, versions=FETCH_VERSIONS
         )
-        assert isinstance(answer, FetchResponse)
-        if answer.error_code != ErrorCode.NONE:
-            raise KafkaError(answer.error_code)
-        for topic in answer.responses:
+        assert isinstance(response, FetchResponse)
+        if response.error_code != ErrorCode.NONE:
+            raise KafkaError(response.error_code)
+        for topic in response.responses:
             for row in topic.partitions:
                 if row.partition_index == partition.partition:
-                    return row, answer.throttle_time_ms
+                    return row, response.throttle_time_ms
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker left the partition out")
 
     def forget_leader(self, partition: TopicPartition) -> None:

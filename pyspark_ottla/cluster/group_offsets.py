@@ -41,18 +41,18 @@ def fetch_committed(
         topic.partition_indexes.append(tp.partition)
     request = OffsetFetchRequest(group_id=group_id, topics=list(topics.values()))
     what = f"Asking for the committed offsets of the group {group_id}"
-    answer = cluster.ask(
+    response = cluster.ask(
         what,
         lambda timeout_ms: cluster.client.call(
             request, CoordinatorOf(group_id), timeout_ms=timeout_ms, versions=FETCH_VERSIONS
         ),
         cluster.deadline(),
     )
-    assert isinstance(answer, OffsetFetchResponse)
-    if answer.error_code != ErrorCode.NONE:
-        raise refused(what, answer.error_code)
+    assert isinstance(response, OffsetFetchResponse)
+    if response.error_code != ErrorCode.NONE:
+        raise refused(what, response.error_code)
     found: Offsets = {}
-    for row_topic in answer.topics:
+    for row_topic in response.topics:
         for row in row_topic.partitions:
             if row.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
                 raise refused(what, row.error_code)
@@ -80,15 +80,15 @@ def commit(
         )
     request = OffsetCommitRequest(group_id=group_id, topics=list(topics.values()))
     what = f"Committing offsets of the group {group_id}"
-    answer = cluster.ask(
+    response = cluster.ask(
         what,
         lambda left_ms: cluster.client.call(
             request, CoordinatorOf(group_id), timeout_ms=left_ms, versions=COMMIT_VERSIONS
         ),
         time.monotonic() + timeout_ms / 1000,
     )
-    assert isinstance(answer, OffsetCommitResponse)
-    codes = [row.error_code for topic_row in answer.topics for row in topic_row.partitions]
+    assert isinstance(response, OffsetCommitResponse)
+    codes = [row.error_code for topic_row in response.topics for row in topic_row.partitions]
     # A topic that was deleted meanwhile has no position to show; that is no failure.
     codes = [code for code in codes if code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     final = [code for code in codes if code != ErrorCode.NONE]

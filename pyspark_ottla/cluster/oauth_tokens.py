@@ -186,8 +186,8 @@ def _from_endpoint(options: OAuthOptions) -> Token:
     why = ""
     for tries_left in reversed(range(ENDPOINT_TRIES)):
         try:
-            with opener.open(_request(options), timeout=options.timeout_ms / 1000) as answer:
-                return _token_of(_content(answer, options), options)
+            with opener.open(_request(options), timeout=options.timeout_ms / 1000) as response:
+                return _token_of(_content(response, options), options)
         except HTTPError as error:
             why = f"{error.code} {_words_of(error, options)}".rstrip()
             if error.code < 500:
@@ -203,11 +203,11 @@ def _from_endpoint(options: OAuthOptions) -> Token:
     raise AuthenticationError(f"{_name_of(options)} gave no token: {why}")
 
 
-def _content(answer: HTTPResponse, options: OAuthOptions) -> bytes:
+def _content(response: HTTPResponse, options: OAuthOptions) -> bytes:
     """All of a bounded answer, however slowly it drips."""
     deadline = time.monotonic() + options.timeout_ms / 1000
     parts: list[bytes] = []
-    while part := answer.read1(1 << 16):
+    while part := response.read1(1 << 16):
         parts.append(part)
         if sum(map(len, parts)) > ANSWER_BYTES_MAX:
             raise AuthenticationError(f"{_name_of(options)} sent far more than a token")
@@ -227,10 +227,10 @@ def _token_of(content: bytes, options: OAuthOptions) -> Token:
         ) from None
 
 
-def _words_of(answer: HTTPError, options: OAuthOptions) -> str:
+def _words_of(response: HTTPError, options: OAuthOptions) -> str:
     """What the endpoint says is wrong (RFC 6749, 5.2), without the secret if it says it back."""
     try:
-        found = json.loads(answer.read(ANSWER_BYTES_MAX))
+        found = json.loads(response.read(ANSWER_BYTES_MAX))
         words = [str(found[key]) for key in ("error", "error_description") if key in found]
     except (OSError, TypeError, ValueError, RecursionError):
         return ""

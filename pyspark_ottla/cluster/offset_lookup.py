@@ -54,8 +54,8 @@ def look_up_offsets(cluster: KafkaCluster, wanted: Mapping[TopicPartition, int])
             del left[tp]
         last_code = ErrorCode.LEADER_NOT_AVAILABLE if leaders.leaderless else ErrorCode.NONE
         for node_id, partitions in leaders.by_node.items():
-            answers = _ask_leader(cluster, node_id, partitions, deadline)
-            for tp, (code, offset) in answers.items():
+            responses = _ask_leader(cluster, node_id, partitions, deadline)
+            for tp, (code, offset) in responses.items():
                 if code == ErrorCode.NONE:
                     found[tp] = offset
                     del left[tp]
@@ -123,7 +123,7 @@ def _ask_leader(
     )
     left_ms = max(1, int((deadline - time.monotonic()) * 1000))
     try:
-        answer = cluster.client.send(
+        response = cluster.client.send(
             node_id,
             request,
             timeout_ms=min(left_ms, options.request_timeout_ms),
@@ -133,9 +133,9 @@ def _ask_leader(
         if not error.retriable or time.monotonic() >= deadline:
             raise unreachable("Looking up offsets", options.bootstrap, error) from None
         return dict.fromkeys(wanted, (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1))
-    assert isinstance(answer, ListOffsetsResponse)
+    assert isinstance(response, ListOffsetsResponse)
     return {
         TopicPartition(topic.name, row.partition_index): (row.error_code, row.offset)
-        for topic in answer.topics
+        for topic in response.topics
         for row in topic.partitions
     }

@@ -90,8 +90,8 @@ def count_partitions(cluster: KafkaCluster, topic: str) -> int:
     deadline = cluster.deadline()
     pause = PAUSE_FIRST_SECONDS
     while True:
-        answer = cluster.metadata([topic], deadline, create=True)
-        found = next((row for row in answer.topics if row.name == topic), None)
+        response = cluster.metadata([topic], deadline, create=True)
+        found = next((row for row in response.topics if row.name == topic), None)
         code = found.error_code if found is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if found is not None and code in PRESENT and found.partitions:
             return len(found.partitions)

@@ -34,7 +34,8 @@ PAUSE_MAX_SECONDS = 1.0
 UNKNOWN_PATIENCE_SECONDS = 10.0
 # The first fetch of a range asks for this much; later ones for what the rest should take.
 FIRST_FETCH_BYTES = 1 << 20
-# Answers without records, though the broker says there are some, until that is taken as a hole.
+# Responses without records, though the broker says there are some, until that is taken as
+# a hole.
 EMPTY_ANSWERS_MAX = 2
 # How long closing waits for a thread that is in the middle of a request.
 JOIN_SECONDS = 2.0
@@ -42,7 +43,7 @@ JOIN_SECONDS = 2.0
 _FORBIDDEN = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
-class Answer(NamedTuple):
+class FetchedData(NamedTuple):
     """What one fetch brought: bytes of whole batches, and (offset, producer) of aborted ones.
 
     The first batch may begin before `start`, the offset that was asked for: records before it were
@@ -108,7 +109,7 @@ class PartitionFetch:
         self._bytes_per_offset = 0.0
         self._made_progress()
 
-    def answers(self) -> Iterator[Answer]:
+    def responses(self) -> Iterator[FetchedData]:
         """Answers until the range is read; raises ConnectorError when it cannot be."""
         tp, position, end = self._wanted
         while position < end:
@@ -130,15 +131,15 @@ class PartitionFetch:
             aborted = [
                 (row.first_offset, row.producer_id) for row in data.aborted_transactions or []
             ]
-            answer = Answer(position, records, aborted)
+            response = FetchedData(position, records, aborted)
             # A batch may begin before the offset that was asked for, but not end before it.
             position = max(position, following)
-            yield answer
+            yield response
 
     def _made_progress(self) -> None:
         self._last_progress = self._clock()
         self._pause_seconds = PAUSE_FIRST_SECONDS
-        self._empty_answers = 0
+        self._empty_responses = 0
 
     def _next_size(self, offsets_left: int) -> int:
         """No more than the rest of the range should take: the tail of a task is often short."""
@@ -214,8 +215,8 @@ class PartitionFetch:
         elif throttle_ms == 0 and known > position:
             # The broker never holds back a batch it has. Compaction can take the very last
             # records of a log away; asked twice to be sure that nothing raced.
-            self._empty_answers += 1
-            if self._empty_answers >= EMPTY_ANSWERS_MAX:
+            self._empty_responses += 1
+            if self._empty_responses >= EMPTY_ANSWERS_MAX:
                 self._made_progress()
                 return min(known, self._wanted.end)
         self._pause(position, f"no records came, though the log is said to reach {known}")

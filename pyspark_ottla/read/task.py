@@ -18,7 +18,7 @@ from pyspark_ottla.options.options import SourceOptions
 from pyspark_ottla.read.aborted import AbortedFilter
 from pyspark_ottla.read.arrow import BatchBuilder
 from pyspark_ottla.read.columns import read_columns
-from pyspark_ottla.read.fetch import Answer, PartitionFetch, Prefetcher
+from pyspark_ottla.read.fetch import FetchedData, PartitionFetch, Prefetcher
 from pyspark_ottla.read.planning import LossReport
 from pyspark_ottla.read.schema import arrow_schema, row_schema
 from pyspark_ottla.transform import transformed
@@ -46,17 +46,17 @@ def _read(options: SourceOptions, schema: StructType, wanted: OffsetRange) -> It
         rows_max=options.batch_rows,
         bytes_max=options.batch_bytes,
     )
-    for answer in _answers(options, wanted):
-        columns_of_answer = read_columns(
-            answer.records,
-            start=answer.start,
+    for response in _responses(options, wanted):
+        columns_of_response = read_columns(
+            response.records,
+            start=response.start,
             end=wanted.end,
-            skip=AbortedFilter(answer.aborted if options.client.read_committed else []),
+            skip=AbortedFilter(response.aborted if options.client.read_committed else []),
             check_crcs=options.client.check_crcs,
             decompressed_bytes_max=DEFAULT_MAX_DECOMPRESSED_BYTES,
         )
         try:
-            for columns in columns_of_answer:
+            for columns in columns_of_response:
                 yield from builder.build(columns)
         except RecordsError as error:
             raise ConnectorError(
@@ -66,7 +66,7 @@ def _read(options: SourceOptions, schema: StructType, wanted: OffsetRange) -> It
             ) from None
 
 
-def _answers(options: SourceOptions, wanted: OffsetRange) -> Iterator[Answer]:
+def _responses(options: SourceOptions, wanted: OffsetRange) -> Iterator[FetchedData]:
     """The answers of a walk, fetched ahead in a thread; the client is kept for the next task."""
     client = take(options.client)
     fetch = PartitionFetch(
@@ -78,10 +78,10 @@ def _answers(options: SourceOptions, wanted: OffsetRange) -> Iterator[Answer]:
         timeout_ms=options.poll_timeout_ms,
     )
     if options.prefetch == 0:
-        yield from fetch.answers()
+        yield from fetch.responses()
         give_back(options.client, client)
         return
-    ahead = Prefetcher(fetch.answers(), options.prefetch, f"fetch {describe(wanted.partition)}")
+    ahead = Prefetcher(fetch.responses(), options.prefetch, f"fetch {describe(wanted.partition)}")
     try:
         yield from ahead
     finally:

@@ -78,17 +78,17 @@ def init_idempotent(cluster: KafkaCluster) -> ProducerIdentity:
     """A fresh producer id for one task."""
     what = "Asking for a producer id"
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-    answer = cluster.ask(
+    response = cluster.ask(
         what,
         lambda timeout_ms: cluster.client.call(
             request, timeout_ms=timeout_ms, versions=INIT_PRODUCER_ID_VERSIONS
         ),
         cluster.deadline(),
     )
-    assert isinstance(answer, InitProducerIdResponse)
-    if answer.error_code != ErrorCode.NONE:
-        raise refused(what, answer.error_code)
-    return ProducerIdentity(answer.producer_id, answer.producer_epoch)
+    assert isinstance(response, InitProducerIdResponse)
+    if response.error_code != ErrorCode.NONE:
+        raise refused(what, response.error_code)
+    return ProducerIdentity(response.producer_id, response.producer_epoch)
 
 
 class TaskProducer:
@@ -263,7 +263,7 @@ class TaskProducer:
             by_leader.setdefault(leader.node_id, []).append(batch)
         for node_id, batches in by_leader.items():
             try:
-                answer = client.send(
+                response = client.send(
                     node_id,
                     self._request(batches, timeout_ms),
                     timeout_ms=timeout_ms,
@@ -278,11 +278,11 @@ class TaskProducer:
                 for batch in batches:
                     del left[batch.partition]
                 continue
-            assert isinstance(answer, ProduceResponse)
-            for topic in answer.responses:
+            assert isinstance(response, ProduceResponse)
+            for topic in response.responses:
                 for row in topic.partition_responses:
                     partition = TopicPartition(topic.name, row.index)
-                    reason = self._take_answer(left, partition, row) or reason
+                    reason = self._take_response(left, partition, row) or reason
         return reason
 
     def _request(self, batches: list[_Batch], timeout_ms: int) -> ProduceRequest:
@@ -301,7 +301,7 @@ class TaskProducer:
             topic_data=list(topics.values()),
         )
 
-    def _take_answer(
+    def _take_response(
         self,
         left: dict[TopicPartition, _Batch],
         partition: TopicPartition,

@@ -95,16 +95,16 @@ class TaskTransaction:
         request = InitProducerIdRequest(
             transactional_id=self._id, transaction_timeout_ms=self._timeout_ms
         )
-        answer = self._ask("Starting a transaction", request, InitProducerIdResponse)
-        self._check("Starting a transaction", answer.error_code)
-        self.identity = ProducerIdentity(answer.producer_id, answer.producer_epoch, self._id)
+        response = self._ask("Starting a transaction", request, InitProducerIdResponse)
+        self._check("Starting a transaction", response.error_code)
+        self.identity = ProducerIdentity(response.producer_id, response.producer_epoch, self._id)
 
     def marker(self, place: TopicPartition) -> Marker:
         """The marker as committed by the last successful attempt; zero if there was none."""
         what = f"Reading the marker of {self._id}"
         topic = OffsetFetchRequestTopic(name=place.topic, partition_indexes=[place.partition])
         request = OffsetFetchRequest(group_id=self.group_id, topics=[topic], require_stable=True)
-        answer = self._cluster.ask(
+        response = self._cluster.ask(
             what,
             lambda timeout_ms: self._cluster.client.call(
                 request,
@@ -114,9 +114,9 @@ class TaskTransaction:
             ),
             self._cluster.deadline(),
         )
-        assert isinstance(answer, OffsetFetchResponse)
-        self._check(what, answer.error_code)
-        for row_topic in answer.topics:
+        assert isinstance(response, OffsetFetchResponse)
+        self._check(what, response.error_code)
+        for row_topic in response.topics:
             for row in row_topic.partitions:
                 self._check(what, row.error_code)
                 if row.committed_offset >= 0:
@@ -137,10 +137,10 @@ class TaskTransaction:
             v3_and_below_topics=list(topics.values()),
         )
 
-        def codes(answer: AddPartitionsToTxnResponse) -> list[int]:
+        def codes(response: AddPartitionsToTxnResponse) -> list[int]:
             return [
                 row.partition_error_code
-                for topic in answer.results_by_topic_v3_and_below
+                for topic in response.results_by_topic_v3_and_below
                 for row in topic.results_by_partition
             ]
 
@@ -169,8 +169,8 @@ class TaskTransaction:
             topics=[TxnOffsetCommitRequestTopic(name=place.topic, partitions=[row])],
         )
 
-        def codes(answer: TxnOffsetCommitResponse) -> list[int]:
-            return [row.error_code for topic in answer.topics for row in topic.partitions]
+        def codes(response: TxnOffsetCommitResponse) -> list[int]:
+            return [row.error_code for topic in response.topics for row in topic.partitions]
 
         self._ask_until_done(what, commit, TxnOffsetCommitResponse, codes, to_group=True)
 
@@ -200,15 +200,15 @@ class TaskTransaction:
         route = CoordinatorOf(self.group_id) if to_group else CoordinatorOf(self._id, TRANSACTION)
         if isinstance(request, InitProducerIdRequest):
             versions = INIT_PRODUCER_ID_VERSIONS
-        answer = self._cluster.ask(
+        response = self._cluster.ask(
             what,
             lambda timeout_ms: self._cluster.client.call(
                 request, route, timeout_ms=timeout_ms, versions=versions
             ),
             self._cluster.deadline(),
         )
-        assert isinstance(answer, kind)
-        return answer
+        assert isinstance(response, kind)
+        return response
 
     def _ask_until_done(
         self,

@@ -17,8 +17,8 @@ from ottla.storage.records.validation_budget import (
     KIB_DECOMPRESSED,
     MESSAGE_BYTES,
     RECORD_REBUILT,
-    Allowance,
     TooMuchAtOnce,
+    ValidationBudget,
 )
 
 if TYPE_CHECKING:
@@ -49,10 +49,10 @@ def read_times(content: bytes, max_decompressed_bytes: int = MAX_DECOMPRESSED_BY
 class BatchTimes:
     """Reads batches for one search, or several tries of one."""
 
-    __slots__ = ("_known", "allowance")
+    __slots__ = ("_known", "budget")
 
-    def __init__(self, allowance: Allowance | None = None) -> None:
-        self.allowance = allowance
+    def __init__(self, budget: ValidationBudget | None = None) -> None:
+        self.budget = budget
         self._known: dict[_Key, Times] = {}
 
     def know(self, key: _Key, times: Times) -> None:
@@ -65,23 +65,23 @@ class BatchTimes:
         times = self._known.get(key)
         if times is None:
             times = self._read(key, segment.log.read(place.position, place.size))
-            if self.allowance is not None:
+            if self.budget is not None:
                 self._known[key] = times
         return [each for each in times if each[1] >= from_offset]
 
     def _read(self, key: _Key, content: bytes) -> Times:
-        allowance = self.allowance
-        if allowance is None:
+        budget = self.budget
+        if budget is None:
             return read_times(content)
         try:
-            room = allowance.decompressed_bytes
+            room = budget.decompressed_bytes
             if read_magic(content) == 2:
-                allowance.spend(read_header(content).record_count * RECORD_REBUILT)
+                budget.spend(read_header(content).record_count * RECORD_REBUILT)
             else:
                 # How many records an old message holds is known when it is unpacked.
-                allowance.spend(len(content) // MESSAGE_BYTES * RECORD_REBUILT)
-                room = allowance.left // RECORD_REBUILT * MESSAGE_BYTES
-            allowance.spend((len(content) >> 10) * KIB_DECOMPRESSED)
+                budget.spend(len(content) // MESSAGE_BYTES * RECORD_REBUILT)
+                room = budget.left // RECORD_REBUILT * MESSAGE_BYTES
+            budget.spend((len(content) >> 10) * KIB_DECOMPRESSED)
             times = read_times(content, min(MAX_DECOMPRESSED_BYTES, room))
         except (TooMuchAtOnce, DecompressedTooLargeError):
             raise TooLongToRead(key, content) from None

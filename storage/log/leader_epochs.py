@@ -79,9 +79,9 @@ class LeaderEpochs:
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(epoch, end offset) for a follower or consumer that asks for `epoch`.
 
-        The end offset is where the next larger epoch begins, or the log end for the newest. Answers
-        with the largest epoch that is not above the one asked for, and (-1, -1) when there is no
-        answer: an epoch from the future, or none at all.
+        The end offset is where the next larger epoch begins, or the log end for the newest.
+        Answers with the largest epoch that is not above the one asked for, and (-1, -1)
+        when there is no answer: an epoch from the future, or none at all.
         """
         if epoch == NO_EPOCH or not self._epochs or epoch > self._epochs[-1]:
             return NO_EPOCH, NO_OFFSET

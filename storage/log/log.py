@@ -32,7 +32,7 @@ from ottla.storage.log.log_state import LogState
 from ottla.storage.producer.producer_entry import AppendedBatch, AppendOrigin
 from ottla.storage.producer.verification import Verification
 from ottla.storage.records.validation import Examined
-from ottla.storage.records.validation_budget import Allowance
+from ottla.storage.records.validation_budget import ValidationBudget
 
 _unpack = HEADER.unpack_from
 _pack_offset = Struct(">q").pack_into
@@ -57,7 +57,7 @@ class Log(LogState):
         now_ms: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         verification: Verification | None = None,
-        allowance: Allowance | None = None,
+        budget: ValidationBudget | None = None,
     ) -> AppendInfo:
         """Checks batches, assigns offsets and leader epoch in place, and appends them in one write.
 
@@ -95,7 +95,7 @@ class Log(LogState):
                     )
                     if not in_order:
                         return log_append.append_checked(
-                            self, records, leader_epoch, now_ms, origin, verification, allowance
+                            self, records, leader_epoch, now_ms, origin, verification, budget
                         )
                 if self._closed or self.log_directory.refusal is not None:
                     self.check_writable()
@@ -110,7 +110,7 @@ class Log(LogState):
                 self.producer_state.end_offset = last + 1
                 return AppendInfo(first, last, timestamp, -1, self.log_start_offset, size)
         return log_append.append_checked(
-            self, records, leader_epoch, now_ms, origin, verification, allowance
+            self, records, leader_epoch, now_ms, origin, verification, budget
         )
 
     def append_examined(

@@ -27,7 +27,7 @@ from ottla.storage.records.validation import (
     examine,
     prepare_for_follower,
 )
-from ottla.storage.records.validation_budget import Allowance
+from ottla.storage.records.validation_budget import ValidationBudget
 
 if TYPE_CHECKING:
     from ottla.storage.log.log_state import LogState
@@ -40,11 +40,11 @@ def append_checked(
     now_ms: int,
     origin: AppendOrigin,
     verification: Verification | None,
-    allowance: Allowance | None = None,
+    budget: ValidationBudget | None = None,
 ) -> AppendInfo:
     """`Log.append` for anything but a single plain batch. See there."""
     log.check_writable(even_if_full=origin is AppendOrigin.COORDINATOR)
-    examined = examine(records, log.config, origin, now_ms, allowance)
+    examined = examine(records, log.config, origin, now_ms, budget)
     return _append_sound(log, examined, leader_epoch, now_ms, origin, verification)
 
 

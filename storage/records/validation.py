@@ -58,8 +58,8 @@ from ottla.storage.records.validation_budget import (
     MESSAGE_BYTES,
     RECORD_FOUND,
     RECORD_REBUILT,
-    Allowance,
     TooMuchAtOnce,
+    ValidationBudget,
 )
 
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -107,7 +107,7 @@ def examine(
     config: LogConfig,
     origin: AppendOrigin,
     now_ms: int,
-    allowance: Allowance | None = None,
+    budget: ValidationBudget | None = None,
 ) -> Examined:
     """Checks batches from a producer or a coordinator; converts and compresses where that is asked.
 
@@ -118,12 +118,12 @@ def examine(
     if len(records) <= MAGIC_POSITION:
         raise CorruptRecordError(f"{len(records)} bytes are too few to hold a record batch")
     if records[MAGIC_POSITION] < 2:
-        return _rebuilt(_convert_old(records, config, now_ms, allowance), config)
+        return _rebuilt(_convert_old(records, config, now_ms, budget), config)
     batches = _check_batches(records, config, origin)
     if any(_target_codec(config, header) != header.codec for _, header in batches):
-        return _rebuilt(_recompress(records, batches, config, now_ms, allowance), config)
+        return _rebuilt(_recompress(records, batches, config, now_ms, budget), config)
     for position, header in batches:
-        _check_records(records, position, header, config, now_ms, allowance)
+        _check_records(records, position, header, config, now_ms, budget)
     return Examined(records, batches, config)
 
 
@@ -244,7 +244,7 @@ def _check_records(
     header: BatchHeader,
     config: LogConfig,
     now_ms: int,
-    allowance: Allowance | None,
+    budget: ValidationBudget | None,
 ) -> None:
     """What needs a look at the single records, if the settings ask for any of it."""
     if header.is_control:
@@ -260,7 +260,7 @@ def _check_records(
     )
     if not (limited or config.compact):
         return
-    walk = _look(records, position, header, allowance)[1]
+    walk = _look(records, position, header, budget)[1]
     if limited:
         oldest = now_ms - config.message_timestamp_before_max_ms
         newest = now_ms + config.message_timestamp_after_max_ms
@@ -290,14 +290,17 @@ def _check_timestamps(walk: Walk, base: int, oldest: int, newest: int) -> None:
 
 
 def _look(
-    records: bytearray | memoryview, position: int, header: BatchHeader, allowance: Allowance | None
+    records: bytearray | memoryview,
+    position: int,
+    header: BatchHeader,
+    budget: ValidationBudget | None,
 ) -> tuple[bytes, Walk]:
     """The records of a batch, decompressed, and what is to be seen in them."""
     _check_count(header)
-    if allowance is not None:
-        allowance.spend(header.record_count * RECORD_FOUND)
+    if budget is not None:
+        budget.spend(header.record_count * RECORD_FOUND)
     content = memoryview(records)[position + BATCH_OVERHEAD : position + header.size_in_bytes]
-    data = _decompress(header.codec, content, allowance)
+    data = _decompress(header.codec, content, budget)
     return data, walk_records(data, header.record_count)
 
 
@@ -323,16 +326,16 @@ def _level(config: LogConfig, codec: int) -> int | None:
     return config.compression_zstd_level if codec == ZSTD else None
 
 
-def _decompress(codec: int, content: memoryview, allowance: Allowance | None) -> bytes:
+def _decompress(codec: int, content: memoryview, budget: ValidationBudget | None) -> bytes:
     if not codec:
         return bytes(content)
-    if allowance is None:
+    if budget is None:
         return decompress(codec, content, MAX_DECOMPRESSED_BYTES)
     try:
-        data = decompress(codec, content, min(MAX_DECOMPRESSED_BYTES, allowance.decompressed_bytes))
+        data = decompress(codec, content, min(MAX_DECOMPRESSED_BYTES, budget.decompressed_bytes))
     except DecompressedTooLargeError:
         raise TooMuchAtOnce from None  # it may be more than is ever allowed, or may not
-    allowance.spend((len(data) >> 10) * KIB_DECOMPRESSED)
+    budget.spend((len(data) >> 10) * KIB_DECOMPRESSED)
     return data
 
 
@@ -350,21 +353,21 @@ def _recompress(
     headers: list[tuple[int, BatchHeader]],
     config: LogConfig,
     now_ms: int,
-    allowance: Allowance | None,
+    budget: ValidationBudget | None,
 ) -> bytearray:
     rebuilt = bytearray()
     for position, header in headers:
-        _check_records(records, position, header, config, now_ms, allowance)
+        _check_records(records, position, header, config, now_ms, budget)
         codec = _target_codec(config, header)
         if codec == header.codec:
             rebuilt += memoryview(records)[position : position + header.size_in_bytes]
             continue
-        data, walk = _look(records, position, header, allowance)
-        if allowance is not None:
-            allowance.spend((len(data) >> 10) * _compression_cost(config, codec))
+        data, walk = _look(records, position, header, budget)
+        if budget is not None:
+            budget.spend((len(data) >> 10) * _compression_cost(config, codec))
         level = _level(config, codec)
         if not walk.is_in_order or header.timestamp_type != CREATE_TIME_ID:
-            rebuilt += _renumber(records, position, header, codec, level, allowance)
+            rebuilt += _renumber(records, position, header, codec, level, budget)
             continue
         payload = compress(codec, data, level) if codec else data
         # Before a hundred megabytes are copied to be refused.
@@ -390,11 +393,11 @@ def _renumber(
     header: BatchHeader,
     codec: int,
     level: int | None,
-    allowance: Allowance | None,
+    budget: ValidationBudget | None,
 ) -> bytes:
     """The batch built anew, with offsets in order. No client that we know of needs it."""
-    if allowance is not None:
-        allowance.spend(header.record_count * RECORD_REBUILT)
+    if budget is not None:
+        budget.spend(header.record_count * RECORD_REBUILT)
     section = read_section(records, position, header, MAX_DECOMPRESSED_BYTES)
     headers = section.headers or [[]] * len(section.keys)
     times = absolute_timestamps(header, section)
@@ -413,13 +416,13 @@ def _convert_old(
     records: bytearray | memoryview,
     config: LogConfig,
     now_ms: int,
-    allowance: Allowance | None,
+    budget: ValidationBudget | None,
 ) -> bytearray:
     """Messages of magic 0 and 1 become one batch of magic 2."""
     room = MAX_DECOMPRESSED_BYTES
-    if allowance is not None:
+    if budget is not None:
         # How many messages there are, and whether they unpack, is seen only on the way.
-        room = allowance.left // RECORD_REBUILT * MESSAGE_BYTES
+        room = budget.left // RECORD_REBUILT * MESSAGE_BYTES
         if len(records) > room:
             raise TooMuchAtOnce
     for _, header in iterate_entries(records, allow_partial=False):
@@ -441,18 +444,18 @@ def _convert_old(
             max_decompressed_bytes=room,
         )
     except DecompressedTooLargeError:
-        if allowance is None:
+        if budget is None:
             raise
         raise TooMuchAtOnce from None
-    if allowance is not None:
-        allowance.spend(read_header(batch).record_count * RECORD_REBUILT)
+    if budget is not None:
+        budget.spend(read_header(batch).record_count * RECORD_REBUILT)
     if not stamp:
-        _check_records(bytearray(batch), 0, read_header(batch), config, now_ms, allowance)
+        _check_records(bytearray(batch), 0, read_header(batch), config, now_ms, budget)
     elif config.compact:
         header = read_header(batch)
         # Only the keys: nobody but this broker has stamped it.
         unstamped = header._replace(attributes=header.attributes & CODEC_MASK)
-        _check_records(bytearray(batch), 0, unstamped, config, 0, allowance)
+        _check_records(bytearray(batch), 0, unstamped, config, 0, budget)
     return bytearray(batch)
 
 

@@ -1,8 +1,8 @@
 """How much work on single records a caller has time for.
 
-Whoever runs on the broker's loop gives an `Allowance` along; what would take longer is not begun,
-or given up early, with `TooMuchAtOnce`, and done again in a worker thread without one. The units
-are about microseconds of an ordinary core; they need not be exact, only never far too small.
+Whoever runs on the broker's loop gives an `ValidationBudget` along; what would take longer is not
+begun, or given up early, with `TooMuchAtOnce`, and done again in a worker thread without one. The
+units are about microseconds of an ordinary core; they need not be exact, only never far too small.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class TooMuchAtOnce(Exception):
     """The records take longer to look at than there is time for. Nothing has been changed."""
 
 
-class Allowance:
+class ValidationBudget:
     """What is left of it; for one request, or whatever is one turn of the loop."""
 
     __slots__ = ("left",)

@@ -118,8 +118,8 @@ def up() -> str:
     compose("up", "--no-build", "--detach", "--wait")
     seconds = time.monotonic() - started
     for port in CONSOLES:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=10) as answer:
-            require(answer.status == 200, f"/readyz on :{port} says 200")
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=10) as response:
+            require(response.status == 200, f"/readyz on :{port} says 200")
     found = cluster()
     require(len(found[1]) == len(BROKERS), f"up and healthy in {seconds:.1f} s, cluster {found[0]}")
     return found[0]

@@ -93,12 +93,12 @@ class Browser:
             message["sessionId"] = session
         os.write(self._out, json.dumps(message).encode() + b"\0")
         while True:
-            answer = self._read()
-            if answer.get("id") == self._number:
-                assert "error" not in answer, answer["error"]
-                result: dict[str, Any] = answer["result"]
+            response = self._read()
+            if response.get("id") == self._number:
+                assert "error" not in response, response["error"]
+                result: dict[str, Any] = response["result"]
                 return result
-            self._note(answer)
+            self._note(response)
 
     def _read(self) -> dict[str, Any]:
         while b"\0" not in self._rest:

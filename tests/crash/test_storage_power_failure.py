@@ -193,23 +193,23 @@ def test_failing_calls(seed: int) -> None:
     operation = random.choice(("pwrite", "open", "sync", "replace", "truncate", "pread"))
     code = random.choice((errno.EIO, errno.ENOSPC, errno.EROFS))
     fs.fail(operation, code, after=random.randint(0, 60), times=random.choice((1, 3, 1000)))
-    answered = 0
+    responded = 0
     for number in range(80):
         try:
             value = value_at(log.log_end_offset)
             log.append(batch_of([(NOW_MS, b"k", value, [])]), leader_epoch=0, now_ms=NOW_MS)
-            answered = log.log_end_offset
+            responded = log.log_end_offset
             if number % 10 == 0:
                 log.flush()
             log.log_directory.check_room(0)
-            log.read(random.randrange(answered), 500, up_to=answered)
+            log.read(random.randrange(responded), 500, up_to=responded)
         except StorageError:
             log.log_directory.check_room(0)
     fs.heal()
     again = manager_on(fs.after_kill(), **SETTINGS).get("t", 0)
     assert again is not None
     # One append may have been written whole and then been refused: its index could not be.
-    assert answered <= again.log_end_offset <= answered + 1
+    assert responded <= again.log_end_offset <= responded + 1
     found = records_in(again)
     assert [r.offset for r in found] == list(range(again.log_end_offset))
     assert all(r.value == value_at(r.offset) for r in found)

@@ -79,12 +79,14 @@ class Pair:
         self.ottla = ottla
         self.source_host = source_host
 
-    def answers(self, request: Message, version: int) -> tuple[Message | Closed, Message | Closed]:
-        return self._answer(self.kafka, request, version), self._answer(
+    def responses(
+        self, request: Message, version: int
+    ) -> tuple[Message | Closed, Message | Closed]:
+        return self._response(self.kafka, request, version), self._response(
             self.ottla, request, version
         )
 
-    def _answer(self, bootstrap: str, request: Message, version: int) -> Message | Closed:
+    def _response(self, bootstrap: str, request: Message, version: int) -> Message | Closed:
         with Wire(bootstrap, source_host=self.source_host) as wire:
             try:
                 return wire.ask(request, version)
@@ -103,17 +105,17 @@ class Pair:
         """
         ignored = DIFFERENT | frozenset(ignore)
         found: list[str] = []
-        answers: list[tuple[Message, Message]] = []
+        responses: list[tuple[Message, Message]] = []
         for version in versions:
             asked = request if isinstance(request, Message) else request(version)
-            kafka, ottla = self.answers(asked, version)
+            kafka, ottla = self.responses(asked, version)
             label = f"{asked.NAME} v{version}"
             if isinstance(kafka, Closed) or isinstance(ottla, Closed):
                 if type(kafka) is not type(ottla):
                     found.append(f"{label}: Kafka {kafka!r}, Ottla {ottla!r}")
                 continue
-            answers.append((kafka, ottla))
+            responses.append((kafka, ottla))
             lines = differences(plain(kafka, ignored), plain(ottla, ignored))
             found.extend(f"{label}{line}" for line in lines)
         assert not found, "\n".join(found)
-        return answers
+        return responses

@@ -118,11 +118,11 @@ def wait_for_coordinators(pair: Pair) -> None:
     deadline = time.monotonic() + 60
     for question, version in questions:
         while True:
-            answers = pair.answers(question, version)
-            codes = {getattr(answer, "error_code", -1) for answer in answers}
+            responses = pair.responses(question, version)
+            codes = {getattr(response, "error_code", -1) for response in responses}
             if codes in ({0}, {25}):  # UNKNOWN_MEMBER_ID is what a loaded group says
                 break
-            assert time.monotonic() < deadline, f"{question}: {answers}"
+            assert time.monotonic() < deadline, f"{question}: {responses}"
             time.sleep(0.1)
 
 
@@ -186,8 +186,8 @@ def test_without_an_answer_the_connection_ends(client: Pair) -> None:
         for name in (OPEN, CLOSED)
     ]
     for version in (3, 11):
-        answers = client.answers(produce.ProduceRequest(None, 0, 30_000, data), version)
-        assert [type(answer) for answer in answers] == [Closed, Closed]
+        responses = client.responses(produce.ProduceRequest(None, 0, 30_000, data), version)
+        assert [type(response) for response in responses] == [Closed, Closed]
 
 
 def test_looking_up_offsets(client: Pair) -> None:
@@ -236,8 +236,8 @@ def test_metadata_with_creation(brokers: Pair, client: Pair) -> None:
         metadata.MetadataRequestTopic(name="not-there"),
     )
     for version in (1, 9, 12):
-        answers = client.compare(metadata.MetadataRequest([shown, hidden]), [version])
-        codes = [row.error_code for _, answer in answers for row in answer.topics]  # type: ignore[attr-defined]
+        responses = client.compare(metadata.MetadataRequest([shown, hidden]), [version])
+        codes = [row.error_code for _, response in responses for row in response.topics]  # type: ignore[attr-defined]
         assert codes == [29, 29]
 
 

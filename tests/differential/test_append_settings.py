@@ -93,10 +93,10 @@ def produce(topic: str, records: bytes) -> ProduceRequest:
     )
 
 
-def stored(answer: object, now_ms: int) -> list[tuple[object, ...]]:
+def stored(response: object, now_ms: int) -> list[tuple[object, ...]]:
     """Each batch as it lies in the log; times of the broker only by their kind."""
-    assert isinstance(answer, FetchResponse)
-    (partition,) = answer.responses[0].partitions
+    assert isinstance(response, FetchResponse)
+    (partition,) = response.responses[0].partitions
     assert partition.error_code == 0
     content = bytes(partition.records or b"")
     found: list[tuple[object, ...]] = []
@@ -137,5 +137,5 @@ def test_refused_alike_and_stored_alike(pair: Pair, settings: dict[str, str]) ->
         replica_id=-1, max_wait_ms=10, min_bytes=0, max_bytes=1 << 20,
         topics=[FetchTopic(topic=topic, partitions=[partition])], session_epoch=-1,
     )  # fmt: skip
-    kafka, ottla = (stored(answer, now_ms) for answer in pair.answers(request, 11))
+    kafka, ottla = (stored(response, now_ms) for response in pair.responses(request, 11))
     assert ottla == kafka

@@ -165,7 +165,9 @@ def test_subscriptions_to_metrics_of_clients(prepared: Pair) -> None:
     ):
         prepared.compare(subscription(name, setting, value), [1], ignore=["error_message"])
     until = time.monotonic() + 60
-    while not all(known(answer) == {"all", "some"} for answer in prepared.answers(listing, 0)):
+    while not all(
+        known(response) == {"all", "some"} for response in prepared.responses(listing, 0)
+    ):
         assert time.monotonic() < until, "a subscription never arrived"
     for name in ("all", "bad", "nobody", ""):
         asked = DescribeConfigsResource(
@@ -179,8 +181,9 @@ def test_subscriptions_to_metrics_of_clients(prepared: Pair) -> None:
     # The ids of clients and subscriptions are each broker's own choice.
     question = GetTelemetrySubscriptionsRequest(client_instance_id=b"\0" * 16)
     while not all(
-        isinstance(answer, GetTelemetrySubscriptionsResponse) and answer.push_interval_ms == 5000
-        for answer in prepared.answers(question, 0)
+        isinstance(response, GetTelemetrySubscriptionsResponse)
+        and response.push_interval_ms == 5000
+        for response in prepared.responses(question, 0)
     ):
         assert time.monotonic() < until, "a subscription is listed and not followed"
     prepared.compare(question, [0], ignore=["client_instance_id", "subscription_id"])
@@ -192,6 +195,6 @@ def test_subscriptions_to_metrics_of_clients(prepared: Pair) -> None:
     )
 
 
-def known(answer: object) -> set[str]:
-    assert isinstance(answer, ListClientMetricsResourcesResponse)
-    return {row.name for row in answer.client_metrics_resources}
+def known(response: object) -> set[str]:
+    assert isinstance(response, ListClientMetricsResourcesResponse)
+    return {row.name for row in response.client_metrics_resources}

@@ -73,7 +73,7 @@ def test_frames_of_lz4(pair: Pair, topic: str, case: str, payload: bytes) -> Non
     pair.compare(
         request, [3, 7, 8, 9, 11], ignore=["error_message", "error_code", "log_start_offset"]
     )
-    kafka, ottla = pair.answers(request, 11)
+    kafka, ottla = pair.responses(request, 11)
     codes = [row.responses[0].partition_responses[0].error_code for row in (kafka, ottla)]  # type: ignore[union-attr]
     assert codes == [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.INVALID_RECORD]
 

@@ -35,23 +35,23 @@ class People:
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
         self.connections: dict[str, SaslTalk] = {}
-        self.answers: list[object] = []
+        self.responses: list[object] = []
 
     def ask(self, who: str, request: Message, version: int) -> Any:
         talk = self.connections.get(who)
         if talk is None:
             talk = self.connections[who] = SaslTalk(self.bootstrap)
             talk.plain(LOGINS[who])
-        answer = talk.wire.ask(request, version)
-        self.answers.append(_without_times(plain(answer, OWN)))
-        return answer
+        response = talk.wire.ask(request, version)
+        self.responses.append(_without_times(plain(response, OWN)))
+        return response
 
     def log_in(self, name: str, token: Any) -> None:
         """By a token, under a name for this test."""
         talk = self.connections[name] = SaslTalk(self.bootstrap)
         password = base64.b64encode(token.hmac).decode()
         talk.scram("SCRAM-SHA-256", token.token_id, password, ",tokenauth=true")
-        self.answers.append(talk.notes)
+        self.responses.append(talk.notes)
 
     def close(self) -> None:
         for talk in self.connections.values():
@@ -141,7 +141,7 @@ def test_the_same_conversation(both: Both) -> None:
             conversation(people)
         finally:
             people.close()
-        found.append(people.answers)
+        found.append(people.responses)
     assert not differences(*found)
     assert found[0] == found[1]
 

@@ -54,17 +54,17 @@ class Side(NamedTuple):
         topics = [AlterReplicaLogDirTopic(topic, [partition])]
         request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(directory, topics)])
         with Wire(self.bootstrap) as wire:
-            answer = wire.ask(request, version)
-        assert isinstance(answer, AlterReplicaLogDirsResponse)
-        ((row,),) = (result.partitions for result in answer.results)
-        assert (answer.results[0].topic_name, row.partition_index) == (topic, partition)
+            response = wire.ask(request, version)
+        assert isinstance(response, AlterReplicaLogDirsResponse)
+        ((row,),) = (result.partitions for result in response.results)
+        assert (response.results[0].topic_name, row.partition_index) == (topic, partition)
         return row.error_code
 
     def where(self, topic: str) -> list[tuple[int, int, bool, int]]:
         """(partition, directory, whether it is a copy, lag) of a topic's replicas."""
         with Wire(self.bootstrap) as wire:
-            answer = wire.ask(DescribeLogDirsRequest(topics=None), 4)
-        assert isinstance(answer, DescribeLogDirsResponse)
+            response = wire.ask(DescribeLogDirsRequest(topics=None), 4)
+        assert isinstance(response, DescribeLogDirsResponse)
         return sorted(
             (
                 row.partition_index,
@@ -72,7 +72,7 @@ class Side(NamedTuple):
                 row.is_future_key,
                 row.offset_lag,
             )
-            for result in answer.results
+            for result in response.results
             for found in result.topics
             for row in found.partitions
             if found.name == topic
@@ -94,9 +94,9 @@ class Side(NamedTuple):
         for timestamp in (-2, -1):
             asked = ListOffsetsTopic(topic, [ListOffsetsPartition(partition, timestamp=timestamp)])
             with Wire(self.bootstrap) as wire:
-                answer = wire.ask(ListOffsetsRequest(replica_id=-1, topics=[asked]), 5)
-            assert isinstance(answer, ListOffsetsResponse)
-            found.append(answer.topics[0].partitions[0].offset)
+                response = wire.ask(ListOffsetsRequest(replica_id=-1, topics=[asked]), 5)
+            assert isinstance(response, ListOffsetsResponse)
+            found.append(response.topics[0].partitions[0].offset)
         return found
 
 

@@ -64,11 +64,11 @@ def set_rate(pair: Pair, rate: float | None) -> None:
 
 def make(pair: Pair, name: str) -> tuple[int, ...]:
     """Makes a topic of one partition in both; their error codes."""
-    answers = pair.answers(creation(name), 7)
+    responses = pair.responses(creation(name), 7)
     codes = []
-    for answer in answers:
-        assert isinstance(answer, CreateTopicsResponse)
-        codes.append(answer.topics[0].error_code)
+    for response in responses:
+        assert isinstance(response, CreateTopicsResponse)
+        codes.append(response.topics[0].error_code)
     return tuple(codes)
 
 
@@ -99,7 +99,7 @@ def throttled(pair: Pair, request: Message | Callable[[int], Message], version: 
     """Whether both, or neither, told the client to wait; their answers are compared, too."""
     ((kafka, ottla),) = pair.compare(request, [version])
     # Every answer here has the field; that of a message in general is not known.
-    told = {getattr(answer, "throttle_time_ms", 0) > 0 for answer in (kafka, ottla)}
+    told = {getattr(response, "throttle_time_ms", 0) > 0 for response in (kafka, ottla)}
     assert len(told) == 1
     return told == {True}
 

@@ -45,30 +45,30 @@ def question(*components: tuple[str, int, str | None], strict: bool) -> Describe
     return DescribeClientQuotasRequest([ComponentData(*each) for each in components], strict)
 
 
-def told(answer: object) -> object:
+def told(response: object) -> object:
     """An answer without what may rightly differ: words, and the order of what is a set."""
-    if isinstance(answer, AlterClientQuotasResponse):
+    if isinstance(response, AlterClientQuotasResponse):
         return [
             (row.error_code, sorted((part.entity_type, part.entity_name) for part in row.entity))
-            for row in answer.entries
+            for row in response.entries
         ]
-    assert isinstance(answer, DescribeClientQuotasResponse)
-    if answer.entries is None:
-        return answer.error_code, None
+    assert isinstance(response, DescribeClientQuotasResponse)
+    if response.entries is None:
+        return response.error_code, None
     rows = [
         (
             sorted((part.entity_type, part.entity_name or "") for part in row.entity),
             [part.entity_name is None for part in row.entity].count(True),
             sorted((value.key, value.value) for value in row.values),
         )
-        for row in answer.entries
+        for row in response.entries
     ]
-    return answer.error_code, sorted(rows)
+    return response.error_code, sorted(rows)
 
 
 def same(pair: Pair, request: Message, version: int) -> object:
     """Asks both and compares; gives what they agree on."""
-    kafka, ottla = pair.answers(request, version)
+    kafka, ottla = pair.responses(request, version)
     assert told(ottla) == told(kafka)
     return told(ottla)
 
@@ -242,7 +242,7 @@ def test_the_last_of_a_type_and_one_row_an_entity(pair: Pair) -> None:
 def test_several_entities_in_one_request(pair: Pair) -> None:
     good, bad = alteration((("user", "u"),), (PRODUCE, 5.0)), alteration((), (PRODUCE, 5.0))
     both = AlterClientQuotasRequest([*good.entries, *bad.entries], False)
-    kafka, ottla = pair.answers(both, 1)
+    kafka, ottla = pair.responses(both, 1)
     rows, expected = told(ottla), told(kafka)
     assert isinstance(rows, list)
     assert isinstance(expected, list)

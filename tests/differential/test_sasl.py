@@ -194,7 +194,7 @@ def test_on_a_listener_without_authentication(both: Both) -> None:
 
 
 def test_what_is_listed(both: Both) -> None:
-    kafka, ottla = both.guarded.answers(ApiVersionsRequest(), 0)
+    kafka, ottla = both.guarded.responses(ApiVersionsRequest(), 0)
     assert isinstance(kafka, ApiVersionsResponse)
     assert isinstance(ottla, ApiVersionsResponse)
     listed = {row.api_key: (row.min_version, row.max_version) for row in ottla.api_keys}
@@ -246,10 +246,10 @@ BEARERS = (
 def test_bearer_tokens(both: Both, message: str) -> None:
     def script(talk: SaslTalk) -> None:
         talk.handshake("OAUTHBEARER")
-        answer = talk.authenticate(message.encode())
-        if answer is not None and not answer.error_code:
-            talk.notes.append(answer.auth_bytes)
-            if answer.auth_bytes:
+        response = talk.authenticate(message.encode())
+        if response is not None and not response.error_code:
+            talk.notes.append(response.auth_bytes)
+            if response.auth_bytes:
                 talk.authenticate(b"\x01")
 
     both.compare(script)

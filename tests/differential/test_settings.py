@@ -94,9 +94,9 @@ OF_ITS_OWN = frozenset(
 def test_every_setting_of_a_broker(pair: Pair, version: int) -> None:
     """Name, value, type, source, synonyms, read-only, sensitive: more than three hundred rows."""
     kafka, ottla = (
-        {row.name: row for row in answer.results[0].configs}
-        for answer in pair.answers(describe(BROKER, "0")(version), version)
-        if isinstance(answer, DescribeConfigsResponse)
+        {row.name: row for row in response.results[0].configs}
+        for response in pair.responses(describe(BROKER, "0")(version), version)
+        if isinstance(response, DescribeConfigsResponse)
     )
     assert len(kafka) > 300
     assert kafka.keys() <= ottla.keys()
@@ -176,9 +176,9 @@ def test_change_of_a_broker(pair: Pair) -> None:
     # Both brokers hear of the change by a notification, a moment after the answer.
     until = time.monotonic() + 20
     while not all(
-        isinstance(answer, DescribeConfigsResponse)
-        and {row.value for row in answer.results[0].configs} == {"2", "2000000"}
-        for answer in pair.answers(describe(BROKER, "0", keys)(4), 4)
+        isinstance(response, DescribeConfigsResponse)
+        and {row.value for row in response.results[0].configs} == {"2", "2000000"}
+        for response in pair.responses(describe(BROKER, "0", keys)(4), 4)
     ):
         assert time.monotonic() < until, "the change never arrived"
     pair.compare(describe(BROKER, "0", keys), [4])
@@ -213,7 +213,7 @@ def test_init_producer_id(pair: Pair) -> None:
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
     # Kafka's first answer may be that it has no block of ids yet.
     for _ in range(100):
-        kafka, _ottla = pair.answers(request, 0)
+        kafka, _ottla = pair.responses(request, 0)
         if isinstance(kafka, InitProducerIdResponse) and kafka.error_code == 0:
             break
     pair.compare(request, range(6))

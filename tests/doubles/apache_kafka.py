@@ -286,9 +286,9 @@ def _wait_for_controller(bootstrap: str) -> None:
     deadline = time.monotonic() + START_DEADLINE_S
     while True:
         with Wire(bootstrap) as wire:
-            answer = wire.ask(MetadataRequest(topics=[]), 1)
-        assert isinstance(answer, MetadataResponse)
-        if answer.controller_id >= 0 and answer.brokers:
+            response = wire.ask(MetadataRequest(topics=[]), 1)
+        assert isinstance(response, MetadataResponse)
+        if response.controller_id >= 0 and response.brokers:
             return
         assert time.monotonic() < deadline, "no controller was elected"
         time.sleep(0.05)

@@ -59,7 +59,7 @@ class BrokerProcess:
         offset = self.log_file.stat().st_size if self.log_file.exists() else 0
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "broker", *self._overrides()],
+                [sys.executable, "-m", "ottla.broker", *self._overrides()],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -128,12 +128,14 @@ class Writer(Watcher):
         try:
             if self._producer_id < 0:
                 self._producer_id = self._ask_for_id()
-            answer = self._client.call_once(self._request(first, count), LeaderOf(self._partition))
+            response = self._client.call_once(
+                self._request(first, count), LeaderOf(self._partition)
+            )
         except (ClientError, KafkaError):
             self._client.forget_leader(self._partition)
             return None
-        assert isinstance(answer, ProduceResponse)
-        row = answer.responses[0].partition_responses[0]
+        assert isinstance(response, ProduceResponse)
+        row = response.responses[0].partition_responses[0]
         if row.error_code == ErrorCode.NONE:
             return row.base_offset
         if row.error_code not in _TRY_AGAIN:
@@ -143,11 +145,11 @@ class Writer(Watcher):
 
     def _ask_for_id(self) -> int:
         request = InitProducerIdRequest(None, 60_000, -1, -1)
-        answer = self._client.call_once(request)
-        assert isinstance(answer, InitProducerIdResponse)
-        if answer.error_code:
-            raise KafkaError(answer.error_code)
-        return answer.producer_id
+        response = self._client.call_once(request)
+        assert isinstance(response, InitProducerIdResponse)
+        if response.error_code:
+            raise KafkaError(response.error_code)
+        return response.producer_id
 
     def _request(self, first: int, count: int) -> ProduceRequest:
         batch = build_batch(
@@ -245,11 +247,11 @@ class LeaderWatch(Watcher):
         self._stopping.wait(0.2)
 
     def _led_partitions(self, broker_id: int, healthy: list[int]) -> set[int]:
-        answer = self._ask(broker_id)
-        if answer is None or not answer.topics:
+        response = self._ask(broker_id)
+        if response is None or not response.topics:
             return set()
         return {
-            row.partition_index for row in answer.topics[0].partitions if row.leader_id in healthy
+            row.partition_index for row in response.topics[0].partitions if row.leader_id in healthy
         }
 
     def _ask(self, broker_id: int) -> MetadataResponse | None:
@@ -264,12 +266,12 @@ class LeaderWatch(Watcher):
                 connection = BlockingConnection(address, client_id="leader-watch")
                 connection.connect(deadline_ms)
             request = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])
-            answer = connection.request(request, deadline_ms)
+            response = connection.request(request, deadline_ms)
         except ClientError:
             return None
         self._connections[broker_id] = connection
-        assert isinstance(answer, MetadataResponse)
-        return answer
+        assert isinstance(response, MetadataResponse)
+        return response
 
     def _finish(self) -> None:
         for connection in self._connections.values():

@@ -95,17 +95,17 @@ class ClusterView:
         deadline_ms = monotonic_ms() + int(SECONDS * 1000)
         connection.connect(deadline_ms)
         try:
-            answer = connection.request(request, deadline_ms)
+            response = connection.request(request, deadline_ms)
         finally:
             connection.close()
-        assert answer is not None
-        return answer
+        assert response is not None
+        return response
 
     def metadata(self, broker_id: int, topic: str) -> MetadataResponse:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
-        answer = self.ask(broker_id, request)
-        assert isinstance(answer, MetadataResponse)
-        return answer
+        response = self.ask(broker_id, request)
+        assert isinstance(response, MetadataResponse)
+        return response
 
     def partitions(self, broker_id: int, topic: str) -> list[MetadataResponsePartition]:
         """What a broker tells of a topic, by index; nothing of a topic that it does not know."""
@@ -138,9 +138,9 @@ class ClusterView:
             CreatableTopicConfig(name.replace("_", "."), text) for name, text in configs.items()
         ]
         request = CreateTopicsRequest([CreatableTopic(topic, -1, -1, rows, settings)], 30_000)
-        answer = self.client.call_controller(request)
-        assert isinstance(answer, CreateTopicsResponse)
-        assert answer.topics[0].error_code == 0, answer.topics[0]
+        response = self.client.call_controller(request)
+        assert isinstance(response, CreateTopicsResponse)
+        assert response.topics[0].error_code == 0, response.topics[0]
         live = [each for each, broker in self.cluster.brokers.items() if broker.is_running]
         self.wait_for_leaders(topic, [each[0] for each in replicas], *live)
 
@@ -156,26 +156,26 @@ class ClusterView:
     def delete(self, topic: str) -> None:
         """Returns when the controller has taken it up: some replicas may be away."""
         request = DeleteTopicsRequest([DeleteTopicState(topic)], [topic], 1_000)
-        answer = self.client.call_controller(request)
-        assert isinstance(answer, DeleteTopicsResponse)
-        assert answer.responses[0].error_code in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT)
+        response = self.client.call_controller(request)
+        assert isinstance(response, DeleteTopicsResponse)
+        assert response.responses[0].error_code in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT)
 
     def alter_config(self, kind: int, name: str, **settings: str) -> None:
         rows = [AlterableConfig(key.replace("_", "."), 0, text) for key, text in settings.items()]
         request = IncrementalAlterConfigsRequest([AlterConfigsResource(kind, name, rows)])
-        answer = (
+        response = (
             self.ask(int(name), request) if kind == BROKER_CONFIG else self.client.call(request)
         )
-        assert isinstance(answer, IncrementalAlterConfigsResponse)
-        assert [each.error_code for each in answer.responses] == [0]
+        assert isinstance(response, IncrementalAlterConfigsResponse)
+        assert [each.error_code for each in response.responses] == [0]
 
     def reassign(self, topic: str, replicas: list[int] | None) -> None:
         """Partition 0 is to be there; None takes back what was asked for."""
         row = ReassignableTopic(topic, [ReassignablePartition(0, replicas)])
-        answer = self.client.call_controller(AlterPartitionReassignmentsRequest(topics=[row]))
-        assert isinstance(answer, AlterPartitionReassignmentsResponse)
-        assert answer.error_code == 0
-        assert answer.responses[0].partitions[0].error_code == 0
+        response = self.client.call_controller(AlterPartitionReassignmentsRequest(topics=[row]))
+        assert isinstance(response, AlterPartitionReassignmentsResponse)
+        assert response.error_code == 0
+        assert response.responses[0].partitions[0].error_code == 0
 
     def replica(self, broker_id: int, topic: str, index: int = 0) -> Path | None:
         """Where a broker keeps a replica, in whichever of its log directories."""

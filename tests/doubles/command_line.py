@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from ottla.cli.app import app
 
 
-class Answer(NamedTuple):
+class Outcome(NamedTuple):
     """What came of one command."""
 
     code: int
@@ -38,16 +38,16 @@ class CommandLine:
     def __init__(self, bootstrap: str) -> None:
         self.environment = {"OTTLA_BOOTSTRAP": bootstrap, "COLUMNS": "200"}
 
-    def __call__(self, *arguments: str, text: str | bytes = "") -> Answer:
+    def __call__(self, *arguments: str, text: str | bytes = "") -> Outcome:
         done = CliRunner().invoke(
             app, list(arguments), input=text, env=self.environment, prog_name="ottla"
         )
         if done.exception is not None and not isinstance(done.exception, SystemExit):
             raise done.exception
-        return Answer(done.exit_code, done.stdout, done.stderr)
+        return Outcome(done.exit_code, done.stdout, done.stderr)
 
-    def done(self, *arguments: str, text: str | bytes = "") -> Answer:
+    def done(self, *arguments: str, text: str | bytes = "") -> Outcome:
         """A command that must succeed."""
-        answer = self(*arguments, text=text)
-        assert answer.code == 0, answer
-        return answer
+        response = self(*arguments, text=text)
+        assert response.code == 0, response
+        return response

@@ -47,6 +47,6 @@ def produce_late(bootstrap: str, partition: TopicPartition, value: bytes) -> tup
             topic_data=[TopicProduceData(partition.topic, rows)],
         )
         leader = client.leader(partition).node_id
-        answer = client.send(leader, request)
-        assert isinstance(answer, ProduceResponse)
-        return begun.producer_id, answer.responses[0].partition_responses[0].error_code
+        response = client.send(leader, request)
+        assert isinstance(response, ProduceResponse)
+        return begun.producer_id, response.responses[0].partition_responses[0].error_code

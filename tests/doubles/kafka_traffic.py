@@ -117,10 +117,10 @@ def offsets_for_times(kafka: ApacheKafka, topic: str, times: list[int]) -> list[
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "times"})
     found = []
     for timestamp in times:
-        (answer,) = consumer.offsets_for_times(
+        (response,) = consumer.offsets_for_times(
             [TopicPartition(topic, 0, timestamp)], timeout=SECONDS
         )
-        found.append(answer.offset)
+        found.append(response.offset)
     consumer.close()
     return found
 

@@ -28,9 +28,9 @@ class LeaderConnection:
         self._leader = leader
 
     async def request(self, request: Message, timeout_ms: int, *, version: int) -> Message:
-        answered: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        self._leader.waiting.append((request, version, answered))
-        return await answered
+        responded: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._leader.waiting.append((request, version, responded))
+        return await responded
 
     def close(self) -> None:
         self.is_usable = False
@@ -58,12 +58,12 @@ class Leader:
         request, version, _ = self.waiting[0]
         return request, version
 
-    async def answer(self, count: int = 1) -> None:
+    async def response(self, count: int = 1) -> None:
         """Lets the leader answer so many requests, and the follower take the answers."""
         for _ in range(count):
             await settle()
-            request, version, answered = self.waiting.pop(0)
-            answered.set_result(self._handle(request, version))
+            request, version, responded = self.waiting.pop(0)
+            responded.set_result(self._handle(request, version))
             await settle()
 
     async def fail(self, error: Exception) -> None:
@@ -85,17 +85,17 @@ class Leader:
         handlers = {1: self.path.fetch.handle, 2: self.path.list_offsets.handle}
         handler = handlers[cls.API_KEY]
         result = handler(cast(RequestContext, context), sent)  # type: ignore[arg-type]
-        if result is DEFERRED and not context.answers:
+        if result is DEFERRED and not context.responses:
             assert isinstance(request, FetchRequest)
             self.path.timer.advance(request.max_wait_ms + 1)
-        response = context.answers[0] if result is DEFERRED else result
-        answer = API[cls.API_KEY].response
-        assert isinstance(response, answer)
-        parts = parts_encoder(answer, version)(response)
+        response = context.responses[0] if result is DEFERRED else result
+        reply = API[cls.API_KEY].response
+        assert isinstance(response, reply)
+        parts = parts_encoder(reply, version)(response)
         sent = b"".join(
             bytes(part.read()) if isinstance(part, FileSlice) else bytes(part) for part in parts
         )
-        return decoder(answer, version)(sent, 0)[0]
+        return decoder(reply, version)(sent, 0)[0]
 
 
 class LeaderSettings(FetcherSettings):

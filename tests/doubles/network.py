@@ -170,9 +170,9 @@ class Client:
     async def ask(self, request: Message, version: int = 0) -> Message:
         """One request and its answer."""
         sent = self.send(request, version)
-        received, answer = await self.receive(request.API_KEY, version)
+        received, response = await self.receive(request.API_KEY, version)
         assert received == sent
-        return answer
+        return response
 
     async def is_closed(self) -> bool:
         """Wait for the server to close the connection; anything else it sends is an error."""

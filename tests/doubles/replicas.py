@@ -6,8 +6,8 @@ from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
 from ottla.broker.cluster.metadata_cache import MetadataCache
-from ottla.broker.replication.deferred_validation import Examination
-from ottla.broker.replication.leader_and_isr import RoleChanges
+from ottla.broker.replication.deferred_validation import DeferredValidation
+from ottla.broker.replication.leader_and_isr import LeaderAndIsrApplier
 from ottla.broker.replication.partition import Partition, PartitionContext
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.runtime.clock import ManualClock
@@ -53,7 +53,11 @@ class Replicas:
     """One broker with a replica manager; `lead` and `follow` are orders of a controller."""
 
     def __init__(
-        self, *, broker_id: int = BROKER, examination: Examination | None = None, **settings: object
+        self,
+        *,
+        broker_id: int = BROKER,
+        deferred_validation: DeferredValidation | None = None,
+        **settings: object,
     ) -> None:
         """`settings` are those of the logs (`LogConfig`)."""
         self.broker_id = broker_id
@@ -71,9 +75,11 @@ class Replicas:
         context.is_alive = lambda broker_id: broker_id in self.live
         context.now_ms = lambda: int(self.clock.monotonic() * 1000)
         self.manager = ReplicaManager(
-            context, self.clock, self.timer, self.metadata, examination=examination
+            context, self.clock, self.timer, self.metadata, deferred_validation=deferred_validation
         )
-        self.roles = RoleChanges(self.manager, self.logs, lambda _: self.config, self.clock.now_ms)
+        self.roles = LeaderAndIsrApplier(
+            self.manager, self.logs, lambda _: self.config, self.clock.now_ms
+        )
 
     def order(
         self,

@@ -29,15 +29,15 @@ class FakeContext:
         self.throttle_time_ms = 0
         self.request: Message | None = None
         self.closed_because: str | None = None
-        self.answers: list[Message | None] = []
+        self.responses: list[Message | None] = []
 
     def respond(self, response: Message | None, throttle_time_ms: int = 0) -> None:
-        assert not self.answers, "answered twice"
-        self.answers.append(response)
+        assert not self.responses, "answered twice"
+        self.responses.append(response)
         self.throttle_time_ms = throttle_time_ms
 
     def close(self, reason: str) -> None:
-        assert not self.answers, "answered and closed"
+        assert not self.responses, "answered and closed"
         self.closed_because = reason
 
 
@@ -63,10 +63,10 @@ class Asked:
 
     @property
     def is_pending(self) -> bool:
-        return not self._context.answers
+        return not self._context.responses
 
-    def answer(self, cls: type[M]) -> M:
-        (response,) = self._context.answers
+    def response(self, cls: type[M]) -> M:
+        (response,) = self._context.responses
         assert isinstance(response, cls)
         return decoder(cls, self._version)(encoder(cls, self._version)(response), 0)[0]
 

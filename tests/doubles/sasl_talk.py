@@ -73,20 +73,20 @@ class SaslTalk:
     def ask(self, request: Message, version: int) -> Any:
         """The answer, None when the broker hangs up."""
         try:
-            answer = self.wire.ask(request, version)
+            response = self.wire.ask(request, version)
         except (ConnectionClosed, ConnectionResetError, BrokenPipeError):
             self.notes.append(CLOSED)
             return None
         self.notes.append(
             (
-                type(answer).__name__,
-                getattr(answer, "error_code", None),
-                getattr(answer, "error_message", None),
-                getattr(answer, "mechanisms", None),
-                getattr(answer, "session_lifetime_ms", 0) > 0,
+                type(response).__name__,
+                getattr(response, "error_code", None),
+                getattr(response, "error_message", None),
+                getattr(response, "mechanisms", None),
+                getattr(response, "session_lifetime_ms", 0) > 0,
             )
         )
-        return answer
+        return response
 
     def handshake(self, mechanism: str, version: int = 1) -> Any:
         return self.ask(SaslHandshakeRequest(mechanism=mechanism), version)
@@ -104,24 +104,24 @@ class SaslTalk:
         exchange = ScramMechanism(mechanism, user, password)
         exchange._first_bare += extensions
         self.handshake(mechanism)
-        answer = self.authenticate(exchange.first())
-        while isinstance(answer, SaslAuthenticateResponse) and not answer.error_code:
-            token = exchange.step(answer.auth_bytes)
+        response = self.authenticate(exchange.first())
+        while isinstance(response, SaslAuthenticateResponse) and not response.error_code:
+            token = exchange.step(response.auth_bytes)
             if token is None:
                 break
-            answer = self.authenticate(token)
-        return answer
+            response = self.authenticate(token)
+        return response
 
     def bare(self, token: bytes) -> bytes | None:
         """A token without a header, and what is answered."""
         try:
             self.wire.send_bytes(struct.pack(">i", len(token)) + token)
-            answer = self.wire.receive_frame()
+            response = self.wire.receive_frame()
         except (ConnectionClosed, ConnectionResetError, BrokenPipeError):
             self.notes.append(CLOSED)
             return None
         self.notes.append("token")
-        return answer
+        return response
 
 
 Script = Callable[[SaslTalk], object]

@@ -85,7 +85,7 @@ class ScriptedBroker:
 
     def __init__(self) -> None:
         self.versions = all_versions()
-        self.answers: dict[int, Script] = {}
+        self.responses: dict[int, Script] = {}
         self.seen: list[tuple[RequestHeader, Message]] = []
 
     def names(self) -> list[str]:
@@ -93,16 +93,16 @@ class ScriptedBroker:
         setup = (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
         return [request.NAME for header, request in self.seen if header.api_key not in setup]
 
-    def answer(self, frame: bytes | bytearray) -> bytes | str:
+    def response(self, frame: bytes | bytearray) -> bytes | str:
         """The bytes of the answer to one frame, or CLOSE or SILENCE."""
         header, position = decode_request_header(frame)
-        if header.api_key == ApiKey.API_VERSIONS and header.api_key not in self.answers:
+        if header.api_key == ApiKey.API_VERSIONS and header.api_key not in self.responses:
             low, high = self.versions[ApiKey.API_VERSIONS]
             if not low <= header.api_version <= high:
                 return self._encode(header, 0, self._api_versions(ErrorCode.UNSUPPORTED_VERSION))
         request = decode_request_body(header, frame, position)
         self.seen.append((header, request))
-        script = self.answers.get(header.api_key)
+        script = self.responses.get(header.api_key)
         if script is None:
             if header.api_key != ApiKey.API_VERSIONS:
                 raise AssertionError(f"no answer to {request.NAME} was scripted")
@@ -130,14 +130,14 @@ def describes_itself(
 ) -> Callable[[RequestHeader, MetadataRequest], MetadataResponse]:
     """A Metadata answer with the one broker, 0, that leads everything; topics as asked for."""
 
-    def answer(header: RequestHeader, request: MetadataRequest) -> MetadataResponse:
+    def response(header: RequestHeader, request: MetadataRequest) -> MetadataResponse:
         wanted = topics
         if request.topics is not None:
             names = [topic.name for topic in request.topics]
             wanted = {name: topics[name] for name in names if name in topics}
         return metadata_answer({0: ("127.0.0.1", server().port)}, wanted, controller_id=0)
 
-    return answer
+    return response
 
 
 class ScriptedServer:
@@ -213,8 +213,8 @@ class ScriptedServer:
         while data := connection.recv(65536):
             splitter.feed(data)
             while (frame := splitter.next_frame()) is not None:
-                answer = self.broker.answer(frame)
-                if answer == CLOSE:
+                response = self.broker.response(frame)
+                if response == CLOSE:
                     return
-                if isinstance(answer, bytes):
-                    connection.sendall(answer)
+                if isinstance(response, bytes):
+                    connection.sendall(response)

@@ -34,16 +34,16 @@ class ScriptedClient:
         self.sent: list[tuple[int | None, Message]] = []
         self.metadata_requests = 0
         self.closed = False
-        self._answers: dict[type[Message], Callable[[Any], Message | Exception]] = {}
+        self._responses: dict[type[Message], Callable[[Any], Message | Exception]] = {}
 
     @property
     def as_client(self) -> BlockingClient:
         return cast(BlockingClient, self)
 
-    def answer(
+    def response(
         self, request: type[Message], function: Callable[[Any], Message | Exception]
     ) -> None:
-        self._answers[request] = function
+        self._responses[request] = function
 
     def metadata(
         self,
@@ -97,10 +97,10 @@ class ScriptedClient:
         versions: Versions | None = None,
     ) -> Message:
         self.sent.append((node_id, request))
-        answer = self._answers[type(request)](request)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        response = self._responses[type(request)](request)
+        if isinstance(response, Exception):
+            raise response
+        return response
 
     def call(
         self,

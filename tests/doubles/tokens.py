@@ -38,13 +38,13 @@ class TokenEndpoint:
     def __init__(self, server: ThreadingHTTPServer, client_id: str, client_secret: str) -> None:
         self.url = f"http://127.0.0.1:{server.server_address[1]}/token"
         self.credentials = f"{client_id}:{client_secret}"
-        self.answers: list[tuple[int, dict[str, str], bytes]] = []
+        self.responses: list[tuple[int, dict[str, str], bytes]] = []
         self.forms: list[dict[str, str]] = []
 
-    def answer(self, authorization: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    def response(self, authorization: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
         self.forms.append(dict(parse_qsl(body.decode())))
-        if self.answers:
-            return self.answers.pop(0)
+        if self.responses:
+            return self.responses.pop(0)
         given = base64.b64decode(authorization.removeprefix("Basic ")).decode()
         if given != self.credentials:
             error = {"error": "invalid_client", "error_description": "who is that?"}
@@ -61,7 +61,7 @@ def token_endpoint(client_id: str, client_secret: str) -> Iterator[TokenEndpoint
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            code, headers, content = endpoint.answer(self.headers["Authorization"], body)
+            code, headers, content = endpoint.response(self.headers["Authorization"], body)
             self.send_response(code)
             for name, value in headers.items():
                 self.send_header(name, value)

@@ -79,10 +79,10 @@ class ZooKeeperProcess:
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
                 connection.sendall(word)
-                answer = b""
+                response = b""
                 while chunk := connection.recv(65536):
-                    answer += chunk
-                return answer
+                    response += chunk
+                return response
         except OSError:
             return b""
 

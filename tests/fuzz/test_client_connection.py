@@ -37,34 +37,34 @@ def damage(data: bytes, rng: random.Random) -> bytes:
     return bytes(out)
 
 
-def answers(broker: ScriptedBroker, output: bytes) -> list[bytes]:
+def responses(broker: ScriptedBroker, output: bytes) -> list[bytes]:
     splitter = FrameSplitter(1 << 20)
     splitter.feed(output)
     found: list[bytes] = []
     while (frame := splitter.next_frame()) is not None:
-        answer = broker.answer(frame)
-        assert isinstance(answer, bytes)
-        found.append(answer)
+        response = broker.response(frame)
+        assert isinstance(response, bytes)
+        found.append(response)
     return found
 
 
 def converse(rng: random.Random, *, sasl: bool, damaged_turn: int) -> None:
     """A conversation in which the answer of one turn is damaged."""
     broker = ScriptedBroker()
-    broker.answers[ApiKey.SASL_HANDSHAKE] = SaslHandshakeResponse(mechanisms=["SCRAM-SHA-256"])
-    broker.answers[ApiKey.SASL_AUTHENTICATE] = SaslAuthenticateResponse(
+    broker.responses[ApiKey.SASL_HANDSHAKE] = SaslHandshakeResponse(mechanisms=["SCRAM-SHA-256"])
+    broker.responses[ApiKey.SASL_AUTHENTICATE] = SaslAuthenticateResponse(
         auth_bytes=b"r=nonce-server,s=c2FsdA==,i=4096"
     )
     groups = [ListedGroup(f"group-{index}", "consumer") for index in range(5)]
-    broker.answers[ApiKey.LIST_GROUPS] = ListGroupsResponse(groups=groups)
+    broker.responses[ApiKey.LIST_GROUPS] = ListGroupsResponse(groups=groups)
     mechanism = ScramMechanism("SCRAM-SHA-256", "u", "p", nonce="nonce-") if sasl else None
     connection = ClientConnection("broker:1", client_id="fuzz", mechanism=mechanism)
     connection.start(1000)
     for turn in range(6):
         if connection.is_ready:
             connection.send(ListGroupsRequest(), deadline_ms=1000)
-        for answer in answers(broker, connection.take_output()):
-            data = damage(answer, rng) if turn == damaged_turn else answer
+        for response in responses(broker, connection.take_output()):
+            data = damage(response, rng) if turn == damaged_turn else response
             middle = rng.randrange(len(data) + 1)
             connection.feed(data[:middle])
             connection.feed(data[middle:])

@@ -63,8 +63,8 @@ def resident_kilobytes(broker: BrokerProcess) -> int:
 def still_serves(broker: BrokerProcess) -> bool:
     with connect(broker) as sock:
         sock.sendall(frame(header(18, 0)))
-        answer = read_frame(sock)
-    return struct.unpack(">ih", answer[:6]) == (7, 0)
+        response = read_frame(sock)
+    return struct.unpack(">ih", response[:6]) == (7, 0)
 
 
 def test_an_unknown_version_of_api_versions_gets_the_range_in_version_0(
@@ -72,11 +72,11 @@ def test_an_unknown_version_of_api_versions_gets_the_range_in_version_0(
 ) -> None:
     with connect(broker) as sock:
         sock.sendall(frame(header(18, 127) + b"\x00garbage that nobody can decode"))
-        answer = read_frame(sock)
-    correlation_id, error_code, count = struct.unpack(">ihi", answer[:10])
+        response = read_frame(sock)
+    correlation_id, error_code, count = struct.unpack(">ihi", response[:10])
     assert (correlation_id, error_code) == (7, 35)
     assert count == 1
-    assert struct.unpack(">hhh", answer[10:]) == (18, 0, 4)
+    assert struct.unpack(">hhh", response[10:]) == (18, 0, 4)
 
 
 @pytest.mark.parametrize(

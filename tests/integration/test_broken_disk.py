@@ -69,9 +69,9 @@ def produce(broker: Broker, partition: int, value: bytes, topic: str = TOPIC) ->
     """The error code of the answer."""
     data = PartitionProduceData(partition, build_batch([(0, None, value, [])]))
     topics = [TopicProduceData(topic, [data])]
-    answer = ask(broker, ProduceRequest(acks=-1, timeout_ms=5000, topic_data=topics))
-    assert isinstance(answer, ProduceResponse)
-    return answer.responses[0].partition_responses[0].error_code
+    response = ask(broker, ProduceRequest(acks=-1, timeout_ms=5000, topic_data=topics))
+    assert isinstance(response, ProduceResponse)
+    return response.responses[0].partition_responses[0].error_code
 
 
 def read(broker: Broker, partition: int) -> list[bytes | None]:
@@ -82,9 +82,9 @@ def read(broker: Broker, partition: int) -> list[bytes | None]:
     deadline = time.monotonic() + SECONDS
     with BlockingClient(broker.bootstrap) as client:
         while True:
-            answer = client.call_once(request, versions=Versions(4, 11))
-            assert isinstance(answer, FetchResponse)
-            (found,) = answer.responses[0].partitions
+            response = client.call_once(request, versions=Versions(4, 11))
+            assert isinstance(response, FetchResponse)
+            (found,) = response.responses[0].partitions
             if found.error_code == 0:
                 return [record.value for record in read_records(bytes(found.records or b""))]
             assert time.monotonic() < deadline, error_name(found.error_code)
@@ -111,9 +111,9 @@ def test_only_its_partitions_are_away_until_it_is_mended(tmp_path: Path) -> None
         assert produce(broker, 0, b"lost") != 0
         assert produce(broker, 1, b"meanwhile") == 0
         assert read(broker, 1) == [b"before", b"meanwhile"]
-        answer = ask(broker, DescribeLogDirsRequest(topics=None))
-        assert isinstance(answer, DescribeLogDirsResponse)
-        codes = {result.log_dir: result.error_code for result in answer.results}
+        response = ask(broker, DescribeLogDirsRequest(topics=None))
+        assert isinstance(response, DescribeLogDirsResponse)
+        codes = {result.log_dir: result.error_code for result in response.results}
         assert sorted(codes.values()) == [0, ErrorCode.KAFKA_STORAGE_ERROR]
         assert codes[disk.broken] == ErrorCode.KAFKA_STORAGE_ERROR
         # Nobody has the log of a new partition: it need not be on the broken disk.

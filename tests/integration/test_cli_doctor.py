@@ -28,29 +28,29 @@ def test_an_advertised_name_that_nobody_knows(tmp_path: Path) -> None:
     """The most frequent mistake of all: it connects, and then nothing works."""
     advertised = "PLAINTEXT://no-such-host.invalid:9092"
     with start_broker(tmp_path, advertised_listeners=advertised) as broker:
-        answer = CommandLine(broker.bootstrap)("doctor")
-    assert answer.code == 1
-    assert "no-such-host.invalid:9092  the name does not resolve here" in answer.output
+        response = CommandLine(broker.bootstrap)("doctor")
+    assert response.code == 1
+    assert "no-such-host.invalid:9092  the name does not resolve here" in response.output
     assert "Set advertised.listeners of the broker to a name or address that works from here" in (
-        answer.output
+        response.output
     )
-    assert answer.errors == "ottla: 1 of 2 checks found a problem.\n"
+    assert response.errors == "ottla: 1 of 2 checks found a problem.\n"
 
 
 def test_nobody_at_the_bootstrap_address(ottla: CommandLine) -> None:
-    answer = ottla("doctor", "-b", "127.0.0.1:1")
-    assert answer.code == 3
-    assert "nothing listens there (127.0.0.1): is the broker running" in answer.output
+    response = ottla("doctor", "-b", "127.0.0.1:1")
+    assert response.code == 3
+    assert "nothing listens there (127.0.0.1): is the broker running" in response.output
 
 
 def test_something_else_listens_there(ottla: CommandLine) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         web = threading.Thread(target=_answer_as_web_server, args=(server,))
         web.start()
-        answer = ottla("doctor", "-b", f"127.0.0.1:{server.getsockname()[1]}")
+        response = ottla("doctor", "-b", f"127.0.0.1:{server.getsockname()[1]}")
         web.join()
-    assert answer.code == 3
-    assert "it is a web server, not a Kafka broker" in answer.output
+    assert response.code == 3
+    assert "it is a web server, not a Kafka broker" in response.output
 
 
 def _answer_as_web_server(server: socket.socket) -> None:
@@ -63,9 +63,9 @@ def _answer_as_web_server(server: socket.socket) -> None:
 def test_tls_to_a_plain_port(ottla: CommandLine, tmp_path: Path) -> None:
     properties = tmp_path / "client.properties"
     properties.write_text("security.protocol=SSL\n")
-    answer = ottla("topics", "list", "--command-config", str(properties))
-    assert answer.code == 3
-    assert "does this port expect security.protocol=PLAINTEXT" in answer.errors
+    response = ottla("topics", "list", "--command-config", str(properties))
+    assert response.code == 3
+    assert "does this port expect security.protocol=PLAINTEXT" in response.errors
 
 
 def test_a_healthy_broker(shared_broker: BrokerProcess, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,10 +19,10 @@ def broker() -> Iterator[Broker]:
 def test_an_answer_that_got_lost_writes_nothing_twice(broker: Broker) -> None:
     broker.create_topic("once")
     with broker.faults.disconnect("Produce", executed=True, times=2) as fault:
-        answer = CommandLine(broker.bootstrap).done("produce", "once", text="a\nb\n")
+        response = CommandLine(broker.bootstrap).done("produce", "once", text="a\nb\n")
     assert fault.hits == 2
     assert broker.end_offset("once") == 2
-    assert "2 record(s) written to once." in answer.errors
+    assert "2 record(s) written to once." in response.errors
 
 
 def test_sequences_go_on_from_batch_to_batch(broker: Broker) -> None:
@@ -35,14 +35,14 @@ def test_sequences_go_on_from_batch_to_batch(broker: Broker) -> None:
 def test_without_acks_of_all_it_is_not_sent_again(broker: Broker) -> None:
     broker.create_topic("unsure")
     with broker.faults.disconnect("Produce", executed=True, times=1):
-        answer = CommandLine(broker.bootstrap)("produce", "unsure", "--acks", "1", text="a\n")
-    assert answer.code == 3
+        response = CommandLine(broker.bootstrap)("produce", "unsure", "--acks", "1", text="a\n")
+    assert response.code == 3
     assert broker.end_offset("unsure") == 1
 
 
 def test_where_there_is_no_producer_id_it_writes_without(broker: Broker) -> None:
     broker.create_topic("plain")
     with broker.faults.error("InitProducerId", "CLUSTER_AUTHORIZATION_FAILED"):
-        answer = CommandLine(broker.bootstrap).done("produce", "plain", text="a\n")
-    assert "Writing without idempotence" in answer.errors
+        response = CommandLine(broker.bootstrap).done("produce", "plain", text="a\n")
+    assert "Writing without idempotence" in response.errors
     assert broker.end_offset("plain") == 1

@@ -93,16 +93,16 @@ def test_wrong_usage_is_2(ottla: CommandLine) -> None:
         ("consume", "x", "--from-end", "--offset", "1"): "choose one of --from-beginning",
         ("consume", "x", "--from-time", "yesterday"): "'yesterday' is not a time",
     }.items():
-        answer = ottla(*arguments)
-        assert answer.code == 2, answer
-        assert sentence in answer.errors
+        response = ottla(*arguments)
+        assert response.code == 2, response
+        assert sentence in response.errors
 
 
 def test_nobody_there_is_3() -> None:
-    answer = CommandLine("127.0.0.1:1")("topics", "list")
-    assert (answer.code, answer.output) == (3, "")
-    assert answer.errors.startswith("ottla: cannot reach the cluster: cannot connect to broker ")
-    assert answer.errors.count("\n") == 1
+    response = CommandLine("127.0.0.1:1")("topics", "list")
+    assert (response.code, response.output) == (3, "")
+    assert response.errors.startswith("ottla: cannot reach the cluster: cannot connect to broker ")
+    assert response.errors.count("\n") == 1
 
 
 def test_the_cluster_its_apis_and_its_disks(ottla: CommandLine) -> None:
@@ -125,12 +125,12 @@ def test_client_properties_are_checked_before_anything_is_asked(
 ) -> None:
     properties = tmp_path / "client.properties"
     properties.write_text("security.protocol=TLS\n")
-    answer = ottla("topics", "list", "--command-config", str(properties))
-    assert answer.code == 2
-    assert "security.protocol=TLS is not one of PLAINTEXT, SSL" in answer.errors
-    answer = ottla("topics", "list", "--command-config", str(tmp_path / "none"))
-    assert answer.code == 2
-    assert "No such file" in answer.errors
+    response = ottla("topics", "list", "--command-config", str(properties))
+    assert response.code == 2
+    assert "security.protocol=TLS is not one of PLAINTEXT, SSL" in response.errors
+    response = ottla("topics", "list", "--command-config", str(tmp_path / "none"))
+    assert response.code == 2
+    assert "No such file" in response.errors
 
 
 def test_quotas_are_set_shown_and_removed(ottla: CommandLine) -> None:

@@ -20,8 +20,8 @@ SECONDS = 60.0
 
 def scrape(broker: Broker) -> str:
     address = f"http://127.0.0.1:{broker.server.metrics_port}/metrics"
-    with urllib.request.urlopen(address, timeout=SECONDS) as answer:
-        text: str = answer.read().decode()
+    with urllib.request.urlopen(address, timeout=SECONDS) as response:
+        text: str = response.read().decode()
     return text
 
 
@@ -58,5 +58,5 @@ def test_without_a_port_that_shows_them_clients_are_not_asked() -> None:
             versions = client.api_versions()
         assert not {71, 72, 74} & set(versions)
         assert 75 in versions
-        answer = CommandLine(broker.bootstrap)("configs", "set", "metrics", "all", "metrics=*")
-        assert answer.code == 1
+        response = CommandLine(broker.bootstrap)("configs", "set", "metrics", "all", "metrics=*")
+        assert response.code == 1

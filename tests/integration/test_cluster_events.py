@@ -87,9 +87,9 @@ def test_a_topic_is_created_grown_deleted_and_made_again(seen: ClusterView) -> N
     first_epoch = seen.state("changing")["leader_epoch"]
 
     grown = CreatePartitionsTopic("changing", 3, [CreatePartitionsAssignment([3, 1])])
-    answer = seen.client.call_controller(CreatePartitionsRequest([grown], 30_000))
-    assert isinstance(answer, CreatePartitionsResponse)
-    assert answer.results[0].error_code == 0
+    response = seen.client.call_controller(CreatePartitionsRequest([grown], 30_000))
+    assert isinstance(response, CreatePartitionsResponse)
+    assert response.results[0].error_code == 0
     seen.wait_for_leaders("changing", [1, 2, 3])
     assert seen.znode("/brokers/topics/changing")["partitions"]["2"] == [3, 1]
     assert seen.state("changing", 2)["isr"] == [3, 1]
@@ -130,11 +130,11 @@ def test_a_topic_is_created_grown_and_deleted_by_its_znodes(seen: ClusterView) -
 
 
 def test_replicas_are_spread_evenly_where_there_are_no_racks(seen: ClusterView) -> None:
-    answer = seen.client.call_controller(
+    response = seen.client.call_controller(
         CreateTopicsRequest([CreatableTopic("spread", 6, 2)], 30_000)
     )
-    assert isinstance(answer, CreateTopicsResponse)
-    assert answer.topics[0].error_code == 0
+    assert isinstance(response, CreateTopicsResponse)
+    assert response.topics[0].error_code == 0
     grown = CreatePartitionsTopic("spread", 9, None)
     more = seen.client.call_controller(CreatePartitionsRequest([grown], 30_000))
     assert isinstance(more, CreatePartitionsResponse)
@@ -173,9 +173,9 @@ def test_deletion_waits_for_a_dead_broker(seen: ClusterView) -> None:
 
 
 def reassignments(seen: ClusterView) -> dict[str, OngoingPartitionReassignment]:
-    answer = seen.client.call_controller(ListPartitionReassignmentsRequest(topics=None))
-    assert isinstance(answer, ListPartitionReassignmentsResponse)
-    return {topic.name: topic.partitions[0] for topic in answer.topics}
+    response = seen.client.call_controller(ListPartitionReassignmentsRequest(topics=None))
+    assert isinstance(response, ListPartitionReassignmentsResponse)
+    return {topic.name: topic.partitions[0] for topic in response.topics}
 
 
 def test_a_throttled_reassignment_is_cancelled_and_done_again(seen: ClusterView) -> None:
@@ -243,9 +243,9 @@ def test_too_few_in_sync_replicas_take_no_records(seen: ClusterView) -> None:
     records = seen.log_bytes(1, "strict")
     row = PartitionProduceData(0, build_batch([(0, None, b"refused", [])]))
     request = ProduceRequest(None, -1, 5_000, [TopicProduceData("strict", [row])])
-    answer = seen.ask(1, request)
-    assert isinstance(answer, ProduceResponse)
-    code = answer.responses[0].partition_responses[0].error_code
+    response = seen.ask(1, request)
+    assert isinstance(response, ProduceResponse)
+    code = response.responses[0].partition_responses[0].error_code
     assert code == ErrorCode.NOT_ENOUGH_REPLICAS
     assert seen.log_bytes(1, "strict") == records
     seen.produce("strict", 1, acks="1")
@@ -272,9 +272,9 @@ def test_preferred_leaders_by_znode_and_by_request(seen: ClusterView) -> None:
             )
         else:
             topics = [TopicPartitions("preferred", [0])]
-            answer = seen.client.call_controller(ElectLeadersRequest(0, topics))
-            assert isinstance(answer, ElectLeadersResponse)
-            assert answer.replica_election_results[0].partition_result[0].error_code == 0
+            response = seen.client.call_controller(ElectLeadersRequest(0, topics))
+            assert isinstance(response, ElectLeadersResponse)
+            assert response.replica_election_results[0].partition_result[0].error_code == 0
         seen.wait_for_leaders("preferred", [1])
 
 
@@ -380,10 +380,10 @@ def test_a_broker_is_back_before_its_session_has_ended(seen: ClusterView) -> Non
 def test_producer_ids_come_in_blocks_for_one_broker_each(seen: ClusterView) -> None:
     ids = []
     for broker_id in ALL:
-        answer = seen.ask(broker_id, InitProducerIdRequest(None, 60_000, -1, -1))
-        assert isinstance(answer, InitProducerIdResponse)
-        assert answer.error_code == 0
-        ids.append(answer.producer_id)
+        response = seen.ask(broker_id, InitProducerIdRequest(None, 60_000, -1, -1))
+        assert isinstance(response, InitProducerIdResponse)
+        assert response.error_code == 0
+        ids.append(response.producer_id)
     assert len({each // 1000 for each in ids}) == len(ALL)
     block = seen.znode("/latest_producer_id_block")
     assert int(block["block_end"]) >= max(ids)

@@ -97,9 +97,9 @@ def disk(seen: ClusterView, broker_id: int, topic: str, index: int = 0) -> Path:
 
 def test_replicas_are_spread_over_racks(seen: ClusterView) -> None:
     request = CreateTopicsRequest([CreatableTopic("racks", 6, 2)], 30_000)
-    answer = seen.client.call_controller(request)
-    assert isinstance(answer, CreateTopicsResponse)
-    assert answer.topics[0].error_code == 0
+    response = seen.client.call_controller(request)
+    assert isinstance(response, CreateTopicsResponse)
+    assert response.topics[0].error_code == 0
     replicas = list(seen.znode("/brokers/topics/racks")["partitions"].values())
     assert [{RACKS[each] for each in pair} for pair in replicas] == [{"a", "b"}] * 6
     assert sorted(pair[0] for pair in replicas) == [1, 1, 2, 2, 3, 3]
@@ -166,9 +166,9 @@ def test_a_replica_moves_to_another_disk_of_a_follower(seen: ClusterView) -> Non
     source = disk(seen, 2, "moved")
     (target,) = {path for path in source.parent.iterdir() if path.is_dir()} - {source}
     topics = [AlterReplicaLogDirTopic("moved", [0])]
-    answer = seen.ask(2, AlterReplicaLogDirsRequest([AlterReplicaLogDir(str(target), topics)]))
-    assert isinstance(answer, AlterReplicaLogDirsResponse)
-    assert answer.results[0].partitions[0].error_code == 0
+    response = seen.ask(2, AlterReplicaLogDirsRequest([AlterReplicaLogDir(str(target), topics)]))
+    assert isinstance(response, AlterReplicaLogDirsResponse)
+    assert response.results[0].partitions[0].error_code == 0
     seen.produce("moved", 100, size=1000)
     seen.wait((target / "moved-0").is_dir, "the replica is not moved")
     seen.produce("moved", 100, size=1000)
@@ -199,9 +199,9 @@ def test_a_disk_of_a_leader_fails(seen: ClusterView) -> None:
             "clients are not told which replica is away",
         )
     seen.wait(lambda: seen.children("/log_dir_event_notification") == [], "the event stays")
-    answer = seen.ask(1, DescribeLogDirsRequest(topics=None))
-    assert isinstance(answer, DescribeLogDirsResponse)
-    codes = {result.log_dir: result.error_code for result in answer.results}
+    response = seen.ask(1, DescribeLogDirsRequest(topics=None))
+    assert isinstance(response, DescribeLogDirsResponse)
+    codes = {result.log_dir: result.error_code for result in response.results}
     assert codes[str(broken)] == ErrorCode.KAFKA_STORAGE_ERROR
     assert list(codes.values()).count(0) == 1
     seen.produce("disk", 50)
@@ -221,9 +221,9 @@ def test_topics_cannot_be_deleted_where_that_is_forbidden(seen: ClusterView) -> 
     seen.create("forever", [2, 3])
     seen.produce("forever", 10)
     request = DeleteTopicsRequest([DeleteTopicState("forever")], ["forever"], 1_000)
-    answer = seen.client.call_controller(request)
-    assert isinstance(answer, DeleteTopicsResponse)
-    assert answer.responses[0].error_code == ErrorCode.TOPIC_DELETION_DISABLED
+    response = seen.client.call_controller(request)
+    assert isinstance(response, DeleteTopicsResponse)
+    assert response.responses[0].error_code == ErrorCode.TOPIC_DELETION_DISABLED
     # Nor by those who write to the tree.
     seen.tree.create("/admin/delete_topics/forever", b"")
     seen.wait(lambda: not seen.exists("/admin/delete_topics/forever"), "the mark stays")
@@ -236,10 +236,10 @@ def test_topics_cannot_be_deleted_where_that_is_forbidden(seen: ClusterView) -> 
 def test_features_are_asked_of_the_controller_and_refused(seen: ClusterView) -> None:
     request = UpdateFeaturesRequest(60_000, [FeatureUpdateKey("some.feature", 1)])
     before = seen.tree.get("/feature")[0]
-    answer = seen.client.call_controller(request)
-    assert isinstance(answer, UpdateFeaturesResponse)
-    assert answer.error_code == 0
-    assert [(row.feature, row.error_code) for row in answer.results] == [
+    response = seen.client.call_controller(request)
+    assert isinstance(response, UpdateFeaturesResponse)
+    assert response.error_code == 0
+    assert [(row.feature, row.error_code) for row in response.results] == [
         ("some.feature", ErrorCode.INVALID_REQUEST)
     ]
     other = next(each for each in RACKS if each != seen.controller())
@@ -253,9 +253,9 @@ def test_features_are_asked_of_the_controller_and_refused(seen: ClusterView) -> 
 def prefer(seen: ClusterView, replicas: list[int], *topics: str) -> None:
     """Gives topics another order of replicas, all at once; it moves nobody's leadership."""
     rows = [ReassignableTopic(topic, [ReassignablePartition(0, replicas)]) for topic in topics]
-    answer = seen.client.call_controller(AlterPartitionReassignmentsRequest(topics=rows))
-    assert isinstance(answer, AlterPartitionReassignmentsResponse)
-    assert [row.partitions[0].error_code for row in answer.responses] == [0] * len(topics)
+    response = seen.client.call_controller(AlterPartitionReassignmentsRequest(topics=rows))
+    assert isinstance(response, AlterPartitionReassignmentsResponse)
+    assert [row.partitions[0].error_code for row in response.responses] == [0] * len(topics)
     for topic in topics:
         seen.wait(
             lambda name=topic: (  # type: ignore[misc]
@@ -267,11 +267,11 @@ def prefer(seen: ClusterView, replicas: list[int], *topics: str) -> None:
 
 def led_elsewhere(seen: ClusterView, broker_id: int) -> int:
     """How many partitions are to be led by this broker and are not."""
-    answer = seen.ask(broker_id, MetadataRequest(topics=None))
-    assert isinstance(answer, MetadataResponse)
+    response = seen.ask(broker_id, MetadataRequest(topics=None))
+    assert isinstance(response, MetadataResponse)
     return sum(
         row.replica_nodes[0] == broker_id != row.leader_id
-        for topic in answer.topics
+        for topic in response.topics
         for row in topic.partitions
     )
 

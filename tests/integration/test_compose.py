@@ -128,8 +128,8 @@ class Container:
             try:
                 with urllib.request.urlopen(
                     f"http://127.0.0.1:{self.http_port}/readyz", timeout=5
-                ) as answer:
-                    assert answer.status == 200
+                ) as response:
+                    assert response.status == 200
                     return
             except (urllib.error.URLError, OSError):
                 time.sleep(0.05)
@@ -241,8 +241,8 @@ def served() -> set[str]:
     """The names on /metrics, with those of a histogram's parts."""
     with Broker(ottla_metrics_address="127.0.0.1:0") as broker:
         url = f"http://127.0.0.1:{broker.server.metrics_port}/metrics"
-        with urllib.request.urlopen(url, timeout=30) as answer:
-            text = answer.read().decode()
+        with urllib.request.urlopen(url, timeout=30) as response:
+            text = response.read().decode()
     names = set()
     for name, kind in re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE):
         parts = ("_bucket", "_count", "_sum") if kind == "histogram" else ("",)

@@ -29,11 +29,11 @@ def get(broker: Broker, path: str, host: str = "localhost") -> tuple[int, dict[s
     connection = http.client.HTTPConnection("127.0.0.1", broker.server.metrics_port, timeout=30)
     try:
         connection.request("GET", path, headers={"Host": host})
-        answer = connection.getresponse()
+        response = connection.getresponse()
         return (
-            answer.status,
-            {name.lower(): value for name, value in answer.getheaders()},
-            answer.read(),
+            response.status,
+            {name.lower(): value for name, value in response.getheaders()},
+            response.read(),
         )
     finally:
         connection.close()

@@ -73,10 +73,10 @@ async def connect(broker: BrokerProcess) -> AsyncConnection:
 
 async def create_topic(broker: BrokerProcess) -> None:
     connection = await connect(broker)
-    answer = await connection.request(
+    response = await connection.request(
         CreateTopicsRequest(topics=[CreatableTopic(TOPIC, 2, 1)], timeout_ms=TIMEOUT_MS), TIMEOUT_MS
     )
-    assert [row.error_code for row in answer.topics] == [0]  # type: ignore[attr-defined]  # any Message
+    assert [row.error_code for row in response.topics] == [0]  # type: ignore[attr-defined]  # any Message
     connection.close()
 
 
@@ -162,23 +162,23 @@ async def every_answer(broker: BrokerProcess) -> dict[tuple[int, int], Message]:
         MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)]), TIMEOUT_MS
     )
     topic_id = topics.topics[0].topic_id  # type: ignore[attr-defined]  # any Message
-    answers: dict[tuple[int, int], Message] = {}
+    responses: dict[tuple[int, int], Message] = {}
     for key, (lowest, highest) in sorted(connection.versions.items()):
         assert (lowest, highest) == (API[key].min_version, API[key].max_version)
         if key == ENVELOPE:
             continue  # Listed, and answered by the end of the connection.
         for version in range(lowest, highest + 1):
             request = minimal(key, version, topic_id)
-            answers[key, version] = await connection.request(request, TIMEOUT_MS, version=version)
+            responses[key, version] = await connection.request(request, TIMEOUT_MS, version=version)
     connection.close()
-    return answers
+    return responses
 
 
 def test_every_listed_version_is_answered(broker: BrokerProcess) -> None:
-    answers = asyncio.run(every_answer(broker))
-    for (key, version), answer in answers.items():
-        assert isinstance(answer, API[key].response), f"{API[key].name} version {version}"
-        codes = set(error_codes(answer))
+    responses = asyncio.run(every_answer(broker))
+    for (key, version), reply in responses.items():
+        assert isinstance(reply, API[key].response), f"{API[key].name} version {version}"
+        codes = set(error_codes(reply))
         assert ErrorCode.UNKNOWN_SERVER_ERROR not in codes, f"{API[key].name} version {version}"
         if key in WITHOUT_ERRORS:
             assert codes <= {ErrorCode.NONE}, f"{API[key].name} version {version}: {codes}"

@@ -125,8 +125,8 @@ def test_a_dropped_request_is_never_answered_but_its_connection_stays(broker: Br
 def test_a_fetch_by_topic_id_and_session_is_known_by_its_topic(broker: Broker) -> None:
     broker.create_topic("sessions")
     with BlockingClient(broker.bootstrap) as client:
-        answer = client.metadata(["sessions"])
-        topic_id = answer.topics[0].topic_id
+        response = client.metadata(["sessions"])
+        topic_id = response.topics[0].topic_id
 
         def fetch(session_id: int, epoch: int, topics: list[FetchTopic]) -> FetchResponse:
             found = client.call_once(

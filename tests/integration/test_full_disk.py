@@ -26,9 +26,9 @@ MORE_THAN_ANY_DISK = 1 << 60
 def alter(broker: Broker, kind: int, name: str, setting: str, value: str) -> None:
     resource = AlterConfigsResource(kind, name, [AlterableConfig(setting, 0, value)])
     with BlockingClient(broker.bootstrap) as client:
-        answer = client.call_once(IncrementalAlterConfigsRequest(resources=[resource]))
-    assert isinstance(answer, IncrementalAlterConfigsResponse)
-    assert [each.error_code for each in answer.responses] == [0]
+        response = client.call_once(IncrementalAlterConfigsRequest(resources=[resource]))
+    assert isinstance(response, IncrementalAlterConfigsResponse)
+    assert [each.error_code for each in response.responses] == [0]
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:

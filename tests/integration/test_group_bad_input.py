@@ -43,20 +43,20 @@ class Talk:
         return self._connection.receive()
 
     def commit_code(self, message: Message) -> int:
-        answer = self.ask(message, 7)
-        assert isinstance(answer, OffsetCommitResponse)
-        return answer.topics[0].partitions[0].error_code
+        response = self.ask(message, 7)
+        assert isinstance(response, OffsetCommitResponse)
+        return response.topics[0].partitions[0].error_code
 
     def heartbeat_code(self, group: str, generation: int, member: str) -> int:
-        answer = self.ask(HeartbeatRequest(group, generation, member), 4)
-        assert isinstance(answer, HeartbeatResponse)
-        return answer.error_code
+        response = self.ask(HeartbeatRequest(group, generation, member), 4)
+        assert isinstance(response, HeartbeatResponse)
+        return response.error_code
 
     def committed(self, group: str) -> int:
-        answer = self.ask(fetch(group, {"t": [0]}, 7), 7)
-        assert isinstance(answer, OffsetFetchResponse)
-        assert answer.error_code == ErrorCode.NONE
-        return answer.topics[0].partitions[0].committed_offset
+        response = self.ask(fetch(group, {"t": [0]}, 7), 7)
+        assert isinstance(response, OffsetFetchResponse)
+        assert response.error_code == ErrorCode.NONE
+        return response.topics[0].partitions[0].committed_offset
 
     def lone_member(self, group: str, assignment: bytes = b"") -> str:
         """A stable group of one member, in generation 1."""
@@ -172,8 +172,8 @@ def test_a_truncated_assignment_is_its_members_affair(talk: Talk, broker: Broker
     assert (shown["state"], shown["members"][0]["partitions"]) == ("Stable", [])
     # What the group reads is known by its subscriptions: t is read, u is not.
     assert talk.commit_code(commit("truncated", {("t", 0): 5, ("u", 0): 5}, member, 1)) == 0
-    answer = repr(talk.ask(offset_delete("truncated", {"t": [0], "u": [0]}), 0))
-    assert f"error_code={int(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)}" in answer
+    response = repr(talk.ask(offset_delete("truncated", {"t": [0], "u": [0]}), 0))
+    assert f"error_code={int(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)}" in response
     assert talk.committed("truncated") == 5
     assert talk.heartbeat_code("truncated", 1, member) == ErrorCode.NONE
 
@@ -187,10 +187,10 @@ def produce_raw(broker: BrokerProcess, client_id: str, key: bytes | None, value:
         topic_data=[TopicProduceData(OFFSETS_TOPIC, [PartitionProduceData(0, batch)])],
     )
     connection.send(request, 7)
-    answer = connection.receive()
+    response = connection.receive()
     connection.close()
-    assert isinstance(answer, ProduceResponse)
-    return answer.responses[0].partition_responses[0].error_code
+    assert isinstance(response, ProduceResponse)
+    return response.responses[0].partition_responses[0].error_code
 
 
 def test_foreign_bytes_in_the_offsets_topic(broker: BrokerProcess) -> None:

@@ -30,20 +30,20 @@ def ask(broker: BrokerProcess, request: Message) -> Message:
     async def send() -> Message:
         connection = AsyncConnection("127.0.0.1", broker.port)
         await connection.connect()
-        answer = await connection.request(request)
+        response = await connection.request(request)
         connection.close()
-        return answer
+        return response
 
     return asyncio.run(send())
 
 
 def where(broker: BrokerProcess) -> list[tuple[str, bool]]:
     """(directory, whether it is a copy on its way) of the topic's only partition."""
-    answer = ask(broker, DescribeLogDirsRequest(topics=None))
-    assert isinstance(answer, DescribeLogDirsResponse)
+    response = ask(broker, DescribeLogDirsRequest(topics=None))
+    assert isinstance(response, DescribeLogDirsResponse)
     return [
         (result.log_dir, row.is_future_key)
-        for result in answer.results
+        for result in response.results
         for topic in result.topics
         for row in topic.partitions
         if topic.name == TOPIC
@@ -52,9 +52,9 @@ def where(broker: BrokerProcess) -> list[tuple[str, bool]]:
 
 def move(broker: BrokerProcess, directory: str) -> int:
     topics = [AlterReplicaLogDirTopic(TOPIC, [0])]
-    answer = ask(broker, AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(directory, topics)]))
-    assert isinstance(answer, AlterReplicaLogDirsResponse)
-    return answer.results[0].partitions[0].error_code
+    response = ask(broker, AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(directory, topics)]))
+    assert isinstance(response, AlterReplicaLogDirsResponse)
+    return response.results[0].partitions[0].error_code
 
 
 def produce(broker: BrokerProcess, first: int, count: int) -> None:

@@ -107,10 +107,10 @@ def test_3_the_data_of_another_cluster(tmp_path: Path) -> None:
 
 
 def test_4_more_replicas_than_brokers(broker: BrokerProcess) -> None:
-    answer = CommandLine(broker.bootstrap)("topics", "create", "orders", "-r", "3")
-    assert answer.code == 1
-    assert "Replication factor: 3 larger than available brokers: 1" in answer.errors
-    assert "it cannot be above the number of brokers" in answer.errors
+    response = CommandLine(broker.bootstrap)("topics", "create", "orders", "-r", "3")
+    assert response.code == 1
+    assert "Replication factor: 3 larger than available brokers: 1" in response.errors
+    assert "it cannot be above the number of brokers" in response.errors
 
 
 def test_5_a_port_in_use(tmp_path: Path) -> None:
@@ -185,9 +185,9 @@ def _produce(client: BlockingClient) -> tuple[int, str | None]:
     request = ProduceRequest(
         acks=-1, timeout_ms=1000, topic_data=[TopicProduceData("t", [records])]
     )
-    answer = client.call_once(request)
-    assert isinstance(answer, ProduceResponse)
-    row = answer.responses[0].partition_responses[0]
+    response = client.call_once(request)
+    assert isinstance(response, ProduceResponse)
+    row = response.responses[0].partition_responses[0]
     return row.error_code, row.error_message
 
 

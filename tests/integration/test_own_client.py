@@ -51,9 +51,9 @@ def client(bootstrap: str) -> Iterator[BlockingClient]:
 
 def create(client: BlockingClient, topic: str, partitions: int = 1) -> None:
     request = CreateTopicsRequest(topics=[CreatableTopic(topic, partitions, 1)], timeout_ms=10_000)
-    answer = client.call_controller(request)
-    assert isinstance(answer, CreateTopicsResponse)
-    assert answer.topics[0].error_code == ErrorCode.NONE
+    response = client.call_controller(request)
+    assert isinstance(response, CreateTopicsResponse)
+    assert response.topics[0].error_code == ErrorCode.NONE
 
 
 def produce_request(partition: TopicPartition, records: bytes, acks: int = -1) -> ProduceRequest:
@@ -69,9 +69,9 @@ def fetch(
     topic_id = client.state.topic_ids[partition.topic]
     topic = FetchTopic(partition.topic, partitions=rows, topic_id=topic_id)
     request = FetchRequest(max_wait_ms=1000, min_bytes=1, topics=[topic])
-    answer = client.send(leader.node_id, request, versions=versions)
-    assert isinstance(answer, FetchResponse)
-    row = answer.responses[0].partitions[0]
+    response = client.send(leader.node_id, request, versions=versions)
+    assert isinstance(response, FetchResponse)
+    row = response.responses[0].partitions[0]
     assert row.error_code == ErrorCode.NONE
     return bytes(row.records or b"")
 
@@ -86,11 +86,11 @@ def columns_as_records(columns: Columns) -> list[NewRecord]:
 def test_batches_come_back_as_they_went(client: BlockingClient, codec: int) -> None:
     partition = TopicPartition(f"codec-{codec}", 0)
     create(client, partition.topic)
-    answer = client.call_leader(
+    response = client.call_leader(
         partition, produce_request(partition, build_batch(RECORDS, codec=codec))
     )
-    assert isinstance(answer, ProduceResponse)
-    row = answer.responses[0].partition_responses[0]
+    assert isinstance(response, ProduceResponse)
+    row = response.responses[0].partition_responses[0]
     assert (row.error_code, row.base_offset) == (ErrorCode.NONE, 0)
     columns = decode_columns(fetch(client, partition))
     assert columns.offsets == list(range(300))
@@ -123,9 +123,9 @@ def test_topic_that_does_not_exist(client: BlockingClient) -> None:
 
 
 def test_coordinator_is_found(client: BlockingClient) -> None:
-    answer = client.call_coordinator("a-group", ListGroupsRequest())
-    assert isinstance(answer, ListGroupsResponse)
-    assert answer.error_code == ErrorCode.NONE
+    response = client.call_coordinator("a-group", ListGroupsRequest())
+    assert isinstance(response, ListGroupsResponse)
+    assert response.error_code == ErrorCode.NONE
 
 
 def test_produce_without_acks_arrives(client: BlockingClient) -> None:
@@ -141,16 +141,16 @@ async def test_overlapping_calls_of_the_asyncio_client(bootstrap: str) -> None:
     partitions = [TopicPartition("overlapping", index % 3) for index in range(30)]
     batch = build_batch(RECORDS, codec=ZSTD)
     async with AsyncClient(bootstrap) as made:
-        answers = await asyncio.gather(
+        replies = await asyncio.gather(
             *(
                 made.call_leader(partition, produce_request(partition, batch))
                 for partition in partitions
             )
         )
     offsets: dict[int, list[int]] = {0: [], 1: [], 2: []}
-    for answer in answers:
-        assert isinstance(answer, ProduceResponse)
-        row = answer.responses[0].partition_responses[0]
+    for response in replies:
+        assert isinstance(response, ProduceResponse)
+        row = response.responses[0].partition_responses[0]
         assert row.error_code == ErrorCode.NONE
         offsets[row.index].append(row.base_offset)
     wanted = list(range(0, 3000, 300))

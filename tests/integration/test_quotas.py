@@ -39,9 +39,9 @@ def set_quota(broker: BrokerProcess, client_id: str, key: str, value: float | No
         [OpData(key, value or 0.0, value is None)],
     )
     with Wire(broker.bootstrap, "admin") as wire:
-        answer = wire.ask(AlterClientQuotasRequest([entry], False), 1)
-    assert isinstance(answer, AlterClientQuotasResponse)
-    assert [row.error_code for row in answer.entries] == [0]
+        response = wire.ask(AlterClientQuotasRequest([entry], False), 1)
+    assert isinstance(response, AlterClientQuotasResponse)
+    assert [row.error_code for row in response.entries] == [0]
 
 
 def produce_once(broker: BrokerProcess, client_id: str) -> int:
@@ -49,10 +49,10 @@ def produce_once(broker: BrokerProcess, client_id: str) -> int:
     batch = build_batch([(1_000, None, b"x" * 20_000, [])])
     data = [TopicProduceData(TOPIC, [PartitionProduceData(0, batch)])]
     with Wire(broker.bootstrap, client_id) as wire:
-        answer = wire.ask(ProduceRequest(acks=1, timeout_ms=10_000, topic_data=data), 9)
-    assert isinstance(answer, ProduceResponse)
-    assert answer.responses[0].partition_responses[0].error_code == 0
-    return answer.throttle_time_ms
+        response = wire.ask(ProduceRequest(acks=1, timeout_ms=10_000, topic_data=data), 9)
+    assert isinstance(response, ProduceResponse)
+    assert response.responses[0].partition_responses[0].error_code == 0
+    return response.throttle_time_ms
 
 
 def test_a_producer_over_its_quota_is_told_to_wait(broker: BrokerProcess) -> None:

@@ -230,8 +230,8 @@ def test_kafka_and_our_log_take_turns(cluster: tuple[Path, str]) -> None:
     for topic, offsets in by_time.items():
         log = manager.get(topic, 0)
         assert log is not None
-        answers = [log.offset_for_timestamp(timestamp) for timestamp in times]
-        assert [log.log_end_offset if a is None else a[1] for a in answers] == [
+        responses = [log.offset_for_timestamp(timestamp) for timestamp in times]
+        assert [log.log_end_offset if a is None else a[1] for a in responses] == [
             log.log_end_offset if offset == -1 else offset for offset in offsets
         ]
         newest = max(row[1] for row in everything[topic])

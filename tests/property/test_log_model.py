@@ -263,13 +263,13 @@ class Machine:
     def check_times(self, wanted: list[Row]) -> None:
         for _ in range(3):
             timestamp = self.clock - self.random.randint(-50, 3000)
-            answer = self.log.offset_for_timestamp(timestamp)
+            response = self.log.offset_for_timestamp(timestamp)
             expected = next((row for row in wanted if row[1] >= timestamp), None)
             if expected is None:
-                assert answer is None
+                assert response is None
             else:
-                assert answer is not None
-                assert answer[:2] == (expected[1], expected[0])
+                assert response is not None
+                assert response[:2] == (expected[1], expected[0])
         newest = self.log.max_timestamp_offset()
         if wanted:
             assert newest is not None

@@ -24,7 +24,7 @@ from ottla.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartb
 from ottla.protocol.topics import TopicPartition
 from tests.doubles.coordinator_log import MemoryLog
 from tests.unit.broker.groups.consumer_helpers import Catalog, ConsumerSetup, Owned
-from tests.unit.broker.groups.helpers import GROUP, Answer
+from tests.unit.broker.groups.helpers import GROUP, PendingResponse
 
 SETTINGS = {"group_consumer_max_size": 8}
 TOPICS = ("t", "u", "other")
@@ -50,7 +50,7 @@ class Member:
         self.member_id = f"m{number}"
         self.choose_topics()
         self.lose_everything()
-        self.asked: Answer[ConsumerGroupHeartbeatResponse] | None = None
+        self.asked: PendingResponse[ConsumerGroupHeartbeatResponse] | None = None
 
     def choose_topics(self) -> None:
         chance = self.world.random
@@ -83,7 +83,7 @@ class Member:
             self.asked = self.world.setup.beat(
                 self.member_id, self.epoch, owned=says, instance_id=self.instance_id
             )
-        self.world.answers.append(self.asked)
+        self.world.responses.append(self.asked)
 
     def take_answer(self) -> None:
         if self.asked is None or self.asked.is_pending:
@@ -118,7 +118,7 @@ class World:
         self.catalog = Catalog(t=4, u=3)
         self.members: list[Member] = []
         self.started = 0
-        self.answers: list[Answer[ConsumerGroupHeartbeatResponse]] = []
+        self.responses: list[PendingResponse[ConsumerGroupHeartbeatResponse]] = []
         self.next_offset = 0
         self.start_term()
 
@@ -184,7 +184,7 @@ class World:
         member = self._any()
         if member is not None and member.asked is None:
             self.members.remove(member)
-            self.answers.append(
+            self.responses.append(
                 self.setup.beat(member.member_id, -1, instance_id=member.instance_id)
             )
 
@@ -199,7 +199,7 @@ class World:
             return
         if self.random.random() < 0.7:
             away = self.setup.beat(member.member_id, AWAY, instance_id=member.instance_id)
-            self.answers.append(away)
+            self.responses.append(away)
         member.start(self._next_number())
 
     def member_wants_something_else(self) -> None:
@@ -239,7 +239,7 @@ class World:
             if member.asked is not None:  # its connection breaks
                 member.asked = None
                 member.says_all = True
-        self.answers.clear()
+        self.responses.clear()
         if self.random.random() < 0.5:
             self.log.lose_held()
         else:
@@ -250,14 +250,14 @@ class World:
         """The partition goes to another broker in good order, and comes back."""
         self.setup.coordinator.on_resigned(0, 1)
         self.log.commit_all()
-        assert not [answer for answer in self.answers if answer.is_pending], "forgotten"
+        assert not [response for response in self.responses if response.is_pending], "forgotten"
         self.settle_answers()
         self.start_term()
 
     def settle_answers(self) -> None:
         for member in list(self.members):
             member.take_answer()
-        self.answers = [answer for answer in self.answers if answer.is_pending]
+        self.responses = [response for response in self.responses if response.is_pending]
 
     def group_is_deleted(self) -> None:
         results: list[dict[str, int]] = []
@@ -283,9 +283,9 @@ class World:
         self.next_offset += 1
         partition = TopicPartition("t", 0)
         offsets = {partition: self.next_offset}
-        answer = self.setup.commit(offsets, member.member_id, epoch, version=9)
+        response = self.setup.commit(offsets, member.member_id, epoch, version=9)
         self.log.commit_all()
-        error = answer.value[partition]
+        error = response.value[partition]
         if known is not None:
             expected = ErrorCode.NONE if epoch == known.epoch else ErrorCode.STALE_MEMBER_EPOCH
             assert error == expected
@@ -297,7 +297,7 @@ class World:
     # The rules.
 
     def check(self) -> None:
-        self.answers = [answer for answer in self.answers if answer.is_pending]
+        self.responses = [response for response in self.responses if response.is_pending]
         group = self.group
         if group is None:
             self.highest_epoch = 0
@@ -381,6 +381,6 @@ class World:
                 }
         self.setup.timer.advance(600_000)
         self.log.commit_all()
-        assert not [answer for answer in self.answers if answer.is_pending], "forgotten"
+        assert not [response for response in self.responses if response.is_pending], "forgotten"
         assert group is None or group.is_empty, "somebody who is silent is still in the group"
         self.check_stored()

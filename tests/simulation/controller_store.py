@@ -56,7 +56,7 @@ class SimulatedStore:
         return fate
 
     @staticmethod
-    def _answer(fate: str) -> None:
+    def _response(fate: str) -> None:
         if fate == "lost answer":
             raise ConnectionLost("", "simulated: the answer was lost")
 
@@ -87,7 +87,7 @@ class SimulatedStore:
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
         fate = await self._turn(is_write=True)
         result = await self.inner.set(path, data, version)
-        self._answer(fate)
+        self._response(fate)
         return result
 
     async def create(
@@ -103,18 +103,18 @@ class SimulatedStore:
         result = await self.inner.create(
             path, data, ephemeral=ephemeral, sequential=sequential, make_parents=make_parents
         )
-        self._answer(fate)
+        self._response(fate)
         return result
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
         fate = await self._turn(is_write=True)
         await self.inner.delete(path, version)
-        self._answer(fate)
+        self._response(fate)
 
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
         fate = await self._turn(is_write=True)
         result = await self.inner.multi(ops)
-        self._answer(fate)
+        self._response(fate)
         return result
 
     async def multi_many(
@@ -124,7 +124,7 @@ class SimulatedStore:
             return []
         fate = await self._turn(is_write=True)
         result = await self.inner.multi_many(batches)
-        self._answer(fate)
+        self._response(fate)
         return result
 
     async def watch_data(self, path: str, callback: WatchCallback) -> WatchHandle:

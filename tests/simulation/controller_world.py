@@ -154,7 +154,7 @@ class World:
         self.zombies: list[int] = []  # sessions of killed processes
         self.calls: list[tuple[str, asyncio.Task[object]]] = []
         self.trace: list[str] = []
-        self.answers: list[str] = []
+        self.responses: list[str] = []
         self.producer_ids: list[int] = []
         self.faults = True
         for broker_id in range(1, brokers + 1):
@@ -188,11 +188,11 @@ class World:
 
         async def guarded() -> object:
             try:
-                answer = await coroutine
+                response = await coroutine
             except KafkaError as error:
-                answer = error
-            self.answers.append(f"{name}: {answer}")
-            return answer
+                response = error
+            self.responses.append(f"{name}: {response}")
+            return response
 
         task = asyncio.Task(guarded(), loop=asyncio.get_running_loop())
         self.calls.append((name, task))

@@ -24,7 +24,7 @@ from ottla.protocol.messages.join_group import JoinGroupResponse
 from ottla.protocol.messages.sync_group import SyncGroupResponse
 from ottla.protocol.topics import TopicPartition
 from tests.doubles.coordinator_log import MemoryLog
-from tests.unit.broker.groups.helpers import GROUP, Answer, Setup
+from tests.unit.broker.groups.helpers import GROUP, PendingResponse, Setup
 
 PARTITIONS = [TopicPartition("t", index) for index in range(3)]
 APPEND_ERRORS = (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT)
@@ -47,8 +47,8 @@ class Client:
         self.member_id = ""
         self.generation_id = -1
         self.is_stable = False
-        self.joining: Answer[JoinGroupResponse] | None = None
-        self.syncing: Answer[SyncGroupResponse] | None = None
+        self.joining: PendingResponse[JoinGroupResponse] | None = None
+        self.syncing: PendingResponse[SyncGroupResponse] | None = None
 
     @property
     def is_waiting(self) -> bool:
@@ -66,15 +66,15 @@ class Client:
             self.heartbeat()
 
     def join(self) -> None:
-        answer = self.world.setup.join(
+        response = self.world.setup.join(
             self.member_id,
             instance_id=self.instance_id,
             version=self.version,
             protocols=(("range", b"%d" % self.metadata),),
             rebalance_timeout_ms=20_000,
         )
-        self.world.answers.append(answer)
-        self.joining = answer
+        self.world.responses.append(response)
+        self.joining = response
 
     def heartbeat(self) -> None:
         error = self.world.setup.heartbeat(self.member_id, self.generation_id, self.instance_id)
@@ -109,7 +109,7 @@ class Client:
             self.syncing = self.world.setup.sync(
                 self.member_id, self.generation_id, assignments, instance_id=self.instance_id
             )
-            self.world.answers.append(self.syncing)
+            self.world.responses.append(self.syncing)
         elif error == ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = response.member_id
         elif error == ErrorCode.UNKNOWN_MEMBER_ID:
@@ -134,8 +134,12 @@ class World:
         self.log.hold = True
         self.clients: list[Client] = []
         self.started = 0
-        self.answers: list[Answer[JoinGroupResponse] | Answer[SyncGroupResponse]] = []
-        self.commits: list[tuple[Answer[dict[TopicPartition, int]], dict[TopicPartition, int]]] = []
+        self.responses: list[
+            PendingResponse[JoinGroupResponse] | PendingResponse[SyncGroupResponse]
+        ] = []
+        self.commits: list[
+            tuple[PendingResponse[dict[TopicPartition, int]], dict[TopicPartition, int]]
+        ] = []
         self.confirmed: dict[TopicPartition, int] = {}
         self.failed: set[tuple[TopicPartition, int]] = set()
         self.next_offset = 0
@@ -236,7 +240,7 @@ class World:
             if client.is_waiting:  # its connection breaks
                 client.joining = client.syncing = None
                 client.generation_id = -1
-        self.answers.clear()
+        self.responses.clear()
         self.commits.clear()
         if self.random.random() < 0.5:
             self.log.lose_held()
@@ -247,7 +251,7 @@ class World:
     def coordinator_moves(self) -> None:
         """The partition goes to another broker in good order, and comes back."""
         self.setup.coordinator.on_resigned(0, 1)
-        assert not [answer for answer in self.answers if answer.is_pending], "forgotten"
+        assert not [response for response in self.responses if response.is_pending], "forgotten"
         self.log.commit_all()
         self.settle_commits()
         self.start_term()
@@ -271,14 +275,14 @@ class World:
         self.next_offset += 1
         chosen = self.random.sample(PARTITIONS, self.random.randint(1, 3))
         offsets = dict.fromkeys(chosen, self.next_offset)
-        answer = self.setup.commit(offsets, member_id, generation_id, instance_id=instance_id)
-        self.commits.append((answer, offsets))
+        response = self.setup.commit(offsets, member_id, generation_id, instance_id=instance_id)
+        self.commits.append((response, offsets))
 
     def settle_commits(self) -> None:
-        for answer, offsets in list(self.commits):
-            if not answer.is_pending:
-                self.commits.remove((answer, offsets))
-                for partition, error in answer.value.items():
+        for response, offsets in list(self.commits):
+            if not response.is_pending:
+                self.commits.remove((response, offsets))
+                for partition, error in response.value.items():
                     if error == ErrorCode.NONE:
                         known = self.confirmed.get(partition, -1)
                         self.confirmed[partition] = max(known, offsets[partition])
@@ -390,7 +394,7 @@ class World:
         self.check_stored()
         self.setup.timer.advance(600_000)
         self.log.commit_all()
-        assert not [answer for answer in self.answers if answer.is_pending], "forgotten"
+        assert not [response for response in self.responses if response.is_pending], "forgotten"
         assert not self.commits
         for partition, found in self.setup.fetch(*PARTITIONS, require_stable=True).items():
             assert found.error_code == ErrorCode.NONE, f"{partition} never became stable"

@@ -42,8 +42,8 @@ def assert_good_end(world: World) -> None:
     for process in world.processes.values():
         assert process.broker.violations == [], process.broker.violations
     assert world.clock.failures == []
-    unanswered = [name for name, task in world.calls if not task.done()]
-    assert unanswered == [], "calls without an answer"
+    without_response = [name for name, task in world.calls if not task.done()]
+    assert without_response == [], "calls without an answer"
     ended = [(name, task) for name, task in world.calls if not task.cancelled()]
     broken = [f"{name}: {task.exception()}" for name, task in ended if task.exception()]
     assert broken == [], "calls that failed in an unknown way"

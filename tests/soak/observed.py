@@ -16,8 +16,8 @@ class ObservedServer:
         self._url = f"http://127.0.0.1:{http_port}/metrics"
 
     def metrics(self) -> dict[str, float]:
-        with urllib.request.urlopen(self._url, timeout=self.deadline_s) as answer:
-            lines = answer.read().decode().splitlines()
+        with urllib.request.urlopen(self._url, timeout=self.deadline_s) as response:
+            lines = response.read().decode().splitlines()
         pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
         return {name: float(value) for name, value in pairs}
 

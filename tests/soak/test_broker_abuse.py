@@ -161,9 +161,9 @@ def ask_to_produce(server: Server, topic: str, records: bytes) -> int:
     with server.connect() as sock, sock.makefile("rb") as file:
         sock.sendall(encode_request(1, "bad", request, 9))
         size = int.from_bytes(file.read(4), "big")
-        _, answer = decode_response(memoryview(file.read(size)), request.API_KEY, 9)
-    assert isinstance(answer, ProduceResponse)
-    return answer.responses[0].partition_responses[0].error_code
+        _, response = decode_response(memoryview(file.read(size)), request.API_KEY, 9)
+    assert isinstance(response, ProduceResponse)
+    return response.responses[0].partition_responses[0].error_code
 
 
 def compression_bombs(server: Server, packed: list[bytes]) -> None:

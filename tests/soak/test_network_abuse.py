@@ -83,7 +83,7 @@ class GoodClient(threading.Thread):
         self._data = data
         self._ended = threading.Event()
         self.between_works = threading.Lock()
-        self.answers = 0
+        self.responses = 0
         self.error: Exception | None = None
         self.worst_seconds = 0.0
 
@@ -100,15 +100,15 @@ class GoodClient(threading.Thread):
             self._sock.close()
 
     def work(self) -> None:
-        names = [f"topic-{self.answers}", "another"]
+        names = [f"topic-{self.responses}", "another"]
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names])
-        answer = self.ask(request)
-        assert isinstance(answer, MetadataResponse)
-        assert [topic.name for topic in answer.topics] == names
-        size = random.Random(self.answers).choice((100, 70_000, 700_000))
-        answer = self.ask(FetchRequest(max_bytes=size))
-        assert isinstance(answer, FetchResponse)
-        records = answer.responses[0].partitions[0].records
+        response = self.ask(request)
+        assert isinstance(response, MetadataResponse)
+        assert [topic.name for topic in response.topics] == names
+        size = random.Random(self.responses).choice((100, 70_000, 700_000))
+        response = self.ask(FetchRequest(max_bytes=size))
+        assert isinstance(response, FetchResponse)
+        records = response.responses[0].partitions[0].records
         assert isinstance(records, bytes | memoryview)
         assert records == self._data[:size]
         data = PartitionProduceData(index=0, records=self._data[:size])
@@ -119,14 +119,14 @@ class GoodClient(threading.Thread):
 
     def ask(self, request: Message) -> Message:
         started_at = monotonic()
-        self._sock.sendall(encode_request(self.answers, "good", request, 4))
+        self._sock.sendall(encode_request(self.responses, "good", request, 4))
         size = int.from_bytes(self._file.read(4), "big")
         frame = memoryview(self._file.read(size))
-        correlation_id, answer = decode_response(frame, request.API_KEY, 4)
-        assert correlation_id == self.answers
+        correlation_id, response = decode_response(frame, request.API_KEY, 4)
+        assert correlation_id == self.responses
         self.worst_seconds = max(self.worst_seconds, monotonic() - started_at)
-        self.answers += 1
-        return answer
+        self.responses += 1
+        return response
 
     def stop(self) -> None:
         self._ended.set()
@@ -272,9 +272,9 @@ def one_round(server: Server, good: GoodClient) -> int:
 
         def stay(name: str = abuse.__name__) -> None:
             """While the abuse goes on, the good client gets answers as before."""
-            wanted = good.answers + 9
+            wanted = good.responses + 9
             deadline = monotonic() + DEADLINE_SECONDS
-            while good.answers < wanted:
+            while good.responses < wanted:
                 assert good.error is None, f"{name}: {good.error}"
                 assert monotonic() < deadline, f"{name}: the good client is not served"
                 sleep(0.005)
@@ -298,7 +298,7 @@ def test_abuse_leaves_nothing_behind_and_harms_nobody(server: Server, tmp_path: 
     metrics = server.metrics()
     stalls = {name: value for name, value in metrics.items() if "stalls_total{" in name}
     print(
-        f"{good.answers} answers to the good client, the slowest after "
+        f"{good.responses} answers to the good client, the slowest after "
         f"{good.worst_seconds * 1000:.0f} ms; "
         f"{metrics['ottla_connections_accepted_total']:.0f} connections; "
         f"memory {first / 1e6:.1f} MB, then {second / 1e6:.1f} MB; stalls {stalls}, longest "

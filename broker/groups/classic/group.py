@@ -160,8 +160,8 @@ class Group:
         if member is not None:
             self._count_protocols(member, -1)
             member.stop_session_timer()
-            self.answer_join(member, join_error(ErrorCode.UNKNOWN_MEMBER_ID))
-            self.answer_sync(member, sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
+            self.respond_to_join(member, join_error(ErrorCode.UNKNOWN_MEMBER_ID))
+            self.respond_to_sync(member, sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
             if (
                 member.instance_id is not None
                 and self.static_members.get(member.instance_id) == member_id
@@ -190,8 +190,8 @@ class Group:
         """Give the member of this instance a new id; whoever waits under the old one is fenced."""
         old_member_id = self.static_members[instance_id]
         member = self.members[old_member_id]
-        self.answer_join(member, join_error(ErrorCode.FENCED_INSTANCE_ID, old_member_id))
-        self.answer_sync(member, sync_error(ErrorCode.FENCED_INSTANCE_ID))
+        self.respond_to_join(member, join_error(ErrorCode.FENCED_INSTANCE_ID, old_member_id))
+        self.respond_to_sync(member, sync_error(ErrorCode.FENCED_INSTANCE_ID))
         self.rename(member, new_member_id)
         return member
 
@@ -234,14 +234,15 @@ class Group:
                 return True
         return False
 
-    # Answers that are owed. A member never holds two: the older request is told to try again.
+    # Responses that are owed. A member never holds two: the older request is told to try
+    # again.
 
     def await_join(self, member: Member, reply: JoinReply) -> None:
-        self.answer_join(member, join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+        self.respond_to_join(member, join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         member.join_reply = reply
         self.awaiting_join += 1
 
-    def answer_join(self, member: Member, response: JoinGroupResponse) -> bool:
+    def respond_to_join(self, member: Member, response: JoinGroupResponse) -> bool:
         reply = member.join_reply
         if reply is None:
             return False
@@ -251,10 +252,10 @@ class Group:
         return True
 
     def await_sync(self, member: Member, reply: SyncReply) -> None:
-        self.answer_sync(member, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
+        self.respond_to_sync(member, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
         member.sync_reply = reply
 
-    def answer_sync(self, member: Member, response: SyncGroupResponse) -> bool:
+    def respond_to_sync(self, member: Member, response: SyncGroupResponse) -> bool:
         reply = member.sync_reply
         if reply is None:
             return False

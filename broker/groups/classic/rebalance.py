@@ -67,7 +67,7 @@ class Rebalancer:
     def prepare(self, group: Group, reason: str) -> None:
         """Start over, whatever the group is doing: members have to join again."""
         if group.state is GroupState.COMPLETING_REBALANCE:
-            self.answer_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS)
+            self.respond_to_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS)
         self._stop_sync_timer(group)
         was_empty = group.state is GroupState.EMPTY
         self.note(group, "rebalancing", reason=reason)
@@ -153,7 +153,7 @@ class Rebalancer:
         for member in list(group.members.values()):
             member.is_new = False
             self.restart_session(group, member)
-            group.answer_join(member, group.joined(member))
+            group.respond_to_join(member, group.joined(member))
 
     @staticmethod
     def _empty_stored(group: Group, error_code: int) -> None:
@@ -215,7 +215,7 @@ class Rebalancer:
             ):
                 return
             if error_code:
-                self.answer_syncs(group, error_code)
+                self.respond_to_syncs(group, error_code)
                 self.prepare_if_possible(
                     group, f"the assignment could not be stored (error {error_code})"
                 )
@@ -232,14 +232,14 @@ class Rebalancer:
         self.rebalances_completed += 1
         self.note(group, "stable", reason=f"{len(group.members)} members have their assignment")
         for member in list(group.members.values()):
-            if group.answer_sync(member, group.synced(member)):
+            if group.respond_to_sync(member, group.synced(member)):
                 self.restart_session(group, member)
 
-    def answer_syncs(self, group: Group, error_code: int) -> None:
+    def respond_to_syncs(self, group: Group, error_code: int) -> None:
         """The assignment will not come: whoever waits for it hears why."""
         for member in list(group.members.values()):
             member.assignment = b""
-            if group.answer_sync(member, sync_error(error_code)):
+            if group.respond_to_sync(member, sync_error(error_code)):
                 self.restart_session(group, member)
 
     # Members coming, going and failing.
@@ -282,7 +282,7 @@ class Rebalancer:
         self.prepare_if_possible(group, f"member {member.member_id} joined: {reason}")
 
     def remove_member(self, group: Group, member: Member, reason: str) -> None:
-        group.answer_join(member, join_error(ErrorCode.UNKNOWN_MEMBER_ID))
+        group.respond_to_join(member, join_error(ErrorCode.UNKNOWN_MEMBER_ID))
         group.remove(member.member_id)
         if group.state is GroupState.PREPARING_REBALANCE:
             self.try_complete_join(group)
@@ -319,8 +319,8 @@ class Rebalancer:
         """The group is deleted or moved away: answer what is owed and stop every timer."""
         group.transition_to(GroupState.DEAD, self._clock())
         for member in group.members.values():
-            group.answer_join(member, join_error(error_code, member.member_id))
-            group.answer_sync(member, sync_error(error_code))
+            group.respond_to_join(member, join_error(error_code, member.member_id))
+            group.respond_to_sync(member, sync_error(error_code))
             member.stop_session_timer()
         for member_id in group.pending_members:
             self.forget_pending(group, member_id)

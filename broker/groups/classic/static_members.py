@@ -97,15 +97,15 @@ class StaticMembers:
                 response.leader = old_leader_id
                 before.restore(group, member)
             else:
-                response = _answer(group, member, old_leader_id, version)
+                response = _response(group, member, old_leader_id, version)
             self._rebalancer.restart_session(group, member)
-            group.answer_join(member, response)
+            group.respond_to_join(member, response)
 
         assignments = {known.member_id: known.assignment for known in group.members.values()}
         self._store_group(group, assignments, stored)
 
 
-def _answer(group: Group, member: Member, old_leader_id: str, version: int) -> JoinGroupResponse:
+def _response(group: Group, member: Member, old_leader_id: str, version: int) -> JoinGroupResponse:
     if version >= 9:
         # The leader learns that it leads (it watches the topics), and that the assignment stays.
         return group.joined(member, skip_assignment=group.leader_id == member.member_id)

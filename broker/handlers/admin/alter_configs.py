@@ -92,7 +92,7 @@ class ConfigAlterer:
     async def alter(
         self, context: RequestContext, request: alter_configs.AlterConfigsRequest
     ) -> alter_configs.AlterConfigsResponse:
-        answer = alter_configs.AlterConfigsResponse()
+        response = alter_configs.AlterConfigsResponse()
         twice = _twice(request.resources)
         for resource in request.resources:
             code, message = ErrorCode.NONE, None
@@ -107,19 +107,19 @@ class ConfigAlterer:
                 await self._store(resource, wanted, request.validate_only)
             except Exception as error:
                 code, message = error_code(error), error_message(error)
-            answer.responses.append(
+            response.responses.append(
                 alter_configs.AlterConfigsResourceResponse(
                     code, message, resource.resource_type, resource.resource_name
                 )
             )
-        return answer
+        return response
 
     async def alter_incrementally(
         self,
         context: RequestContext,
         request: incremental_alter_configs.IncrementalAlterConfigsRequest,
     ) -> incremental_alter_configs.IncrementalAlterConfigsResponse:
-        answer = incremental_alter_configs.IncrementalAlterConfigsResponse()
+        response = incremental_alter_configs.IncrementalAlterConfigsResponse()
         twice = _twice(request.resources)
         for resource in request.resources:
             code, message = ErrorCode.NONE, None
@@ -135,12 +135,12 @@ class ConfigAlterer:
                     await self._store(resource, wanted, request.validate_only)
             except Exception as error:
                 code, message = error_code(error), error_message(error)
-            answer.responses.append(
+            response.responses.append(
                 incremental_alter_configs.AlterConfigsResourceResponse(
                     code, message, resource.resource_type, resource.resource_name
                 )
             )
-        return answer
+        return response
 
     async def _changed(
         self, resource: incremental_alter_configs.AlterConfigsResource

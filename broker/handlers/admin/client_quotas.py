@@ -82,17 +82,17 @@ class QuotaAdminHandlers:
                 found.extend(await self._quotas(kind, _CLIENT_KEYS))
         if not wanted.keys() & {USER, CLIENT_ID}:
             found.extend(await self._quotas(znodes.ENTITY_IPS, _IP_KEYS))
-        answer = DescribeClientQuotasResponse(error_message=None, entries=[])
-        assert answer.entries is not None
+        response = DescribeClientQuotasResponse(error_message=None, entries=[])
+        assert response.entries is not None
         for entity, values in found:
             if values and _matches(entity, wanted, request.strict):
-                answer.entries.append(
+                response.entries.append(
                     EntryData(
                         [EntityData(kind, name) for kind, name in entity.items()],
                         [ValueData(key, value) for key, value in values.items()],
                     )
                 )
-        return answer
+        return response
 
     async def _quotas(
         self, kind: str, keys: frozenset[str]

@@ -106,10 +106,10 @@ class TopicAdminHandlers:
             for topic in request.topics
         }
         # A name that was asked for twice is answered twice, as Kafka does.
-        answer = CreateTopicsResponse(topics=[results[topic.name] for topic in request.topics])
+        response = CreateTopicsResponse(topics=[results[topic.name] for topic in request.topics])
         if not self._controller.is_active:
             _fail_all(results.values(), KafkaError(ErrorCode.NOT_CONTROLLER))
-            return answer
+            return response
         wanted = self._checked(request, results)
         charge = MutationCharge(self._quota, context, strict_since=6)
         created = await self._controller.create_topics(
@@ -127,7 +127,7 @@ class TopicAdminHandlers:
             result.topic_id = outcome.topic_id
             if context.header.api_version >= 5:
                 self._describe(result, outcome, wanted[outcome.name])
-        return answer
+        return response
 
     def _checked(
         self, request: CreateTopicsRequest, results: dict[str, CreatableTopicResult]
@@ -173,11 +173,11 @@ class TopicAdminHandlers:
             topic.name: CreatePartitionsTopicResult(topic.name, error_message=None)
             for topic in request.topics
         }
-        answer = CreatePartitionsResponse(results=list(results.values()))
+        response = CreatePartitionsResponse(results=list(results.values()))
         if not self._controller.is_active:
             for result in results.values():
                 result.error_code = ErrorCode.NOT_CONTROLLER
-            return answer
+            return response
         charge = MutationCharge(self._quota, context, strict_since=3)
         outcomes = await self._controller.create_partitions(
             [
@@ -197,7 +197,7 @@ class TopicAdminHandlers:
         charge.throttle()
         for name, error in outcomes.items():
             results[name].error_code, results[name].error_message = error
-        return answer
+        return response
 
     # -- DeleteTopics ---------------------------------------------------------------------------
 
@@ -206,12 +206,12 @@ class TopicAdminHandlers:
     ) -> DeleteTopicsResponse:
         version = context.header.api_version
         results = self._deletions(request, version)
-        answer = DeleteTopicsResponse(responses=results)
+        response = DeleteTopicsResponse(responses=results)
         refusal = self._refusal(version)
         if refusal is not None:
             for result in results:
                 result.error_code = refusal
-            return answer
+            return response
         topics = self._metadata.snapshot.topics
         names: dict[str, None] = {}
         charge = MutationCharge(self._quota, context, strict_since=5)
@@ -234,7 +234,7 @@ class TopicAdminHandlers:
                 if result.name in outcomes:
                     result.error_code, result.error_message = outcomes[result.name]
         charge.throttle()
-        return answer
+        return response
 
     def _deletions(self, request: DeleteTopicsRequest, version: int) -> list[DeletableTopicResult]:
         if version < 6:

@@ -89,18 +89,18 @@ class ControllerHandlers:
         kind = _PREFERRED if context.header.api_version == 0 else request.election_type
         if kind not in (0, 1):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no election type {kind}.")
-        answer = elect_leaders.ElectLeadersResponse()
+        response = elect_leaders.ElectLeadersResponse()
         try:
             rows = await self._controller.elect_leaders(wanted, kind, timeout_ms=request.timeout_ms)
         except KafkaError as error:
             if context.header.api_version >= 1:  # Version 0 has no code for the whole answer.
-                answer.error_code = error.code
+                response.error_code = error.code
             rows = {}
             for partition in wanted or ():
-                _election_row(answer, partition, error.code, error_message(error))
+                _election_row(response, partition, error.code, error_message(error))
         for partition, row in rows.items():
-            _election_row(answer, partition, row.code, row.message)
-        return answer
+            _election_row(response, partition, row.code, row.message)
+        return response
 
     async def alter_reassignments(
         self,
@@ -114,9 +114,9 @@ class ControllerHandlers:
                 key = TopicPartition(topic.name, asked.partition_index)
                 targets[key] = None if asked.replicas is None else tuple(asked.replicas)
         rows = await self._controller.alter_partition_reassignments(targets)
-        answer = module.AlterPartitionReassignmentsResponse(error_message=None)
+        response = module.AlterPartitionReassignmentsResponse(error_message=None)
         for name, partitions in _by_topic(rows).items():
-            answer.responses.append(
+            response.responses.append(
                 module.ReassignableTopicResponse(
                     name,
                     [
@@ -125,7 +125,7 @@ class ControllerHandlers:
                     ],
                 )
             )
-        return answer
+        return response
 
     async def list_reassignments(
         self,
@@ -141,7 +141,7 @@ class ControllerHandlers:
                 for index in topic.partition_indexes
             ]
         found = await self._controller.list_partition_reassignments(wanted)
-        answer = module.ListPartitionReassignmentsResponse(error_message="")  # as Kafka says it
+        response = module.ListPartitionReassignmentsResponse(error_message="")  # as Kafka says it
         for name, partitions in _by_topic(found).items():
             rows = [
                 module.OngoingPartitionReassignment(
@@ -152,8 +152,8 @@ class ControllerHandlers:
                 )
                 for each in partitions
             ]
-            answer.topics.append(module.OngoingTopicReassignment(name, rows))
-        return answer
+            response.topics.append(module.OngoingTopicReassignment(name, rows))
+        return response
 
     async def update_features(
         self, context: RequestContext, request: update_features.UpdateFeaturesRequest
@@ -187,12 +187,12 @@ class ControllerHandlers:
 
 
 def _election_row(
-    answer: elect_leaders.ElectLeadersResponse,
+    response: elect_leaders.ElectLeadersResponse,
     partition: TopicPartition,
     code: int,
     message: str | None,
 ) -> None:
-    results = answer.replica_election_results
+    results = response.replica_election_results
     if not results or results[-1].topic != partition.topic:
         results.append(elect_leaders.ReplicaElectionResult(partition.topic))
     results[-1].partition_result.append(

@@ -20,7 +20,7 @@ from ottla.protocol.messages.update_metadata import UpdateMetadataRequest, Updat
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.broker.config.dynamic_config import DynamicConfig
-    from ottla.broker.replication.leader_and_isr import RoleChanges
+    from ottla.broker.replication.leader_and_isr import LeaderAndIsrApplier
     from ottla.protocol.topics import TopicPartition
 
 _UNKNOWN_EPOCH = -1
@@ -30,7 +30,7 @@ class ReplicaControl:
     """Carries out the controller's requests; also the controller's channel to its own broker."""
 
     def __init__(
-        self, roles: RoleChanges, metadata: MetadataCache, dynamic_config: DynamicConfig
+        self, roles: LeaderAndIsrApplier, metadata: MetadataCache, dynamic_config: DynamicConfig
     ) -> None:
         self.broker_epoch = _UNKNOWN_EPOCH
         self.on_metadata: Callable[[list[TopicPartition]], None] = lambda deleted: None

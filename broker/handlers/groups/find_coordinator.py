@@ -82,16 +82,16 @@ class FindCoordinatorHandler:
         if self._waits_for_creation and request.key_type in self._topics:
             topic, _ = self._topics[request.key_type]
             if topic not in self._metadata.snapshot.topics:
-                return self._answer_when_created(topic, context, request)
-        return self._answer(context, request)
+                return self._respond_when_created(topic, context, request)
+        return self._response(context, request)
 
-    async def _answer_when_created(
+    async def _respond_when_created(
         self, topic: str, context: RequestContext, request: FindCoordinatorRequest
     ) -> FindCoordinatorResponse:
         await self._await_creation(topic)
-        return self._answer(context, request)
+        return self._response(context, request)
 
-    def _answer(
+    def _response(
         self, context: RequestContext, request: FindCoordinatorRequest
     ) -> FindCoordinatorResponse:
         version = context.header.api_version

@@ -71,14 +71,14 @@ class ClusterHandlers:
             )
         nodes = self._endpoints.nodes(context)
         controller_id = self._metadata.snapshot.controller_id
-        answer = DescribeClusterResponse(
+        response = DescribeClusterResponse(
             cluster_id=self._cluster_id,
             controller_id=controller_id if any(n.node_id == controller_id for n in nodes) else -1,
             brokers=[DescribeClusterBroker(*node) for node in nodes],
         )
         if request.include_cluster_authorized_operations:
-            answer.cluster_authorized_operations = CLUSTER_OPERATIONS
-        return answer
+            response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        return response
 
     def describe_log_dirs(
         self, context: RequestContext, request: DescribeLogDirsRequest
@@ -86,16 +86,16 @@ class ClusterHandlers:
         wanted = None
         if request.topics is not None:
             wanted = {(t.topic, index) for t in request.topics for index in t.partitions}
-        answer = DescribeLogDirsResponse()
+        response = DescribeLogDirsResponse()
         for directory in self._log_manager.directories.all:
             result = DescribeLogDirsResult(log_dir=directory.path)
-            answer.results.append(result)
+            response.results.append(result)
             if directory.is_offline:
                 result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
                 continue
             result.total_bytes, result.usable_bytes = _disk_room(directory.path)
             result.topics = self._topics_in(directory.path, wanted)
-        return answer
+        return response
 
     def _topics_in(
         self, directory: str, wanted: set[tuple[str, int]] | None
@@ -119,7 +119,7 @@ class ClusterHandlers:
     def describe_producers(
         self, context: RequestContext, request: DescribeProducersRequest
     ) -> DescribeProducersResponse:
-        answer = DescribeProducersResponse()
+        response = DescribeProducersResponse()
         for topic in request.topics:
             rows = []
             for index in topic.partition_indexes:
@@ -131,8 +131,8 @@ class ClusterHandlers:
                     row.error_code = error_code(error)
                     row.error_message = error_message(error)
                 rows.append(row)
-            answer.topics.append(TopicResponse(topic.name, rows))
-        return answer
+            response.topics.append(TopicResponse(topic.name, rows))
+        return response
 
 
 def _disk_room(path: str) -> tuple[int, int]:

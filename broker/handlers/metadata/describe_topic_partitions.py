@@ -44,18 +44,18 @@ class TopicPartitionsHandler:
         names = self._wanted(request)
         left = max(min(self._limit, request.response_partition_limit), 1)
         reachable = {node.node_id for node in self._endpoints.nodes(context)}
-        answer = DescribeTopicPartitionsResponse()
+        response = DescribeTopicPartitionsResponse()
         cursor = request.cursor
         for name in names:
             if left == 0:
-                answer.next_cursor = DescribeTopicPartitionsResponseCursor(name, 0)
+                response.next_cursor = DescribeTopicPartitionsResponseCursor(name, 0)
                 break
             topic = topics.get(name)
             if topic is None:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 if name_problem(name) is not None:
                     code = ErrorCode.INVALID_TOPIC_EXCEPTION
-                answer.topics.append(
+                response.topics.append(
                     DescribeTopicPartitionsResponseTopic(
                         code,
                         name,
@@ -67,7 +67,7 @@ class TopicPartitionsHandler:
             first = cursor.partition_index if cursor and cursor.topic_name == name else 0
             indexes = [index for index in sorted(topic.partitions) if index >= first]
             rows = [_partition(topic.partitions[each], reachable) for each in indexes[:left]]
-            answer.topics.append(
+            response.topics.append(
                 DescribeTopicPartitionsResponseTopic(
                     ErrorCode.NONE,
                     name,
@@ -78,10 +78,10 @@ class TopicPartitionsHandler:
                 )
             )
             if len(indexes) > left:
-                answer.next_cursor = DescribeTopicPartitionsResponseCursor(name, indexes[left])
+                response.next_cursor = DescribeTopicPartitionsResponseCursor(name, indexes[left])
                 break
             left -= len(rows)
-        return answer
+        return response
 
     def _wanted(self, request: DescribeTopicPartitionsRequest) -> list[str]:
         """The topics to answer for, in order, from the cursor on."""

@@ -22,16 +22,16 @@ WAIT_MS = 5_000
 R = TypeVar("R", bound=Message)
 
 
-def once_known(metadata: MetadataCache, answer: Callable[[RequestContext, Any], R]) -> Handler:
+def once_known(metadata: MetadataCache, response: Callable[[RequestContext, Any], R]) -> Handler:
     """`answer` as it is, but that it waits for the first picture of the cluster."""
 
     async def later(context: RequestContext, request: Any) -> R:
         await metadata.wait_until(lambda snapshot: bool(snapshot.brokers), WAIT_MS)
-        return answer(context, request)
+        return response(context, request)
 
     def handle(context: RequestContext, request: Any) -> HandlerResult:
         if metadata.snapshot.brokers:
-            return answer(context, request)
+            return response(context, request)
         return later(context, request)
 
     return handle

@@ -74,18 +74,18 @@ class MetadataHandler:
         snapshot = self._metadata.snapshot
         nodes = self._endpoints.nodes(context)
         reachable = {node.node_id for node in nodes}
-        answer = MetadataResponse(
+        response = MetadataResponse(
             brokers=[MetadataResponseBroker(*node) for node in nodes],
             cluster_id=self._cluster_id,
             controller_id=snapshot.controller_id if snapshot.controller_id in reachable else -1,
         )
         if version >= 8 and request.include_cluster_authorized_operations:
-            answer.cluster_authorized_operations = CLUSTER_OPERATIONS
+            response.cluster_authorized_operations = CLUSTER_OPERATIONS
         asked = request.topics
         shape = _Shape(snapshot, reachable, version, request.include_topic_authorized_operations)
         if asked is None or (version == 0 and not asked):
-            answer.topics = [shape.topic(topic) for topic in snapshot.topics.values()]
-            return answer
+            response.topics = [shape.topic(topic) for topic in snapshot.topics.values()]
+            return response
         missing: list[str] = []
         done: set[str | bytes] = set()
         for entry in asked:
@@ -99,16 +99,16 @@ class MetadataHandler:
                 continue
             done.add(key)
             if entry.name is None or entry.topic_id != ZERO_UUID:
-                answer.topics.append(shape.by_id(entry.topic_id))
+                response.topics.append(shape.by_id(entry.topic_id))
                 continue
             topic = snapshot.topics.get(entry.name)
             if topic is not None:
-                answer.topics.append(shape.topic(topic))
+                response.topics.append(shape.topic(topic))
             else:
                 missing.append(entry.name)
         allowed = self._auto_create and (version < 4 or request.allow_auto_topic_creation)
-        answer.topics.extend(self._missing(missing, allowed))
-        return answer
+        response.topics.extend(self._missing(missing, allowed))
+        return response
 
     def _missing(self, names: list[str], may_create: bool) -> list[MetadataResponseTopic]:
         """Answers for topics that are not there, after starting to create what may be."""

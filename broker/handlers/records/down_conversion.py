@@ -58,17 +58,17 @@ class DownConversion:
     def convert_and_respond(
         self,
         context: RequestContext,
-        answer: FetchResponse,
+        response: FetchResponse,
         results: list[FetchResult],
         items: list[FetchItem],
     ) -> None:
         """Converts in a worker thread, then answers."""
-        spawn(self._run(context, answer, results, items), name="fetch-down-conversion")
+        spawn(self._run(context, response, results, items), name="fetch-down-conversion")
 
     async def _run(
         self,
         context: RequestContext,
-        answer: FetchResponse,
+        response: FetchResponse,
         results: list[FetchResult],
         items: list[FetchItem],
     ) -> None:
@@ -77,7 +77,7 @@ class DownConversion:
         except BaseException:
             context.close("the records could not be converted for an old consumer")
             raise
-        context.respond(answer)
+        context.respond(response)
 
     async def _convert(
         self, version: int, results: list[FetchResult], items: list[FetchItem]

@@ -100,12 +100,12 @@ class FetchHandler:
                 wanted.append(item)
         if not wanted:
             # Nothing can come by waiting; a session's answer is built from errors alone.
-            self._answer(context, fetch, refused, params.is_follower)
+            self._response(context, fetch, refused, params.is_follower)
             return DEFERRED
         self._replica_manager.fetch_messages(
             params,
             wanted,
-            lambda results: self._answer(context, fetch, results + refused, params.is_follower),
+            lambda results: self._response(context, fetch, results + refused, params.is_follower),
         )
         return DEFERRED
 
@@ -130,7 +130,7 @@ class FetchHandler:
         params.client_rack = request.rack_id
         return params
 
-    def _answer(
+    def _response(
         self,
         context: RequestContext,
         fetch: FetchContext,
@@ -147,21 +147,21 @@ class FetchHandler:
                 )
                 return
         error_code, session_id, results = fetch.finish(results)
-        answer = FetchResponse(error_code=error_code, session_id=session_id)
-        topics = answer.responses
+        response = FetchResponse(error_code=error_code, session_id=session_id)
+        topics = response.responses
         last_topic: FetchableTopicResponse | None = None
         for topic, topic_id, data in results:
             if data.error_code:
-                self._shape_error(context, answer, topic, data)
+                self._shape_error(context, response, topic, data)
             if last_topic is None or last_topic.topic != topic or last_topic.topic_id != topic_id:
                 last_topic = FetchableTopicResponse(topic or "", topic_id)
                 topics.append(last_topic)
             last_topic.partitions.append(data)
         conversion = self._down_conversion
         if version < 10 and conversion.refuse(version, results):
-            conversion.convert_and_respond(context, answer, results, fetch.items())
+            conversion.convert_and_respond(context, response, results, fetch.items())
         else:
-            context.respond(answer)
+            context.respond(response)
 
     def _throttle(self, context: RequestContext, results: list[FetchResult]) -> int:
         """For how long a client has to be silent that fetched more than its quota.
@@ -177,7 +177,11 @@ class FetchHandler:
         return throttle_ms
 
     def _shape_error(
-        self, context: RequestContext, answer: FetchResponse, topic: str | None, data: PartitionData
+        self,
+        context: RequestContext,
+        response: FetchResponse,
+        topic: str | None,
+        data: PartitionData,
     ) -> None:
         version = context.header.api_version
         code = data.error_code
@@ -191,8 +195,10 @@ class FetchHandler:
             return
         data.current_leader = LeaderIdAndEpoch(hint.leader_id, hint.leader_epoch)
         node = hint.node
-        if node is not None and all(each.node_id != node.node_id for each in answer.node_endpoints):
-            answer.node_endpoints.append(NodeEndpoint(*node))
+        if node is not None and all(
+            each.node_id != node.node_id for each in response.node_endpoints
+        ):
+            response.node_endpoints.append(NodeEndpoint(*node))
 
 
 def _refusal(position: object, code: int) -> PartitionData:

@@ -24,7 +24,7 @@ from ottla.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from ottla.storage.log.batch_times import BatchTimes, TooLongToRead, read_times
-from ottla.storage.records.validation_budget import Allowance
+from ottla.storage.records.validation_budget import ValidationBudget
 
 if TYPE_CHECKING:
     from ottla.broker.replication.replica_manager import ReplicaManager
@@ -69,8 +69,8 @@ class ListOffsetsHandler:
         self, context: RequestContext, request: ListOffsetsRequest
     ) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
         version = context.header.api_version
-        answer = ListOffsetsResponse()
-        allowance = Allowance()
+        reply = ListOffsetsResponse()
+        budget = ValidationBudget()
         later: list[_Search] = []
         seen: set[tuple[str, int]] = set()
         twice: set[tuple[str, int]] = set()
@@ -81,29 +81,29 @@ class ListOffsetsHandler:
                     (twice if key in seen else seen).add(key)
         for topic in request.topics:
             found = ListOffsetsTopicResponse(topic.name)
-            answer.topics.append(found)
+            reply.topics.append(found)
             for asked in topic.partitions:
                 response = ListOffsetsPartitionResponse(asked.partition_index)
                 found.partitions.append(response)
                 if (topic.name, asked.partition_index) in twice:
                     response.error_code = ErrorCode.INVALID_REQUEST
                     continue
-                times = BatchTimes(allowance)
+                times = BatchTimes(budget)
                 try:
-                    self._answer(request, version, topic.name, asked, response, times)
+                    self._response(request, version, topic.name, asked, response, times)
                 except TooLongToRead as batch:
                     later.append(_Search(topic.name, asked, response, times, batch))
                 except Exception as error:
                     _refuse(response, error, version)
         if later:
-            return self._finish(request, version, answer, later)
-        return answer
+            return self._finish(request, version, reply, later)
+        return reply
 
     async def _finish(
         self,
         request: ListOffsetsRequest,
         version: int,
-        answer: ListOffsetsResponse,
+        reply: ListOffsetsResponse,
         searches: list[_Search],
     ) -> ListOffsetsResponse:
         """Reads large batches in a worker thread; each search begins anew with what was read."""
@@ -113,17 +113,17 @@ class ListOffsetsHandler:
                 assert batch is not None
                 try:
                     times.know(batch.key, await self._workers.run(read_times, batch.content))
-                    times.allowance = Allowance() if number < _TRIES - 1 else None
-                    self._answer(request, version, topic, asked, response, times)
+                    times.budget = ValidationBudget() if number < _TRIES - 1 else None
+                    self._response(request, version, topic, asked, response, times)
                 except TooLongToRead as another:
                     batch = another
                     continue
                 except Exception as error:
                     _refuse(response, error, version)
                 break
-        return answer
+        return reply
 
-    def _answer(
+    def _response(
         self,
         request: ListOffsetsRequest,
         version: int,

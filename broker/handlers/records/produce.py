@@ -63,12 +63,12 @@ class ProduceHandler:
     def handle(self, context: RequestContext, request: ProduceRequest) -> Deferred:
         acks = request.acks
         version = context.header.api_version
-        answer = ProduceResponse()
+        response = ProduceResponse()
         entries: list[ProduceEntry] = []
         for topic in request.topic_data:
             name = topic.name
             rows: list[PartitionProduceResponse] = []
-            answer.responses.append(TopicProduceResponse(name, rows))
+            response.responses.append(TopicProduceResponse(name, rows))
             whole = self._topic_error(acks, name, context)
             for data in topic.partition_data:
                 row = PartitionProduceResponse(data.index, whole, -1, -1, -1)
@@ -82,7 +82,7 @@ class ProduceHandler:
         transactional_id = request.transactional_id
         if transactional_id is None:
             self._replica_manager.append_records(
-                acks, timeout_ms, entries, lambda: self._respond(context, acks, answer)
+                acks, timeout_ms, entries, lambda: self._respond(context, acks, response)
             )
         else:
             self._transactional.append(
@@ -91,7 +91,7 @@ class ProduceHandler:
                 acks,
                 timeout_ms,
                 entries,
-                lambda: self._respond(context, acks, answer),
+                lambda: self._respond(context, acks, response),
             )
         return DEFERRED
 
@@ -103,14 +103,14 @@ class ProduceHandler:
             return ErrorCode.INVALID_TOPIC_EXCEPTION
         return ErrorCode.NONE
 
-    def _respond(self, context: RequestContext, acks: int, answer: ProduceResponse) -> None:
+    def _respond(self, context: RequestContext, acks: int, response: ProduceResponse) -> None:
         failed = 0
-        for topic in answer.responses:
+        for topic in response.responses:
             for row in topic.partition_responses:
                 if row.error_code:
                     failed = row.error_code
                     if failed in _LEADER_ERRORS and context.header.api_version >= 10:
-                        self._add_hint(context, answer, topic.name, row)
+                        self._add_hint(context, response, topic.name, row)
         throttle_ms = 0
         if self._quota.table:
             throttle_ms = self._quota.record(
@@ -120,7 +120,7 @@ class ProduceHandler:
                 int(monotonic() * 1000),
             )
         if acks != 0:
-            context.respond(answer, throttle_ms)
+            context.respond(response, throttle_ms)
         elif failed:
             context.close(f"a produce request with acks=0 failed with {error_name(failed)}")
         else:
@@ -129,7 +129,7 @@ class ProduceHandler:
     def _add_hint(
         self,
         context: RequestContext,
-        answer: ProduceResponse,
+        reply: ProduceResponse,
         topic: str,
         response: PartitionProduceResponse,
     ) -> None:
@@ -139,9 +139,9 @@ class ProduceHandler:
         response.current_leader = LeaderIdAndEpoch(hint.leader_id, hint.leader_epoch)
         node = hint.node
         if node is not None and all(
-            known.node_id != node.node_id for known in answer.node_endpoints
+            known.node_id != node.node_id for known in reply.node_endpoints
         ):
-            answer.node_endpoints.append(NodeEndpoint(*node))
+            reply.node_endpoints.append(NodeEndpoint(*node))
 
 
 def _refuse(row: PartitionProduceResponse, code: int, message: str) -> bool:

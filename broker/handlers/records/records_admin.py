@@ -42,11 +42,11 @@ class RecordsAdminHandlers:
         self._replica_manager = replica_manager
 
     def delete_records(self, context: RequestContext, request: DeleteRecordsRequest) -> Deferred:
-        answer = DeleteRecordsResponse()
+        response = DeleteRecordsResponse()
         waiting: list[Waiting] = []
         for topic in request.topics:
             rows = DeleteRecordsTopicResult(topic.name)
-            answer.topics.append(rows)
+            response.topics.append(rows)
             for asked in topic.partitions:
                 result = DeleteRecordsPartitionResult(asked.partition_index, _UNKNOWN)
                 rows.partitions.append(result)
@@ -57,7 +57,7 @@ class RecordsAdminHandlers:
                 else:
                     waiting.append(entry)
         operation = DelayedDeleteRecords(
-            request.timeout_ms, waiting, lambda: context.respond(answer)
+            request.timeout_ms, waiting, lambda: context.respond(response)
         )
         keys = [partition.key for partition, _, _ in waiting]
         self._replica_manager.delete_records_purgatory.try_complete_else_watch(operation, keys)
@@ -87,10 +87,10 @@ class RecordsAdminHandlers:
     def offset_for_leader_epoch(
         self, context: RequestContext, request: OffsetForLeaderEpochRequest
     ) -> OffsetForLeaderEpochResponse:
-        answer = OffsetForLeaderEpochResponse()
+        response = OffsetForLeaderEpochResponse()
         for topic in request.topics:
             rows = OffsetForLeaderTopicResult(topic.topic)
-            answer.topics.append(rows)
+            response.topics.append(rows)
             for asked in topic.partitions:
                 row = EpochEndOffset(ErrorCode.NONE, asked.partition, _UNKNOWN, _UNKNOWN)
                 rows.partitions.append(row)
@@ -102,4 +102,4 @@ class RecordsAdminHandlers:
                     row.error_code = error_code(error)
                 else:
                     row.leader_epoch, row.end_offset = found
-        return answer
+        return response

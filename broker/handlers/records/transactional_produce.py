@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from ottla.broker.replication.replica_manager import ProduceEntry, ReplicaManager
     from ottla.broker.transactions.verification import TransactionVerifier
 
-# Answers of the coordinator that a producer may wait out; it knows this code in every version.
+# Responses of the coordinator that a producer may wait out; it knows this code in every
+# version.
 _TRY_AGAIN = frozenset(
     (
         ErrorCode.CONCURRENT_TRANSACTIONS,

@@ -76,9 +76,9 @@ class AclAdminHandlers:
         wanted = _filter(request)
         if wanted.is_unknown:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the filter contains unknown elements")
-        answer = DescribeAclsResponse(error_message=None)
+        response = DescribeAclsResponse(error_message=None)
         for resource, acls in self._rules.find(wanted):
-            answer.resources.append(
+            response.resources.append(
                 DescribeAclsResource(
                     RESOURCES[resource.resource_type],
                     resource.name,
@@ -94,7 +94,7 @@ class AclAdminHandlers:
                     ],
                 )
             )
-        return answer
+        return response
 
     async def create(
         self, context: RequestContext, request: CreateAclsRequest
@@ -129,10 +129,10 @@ class AclAdminHandlers:
     ) -> DeleteAclsResponse:
         if self._store is None:
             raise KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
-        answer = DeleteAclsResponse()
+        response = DeleteAclsResponse()
         for wanted in request.filters:
-            answer.filter_results.append(await self._delete_matching(_filter(wanted)))
-        return answer
+            response.filter_results.append(await self._delete_matching(_filter(wanted)))
+        return response
 
     async def _delete_matching(self, wanted: AclFilter) -> DeleteAclsFilterResult:
         assert self._store is not None

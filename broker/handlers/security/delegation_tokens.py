@@ -55,7 +55,7 @@ class DelegationTokenHandlers:
         requester = owner = context.principal
         if request.owner_principal_name:
             owner = Principal(request.owner_principal_type or "", request.owner_principal_name)
-        answer = CreateDelegationTokenResponse(
+        response = CreateDelegationTokenResponse(
             principal_type=owner.principal_type,
             principal_name=owner.name,
             issue_timestamp_ms=-1,
@@ -63,22 +63,22 @@ class DelegationTokenHandlers:
             max_timestamp_ms=-1,
         )
         if context.header.api_version >= _REQUESTER_SINCE:
-            answer.token_requester_principal_type = requester.principal_type
-            answer.token_requester_principal_name = requester.name
+            response.token_requester_principal_type = requester.principal_type
+            response.token_requester_principal_name = requester.name
         try:
             renewers = self._check_creation(context, request, owner)
             token = await self._tokens.create(
                 str(owner), str(requester), renewers, request.max_lifetime_ms
             )
         except KafkaError as error:
-            answer.error_code = error.code
-            return answer
-        answer.issue_timestamp_ms = token.issued_ms
-        answer.expiry_timestamp_ms = token.expires_ms
-        answer.max_timestamp_ms = token.max_lifetime_ends_ms
-        answer.token_id = token.token_id
-        answer.hmac = self._tokens.hmac(token.token_id)
-        return answer
+            response.error_code = error.code
+            return response
+        response.issue_timestamp_ms = token.issued_ms
+        response.expiry_timestamp_ms = token.expires_ms
+        response.max_timestamp_ms = token.max_lifetime_ends_ms
+        response.token_id = token.token_id
+        response.hmac = self._tokens.hmac(token.token_id)
+        return response
 
     def _check_creation(
         self, context: RequestContext, request: CreateDelegationTokenRequest, owner: Principal

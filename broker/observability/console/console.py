@@ -100,7 +100,7 @@ class Console:
         self.history = History(parts)
         self._peek = Peek(parts.replica_manager, parts.workers)
         history = self.history
-        self._answers: dict[str, Callable[[Parameters], Any]] = {
+        self._responses: dict[str, Callable[[Parameters], Any]] = {
             "overview": lambda asked: cluster_views.overview(parts, history),
             "topics": lambda asked: cluster_views.topics(
                 parts, asked.text("search", ""), asked.number("first", 0, 0, 1 << 31)
@@ -140,8 +140,8 @@ class Console:
             asked = Parameters(query)
             if name == "messages":
                 found = await self._messages(asked)
-            elif name in self._answers:
-                found = self._answers[name](asked)
+            elif name in self._responses:
+                found = self._responses[name](asked)
             else:
                 return _json("404 Not Found", {"error": f"there is no /api/{name[:100]}"})
         except BadQuestion as error:

@@ -102,8 +102,8 @@ class AdminGuard(Guard):
             log_if_denied=False,
         )
 
-        def change(answer: Any) -> None:
-            for row in answer.topics:
+        def change(response: Any) -> None:
+            for row in response.topics:
                 if row.name in hidden:
                     row.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
                     row.num_partitions = row.replication_factor = -1
@@ -155,7 +155,7 @@ class AdminGuard(Guard):
             rows.append(DeletableTopicResult(name if is_told else None, topic.topic_id, code))
         request.topics = kept
         if rows:
-            amend(context, lambda answer: answer.responses.extend(rows))
+            amend(context, lambda response: response.responses.extend(rows))
 
     def _describe_topic_partitions(self, context: RequestContext, request: Any) -> None:
         from ottla.protocol.messages.describe_topic_partitions import (
@@ -182,14 +182,14 @@ class AdminGuard(Guard):
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         refused = [] if is_all else denied
 
-        def change(answer: Any) -> None:
+        def change(response: Any) -> None:
             if not allowed:
-                answer.topics, answer.next_cursor = [], None
-            for row in answer.topics:
+                response.topics, response.next_cursor = [], None
+            for row in response.topics:
                 row.topic_authorized_operations = self.authorizer.operations(
                     context, ResourceType.TOPIC, row.name or ""
                 )
-            answer.topics.extend(
+            response.topics.extend(
                 DescribeTopicPartitionsResponseTopic(code, name) for name in refused
             )
 
@@ -224,7 +224,7 @@ class AdminGuard(Guard):
                 rows.extend(refused_rows(context, request, fields, [resource], code))
         request.resources = kept
         if rows:
-            amend(context, lambda answer: getattr(answer, rows_field).extend(rows))
+            amend(context, lambda response: getattr(response, rows_field).extend(rows))
 
     # The cluster.
 
@@ -232,11 +232,11 @@ class AdminGuard(Guard):
         if not request.include_cluster_authorized_operations:
             return
 
-        def change(answer: Any) -> None:
-            if answer.error_code:
+        def change(response: Any) -> None:
+            if response.error_code:
                 return
             allowed = self.authorizer.allows_on_cluster(context, Operation.DESCRIBE)
-            answer.cluster_authorized_operations = (
+            response.cluster_authorized_operations = (
                 self.authorizer.operations(context, ResourceType.CLUSTER, CLUSTER_NAME)
                 if allowed
                 else 0

@@ -58,15 +58,15 @@ class DataGuard(Guard):
         if is_follower:
             allowed = self.authorizer.allows_on_cluster(context, Operation.CLUSTER_ACTION)
             return lambda topic: allowed
-        answers: dict[str, bool] = {}
+        responses: dict[str, bool] = {}
 
         def check(topic: str) -> bool:
-            answer = answers.get(topic)
-            if answer is None:
-                answer = answers[topic] = self.authorizer.allows(
+            response = responses.get(topic)
+            if response is None:
+                response = responses[topic] = self.authorizer.allows(
                     context, Operation.READ, ResourceType.TOPIC, topic
                 )
-            return answer
+            return response
 
         return check
 
@@ -86,7 +86,7 @@ class DataGuard(Guard):
         if request.acks == 0:
             amend(context, lambda _: context.close("a produce request with acks=0 was not allowed"))
         else:
-            amend(context, lambda answer: answer.responses.extend(rows))
+            amend(context, lambda response: response.responses.extend(rows))
 
     def _list_offsets(self, context: RequestContext, request: Any) -> None:
         self.keep_allowed(
@@ -121,19 +121,19 @@ class DataGuard(Guard):
         if not is_all:
             request.topics, refused = self._describable(context, request)
 
-        def change(answer: Any) -> None:
+        def change(response: Any) -> None:
             if is_all or not request.topics:
                 # An empty list means all topics to the handler in version 0.
-                answer.topics, _ = self.sort_out(
+                response.topics, _ = self.sort_out(
                     context,
                     Operation.DESCRIBE,
                     ResourceType.TOPIC,
-                    answer.topics if is_all else (),
+                    response.topics if is_all else (),
                     lambda row: row.name or "",
                     log_if_denied=False,
                 )
-            self._set_operations(context, request, answer)
-            answer.topics.extend(refused)
+            self._set_operations(context, request, response)
+            response.topics.extend(refused)
 
         amend(context, change)
 
@@ -171,16 +171,16 @@ class DataGuard(Guard):
             context, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, log_if_denied=False
         ) or allows(context, Operation.CREATE, ResourceType.TOPIC, name)
 
-    def _set_operations(self, context: RequestContext, request: Any, answer: Any) -> None:
+    def _set_operations(self, context: RequestContext, request: Any, response: Any) -> None:
         version = context.header.api_version
         authorizer = self.authorizer
         if request.include_cluster_authorized_operations and 8 <= version <= 10:
             allowed = authorizer.allows_on_cluster(context, Operation.DESCRIBE)
-            answer.cluster_authorized_operations = (
+            response.cluster_authorized_operations = (
                 authorizer.operations(context, ResourceType.CLUSTER, CLUSTER_NAME) if allowed else 0
             )
         if request.include_topic_authorized_operations and version >= 8:
-            for row in answer.topics:
+            for row in response.topics:
                 if row.name is not None:
                     row.topic_authorized_operations = authorizer.operations(
                         context, ResourceType.TOPIC, row.name
@@ -231,8 +231,8 @@ class DataGuard(Guard):
         ]
         request.v3_and_below_topics = []
 
-        def change(answer: Any) -> None:
-            answer.results_by_topic_v3_and_below = rows
+        def change(response: Any) -> None:
+            response.results_by_topic_v3_and_below = rows
 
         amend(context, change)
 
@@ -270,8 +270,8 @@ class DataGuard(Guard):
             str,
         )
 
-        def change(answer: Any) -> None:
-            for state in answer.transaction_states:
+        def change(response: Any) -> None:
+            for state in response.transaction_states:
                 state.topics, _ = self.sort_out(
                     context,
                     Operation.DESCRIBE,
@@ -284,12 +284,12 @@ class DataGuard(Guard):
         amend(context, change)
 
     def _list_transactions(self, context: RequestContext, request: Any) -> None:
-        def change(answer: Any) -> None:
-            answer.transaction_states, _ = self.sort_out(
+        def change(response: Any) -> None:
+            response.transaction_states, _ = self.sort_out(
                 context,
                 Operation.DESCRIBE,
                 ResourceType.TRANSACTIONAL_ID,
-                answer.transaction_states,
+                response.transaction_states,
                 attrgetter("transactional_id"),
                 log_if_denied=False,
             )

@@ -84,7 +84,7 @@ class GroupGuard(Guard):
             for topic in denied
         ]
         request.topics = allowed
-        amend(context, lambda answer: answer.error_code or answer.topics.extend(rows))
+        amend(context, lambda response: response.error_code or response.topics.extend(rows))
 
     def _offset_fetch(self, context: RequestContext, request: Any) -> None:
         if context.header.api_version >= 8:
@@ -97,7 +97,7 @@ class GroupGuard(Guard):
                 request.topics = []  # then nothing is said of its topics
             raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if request.topics is None:
-            amend(context, lambda answer: self._hide_topics(context, answer))
+            amend(context, lambda response: self._hide_topics(context, response))
         else:
             self.keep_allowed(
                 context, request, Operation.DESCRIBE, ResourceType.TOPIC, _TOPICS, _NAME
@@ -124,13 +124,13 @@ class GroupGuard(Guard):
             refused[group.group_id] = [_refused_offsets(topic) for topic in not_allowed]
         code = ErrorCode.GROUP_AUTHORIZATION_FAILED
 
-        def change(answer: Any) -> None:
-            for row in answer.groups:
+        def change(response: Any) -> None:
+            for row in response.groups:
                 if row.group_id in hidden:
                     self._hide_topics(context, row)
                 elif not row.error_code:
                     row.topics.extend(refused.get(row.group_id, ()))
-            answer.groups.extend(
+            response.groups.extend(
                 OffsetFetchResponseGroup(group.group_id, [], code) for group in denied
             )
 
@@ -167,7 +167,7 @@ class GroupGuard(Guard):
             fields = ("coordinator_keys", "coordinators")
             rows = refused_rows(context, request, fields, denied, code, KafkaError(code).message)
             request.coordinator_keys = allowed
-            amend(context, lambda answer: answer.coordinators.extend(rows))
+            amend(context, lambda response: response.coordinators.extend(rows))
 
     # Looking at groups, and deleting them.
 
@@ -190,15 +190,15 @@ class GroupGuard(Guard):
         )
         code = ErrorCode.GROUP_AUTHORIZATION_FAILED
         rows = [DescribedGroup(error_code=code, group_id=group_id) for group_id in denied]
-        amend(context, lambda answer: answer.groups.extend(rows))
+        amend(context, lambda response: response.groups.extend(rows))
         self._set_operations(context, request)
 
     def _set_operations(self, context: RequestContext, request: Any) -> None:
         if not request.include_authorized_operations:
             return
 
-        def change(answer: Any) -> None:
-            for row in answer.groups:
+        def change(response: Any) -> None:
+            for row in response.groups:
                 if not row.error_code:
                     row.authorized_operations = self.authorizer.operations(
                         context, ResourceType.GROUP, row.group_id
@@ -210,12 +210,12 @@ class GroupGuard(Guard):
         if self.authorizer.allows_on_cluster(context, Operation.DESCRIBE, log_if_denied=False):
             return
 
-        def change(answer: Any) -> None:
-            answer.groups, _ = self.sort_out(
+        def change(response: Any) -> None:
+            response.groups, _ = self.sort_out(
                 context,
                 Operation.DESCRIBE,
                 ResourceType.GROUP,
-                answer.groups,
+                response.groups,
                 attrgetter("group_id"),
                 log_if_denied=False,
             )

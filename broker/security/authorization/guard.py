@@ -63,17 +63,17 @@ class Guard:
         log_if_denied: bool = True,
     ) -> tuple[list[T], list[T]]:
         """Those that are allowed and those that are not; a name is asked about once."""
-        answers: dict[str, bool] = {}
+        responses: dict[str, bool] = {}
         allowed: list[T] = []
         denied: list[T] = []
         for item in items:
             name = name_of(item)
-            answer = answers.get(name)
-            if answer is None:
-                answer = answers[name] = self.authorizer.allows(
+            response = responses.get(name)
+            if response is None:
+                response = responses[name] = self.authorizer.allows(
                     context, operation, kind, name, log_if_denied=log_if_denied
                 )
-            (allowed if answer else denied).append(item)
+            (allowed if response else denied).append(item)
         return allowed, denied
 
     def keep_allowed(
@@ -97,7 +97,7 @@ class Guard:
         if denied:
             rows = refused_rows(context, request, fields, denied, _FAILED[kind], message)
             setattr(request, items_field, allowed)
-            amend(context, lambda answer: getattr(answer, rows_field).extend(rows))
+            amend(context, lambda response: getattr(response, rows_field).extend(rows))
 
 
 def refused_rows(
@@ -113,9 +113,9 @@ def refused_rows(
     key = context.header.api_key
     part = copy(request)
     setattr(part, items_field, denied)
-    answer: Any = API[key].response()
-    BUILDERS[key](part, answer, code, message)
-    rows: list[Any] = getattr(answer, rows_field)
+    reply: Any = API[key].response()
+    BUILDERS[key](part, reply, code, message)
+    rows: list[Any] = getattr(reply, rows_field)
     return rows
 
 
@@ -123,10 +123,10 @@ def amend(context: RequestContext, change: Amend) -> None:
     """Have the answer changed by `change` before it goes out; several are done in order."""
     before = context.amend
 
-    def both(answer: Any) -> None:
+    def both(response: Any) -> None:
         if before is not None:
-            before(answer)
-        change(answer)
+            before(response)
+        change(response)
 
     context.amend = change if before is None else both
 

@@ -109,8 +109,8 @@ class SignedTokens:
         """Reads the keys anew; blocks. Raises OSError and ValueError."""
         self._asked_at = monotonic()
         try:
-            with urllib.request.urlopen(self._rules.url, timeout=FETCH_SECONDS) as answer:
-                data = answer.read(MAX_BYTES + 1)
+            with urllib.request.urlopen(self._rules.url, timeout=FETCH_SECONDS) as response:
+                data = response.read(MAX_BYTES + 1)
         except HTTPException as error:
             raise ValueError(f"the answer is not HTTP: {error!r}") from None
         if len(data) > MAX_BYTES:

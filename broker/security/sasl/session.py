@@ -75,10 +75,10 @@ class SaslListener(NamedTuple):
 class _Refused(Exception):
     """The end of the connection: `answer` is sent first, `reason` is logged."""
 
-    def __init__(self, reason: str, answer: bytes = b"") -> None:
+    def __init__(self, reason: str, response: bytes = b"") -> None:
         super().__init__(reason)
         self.reason = reason
-        self.answer = answer
+        self.response = response
 
 
 class SaslSession:
@@ -123,7 +123,7 @@ class SaslSession:
         """Takes a frame instead of the request decoder, and answers it or ends the connection."""
         connection = self._connection
         try:
-            answer = self._step(frame)
+            response = self._step(frame)
         except _Refused as refusal:
             self._refuse(refusal)
             return
@@ -135,8 +135,8 @@ class SaslSession:
             logger.exception("authentication on listener %s failed", connection.listener_name)
             connection.close("its authentication failed here")
             return
-        if answer is not None:
-            connection.send_token(answer)
+        if response is not None:
+            connection.send_token(response)
 
     def renew(self, context: RequestContext, request: SaslHandshakeRequest) -> Message | None:
         """A SaslHandshake of a client that is already known: it wants to authenticate again.
@@ -192,21 +192,21 @@ class SaslSession:
         if context is None:
             return None  # It was no request: the connection is closed.
         self._connection.identified = True
-        answer = cast("Message", context.route.handler(context, context.request))
-        if context.request is not None and not getattr(answer, "error_code", 0):
+        response = cast("Message", context.route.handler(context, context.request))
+        if context.request is not None and not getattr(response, "error_code", 0):
             self._state = _State.HANDSHAKE
-        return _encode(context.header, answer)
+        return _encode(context.header, response)
 
     def _handshake(self, header: RequestHeader, request: SaslHandshakeRequest) -> Message:
         mechanisms = self._listener.mechanisms
         mechanism = request.mechanism
         if mechanism not in mechanisms:
-            answer = SaslHandshakeResponse(ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms)
+            response = SaslHandshakeResponse(ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms)
             raise _Refused(
                 f"asked for the SASL mechanism {shown(mechanism)}; this listener has "
                 f"{', '.join(mechanisms)} (sasl.enabled.mechanisms)",
                 # Kafka only hangs up when it is asked for in a renewal.
-                b"" if self._is_renewal else _encode(header, answer, with_size=True),
+                b"" if self._is_renewal else _encode(header, response, with_size=True),
             )
         if self._is_renewal and mechanism != self._mechanism:
             self._state = _State.OTHER_MECHANISM
@@ -219,13 +219,13 @@ class SaslSession:
     def _bare_token(self, token: bytes) -> bytes:
         assert self._exchange is not None
         try:
-            answer = self._exchange.step(token)
+            response = self._exchange.step(token)
             self._check_principal()
         except AuthenticationRefused as refusal:
             raise _Refused(f"failed to authenticate: {refusal.reason}") from None
         if self._exchange.is_complete:
             self._complete()
-        return answer
+        return response
 
     def _authenticate(self, frame: bytes) -> bytes:
         header, request = self._decode(frame)
@@ -243,11 +243,12 @@ class SaslSession:
                 f"Authentication failed during {_SUFFIX[self._is_renewal]} due to invalid "
                 f"credentials with SASL mechanism {self._mechanism}"
             )
-            answer = SaslAuthenticateResponse(
+            response = SaslAuthenticateResponse(
                 error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=message
             )
             raise _Refused(
-                f"failed to authenticate: {refusal.reason}", _encode(header, answer, with_size=True)
+                f"failed to authenticate: {refusal.reason}",
+                _encode(header, response, with_size=True),
             ) from None
         lifetime_ms = self._complete() if self._exchange.is_complete else 0
         return _encode(
@@ -265,8 +266,8 @@ class SaslSession:
         if key == ApiKey.FIND_COORDINATOR:  # Its answer has the general words of the code.
             words = "Request is not valid given the current SASL state."
         error = KafkaError(ErrorCode.ILLEGAL_SASL_STATE, words)
-        answer = error_response(context, error)
-        return b"" if answer is None else _encode(header, answer, with_size=True)
+        response = error_response(context, error)
+        return b"" if response is None else _encode(header, response, with_size=True)
 
     # -- the end of an authentication -----------------------------------------------------------
 
@@ -352,7 +353,7 @@ class SaslSession:
                 extra={"peer": connection.client_host, "listener": connection.listener_name},
             )
         delay_ms = listener.failure_delay_ms
-        connection.refuse_after(delay_ms, refusal.answer, FAREWELL_MS, "authentication failed")
+        connection.refuse_after(delay_ms, refusal.response, FAREWELL_MS, "authentication failed")
 
 
 def _java_name(key: int) -> str:

@@ -101,10 +101,10 @@ class JavaGroup:
         """The sum of the committed offsets."""
         with BlockingClient(self.bootstrap) as client:
             request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(self.name, topics=None)])
-            answer = client.call_coordinator(self.name, request)
-        assert isinstance(answer, OffsetFetchResponse)
+            response = client.call_coordinator(self.name, request)
+        assert isinstance(response, OffsetFetchResponse)
         return sum(
-            row.committed_offset for topic in answer.groups[0].topics for row in topic.partitions
+            row.committed_offset for topic in response.groups[0].topics for row in topic.partitions
         )
 
     def close(self) -> None:

@@ -86,11 +86,11 @@ def check_that_kafka_reads_ours(java: list[str]) -> None:
         lines.write_text("".join(f"{buffer.hex()}\n" for buffer in buffers.values()))
         command = [*java, "read", str(lines)]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
-    answers = done.stdout.splitlines()
-    assert len(answers) == len(buffers), done.stderr
-    for (name, buffer), answer in zip(buffers.items(), answers, strict=True):
+    responses = done.stdout.splitlines()
+    assert len(responses) == len(buffers), done.stderr
+    for (name, buffer), response in zip(buffers.items(), responses, strict=True):
         wanted = [row_of(record) for record in read_records(buffer, include_control=True)]
-        assert json.loads(answer) == wanted, f"Kafka reads something else from ours: {name}"
+        assert json.loads(response) == wanted, f"Kafka reads something else from ours: {name}"
     print(f"golden: Kafka reads our {len(buffers)} buffers as we do", file=sys.stderr)
 
 

@@ -235,13 +235,13 @@ async def test_registration_that_fails_is_tried_again(
 async def test_waiting_calls_are_answered_when_the_session_expires(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers: list[int] = []
+    responses: list[int] = []
 
     async def call() -> None:
         try:
             await cluster.controller.list_partition_reassignments()
         except KafkaError as error:
-            answers.append(error.code)
+            responses.append(error.code)
 
     cluster.runtime.spawn(call(), name="call")
     cluster.runtime.spawn(call(), name="call")
@@ -254,7 +254,7 @@ async def test_waiting_calls_are_answered_when_the_session_expires(
         cluster.store.expire_session()
 
     await settle()
-    assert answers == [ErrorCode.NOT_CONTROLLER]  # the one that waited; the other came later
+    assert responses == [ErrorCode.NOT_CONTROLLER]  # the one that waited; the other came later
 
 
 async def test_stop_lets_the_node_go(cluster: Cluster) -> None:

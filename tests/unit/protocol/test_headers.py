@@ -128,9 +128,9 @@ def test_bytes_after_a_request_are_passed_over() -> None:
 
 
 def test_bytes_after_a_response_are_refused() -> None:
-    answer = encode_response(ApiKey.HEARTBEAT, 0, 9, HeartbeatResponse())[0]
+    response = encode_response(ApiKey.HEARTBEAT, 0, 9, HeartbeatResponse())[0]
     with pytest.raises(ProtocolError, match="2 bytes follow the end"):
-        decode_response(bytes(answer)[4:] + b"\x00\x00", ApiKey.HEARTBEAT, 0)  # type: ignore[arg-type]
+        decode_response(bytes(response)[4:] + b"\x00\x00", ApiKey.HEARTBEAT, 0)  # type: ignore[arg-type]
 
 
 class FilePart:

@@ -43,8 +43,8 @@ async def until(condition: Callable, what: str) -> None:
 
 
 async def create(topic: str, partitions: int = 1) -> str:
-    answer = await admin.create_topics([NewTopic(topic, partitions, 1)])
-    equal([error[1] for error in answer.topic_errors], [0])
+    response = await admin.create_topics([NewTopic(topic, partitions, 1)])
+    equal([error[1] for error in response.topic_errors], [0])
     return topic
 
 

@@ -11,16 +11,16 @@ from ottla.broker.config.broker_config import BrokerConfig
 class Channel:
     """Answers with these in turn: partitions that are left, or an exception."""
 
-    def __init__(self, *answers: int | Exception | None) -> None:
-        self.answers = list(answers)
+    def __init__(self, *responses: int | Exception | None) -> None:
+        self.responses = list(responses)
 
     async def controlled_shutdown(self) -> int:
-        answer = self.answers.pop(0)
-        if answer is None:
+        response = self.responses.pop(0)
+        if response is None:
             await asyncio.sleep(3600)
-        if isinstance(answer, Exception):
-            raise answer
-        return cast(int, answer)
+        if isinstance(response, Exception):
+            raise response
+        return cast(int, response)
 
 
 def outcome(channel: Channel, **settings: str) -> bool:
@@ -39,7 +39,7 @@ def test_it_asks_once_when_everything_moves() -> None:
 def test_it_asks_again_when_something_is_left_or_nobody_answers() -> None:
     channel = Channel(2, ConnectionError("away"), 0)
     assert outcome(channel)
-    assert channel.answers == []
+    assert channel.responses == []
 
 
 def test_a_controller_that_says_nothing_is_not_waited_for() -> None:
@@ -49,4 +49,4 @@ def test_a_controller_that_says_nothing_is_not_waited_for() -> None:
 def test_it_gives_up_after_so_many_times() -> None:
     channel = Channel(1, 1, 1, 1)
     assert not outcome(channel, controlled_shutdown_max_retries="2")
-    assert len(channel.answers) == 2
+    assert len(channel.responses) == 2

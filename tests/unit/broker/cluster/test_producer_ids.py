@@ -34,9 +34,9 @@ async def settle() -> None:
 
 
 def take(manager: ProducerIdManager) -> list[tuple[int, int]]:
-    answers: list[tuple[int, int]] = []
-    manager.take(lambda error, producer_id: answers.append((error, producer_id)))
-    return answers
+    responses: list[tuple[int, int]] = []
+    manager.take(lambda error, producer_id: responses.append((error, producer_id)))
+    return responses
 
 
 async def test_ids_are_handed_out_one_after_the_other() -> None:
@@ -67,11 +67,11 @@ async def test_many_who_wait_share_one_fetch() -> None:
     cluster = Cluster()
     cluster.gate.clear()
     manager = ProducerIdManager(cluster.allocate)
-    answers = [take(manager) for _ in range(25)]
+    responses = [take(manager) for _ in range(25)]
     cluster.gate.set()
     for _ in range(5):
         await settle()
-    assert [answer[0] for answer in answers] == [(0, number) for number in range(25)]
+    assert [response[0] for response in responses] == [(0, number) for number in range(25)]
     assert cluster.blocks == 3
 
 
@@ -80,9 +80,9 @@ async def test_a_failed_fetch_sends_the_clients_back(caplog: pytest.LogCaptureFi
     cluster.failures = 1
     manager = ProducerIdManager(cluster.allocate)
     with caplog.at_level(logging.WARNING):
-        answers = [take(manager), take(manager)]
+        responses = [take(manager), take(manager)]
         await settle()
-    assert answers == [[(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1)]] * 2
+    assert responses == [[(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1)]] * 2
     assert "no connection to the controller" in caplog.text
     again = take(manager)
     await settle()
@@ -93,16 +93,16 @@ async def test_a_fetch_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(producer_ids, "ALLOCATION_DEADLINE_SECONDS", 0.001)
     cluster = Cluster()
     cluster.gate.clear()
-    answered = asyncio.Event()
-    answers: list[int] = []
+    responded = asyncio.Event()
+    responses: list[int] = []
 
     def reply(error: int, _: int) -> None:
-        answers.append(error)
-        answered.set()
+        responses.append(error)
+        responded.set()
 
     ProducerIdManager(cluster.allocate).take(reply)
-    await asyncio.wait_for(answered.wait(), 10)
-    assert answers == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+    await asyncio.wait_for(responded.wait(), 10)
+    assert responses == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
 
 
 async def test_the_queue_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from ottla.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from tests.doubles.coordinator_log import MemoryLog
-from tests.unit.broker.groups.helpers import GROUP, Answer, Setup
+from tests.unit.broker.groups.helpers import GROUP, PendingResponse, Setup
 
 Owned = dict[str, set[int]]
 
@@ -97,8 +97,8 @@ class ConsumerSetup(Setup):
         timeout_ms: int = -1,
         assignor: str | None = None,
         version: int = 1,
-    ) -> Answer[ConsumerGroupHeartbeatResponse]:
-        answer: Answer[ConsumerGroupHeartbeatResponse] = Answer()
+    ) -> PendingResponse[ConsumerGroupHeartbeatResponse]:
+        response: PendingResponse[ConsumerGroupHeartbeatResponse] = PendingResponse()
         consumers = self.coordinator.consumers
         assert consumers is not None
         consumers.membership.heartbeat(
@@ -116,9 +116,9 @@ class ConsumerSetup(Setup):
             version,
             "client",
             "/127.0.0.1",
-            answer,
+            response,
         )
-        return answer
+        return response
 
     def _rows(self, owned: Owned) -> list[ConsumerGroupHeartbeatRequestTopicPartitions]:
         rows = []

@@ -88,8 +88,8 @@ class Setup:
         rebalance_timeout_ms: int = 60_000,
         reason: str | None = None,
         client_id: str = "client",
-    ) -> Answer[JoinGroupResponse]:
-        answer: Answer[JoinGroupResponse] = Answer()
+    ) -> PendingResponse[JoinGroupResponse]:
+        response: PendingResponse[JoinGroupResponse] = PendingResponse()
         self.coordinator.membership.join(
             JoinGroupRequest(
                 group_id=group_id,
@@ -104,9 +104,9 @@ class Setup:
             version,
             client_id,
             "/127.0.0.1",
-            answer,
+            response,
         )
-        return answer
+        return response
 
     def sync(
         self,
@@ -118,8 +118,8 @@ class Setup:
         group_id: str = GROUP,
         protocol_type: str | None = None,
         protocol_name: str | None = None,
-    ) -> Answer[SyncGroupResponse]:
-        answer: Answer[SyncGroupResponse] = Answer()
+    ) -> PendingResponse[SyncGroupResponse]:
+        response: PendingResponse[SyncGroupResponse] = PendingResponse()
         self.coordinator.membership.sync(
             SyncGroupRequest(
                 group_id=group_id,
@@ -133,9 +133,9 @@ class Setup:
                     for known, data in (assignments or {}).items()
                 ],
             ),
-            answer,
+            response,
         )
-        return answer
+        return response
 
     def heartbeat(
         self,
@@ -151,13 +151,13 @@ class Setup:
     def leave(
         self, *members: tuple[str, str | None], group_id: str = GROUP
     ) -> tuple[int, list[int]]:
-        answer: Answer[LeaveGroupResponse] = Answer()
+        reply: PendingResponse[LeaveGroupResponse] = PendingResponse()
         self.coordinator.membership.leave(
             group_id,
             [MemberIdentity(member_id, instance) for member_id, instance in members],
-            answer,
+            reply,
         )
-        response = answer.value
+        response = reply.value
         return response.error_code, [member.error_code for member in response.members]
 
     def commit(
@@ -172,8 +172,8 @@ class Setup:
         expire_timestamp_ms: int = -1,
         producer_id: int | None = None,
         version: int = 8,
-    ) -> Answer[dict[TopicPartition, int]]:
-        answer: Answer[dict[TopicPartition, int]] = Answer()
+    ) -> PendingResponse[dict[TopicPartition, int]]:
+        response: PendingResponse[dict[TopicPartition, int]] = PendingResponse()
         now_ms = self.timer.clock.now_ms()
         values = {
             partition: CommittedOffset(offset, -1, metadata, now_ms, expire_timestamp_ms)
@@ -181,10 +181,12 @@ class Setup:
         }
         committer = Committer(group_id, member_id, instance_id, generation_id, version)
         if producer_id is None:
-            self.coordinator.commits.commit(committer, values, answer)
+            self.coordinator.commits.commit(committer, values, response)
         else:
-            self.coordinator.commits.commit_transactional(committer, producer_id, 0, values, answer)
-        return answer
+            self.coordinator.commits.commit_transactional(
+                committer, producer_id, 0, values, response
+            )
+        return response
 
     def fetch(
         self,
@@ -207,17 +209,17 @@ class Setup:
         """A stable group of `count` members at generation 1 or 2; the first id leads."""
         first = self.join(instance_id="i0" if instances else None)
         member_ids = [first.value.member_id]
-        answers = [first]
+        responses = [first]
         if count > 1:
             self.sync(member_ids[0], first.value.generation_id)
             others = [
                 self.join(instance_id=f"i{index}" if instances else None)
                 for index in range(1, count)
             ]
-            answers = [self.join(member_ids[0], instance_id="i0" if instances else None), *others]
-        member_ids = [answer.value.member_id for answer in answers]
-        generation_id = answers[0].value.generation_id
-        leader = answers[0].value.leader
+            responses = [self.join(member_ids[0], instance_id="i0" if instances else None), *others]
+        member_ids = [response.value.member_id for response in responses]
+        generation_id = responses[0].value.generation_id
+        leader = responses[0].value.leader
         assert leader == member_ids[0]
         syncs = [self.sync(member_id, generation_id) for member_id in member_ids[1:]]
         assignments = {member_id: member_id.encode() for member_id in member_ids}
@@ -226,7 +228,7 @@ class Setup:
         return member_ids
 
 
-class Answer(Generic[T]):
+class PendingResponse(Generic[T]):
     """Takes one answer; fails the test at a second one."""
 
     def __init__(self) -> None:

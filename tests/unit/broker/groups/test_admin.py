@@ -312,9 +312,9 @@ def test_a_commit_made_while_its_old_offset_expires_stays() -> None:
     setup.commit({T0: 1})
     setup.log.hold = True
     setup.coordinator.tick(setup.timer.clock.now_ms() + RETENTION_MS)
-    answer = setup.commit({T0: 2})
+    response = setup.commit({T0: 2})
     setup.log.commit_all()
-    assert answer.value == {T0: ErrorCode.NONE}
+    assert response.value == {T0: ErrorCode.NONE}
     assert setup.offset() == 2
     assert Setup(setup.log).offset() == 2
 

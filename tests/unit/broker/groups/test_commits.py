@@ -32,17 +32,17 @@ def test_what_nobody_committed_is_no_error() -> None:
 def test_a_commit_is_answered_and_seen_when_its_record_is_committed() -> None:
     setup = Setup()
     setup.log.hold = True
-    answer = setup.commit({T0: 42})
-    assert answer.is_pending
+    response = setup.commit({T0: 42})
+    assert response.is_pending
     assert setup.offset() == -1
     assert setup.fetch(T0, require_stable=True)[T0].error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
     setup.log.commit_all()
-    assert answer.value == {T0: ErrorCode.NONE}
+    assert response.value == {T0: ErrorCode.NONE}
     assert setup.fetch(T0, require_stable=True)[T0].value.offset == 42
 
 
 @pytest.mark.parametrize(
-    ("error", "answered"),
+    ("error", "responded"),
     [
         (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.COORDINATOR_NOT_AVAILABLE),
@@ -52,23 +52,23 @@ def test_a_commit_is_answered_and_seen_when_its_record_is_committed() -> None:
         (ErrorCode.NETWORK_EXCEPTION, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
     ],
 )
-def test_a_failed_append_changes_nothing(error: int, answered: int) -> None:
+def test_a_failed_append_changes_nothing(error: int, responded: int) -> None:
     setup = Setup()
     setup.commit({T0: 1})
     setup.log.next_error = error
-    assert setup.commit({T0: 2}).value == {T0: answered}
+    assert setup.commit({T0: 2}).value == {T0: responded}
     assert setup.fetch(T0, require_stable=True)[T0].value.offset == 1
 
 
 def test_commits_that_overtake_each_other_end_with_the_last() -> None:
     setup = Setup()
     setup.log.hold = True
-    answers = [setup.commit({T0: offset}) for offset in (1, 2, 3)]
+    responses = [setup.commit({T0: offset}) for offset in (1, 2, 3)]
     setup.log.commit_one()
     assert setup.offset() == 1
     setup.log.commit_all()
     assert setup.offset() == 3
-    assert all(answer.value == {T0: ErrorCode.NONE} for answer in answers)
+    assert all(response.value == {T0: ErrorCode.NONE} for response in responses)
 
 
 def test_metadata_has_a_limit_in_java_characters() -> None:
@@ -122,8 +122,8 @@ def test_while_the_group_prepares_members_may_commit_and_later_not() -> None:
     setup.join(leader)
     assert setup.commit({T0: 1}, follower, generation).value == {T0: ErrorCode.NONE}
     setup.join(follower)
-    answer = setup.commit({T0: 2}, follower, generation + 1)
-    assert answer.value == {T0: ErrorCode.REBALANCE_IN_PROGRESS}
+    response = setup.commit({T0: 2}, follower, generation + 1)
+    assert response.value == {T0: ErrorCode.REBALANCE_IN_PROGRESS}
 
 
 # Transactions.
@@ -166,8 +166,8 @@ def test_old_producers_do_not_say_for_whom_they_commit() -> None:
 
 
 def test_a_transactional_commit_needs_a_group_id() -> None:
-    answer = Setup().commit({T0: 1}, group_id="", producer_id=7)
-    assert answer.value == {T0: ErrorCode.INVALID_GROUP_ID}
+    response = Setup().commit({T0: 1}, group_id="", producer_id=7)
+    assert response.value == {T0: ErrorCode.INVALID_GROUP_ID}
 
 
 def test_a_marker_for_a_partition_that_is_elsewhere_is_ignored() -> None:
@@ -180,10 +180,10 @@ def test_a_marker_for_a_partition_that_is_elsewhere_is_ignored() -> None:
 def test_a_commit_that_ends_after_the_resignation_is_not_ours_to_confirm() -> None:
     setup = Setup()
     setup.log.hold = True
-    answer = setup.commit({T0: 42})
+    response = setup.commit({T0: 42})
     setup.coordinator.on_resigned(0, 1)
     setup.log.commit_all()
-    assert answer.value == {T0: ErrorCode.NOT_COORDINATOR}
+    assert response.value == {T0: ErrorCode.NOT_COORDINATOR}
     setup.elect(2)
     assert setup.offset() == 42
 

@@ -12,7 +12,7 @@ from ottla.broker.requests.request_channel import HandlerEntry, RequestContext, 
 from ottla.protocol.headers import RequestHeader
 
 
-def answered(route: Route, received_at: float, throttle_time_ms: int = 0) -> RequestContext:
+def responded(route: Route, received_at: float, throttle_time_ms: int = 0) -> RequestContext:
     context = RequestContext(
         RequestHeader(3, 4, 1), None, None, route, frame_bytes=100, received_at=received_at
     )
@@ -27,8 +27,8 @@ def answered(route: Route, received_at: float, throttle_time_ms: int = 0) -> Req
 def test_the_time_of_a_request_is_split() -> None:
     statistics = RequestStatistics("Metadata")
     route = Route(HandlerEntry(3, "Metadata", 0, 12, lambda *_: None))
-    statistics.record(answered(route, 100.0), sent_at=115.0)
-    statistics.record(answered(route, 200.0, throttle_time_ms=1500), sent_at=215.0)
+    statistics.record(responded(route, 100.0), sent_at=115.0)
+    statistics.record(responded(route, 200.0, throttle_time_ms=1500), sent_at=215.0)
     assert statistics.by_version == {4: 2}
     assert statistics.count == 2
     assert statistics.request_bytes == 200

@@ -35,9 +35,9 @@ PRODUCE = 0
 RESET = pack("ii", 1, 0)  # for SO_LINGER: closing sends a reset
 
 
-def topics(answer: Message) -> list[str | None]:
-    assert isinstance(answer, MetadataResponse)
-    return [topic.name for topic in answer.topics]
+def topics(response: Message) -> list[str | None]:
+    assert isinstance(response, MetadataResponse)
+    return [topic.name for topic in response.topics]
 
 
 class Gate:
@@ -55,8 +55,8 @@ class Gate:
         context = self.waiting.pop(0)
         request = context.request
         assert isinstance(request, MetadataRequest)
-        answers = [MetadataResponseTopic(name=topic.name) for topic in request.topics or ()]
-        context.respond(MetadataResponse(topics=answers))
+        responses = [MetadataResponseTopic(name=topic.name) for topic in request.topics or ()]
+        context.respond(MetadataResponse(topics=responses))
 
 
 def only_connection(network: Network) -> Connection:
@@ -68,8 +68,8 @@ async def test_answers_come_back_for_every_version() -> None:
     async with running_network() as network:
         client = await network.connect()
         for version in range(5):
-            answer = await client.ask(metadata_request("a", "b"), version)
-            assert topics(answer) == ["a", "b"]
+            response = await client.ask(metadata_request("a", "b"), version)
+            assert topics(response) == ["a", "b"]
         await client.close()
     assert network.statistics.bytes_in > 0
     assert network.statistics.bytes_out > 0
@@ -81,8 +81,8 @@ async def test_requests_sent_together_are_answered_in_order() -> None:
         for number in range(300):
             client.send(metadata_request(f"t{number}"))
         for number in range(300):
-            correlation_id, answer = await client.receive()
-            assert (correlation_id, topics(answer)) == (number + 1, [f"t{number}"])
+            correlation_id, response = await client.receive()
+            assert (correlation_id, topics(response)) == (number + 1, [f"t{number}"])
         await client.close()
 
 
@@ -94,8 +94,8 @@ async def test_answers_of_many_busy_clients_stay_in_order() -> None:
         for number in range(60):
             client.send(metadata_request(f"{name}{number}"))
         for number in range(60):
-            correlation_id, answer = await client.receive()
-            assert (correlation_id, topics(answer)) == (number + 1, [f"{name}{number}"])
+            correlation_id, response = await client.receive()
+            assert (correlation_id, topics(response)) == (number + 1, [f"{name}{number}"])
         await client.close()
 
     async with running_network() as network:
@@ -169,8 +169,8 @@ async def test_a_request_may_come_byte_by_byte() -> None:
             client.writer.write(bytes([byte]))
             await client.writer.drain()
             await asyncio.sleep(0)
-        correlation_id, answer = await client.receive(METADATA, 1)
-        assert (correlation_id, topics(answer)) == (7, ["slow"])
+        correlation_id, response = await client.receive(METADATA, 1)
+        assert (correlation_id, topics(response)) == (7, ["slow"])
         await client.close()
 
 
@@ -253,8 +253,8 @@ async def test_coroutines_answer_too_and_hold_up_nobody() -> None:
         slow.send(produce_request(b"x"), 3)
         assert topics(await quick.ask(metadata_request("quick"))) == ["quick"]
         go_on.set()
-        _, answer = await slow.receive(PRODUCE, 3)
-        assert answer == ProduceResponse(throttle_time_ms=5)
+        _, response = await slow.receive(PRODUCE, 3)
+        assert response == ProduceResponse(throttle_time_ms=5)
         await slow.close()
         await quick.close()
 
@@ -342,9 +342,9 @@ async def test_a_throttled_client_is_answered_at_once_and_then_not_read() -> Non
         for _ in range(3):
             client.send(metadata_request(), 3)
         for _ in range(3):
-            _, answer = await client.receive(METADATA, 3)
-            assert isinstance(answer, MetadataResponse)
-            assert answer.throttle_time_ms == 40
+            _, response = await client.receive(METADATA, 3)
+            assert isinstance(response, MetadataResponse)
+            assert response.throttle_time_ms == 40
         assert loop.time() - started_at >= 0.08
         await client.close()
 

@@ -18,8 +18,8 @@ async def test_http_is_answered_in_words(caplog: pytest.LogCaptureFixture) -> No
     async with running_network() as network:
         client = await network.connect()
         client.writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        answer = (await client.reader.read()).decode()
-        head, _, body = answer.partition("\r\n\r\n")
+        response = (await client.reader.read()).decode()
+        head, _, body = response.partition("\r\n\r\n")
         assert head.startswith("HTTP/1.1 400 ")
         assert f"Content-Length: {len(body)}" in head
         assert "This is a Kafka port" in body

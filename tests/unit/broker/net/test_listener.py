@@ -118,8 +118,8 @@ async def test_a_rate_limit_lets_newcomers_wait() -> None:
     limits = ConnectionLimits(max_creation_rate=10, window_count=2, window_ms=100)
     async with running_network(limits=limits) as network:
         clients = [await network.connect() for _ in range(4)]
-        answers = await asyncio.gather(*(client.ask(metadata_request()) for client in clients))
-        assert answers == [MetadataResponse()] * 4
+        responses = await asyncio.gather(*(client.ask(metadata_request()) for client in clients))
+        assert responses == [MetadataResponse()] * 4
         assert network.statistics.connections_refused == 0
 
 

@@ -35,10 +35,10 @@ async def test_a_newer_api_versions_request_is_answered_in_version_0_with_what_w
         client = await network.connect()
         # Whatever follows the header is of a version that we cannot know.
         client.writer.write(frame(pack(">hhih", API_VERSIONS, 77, 12, 3) + b"new" + b"\xfe" * 9))
-        correlation_id, answer = await client.receive(API_VERSIONS, 0)
+        correlation_id, response = await client.receive(API_VERSIONS, 0)
         assert correlation_id == 12
         versions = [ApiVersion(API_VERSIONS, 0, 4)]
-        assert answer == ApiVersionsResponse(error_code=35, api_keys=versions)
+        assert response == ApiVersionsResponse(error_code=35, api_keys=versions)
         # The connection lives on.
         assert await client.ask(metadata_request()) == MetadataResponse()
 

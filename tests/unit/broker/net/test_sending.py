@@ -60,9 +60,9 @@ def fetches(tmp_path: Path) -> Iterator[Fetches]:
     os.close(fetches.fd)
 
 
-def check(answer: Message, length: int) -> None:
-    assert isinstance(answer, FetchResponse)
-    for number, row in enumerate(answer.responses[0].partitions):
+def check(response: Message, length: int) -> None:
+    assert isinstance(response, FetchResponse)
+    for number, row in enumerate(response.responses[0].partitions):
         records = row.records
         assert isinstance(records, bytes | memoryview)
         assert bytes(records) == CONTENT[number * length : (number + 1) * length]
@@ -102,9 +102,9 @@ async def test_answers_of_both_kinds_stay_in_order(fetches: Fetches) -> None:
         for client in clients:
             for number in range(5):
                 assert await client.receive() == (2 * number + 1, MetadataResponse())
-                correlation_id, answer = await client.receive(FETCH, 4)
+                correlation_id, response = await client.receive(FETCH, 4)
                 assert correlation_id == 2 * number + 2
-                check(answer, 5_000)
+                check(response, 5_000)
 
 
 async def test_a_client_that_reads_slowly_gets_everything_and_holds_up_nobody(

@@ -52,14 +52,14 @@ async def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
 
 
 async def test_a_client_that_does_not_take_its_answer_is_idle() -> None:
-    def answer(_: RequestContext, __: Message) -> Message:
+    def response(_: RequestContext, __: Message) -> Message:
         return MetadataResponse(cluster_id="x" * 30_000)
 
     # Not by a client of this loop: on a busy machine it may be closed for its silence before it has
     # asked anything, and asyncio would log each of its writes. Here the requests are in the socket
     # before the server sees it.
     frames = b"".join(encode_request(n, "tester", metadata_request(), 2) for n in range(1_000))
-    async with running_network(entry(METADATA, "Metadata", answer), max_idle_ms=60) as network:
+    async with running_network(entry(METADATA, "Metadata", response), max_idle_ms=60) as network:
         with network.raw_socket(), network.raw_socket(receive_buffer_bytes=2_000) as asking:
             assert asking.send(frames) == len(frames)
             await network.until(lambda: network.statistics.idle_closed == 2)

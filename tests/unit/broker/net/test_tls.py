@@ -129,9 +129,9 @@ async def test_parts_of_files_are_copied(
         return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=rows)])
 
     async def fetch(client: Client, length: int) -> None:
-        answer = await client.ask(FetchRequest(max_bytes=length), 4)
-        assert isinstance(answer, FetchResponse)
-        for number, row in enumerate(answer.responses[0].partitions):
+        response = await client.ask(FetchRequest(max_bytes=length), 4)
+        assert isinstance(response, FetchResponse)
+        for number, row in enumerate(response.responses[0].partitions):
             assert row.records is not None
             assert bytes(row.records) == CONTENT[number * length : (number + 1) * length]
 

@@ -6,7 +6,7 @@ from ottla.broker.net.wrong_protocol import (
     HTTP_METHODS,
     LogLimiter,
     explanation,
-    http_answer,
+    http_response,
     recognise,
 )
 
@@ -39,7 +39,7 @@ def test_only_sizes_from_foreign_size_on_can_be_of_another_protocol() -> None:
 
 
 def test_an_ipv6_address_is_written_in_brackets() -> None:
-    assert b"bootstrap.servers=[::1]:9092 " in http_answer("EXTERNAL", "::1", 9092)
+    assert b"bootstrap.servers=[::1]:9092 " in http_response("EXTERNAL", "::1", 9092)
 
 
 class TestLogLimiter:

@@ -47,8 +47,8 @@ class Endpoint:
 
     async def get(self, path: str, method: str = "GET") -> tuple[str, str]:
         """Status line and body."""
-        answer = await self.send(f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-        head, _, body = answer.partition("\r\n\r\n")
+        response = await self.send(f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        head, _, body = response.partition("\r\n\r\n")
         return head.split("\r\n")[0], body
 
 
@@ -154,8 +154,8 @@ async def test_slow_and_too_many_clients_are_closed(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(http_module, "TIMEOUT_SECONDS", 0.03)
     monkeypatch.setattr(http_module, "MAX_CLIENTS", 2)
     async with running_network() as network, running_endpoint(network) as endpoint:
-        answers = await asyncio.gather(*(endpoint.send(b"GET /hea") for _ in range(5)))
-        assert answers == [""] * 5
+        responses = await asyncio.gather(*(endpoint.send(b"GET /hea") for _ in range(5)))
+        assert responses == [""] * 5
         assert (await endpoint.get("/healthz"))[1] == "ok\n"
 
 

@@ -21,7 +21,7 @@ class Controller:
 
     def __init__(self) -> None:
         self.asked: list[tuple[AlterPartitionRequest, int]] = []
-        self.answers: list[AlterPartitionResponse | Exception] = []
+        self.responses: list[AlterPartitionResponse | Exception] = []
         self.decided: dict[int, IsrDecision] = {}
         self.was_asked = asyncio.Event()
         self._decision = asyncio.Event()
@@ -31,11 +31,11 @@ class Controller:
         self.asked.append((request, version))
         self.was_asked.set()
         await asyncio.sleep(0)
-        if self.answers:
-            answer = self.answers.pop(0)
-            if isinstance(answer, Exception):
-                raise answer
-            return answer
+        if self.responses:
+            reply = self.responses.pop(0)
+            if isinstance(reply, Exception):
+                raise reply
+            return reply
         response = AlterPartitionResponse()
         for topic in request.topics:
             rows = [
@@ -112,7 +112,7 @@ def test_what_comes_together_goes_together() -> None:
 
 def test_it_asks_until_there_is_an_answer() -> None:
     async def body(controller: Controller, replicas: Replicas) -> None:
-        controller.answers = [
+        controller.responses = [
             ConnectionError("no controller"),
             AlterPartitionResponse(error_code=ErrorCode.NOT_CONTROLLER),
         ]
@@ -126,7 +126,7 @@ def test_it_asks_until_there_is_an_answer() -> None:
 
 def test_a_newer_proposal_replaces_one_that_was_not_answered() -> None:
     async def body(controller: Controller, replicas: Replicas) -> None:
-        controller.answers = [ConnectionError("no controller")]
+        controller.responses = [ConnectionError("no controller")]
         partition = replicas.lead(replicas=[1, 2, 3])
         controller.submit(partition, 1)
         await controller.was_asked.wait()
@@ -139,7 +139,7 @@ def test_a_newer_proposal_replaces_one_that_was_not_answered() -> None:
 
 def test_what_is_left_out_of_the_answer_was_not_done() -> None:
     async def body(controller: Controller, replicas: Replicas) -> None:
-        controller.answers = [AlterPartitionResponse()]
+        controller.responses = [AlterPartitionResponse()]
         controller.submit(replicas.lead(replicas=[1, 2]), 1)
         await controller.settle()
         assert controller.decided[0].error_code == ErrorCode.OPERATION_NOT_ATTEMPTED

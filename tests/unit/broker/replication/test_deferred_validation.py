@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from ottla.broker.replication import deferred_validation as examination
-from ottla.broker.replication.deferred_validation import Examination
+from ottla.broker.replication import deferred_validation
+from ottla.broker.replication.deferred_validation import DeferredValidation
 from ottla.broker.runtime.tasks import running_tasks
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.produce import PartitionProduceResponse
@@ -50,7 +50,7 @@ class Gate:
             assert self._go_on.acquire(timeout=DEADLINE_SECONDS)
             return examine(*arguments)  # type: ignore[arg-type]  # handed through
 
-        monkeypatch.setattr(examination, "examine", at_the_gate)
+        monkeypatch.setattr(deferred_validation, "examine", at_the_gate)
 
     async def until_arrived(self, count: int = 1) -> None:
         await until(lambda: len(self._arrived) >= count)
@@ -60,26 +60,28 @@ class Gate:
 
 
 @pytest.fixture
-async def worker() -> AsyncIterator[Examination]:
-    found = Examination(lambda: NOW_MS)
+async def worker() -> AsyncIterator[DeferredValidation]:
+    found = DeferredValidation(lambda: NOW_MS)
     yield found
     await found.close()
     await until(lambda: all(task.get_name() != "examine-records" for task in running_tasks()))
 
 
 @pytest.fixture
-def compacted(worker: Examination) -> Replicas:
-    replicas = Replicas(examination=worker, cleanup_policy=("compact",))
+def compacted(worker: DeferredValidation) -> Replicas:
+    replicas = Replicas(deferred_validation=worker, cleanup_policy=("compact",))
     replicas.lead()
     return replicas
 
 
-async def test_small_batches_are_appended_at_once(compacted: Replicas, worker: Examination) -> None:
+async def test_small_batches_are_appended_at_once(
+    compacted: Replicas, worker: DeferredValidation
+) -> None:
     assert compacted.append(keyed(3)).offset == 0
     assert worker.total == 0
 
 
-async def test_large_ones_come_later(compacted: Replicas, worker: Examination) -> None:
+async def test_large_ones_come_later(compacted: Replicas, worker: DeferredValidation) -> None:
     appended = compacted.append(keyed(MANY))
     assert not appended.is_answered
     await until_answered(appended)
@@ -88,8 +90,8 @@ async def test_large_ones_come_later(compacted: Replicas, worker: Examination) -
     assert worker.total == 1
 
 
-async def test_a_coordinator_waits_for_no_thread(worker: Examination) -> None:
-    replicas = Replicas(examination=worker, cleanup_policy=("compact",))
+async def test_a_coordinator_waits_for_no_thread(worker: DeferredValidation) -> None:
+    replicas = Replicas(deferred_validation=worker, cleanup_policy=("compact",))
     replicas.lead()
     appended = Appended(0)
     replicas.manager.append_records(
@@ -116,11 +118,11 @@ async def test_a_request_is_answered_once_when_all_of_it_is_done(compacted: Repl
     rows = [PartitionProduceResponse(index, 0, -1, -1, -1) for index in range(3)]
     contents = [batch_of(keyed(MANY)), batch_of(keyed(2)), batch_of(keyed(MANY))]
     entries = [(TOPIC, row.index, c, row) for row, c in zip(rows, contents, strict=True)]
-    answers = Appended(0)
-    compacted.manager.append_records(-1, 1_000, entries, answers.finish)
+    responses = Appended(0)
+    compacted.manager.append_records(-1, 1_000, entries, responses.finish)
     assert compacted.log(1).log_end_offset == 2
-    assert not answers.is_answered
-    await until_answered(answers)
+    assert not responses.is_answered
+    await until_answered(responses)
     assert [(row.error_code, row.base_offset) for row in rows] == [(0, 0), (0, 0), (0, 0)]
     assert [compacted.log(index).log_end_offset for index in range(3)] == [MANY, 2, MANY]
 
@@ -203,7 +205,7 @@ async def test_a_gap_in_the_sequence_is_seen_after_the_look(compacted: Replicas)
     assert appended.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-async def test_a_broker_that_stops_says_so(compacted: Replicas, worker: Examination) -> None:
+async def test_a_broker_that_stops_says_so(compacted: Replicas, worker: DeferredValidation) -> None:
     await worker.close()
     appended = compacted.append(keyed(MANY))
     await until_answered(appended)

@@ -39,7 +39,7 @@ def session() -> FetchSessionClient:
     """A session with both partitions at offset 0."""
     session = FetchSessionClient(1000)
     fill(session, {ZERO: wanted(), ONE: wanted()})
-    assert session.answered(0, 77)
+    assert session.responded(0, 77)
     return session
 
 
@@ -63,7 +63,7 @@ def test_only_what_moved_is_named_again(session: FetchSessionClient) -> None:
     request = fill(session, {ZERO: wanted(3), ONE: wanted()})
     assert (request.session_id, request.session_epoch) == (77, 1)
     assert asked(request) == [(0, 3)]
-    assert session.answered(0, 77)
+    assert session.responded(0, 77)
     request = fill(session, {ZERO: wanted(3), ONE: wanted()})
     assert (request.session_epoch, asked(request)) == (2, [])
 
@@ -85,7 +85,7 @@ def test_a_topic_made_anew_is_forgotten_and_named(session: FetchSessionClient) -
     "code", [ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH]
 )
 def test_a_lost_session_is_opened_anew(session: FetchSessionClient, code: int) -> None:
-    assert not session.answered(code, 0)
+    assert not session.responded(code, 0)
     request = fill(session, {ZERO: wanted(), ONE: wanted()})
     assert (request.session_id, request.session_epoch) == (0, 0)
     assert asked(request) == [(0, 0), (1, 0)]
@@ -97,18 +97,18 @@ def test_a_leader_without_room_for_a_session_is_told_everything_each_time() -> N
         request = fill(session, {ZERO: wanted()})
         assert (request.session_id, request.session_epoch) == (0, 0)
         assert asked(request) == [(0, 0)]
-        assert session.answered(0, 0)
+        assert session.responded(0, 0)
 
 
 def test_other_errors_leave_the_session_alone(session: FetchSessionClient) -> None:
-    assert not session.answered(ErrorCode.UNKNOWN_SERVER_ERROR, 77)
+    assert not session.responded(ErrorCode.UNKNOWN_SERVER_ERROR, 77)
     assert fill(session, {ZERO: wanted(), ONE: wanted()}).session_id == 77
 
 
 def test_epochs_begin_again_at_one() -> None:
     session = FetchSessionClient(1000)
     fill(session, {ZERO: wanted()})
-    session.answered(0, 77)
+    session.responded(0, 77)
     session._epoch = 0x7FFFFFFF
-    session.answered(0, 77)
+    session.responded(0, 77)
     assert fill(session, {ZERO: wanted()}).session_epoch == 1

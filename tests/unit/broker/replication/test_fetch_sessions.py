@@ -58,7 +58,7 @@ class Cache:
     ) -> FetchContext:
         return self.sessions.context(asked, version, NAMES, follower)
 
-    def answer(
+    def response(
         self,
         asked: FetchRequest,
         version: int = VERSION,
@@ -75,7 +75,7 @@ class Cache:
         return error_code, session_id, [(topic, each.partition_index) for topic, _, each in sent]
 
     def open(self, *positions: tuple[str, int, int], version: int = VERSION) -> int:
-        code, session_id, _ = self.answer(request(*positions, version=version), version)
+        code, session_id, _ = self.response(request(*positions, version=version), version)
         assert code == 0
         return session_id
 
@@ -97,13 +97,13 @@ ROWS = [("one", 0), ("two", 1)]
 
 def test_without_a_session_everything_is_answered() -> None:
     cache = Cache()
-    assert cache.answer(request(*BOTH, session=(0, -1))) == (0, 0, ROWS)
+    assert cache.response(request(*BOTH, session=(0, -1))) == (0, 0, ROWS)
     assert len(cache.sessions.cache) == 0
 
 
 def test_epoch_0_opens_a_session_and_answers_everything() -> None:
     cache = Cache()
-    code, session_id, rows = cache.answer(request(*BOTH))
+    code, session_id, rows = cache.response(request(*BOTH))
     assert (code, rows) == (0, ROWS)
     assert session_id > 0
     assert cache.sessions.cache.partitions == 2
@@ -112,7 +112,7 @@ def test_epoch_0_opens_a_session_and_answers_everything() -> None:
 def test_later_answers_hold_only_news() -> None:
     cache = Cache()
     session_id = cache.open(*BOTH)
-    assert cache.answer(request(session=(session_id, 1))) == (0, session_id, [])
+    assert cache.response(request(session=(session_id, 1))) == (0, session_id, [])
     for epoch, news in enumerate(
         (
             {"high_watermark": 6},
@@ -123,24 +123,24 @@ def test_later_answers_hold_only_news() -> None:
         2,
     ):
         asked = request(session=(session_id, epoch))
-        assert cache.answer(asked, **news)[2] == ROWS, news
+        assert cache.response(asked, **news)[2] == ROWS, news
 
 
 def test_an_error_is_answered_and_so_is_its_end() -> None:
     cache = Cache()
     session_id = cache.open(("one", 0, 0))
     rows = [("one", 0)]
-    assert cache.answer(request(session=(session_id, 1)), error_code=6)[2] == rows
-    assert cache.answer(request(session=(session_id, 2)), error_code=6)[2] == rows
-    assert cache.answer(request(session=(session_id, 3)))[2] == rows, "it is over"
-    assert cache.answer(request(session=(session_id, 4)))[2] == []
+    assert cache.response(request(session=(session_id, 1)), error_code=6)[2] == rows
+    assert cache.response(request(session=(session_id, 2)), error_code=6)[2] == rows
+    assert cache.response(request(session=(session_id, 3)))[2] == rows, "it is over"
+    assert cache.response(request(session=(session_id, 4)))[2] == []
 
 
 def test_a_preferred_replica_is_news() -> None:
     cache = Cache()
     session_id = cache.open(("one", 0, 0))
-    answer = cache.answer(request(session=(session_id, 1)), preferred_read_replica=3)
-    assert answer[2] == [("one", 0)]
+    response = cache.response(request(session=(session_id, 1)), preferred_read_replica=3)
+    assert response[2] == [("one", 0)]
 
 
 def test_positions_change_partitions_come_and_go() -> None:
@@ -167,18 +167,18 @@ def test_who_got_records_is_read_last_next_time() -> None:
 def test_an_unknown_session_and_a_wrong_epoch() -> None:
     cache = Cache()
     session_id = cache.open(*BOTH)
-    unknown = cache.answer(request(session=(session_id + 1, 1)))
+    unknown = cache.response(request(session=(session_id + 1, 1)))
     assert unknown == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0, [])
-    wrong = cache.answer(request(session=(session_id, 2)))
+    wrong = cache.response(request(session=(session_id, 2)))
     assert wrong == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, 0, [])
-    assert cache.answer(request(session=(session_id, 1)))[0] == 0, "the session itself lives on"
+    assert cache.response(request(session=(session_id, 1)))[0] == 0, "the session itself lives on"
 
 
 def test_names_and_ids_do_not_mix_in_one_session() -> None:
     cache = Cache()
     session_id = cache.open(*BOTH)
-    answer = cache.answer(request(session=(session_id, 1), version=WITH_IDS), WITH_IDS)
-    assert answer[0] == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    response = cache.response(request(session=(session_id, 1), version=WITH_IDS), WITH_IDS)
+    assert response[0] == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
 def test_a_topic_id_that_becomes_known_later_gets_its_name() -> None:
@@ -205,17 +205,17 @@ def test_forgetting_everything_ends_the_session() -> None:
     cache = Cache()
     session_id = cache.open(("one", 0, 0))
     asked = request(session=(session_id, 1), forget=(("one", 0),))
-    assert cache.answer(asked) == (0, 0, [])
+    assert cache.response(asked) == (0, 0, [])
     assert len(cache.sessions.cache) == 0
 
 
 def test_a_full_request_replaces_the_session() -> None:
     cache = Cache()
     session_id = cache.open(*BOTH)
-    _, other, _ = cache.answer(request(*BOTH, session=(session_id, 0)))
+    _, other, _ = cache.response(request(*BOTH, session=(session_id, 0)))
     assert other not in (0, session_id)
     assert len(cache.sessions.cache) == 1
-    cache.answer(request(*BOTH, session=(other, -1)))
+    cache.response(request(*BOTH, session=(other, -1)))
     assert len(cache.sessions.cache) == 0
 
 
@@ -246,7 +246,7 @@ def test_an_old_session_in_use_goes_only_for_a_larger_one() -> None:
     cache = Cache(slots=1)
     first = cache.open(("one", 0, 0), ("one", 1, 0))
     cache.clock.advance(120_001)
-    cache.answer(request(session=(first, 1)))
+    cache.response(request(session=(first, 1)))
     assert cache.open(("one", 0, 0)) == 0
     assert cache.open(("one", 0, 0), ("one", 1, 0), ("one", 2, 0)) != 0
     assert cache.sessions.cache.get(first) is None
@@ -255,7 +255,7 @@ def test_an_old_session_in_use_goes_only_for_a_larger_one() -> None:
 def test_followers_push_out_consumers() -> None:
     cache = Cache(slots=1)
     cache.open(*BOTH)
-    _, session_id, _ = cache.answer(request(("one", 0, 0)), follower=True)
+    _, session_id, _ = cache.response(request(("one", 0, 0)), follower=True)
     assert session_id != 0
     assert cache.open(*BOTH) == 0
 

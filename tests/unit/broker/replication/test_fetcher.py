@@ -95,12 +95,12 @@ def test_records_and_the_high_watermark_are_copied() -> None:
         followed = pair.begin()
         pair.leading.append(3)
         pair.leading.append(2)
-        await pair.leader.answer()
+        await pair.leader.response()
         log = pair.following.log()
         assert (log.log_end_offset, log.high_watermark) == (5, 5)
         pair.assert_equal()
         # The second fetch tells the leader that we have it, and us what everybody has.
-        await pair.leader.answer()
+        await pair.leader.response()
         assert pair.leading.partition().followers[FOLLOWER].log_end_offset == 5
         assert followed.log is log
 
@@ -119,7 +119,7 @@ def test_what_a_request_says() -> None:
         assert topic.topic_id == TOPIC_ID
         (row,) = topic.partitions
         assert (row.fetch_offset, row.current_leader_epoch, row.last_fetched_epoch) == (0, 3, -1)
-        await pair.leader.answer()
+        await pair.leader.response()
         assert await pair.position() == (2, 3, 0)
 
     run(body)
@@ -132,7 +132,7 @@ def test_an_old_leader_is_asked_by_name() -> None:
         pair.leading.append(2)
         request, version = await pair.asked()
         assert (version, request.replica_id, request.topics[0].topic) == (11, FOLLOWER, TOPIC)
-        await pair.leader.answer()
+        await pair.leader.response()
         pair.assert_equal()
 
     run(body)
@@ -143,13 +143,13 @@ def test_only_changes_are_said_in_a_session() -> None:
         pair.begin(index=0)
         pair.begin(index=1)
         pair.leading.append(1, index=0)
-        await pair.leader.answer()
+        await pair.leader.response()
         request, _ = await pair.asked()
         # The first request took both; only the one that moved is named again.
         assert request.session_epoch == 1
         assert [row.partition for topic in request.topics for row in topic.partitions] == [0]
         pair.fetcher.remove(pair.following.partition(1).key)
-        await pair.leader.answer()
+        await pair.leader.response()
         request, _ = await pair.asked()
         assert [topic.partitions for topic in request.forgotten_topics_data] == [[1]]
 
@@ -159,7 +159,7 @@ def test_only_changes_are_said_in_a_session() -> None:
 def test_a_forgotten_session_is_opened_again() -> None:
     async def body(pair: Pair) -> None:
         pair.begin()
-        await pair.leader.answer()
+        await pair.leader.response()
         lost = FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         await pair.leader.reply(lost)
         request, _ = await pair.asked()
@@ -176,7 +176,7 @@ def test_other_refusals_of_a_whole_request_are_waited_out() -> None:
         assert pair.leader.waiting == []
         await asyncio.sleep(0.02)
         pair.leading.append(1)
-        await pair.leader.answer()
+        await pair.leader.response()
         pair.assert_equal()
         assert len(pair.leader.connections) == 2
 
@@ -192,7 +192,7 @@ def test_a_broken_connection_is_opened_again() -> None:
         pair.leader.refuses = None
         await asyncio.sleep(0.02)
         pair.leading.append(1)
-        await pair.leader.answer()
+        await pair.leader.response()
         pair.assert_equal()
 
     run(body)
@@ -202,9 +202,9 @@ def test_the_leaders_log_start_is_followed() -> None:
     async def body(pair: Pair) -> None:
         pair.begin()
         pair.leading.append(5)
-        await pair.leader.answer(2)
+        await pair.leader.response(2)
         pair.leading.log().delete_records_before(3)
-        await pair.leader.answer()
+        await pair.leader.response()
         assert pair.following.log().log_start_offset == 3
         assert await pair.position() == (5, 0, 3)
 
@@ -230,12 +230,12 @@ def test_what_the_leader_does_not_have_is_cut_off() -> None:
     async def body(pair: Pair) -> None:
         diverged(pair)
         assert await pair.position() == (7, 1, 0)
-        await pair.leader.answer()
+        await pair.leader.response()
         log = pair.following.log()
         assert log.log_end_offset == 3
         assert pair.truncated == [log]
         assert await pair.position() == (3, 0, 0)
-        await pair.leader.answer()
+        await pair.leader.response()
         pair.assert_equal()
         assert log.leader_epochs.latest_epoch == 2
 
@@ -256,11 +256,11 @@ def test_an_epoch_in_which_nothing_was_written_is_forgotten() -> None:
         followed = following.follow(LEADER, epoch=2, replicas=BOTH, isr=[LEADER])
         pair.fetcher.add(followed)
         assert await pair.position() == (3, 1, 0)
-        await pair.leader.answer()
+        await pair.leader.response()
         assert pair.truncated == []
         assert await pair.position() == (3, 0, 0)
         pair.leading.append(1)
-        await pair.leader.answer()
+        await pair.leader.response()
         pair.assert_equal()
 
     run(body)
@@ -272,9 +272,9 @@ def test_a_log_from_before_epochs_is_cut_to_its_high_watermark() -> None:
         followed = pair.following.follow(LEADER, replicas=BOTH)
         pair.fetcher.add(followed)
         pair.leading.append(1)
-        await pair.leader.answer(2)
+        await pair.leader.response(2)
         pair.leading.append(1)
-        await pair.leader.answer()
+        await pair.leader.response()
         log = pair.following.log()
         assert (log.log_end_offset, log.high_watermark) == (2, 1)
         pair.fetcher.remove(followed.key)
@@ -298,7 +298,7 @@ def test_an_end_beyond_the_leaders_is_cut_back() -> None:
         followed = pair.following.follow(LEADER, epoch=6, replicas=BOTH, isr=[LEADER])
         pair.fetcher.add(followed)
         await pair.answer_with(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
-        await pair.leader.answer()  # ListOffsets: where it ends
+        await pair.leader.response()  # ListOffsets: where it ends
         assert pair.following.log().log_end_offset == 2
 
     run(body)
@@ -308,13 +308,13 @@ def test_a_follower_that_was_away_too_long_starts_anew() -> None:
     async def body(pair: Pair) -> None:
         pair.begin()
         pair.leading.append(3)
-        await pair.leader.answer(2)
+        await pair.leader.response(2)
         pair.leading.append(4)
         pair.leading.partition().followers[FOLLOWER].log_end_offset = 7
         pair.leading.log().update_high_watermark(7)
         pair.leading.log().delete_records_before(6)
         await pair.answer_with(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
-        await pair.leader.answer(2)  # ListOffsets: the end, the start
+        await pair.leader.response(2)  # ListOffsets: the end, the start
         log = pair.following.log()
         assert (log.log_start_offset, log.log_end_offset) == (6, 6)
         assert pair.truncated == [log]
@@ -351,10 +351,10 @@ def test_a_partition_with_an_error_rests_while_the_others_go_on(code: int) -> No
         assert [topic.partitions for topic in request.forgotten_topics_data] == [[0]]
         pair.settings.backoff_ms = 10
         pair.fetcher._resting.clear()
-        await pair.leader.answer(2)
+        await pair.leader.response(2)
         pair.assert_equal(1)
         pair.leading.append(1, index=0)
-        await pair.leader.answer(2)
+        await pair.leader.response(2)
         pair.assert_equal(0)
 
     run(body)
@@ -371,7 +371,7 @@ def test_a_corrupt_batch_does_not_stop_the_others() -> None:
         await pair.answer_with(records=bytes(records), high_watermark=1)
         assert pair.following.log(0).log_end_offset == 0
         await asyncio.sleep(0.02)
-        await pair.leader.answer(2)
+        await pair.leader.response(2)
         pair.assert_equal(0)
         pair.assert_equal(1)
 
@@ -384,7 +384,7 @@ def test_an_answer_to_an_old_order_is_thrown_away() -> None:
         pair.leading.append(2)
         await pair.asked()
         pair.following.order(LEADER, epoch=1, replicas=BOTH)
-        await pair.leader.answer()
+        await pair.leader.response()
         assert pair.following.log().log_end_offset == 0
 
     run(body)

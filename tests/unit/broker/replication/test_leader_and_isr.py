@@ -83,31 +83,31 @@ def test_an_order_that_is_not_newer_changes_nothing() -> None:
     replicas = Replicas()
     replicas.lead(epoch=5)
     for epoch in (4, 5):
-        answer = replicas.order(2, epoch=epoch, replicas=[1, 2])
-        assert codes(answer) == [ErrorCode.STALE_CONTROLLER_EPOCH]
+        response = replicas.order(2, epoch=epoch, replicas=[1, 2])
+        assert codes(response) == [ErrorCode.STALE_CONTROLLER_EPOCH]
     assert replicas.partition().is_leader
 
 
 def test_a_deposed_controller_changes_nothing() -> None:
     replicas = Replicas()
     replicas.lead(controller_epoch=5)
-    answer = replicas.order(2, epoch=9, replicas=[1, 2], controller_epoch=4)
-    assert answer.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+    response = replicas.order(2, epoch=9, replicas=[1, 2], controller_epoch=4)
+    assert response.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
     assert replicas.partition().is_leader
 
 
 def test_who_is_no_replica_says_so_and_keeps_nothing() -> None:
     replicas = Replicas()
-    answer = replicas.order(2, replicas=[2, 3])
-    assert codes(answer) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    response = replicas.order(2, replicas=[2, 3])
+    assert codes(response) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert replicas.manager.partitions == {}
 
 
 def test_another_topic_id_is_another_topic() -> None:
     replicas = Replicas()
     replicas.lead()
-    answer = replicas.order(1, epoch=1, topic_id=b"x" * 16)
-    assert codes(answer) == [ErrorCode.INCONSISTENT_TOPIC_ID]
+    response = replicas.order(1, epoch=1, topic_id=b"x" * 16)
+    assert codes(response) == [ErrorCode.INCONSISTENT_TOPIC_ID]
 
 
 def test_an_id_may_come_later_without_a_new_epoch() -> None:
@@ -120,9 +120,9 @@ def test_an_id_may_come_later_without_a_new_epoch() -> None:
 
 def test_old_controllers_get_rows_with_names() -> None:
     replicas = Replicas()
-    answer = replicas.order(1, version=4)
-    assert [row.topic_name for row in answer.partition_errors] == [TOPIC]
-    assert answer.topics == []
+    response = replicas.order(1, version=4)
+    assert [row.topic_name for row in response.partition_errors] == [TOPIC]
+    assert response.topics == []
 
 
 def test_an_offline_partition_answers_with_the_disk() -> None:
@@ -169,8 +169,8 @@ def test_what_is_not_here_is_stopped_already() -> None:
 def test_a_deposed_controller_stops_nothing() -> None:
     replicas = Replicas()
     replicas.lead(controller_epoch=5)
-    answer = replicas.roles.stop_replicas(StopReplicaRequest(controller_epoch=4))
-    assert answer.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+    response = replicas.roles.stop_replicas(StopReplicaRequest(controller_epoch=4))
+    assert response.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
 
 
 @pytest.mark.parametrize("version", [0, 1])
@@ -182,8 +182,8 @@ def test_the_layouts_of_old_controllers(version: int) -> None:
         request.ungrouped_partitions = [StopReplicaPartitionV0(TOPIC, 0)]
     else:
         request.topics = [StopReplicaTopicV1(TOPIC, [0])]
-    answer = replicas.roles.stop_replicas(request)
-    assert [row.error_code for row in answer.partition_errors] == [0]
+    response = replicas.roles.stop_replicas(request)
+    assert [row.error_code for row in response.partition_errors] == [0]
     assert replicas.logs.get(TOPIC, 0) is None
 
 
@@ -194,8 +194,8 @@ def test_a_broken_disk_keeps_out_old_partitions_but_not_new_ones() -> None:
     replicas.logs.load(replicas.clock.now_ms())
     replicas.roles._log_manager = replicas.logs
     replicas.logs.directories.all[0].fail(OSError("broken"))
-    answer = replicas.order(1, index=0)
-    assert codes(answer) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    response = replicas.order(1, index=0)
+    assert codes(response) == [ErrorCode.KAFKA_STORAGE_ERROR]
     assert replicas.partition(0).offline
     assert codes(replicas.order(1, index=1, is_new=True)) == [0]
     assert replicas.log(1).log_directory.path == "/two"

@@ -51,7 +51,7 @@ class Hosted:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
         return found
 
-    def wake(self, partition: object) -> None:
+    def complete_delayed_requests(self, partition: object) -> None:
         self.woken.append(partition)
 
 

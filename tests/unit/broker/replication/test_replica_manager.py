@@ -21,17 +21,17 @@ class Fetched:
         params.max_wait_ms = 1_000
         for name, value in fields.items():
             setattr(params, name, value)
-        self.answers: list[list[FetchResult]] = []
+        self.responses: list[list[FetchResult]] = []
         items: list[FetchItem] = [(TOPIC, TOPIC_ID, position) for position in positions]
-        replicas.manager.fetch_messages(params, items, self.answers.append)
+        replicas.manager.fetch_messages(params, items, self.responses.append)
 
     @property
     def is_answered(self) -> bool:
-        assert len(self.answers) <= 1
-        return bool(self.answers)
+        assert len(self.responses) <= 1
+        return bool(self.responses)
 
     def data(self, number: int = 0) -> PartitionData:
-        return self.answers[0][number][2]
+        return self.responses[0][number][2]
 
     def size(self, number: int = 0) -> int:
         records = self.data(number).records
@@ -280,10 +280,10 @@ def test_a_waiting_fetch_ends_when_its_partition_is_not_what_it_was(what: str) -
     assert not fetched.is_answered
     if what == "deleted":
         del replicas.manager.partitions[partition.key]
-        replicas.manager.wake(partition)
+        replicas.manager.complete_delayed_requests(partition)
     elif what == "new leader":
         replicas.order(2, epoch=1, replicas=[1, 2])
     else:
         replicas.log().truncate_to(1)
-        replicas.manager.wake(partition)
+        replicas.manager.complete_delayed_requests(partition)
     assert fetched.data().error_code != 0

@@ -37,15 +37,15 @@ SEEDS = range(8)
 SILENT = {(35, 0), (35, 1), (35, 2)}
 
 
-def answered(request: Message, version: int) -> tuple[FakeContext, Message | None]:
+def responded(request: Message, version: int) -> tuple[FakeContext, Message | None]:
     """The answer as a client gets it."""
     context = FakeContext(request.API_KEY, version)
     context.request = request
-    answer = error_response(cast(RequestContext, context), KafkaError(CODE, WORDS))
-    if answer is None:
+    response = error_response(cast(RequestContext, context), KafkaError(CODE, WORDS))
+    if response is None:
         return context, None
-    cls = type(answer)
-    return context, decoder(cls, version)(encoder(cls, version)(answer), 0)[0]
+    cls = type(response)
+    return context, decoder(cls, version)(encoder(cls, version)(response), 0)[0]
 
 
 def codes_in(part: object) -> Iterator[int]:
@@ -71,12 +71,12 @@ def test_every_version_of_every_api(entry: HandlerEntry) -> None:
         for seed in SEEDS:
             values = ValueMaker(schema, version, random.Random(seed)).values()
             frame = bytearray(ReferenceCodec(schema, version).encode(values))
-            context, answer = answered(decoder(cls, version)(frame, 0)[0], version)
-            if answer is None:
+            context, reply = responded(decoder(cls, version)(frame, 0)[0], version)
+            if reply is None:
                 assert context.closed_because is not None
             else:
-                assert isinstance(answer, API[entry.api_key].response)
-                said.update(codes_in(answer))
+                assert isinstance(reply, API[entry.api_key].response)
+                said.update(codes_in(reply))
         assert said <= {0, CODE}
         assert CODE in said or (entry.api_key, version) in SILENT, version
 
@@ -84,39 +84,39 @@ def test_every_version_of_every_api(entry: HandlerEntry) -> None:
 def test_words_go_where_there_is_room_for_them() -> None:
     data = TopicProduceData("t", [PartitionProduceData(3, b"")])
     request = ProduceRequest(acks=1, timeout_ms=1, topic_data=[data])
-    _, answer = answered(request, 9)
-    assert isinstance(answer, ProduceResponse)
-    (row,) = answer.responses[0].partition_responses
+    _, response = responded(request, 9)
+    assert isinstance(response, ProduceResponse)
+    (row,) = response.responses[0].partition_responses
     assert (row.index, row.error_code, row.error_message) == (3, CODE, WORDS)
     assert (row.base_offset, row.log_append_time_ms, row.log_start_offset) == (-1, -1, -1)
-    _, heartbeat = answered(HeartbeatRequest("g", 1, "m"), 4)
+    _, heartbeat = responded(HeartbeatRequest("g", 1, "m"), 4)
     assert heartbeat == HeartbeatResponse(error_code=CODE)
 
 
 def test_a_producer_that_wants_no_answer_is_hung_up_on() -> None:
-    context, answer = answered(ProduceRequest(acks=0, timeout_ms=1), 9)
-    assert answer is None
+    context, response = responded(ProduceRequest(acks=0, timeout_ms=1), 9)
+    assert response is None
     assert context.closed_because == "a produce request with acks=0 failed"
 
 
 def test_a_fetch_session_fails_as_one() -> None:
     topics = [FetchTopic("t", partitions=[FetchPartition(0)])]
-    _, answer = answered(FetchRequest(session_id=5, session_epoch=1, topics=topics), 12)
-    assert isinstance(answer, FetchResponse)
-    assert (answer.error_code, answer.responses) == (CODE, [])
-    _, answer = answered(FetchRequest(topics=topics), 12)
-    assert isinstance(answer, FetchResponse)
-    assert [row.error_code for row in answer.responses[0].partitions] == [CODE]
+    _, response = responded(FetchRequest(session_id=5, session_epoch=1, topics=topics), 12)
+    assert isinstance(response, FetchResponse)
+    assert (response.error_code, response.responses) == (CODE, [])
+    _, response = responded(FetchRequest(topics=topics), 12)
+    assert isinstance(response, FetchResponse)
+    assert [row.error_code for row in response.responses[0].partitions] == [CODE]
 
 
 def test_coordinators_are_named_one_by_one_since_version_4() -> None:
-    _, answer = answered(FindCoordinatorRequest("g"), 3)
-    assert answer == FindCoordinatorResponse(
+    _, response = responded(FindCoordinatorRequest("g"), 3)
+    assert response == FindCoordinatorResponse(
         error_code=CODE, error_message=WORDS, node_id=-1, port=-1
     )
-    _, answer = answered(FindCoordinatorRequest(coordinator_keys=["g", "h"]), 4)
-    assert isinstance(answer, FindCoordinatorResponse)
-    rows = [(row.key, row.node_id, row.error_code) for row in answer.coordinators]
+    _, response = responded(FindCoordinatorRequest(coordinator_keys=["g", "h"]), 4)
+    assert isinstance(response, FindCoordinatorResponse)
+    rows = [(row.key, row.node_id, row.error_code) for row in response.coordinators]
     assert rows == [("g", -1, CODE), ("h", -1, CODE)]
 
 

@@ -344,9 +344,9 @@ class TestBackpressure:
             # Small requests come through.
             small = await network.connect()
             assert isinstance(await small.ask(ApiVersionsRequest()), ApiVersionsResponse)
-            for answered in range(6):
-                waiting[answered].respond(ANSWER)
-                await network.until(lambda n=answered: len(waiting) == min(n + 3, 6))
+            for responded in range(6):
+                waiting[responded].respond(ANSWER)
+                await network.until(lambda n=responded: len(waiting) == min(n + 3, 6))
             assert network.channel.in_progress_bytes == 0
 
     async def test_who_holds_memory_that_others_wait_for_and_hardly_sends_is_closed(

@@ -60,9 +60,9 @@ def test_an_answer_carries_the_correlation_id_and_its_size(
     context: RequestContext, peer: Peer
 ) -> None:
     context.respond(MetadataResponse())
-    ((_, [answer]),) = peer.events
-    assert int.from_bytes(answer[:4], "big") == len(answer) - 4
-    assert int.from_bytes(answer[4:8], "big") == 99
+    ((_, [response]),) = peer.events
+    assert int.from_bytes(response[:4], "big") == len(response) - 4
+    assert int.from_bytes(response[4:8], "big") == 99
 
 
 def test_a_throttle_time_counts_even_where_the_answer_has_no_field_for_it(

@@ -81,15 +81,15 @@ class Leaders:
         if self.hold:
             self.held.append((broker_id, request, on_response))
         else:
-            on_response(self._answer(broker_id, request))
+            on_response(self._response(broker_id, request))
 
     def release(self) -> None:
         self.hold = False
         held, self.held = self.held, []
         for broker_id, request, on_response in held:
-            on_response(self._answer(broker_id, request))
+            on_response(self._response(broker_id, request))
 
-    def _answer(
+    def _response(
         self, broker_id: int, request: WriteTxnMarkersRequest
     ) -> WriteTxnMarkersResponse | None:
         if broker_id in self.unreachable:
@@ -171,9 +171,9 @@ class Setup:
         expected: Producer | None = None,
         timeout_ms: int = TIMEOUT_MS,
     ) -> tuple[int, Producer]:
-        answers = self.init_later(transactional_id, expected, timeout_ms)
-        (answer,) = answers
-        return answer
+        responses = self.init_later(transactional_id, expected, timeout_ms)
+        (response,) = responses
+        return response
 
     def init_later(
         self,
@@ -181,14 +181,14 @@ class Setup:
         expected: Producer | None = None,
         timeout_ms: int = TIMEOUT_MS,
     ) -> list[tuple[int, Producer]]:
-        answers: list[tuple[int, Producer]] = []
+        responses: list[tuple[int, Producer]] = []
         self.coordinator.init_producer_id(
             transactional_id,
             timeout_ms,
             expected,
-            lambda error, producer: answers.append((error, producer)),
+            lambda error, producer: responses.append((error, producer)),
         )
-        return answers
+        return responses
 
     def producer(self, transactional_id: str = ID) -> Producer:
         error, producer = self.init(transactional_id)
@@ -198,25 +198,27 @@ class Setup:
     def add(
         self, producer: Producer, *partitions: TopicPartition, transactional_id: str | None = ID
     ) -> int:
-        answers: list[int] = []
+        responses: list[int] = []
         self.coordinator.add_partitions(
-            transactional_id, producer, frozenset(partitions), answers.append
+            transactional_id, producer, frozenset(partitions), responses.append
         )
-        (answer,) = answers
-        return answer
+        (response,) = responses
+        return response
 
     def end(
         self, producer: Producer, *, committed: bool = True, transactional_id: str | None = ID
     ) -> int:
-        (answer,) = self.end_later(producer, committed=committed, transactional_id=transactional_id)
-        return answer
+        (response,) = self.end_later(
+            producer, committed=committed, transactional_id=transactional_id
+        )
+        return response
 
     def end_later(
         self, producer: Producer, *, committed: bool = True, transactional_id: str | None = ID
     ) -> list[int]:
-        answers: list[int] = []
-        self.coordinator.end_transaction(transactional_id, producer, committed, answers.append)
-        return answers
+        responses: list[int] = []
+        self.coordinator.end_transaction(transactional_id, producer, committed, responses.append)
+        return responses
 
     def ongoing(self, *partitions: TopicPartition, transactional_id: str = ID) -> Producer:
         """A producer with an open transaction in these partitions."""

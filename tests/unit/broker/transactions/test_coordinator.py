@@ -32,8 +32,8 @@ def test_a_merely_idempotent_producer_only_gets_an_id() -> None:
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
 def test_timeouts_have_a_limit(timeout_ms: int) -> None:
-    answer = Setup().init(timeout_ms=timeout_ms)
-    assert answer == (ErrorCode.INVALID_TRANSACTION_TIMEOUT, NO_PRODUCER)
+    response = Setup().init(timeout_ms=timeout_ms)
+    assert response == (ErrorCode.INVALID_TRANSACTION_TIMEOUT, NO_PRODUCER)
 
 
 def test_an_empty_transactional_id_is_no_id() -> None:
@@ -52,11 +52,11 @@ def test_each_start_fences_the_one_before() -> None:
 def test_a_producer_is_answered_when_its_epoch_is_committed() -> None:
     setup = Setup()
     setup.log.hold = True
-    answers = setup.init_later()
-    assert not answers
+    responses = setup.init_later()
+    assert not responses
     assert setup.init() == (ErrorCode.CONCURRENT_TRANSACTIONS, NO_PRODUCER)
     setup.log.commit_all()
-    assert answers == [(0, Producer(100, 0))]
+    assert responses == [(0, Producer(100, 0))]
 
 
 def test_without_a_producer_id_the_client_tries_again() -> None:
@@ -69,18 +69,18 @@ def test_without_a_producer_id_the_client_tries_again() -> None:
 def test_two_producers_that_wait_for_their_first_id_get_the_same() -> None:
     setup = Setup()
     setup.ids.hold = True
-    answers = [setup.init_later(), setup.init_later()]
+    responses = [setup.init_later(), setup.init_later()]
     setup.ids.release()
-    assert [answer[0] for answer in answers] == [(0, Producer(100, 0)), (0, Producer(100, 1))]
+    assert [response[0] for response in responses] == [(0, Producer(100, 0)), (0, Producer(100, 1))]
 
 
 def test_resigning_while_an_id_is_fetched() -> None:
     setup = Setup()
     setup.ids.hold = True
-    answers = setup.init_later()
+    responses = setup.init_later()
     setup.coordinator.on_resigned(0, 1)
     setup.ids.release()
-    assert answers == [(ErrorCode.NOT_COORDINATOR, NO_PRODUCER)]
+    assert responses == [(ErrorCode.NOT_COORDINATOR, NO_PRODUCER)]
 
 
 def test_used_up_epochs_bring_a_new_id() -> None:
@@ -95,7 +95,7 @@ def test_used_up_epochs_bring_a_new_id() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "answered"),
+    ("error", "responded"),
     [
         (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.COORDINATOR_NOT_AVAILABLE),
@@ -104,14 +104,14 @@ def test_used_up_epochs_bring_a_new_id() -> None:
         (ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_TIMESTAMP),
     ],
 )
-def test_a_failed_append_changes_nothing(error: int, answered: int) -> None:
+def test_a_failed_append_changes_nothing(error: int, responded: int) -> None:
     setup = Setup()
     producer = setup.ongoing(T0)
     setup.log.next_error = error
-    assert setup.end(producer) == answered
+    assert setup.end(producer) == responded
     assert setup.state() is S.ONGOING
     setup.log.next_error = error
-    assert setup.add(producer, T1) == answered
+    assert setup.add(producer, T1) == responded
     assert setup.transaction().value.partitions == {T0}
     assert setup.end(producer) == ErrorCode.NONE
 
@@ -145,12 +145,12 @@ def test_the_answer_comes_with_the_decision_and_the_markers_follow() -> None:
     setup = Setup()
     producer = setup.ongoing(T0)
     setup.log.hold = True
-    answers = setup.end_later(producer)
-    assert not answers
+    responses = setup.end_later(producer)
+    assert not responses
     assert not setup.leaders.written
     setup.leaders.hold = True
     setup.log.commit_all()
-    assert answers == [ErrorCode.NONE]
+    assert responses == [ErrorCode.NONE]
     assert setup.state() is S.PREPARE_COMMIT
     assert setup.end(producer) == ErrorCode.CONCURRENT_TRANSACTIONS
     assert setup.add(producer, T0) == ErrorCode.CONCURRENT_TRANSACTIONS
@@ -333,10 +333,10 @@ def test_a_record_that_is_committed_after_the_resignation_is_not_ours_to_confirm
     setup = Setup()
     producer = setup.ongoing(T0)
     setup.log.hold = True
-    answers = setup.end_later(producer)
+    responses = setup.end_later(producer)
     setup.coordinator.on_resigned(0, 1)
     setup.log.commit_all()
-    assert answers == [ErrorCode.NOT_COORDINATOR]
+    assert responses == [ErrorCode.NOT_COORDINATOR]
     assert not setup.leaders.written
     setup.log.hold = False
     setup.elect(2)

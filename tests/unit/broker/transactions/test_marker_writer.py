@@ -47,7 +47,7 @@ class Partitions:
         self.appended[partition] = batch
         self.pending.append((partition, on_result))
 
-    def answer(self, errors: dict[TopicPartition, int] | None = None) -> None:
+    def response(self, errors: dict[TopicPartition, int] | None = None) -> None:
         for partition, on_result in self.pending:
             on_result((errors or {}).get(partition, 0))
         self.pending.clear()
@@ -87,29 +87,29 @@ def test_a_marker_is_a_control_batch(committed: bool) -> None:
 
 def test_the_answer_comes_with_the_last_marker() -> None:
     partitions = Partitions()
-    answers: list[WriteTxnMarkersResponse] = []
-    partitions.writer.write(request(T0, T1), answers.append)
+    responses: list[WriteTxnMarkersResponse] = []
+    partitions.writer.write(request(T0, T1), responses.append)
     _, first = partitions.pending.pop(0)
     first(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    assert not answers
-    partitions.answer()
-    assert errors_of(answers[0]) == {T0: ErrorCode.NOT_LEADER_OR_FOLLOWER, T1: ErrorCode.NONE}
+    assert not responses
+    partitions.response()
+    assert errors_of(responses[0]) == {T0: ErrorCode.NOT_LEADER_OR_FOLLOWER, T1: ErrorCode.NONE}
 
 
 def test_no_markers_are_an_empty_answer() -> None:
-    answers: list[WriteTxnMarkersResponse] = []
-    Partitions().writer.write(WriteTxnMarkersRequest([]), answers.append)
-    assert answers == [WriteTxnMarkersResponse([])]
+    responses: list[WriteTxnMarkersResponse] = []
+    Partitions().writer.write(WriteTxnMarkersRequest([]), responses.append)
+    assert responses == [WriteTxnMarkersResponse([])]
 
 
 def test_the_group_coordinator_hears_of_markers_that_are_committed() -> None:
     partitions = Partitions()
     partitions.writer.write(request(T0, OFFSETS), lambda _: None)
     assert not partitions.completed
-    partitions.answer()
+    partitions.response()
     assert partitions.completed == [(7, 3, True)]
     partitions.writer.write(request(OFFSETS, committed=False), lambda _: None)
-    partitions.answer({OFFSETS: ErrorCode.NOT_LEADER_OR_FOLLOWER})
+    partitions.response({OFFSETS: ErrorCode.NOT_LEADER_OR_FOLLOWER})
     assert len(partitions.completed) == 1
 
 
@@ -141,24 +141,24 @@ def test_leaders_are_those_of_the_metadata_and_alive() -> None:
 def test_this_broker_is_asked_by_a_call() -> None:
     partitions = Partitions()
     transport = BrokerMarkerTransport(1, Metadata({}), partitions.writer, unreachable)
-    answers: list[WriteTxnMarkersResponse | None] = []
-    transport.send(1, request(T0), answers.append)
-    partitions.answer()
-    assert answers[0] is not None
-    assert errors_of(answers[0]) == {T0: 0}
+    responses: list[WriteTxnMarkersResponse | None] = []
+    transport.send(1, request(T0), responses.append)
+    partitions.response()
+    assert responses[0] is not None
+    assert errors_of(responses[0]) == {T0: 0}
 
 
 async def test_other_brokers_are_asked_over_the_network() -> None:
-    answer = WriteTxnMarkersResponse([])
+    response = WriteTxnMarkersResponse([])
 
     async def reachable(broker_id: int, _: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
         assert broker_id == 2
-        return answer
+        return response
 
-    answers: list[WriteTxnMarkersResponse | None] = []
+    responses: list[WriteTxnMarkersResponse | None] = []
     for send in (reachable, unreachable):
         transport = BrokerMarkerTransport(1, Metadata({}), Partitions().writer, send)
-        transport.send(2, request(T0), answers.append)
+        transport.send(2, request(T0), responses.append)
         for task in running_tasks():
             await task
-    assert answers == [answer, None]
+    assert responses == [response, None]

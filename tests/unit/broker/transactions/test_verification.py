@@ -59,14 +59,14 @@ async def ask(
     *partitions: TopicPartition,
     knows_abortable: bool = True,
 ) -> Errors:
-    answers: list[Errors] = []
+    responses: list[Errors] = []
     asked.verify(
-        ID, producer, frozenset(partitions), answers.append, knows_abortable=knows_abortable
+        ID, producer, frozenset(partitions), responses.append, knows_abortable=knows_abortable
     )
     for task in running_tasks():
         await task
-    (answer,) = answers
-    return answer
+    (response,) = responses
+    return response
 
 
 async def test_a_coordinator_in_this_process_is_asked_by_a_call() -> None:
@@ -88,14 +88,14 @@ async def test_switched_off_it_asks_nobody() -> None:
 
 @pytest.mark.parametrize("leader", [None, 3])
 async def test_without_a_coordinator_the_producer_tries_again(leader: int | None) -> None:
-    answer = await ask(verifier(Setup(), leader, Remote().send), Producer(1, 1), T0)
-    assert answer == {T0: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    response = await ask(verifier(Setup(), leader, Remote().send), Producer(1, 1), T0)
+    assert response == {T0: ErrorCode.COORDINATOR_NOT_AVAILABLE}
 
 
 async def test_a_coordinator_elsewhere_is_asked_over_the_network() -> None:
     remote = Remote(errors={T0: ErrorCode.NONE, T1: ErrorCode.PRODUCER_FENCED})
-    answer = await ask(verifier(Setup(), 2, remote.send), Producer(7, 3), T0, T1)
-    assert answer == {T1: ErrorCode.INVALID_PRODUCER_EPOCH}
+    response = await ask(verifier(Setup(), 2, remote.send), Producer(7, 3), T0, T1)
+    assert response == {T1: ErrorCode.INVALID_PRODUCER_EPOCH}
     (transaction,) = remote.requests[0].transactions
     assert transaction.verify_only
     assert (transaction.producer_id, transaction.producer_epoch) == (7, 3)
@@ -103,18 +103,18 @@ async def test_a_coordinator_elsewhere_is_asked_over_the_network() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "answered"),
+    ("code", "responded"),
     [
         (ErrorCode.NETWORK_EXCEPTION, ErrorCode.NETWORK_EXCEPTION),
         (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.INVALID_TXN_STATE),
     ],
 )
-async def test_a_broker_that_does_not_answer_verifies_nothing(code: int, answered: int) -> None:
-    answer = await ask(verifier(Setup(), 2, Remote(code).send), Producer(7, 3), T0)
-    assert answer == {T0: answered}
+async def test_a_broker_that_does_not_answer_verifies_nothing(code: int, responded: int) -> None:
+    response = await ask(verifier(Setup(), 2, Remote(code).send), Producer(7, 3), T0)
+    assert response == {T0: responded}
 
 
 async def test_a_partition_missing_from_the_answer_is_not_verified() -> None:
     remote = Remote(errors={T0: ErrorCode.NONE})
-    answer = await ask(verifier(Setup(), 2, remote.send), Producer(7, 3), T0, T1)
-    assert answer == {T1: ErrorCode.NETWORK_EXCEPTION}
+    response = await ask(verifier(Setup(), 2, remote.send), Producer(7, 3), T0, T1)
+    assert response == {T1: ErrorCode.NETWORK_EXCEPTION}

@@ -16,7 +16,7 @@ from ottla.controller.events.events import (
     ControllerState,
     Event,
     Expire,
-    LeaderAndIsrAnswered,
+    LeaderAndIsrResponseReceived,
     Reelect,
     ShutDown,
     Startup,
@@ -92,7 +92,7 @@ async def test_equal_signals_wait_only_once_but_different_ones_each() -> None:
 async def test_answers_of_brokers_are_never_left_out() -> None:
     consumer = Consumer()
     for _ in range(2):
-        consumer.queue.put(LeaderAndIsrAnswered(1, 5, LeaderAndIsrResponse()))
+        consumer.queue.put(LeaderAndIsrResponseReceived(1, 5, LeaderAndIsrResponse()))
     assert len(consumer.queue) == 2
 
 

@@ -69,7 +69,7 @@ class Setup:
         self.local = LocalBroker()
         self.remote = RemoteBroker()
         self.overflows: list[int] = []
-        self.answers: list[int | None] = []
+        self.responses: list[int | None] = []
         self.channels = QueuedBrokerChannels(
             1,
             self.local,
@@ -78,12 +78,12 @@ class Setup:
             on_overflow=self.overflows.append,
         )
 
-    def answered(self, response: Message | None) -> None:
+    def responded(self, response: Message | None) -> None:
         assert response is None or isinstance(response, UpdateMetadataResponse)
-        self.answers.append(None if response is None else response.error_code)
+        self.responses.append(None if response is None else response.error_code)
 
     def send(self, broker_id: int, number: int) -> None:
-        self.channels.send(broker_id, request(number), 8, self.answered)
+        self.channels.send(broker_id, request(number), 8, self.responded)
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ async def test_our_own_broker_is_called_directly(setup: Setup) -> None:
     assert setup.local.handled == []  # not from within the controller's own step
     await settle()
     assert setup.local.handled == [(request(1), 8), (request(2), 8)]
-    assert setup.answers == [1, 2]
+    assert setup.responses == [1, 2]
     assert setup.remote.connections == []
 
 
@@ -112,7 +112,7 @@ async def test_requests_keep_their_order_over_one_connection(setup: Setup) -> No
     assert setup.channels.queued(2) == 5
     await settle()
     assert setup.remote.received == [request(number) for number in range(5)]
-    assert setup.answers == [1, 2, 3, 4, 5]
+    assert setup.responses == [1, 2, 3, 4, 5]
     assert len(setup.remote.connections) == 1
     assert setup.channels.queued(2) == 0
 
@@ -124,13 +124,13 @@ async def test_failed_request_is_sent_again_over_a_new_connection(setup: Setup) 
     setup.send(2, 2)
     for connections in (0, 1, 2):
         await settle()
-        assert setup.answers == []
+        assert setup.responses == []
         assert len(setup.remote.connections) == connections
         assert setup.runtime.next_due_in_ms() == RETRY_BACKOFF_MS
         setup.runtime.advance(RETRY_BACKOFF_MS)
     await settle()
     assert setup.remote.received == [request(1), request(2)]
-    assert setup.answers == [1, 2]
+    assert setup.responses == [1, 2]
     assert [connection.closed for connection in setup.remote.connections] == [True, True, False]
 
 
@@ -141,12 +141,12 @@ async def test_removed_broker_gets_nothing_more(setup: Setup) -> None:
     await settle()
     setup.channels.remove_broker(2)
     await settle()
-    assert setup.answers == [None, None]
+    assert setup.responses == [None, None]
     setup.runtime.advance(RETRY_BACKOFF_MS)
     await settle()
     assert setup.remote.received == []
     setup.send(2, 3)
-    assert setup.answers == [None, None, None]
+    assert setup.responses == [None, None, None]
     setup.channels.remove_broker(2)  # twice does no harm
 
 
@@ -182,9 +182,9 @@ async def test_controller_without_connector_reaches_nobody_else() -> None:
     runtime = ManualRuntime()
     channels = QueuedBrokerChannels(1, LocalBroker(), runtime)
     channels.add_broker(broker_info(2))
-    answers: list[Message | None] = []
-    channels.send(2, request(1), 8, answers.append)
+    responses: list[Message | None] = []
+    channels.send(2, request(1), 8, responses.append)
     await settle()
-    assert answers == []
+    assert responses == []
     assert runtime.next_due_in_ms() == RETRY_BACKOFF_MS
     await runtime.close()

@@ -6,7 +6,7 @@ import pytest
 
 from ottla.controller.model import BrokerInfo, Endpoint, LeaderAndIsr, ReplicaAssignment
 from ottla.controller.requests.broker_channels import Callback
-from ottla.controller.requests.request_batch import Answers, RequestBatch
+from ottla.controller.requests.request_batch import RequestBatch, ResponseCallbacks
 from ottla.controller.settings import ControllerSettings
 from ottla.controller.state.context import ControllerContext
 from ottla.protocol.codec import decoder, encoder
@@ -77,7 +77,7 @@ class World:
             self.context,
             self.channels,
             ControllerSettings(inter_broker_protocol_version=protocol),
-            Answers(
+            ResponseCallbacks(
                 lambda *each: self.leader_and_isr.append(each),
                 lambda *each: self.metadata.append(each),
                 lambda *each: self.deletions.append(each),
@@ -236,9 +236,9 @@ def test_answers_find_their_way() -> None:
     world.batch.add_stop_replica([2], B0, delete=True)
     world.batch.send(4)
     leadership, _, metadata, stop = world.channels.callbacks
-    answer = LeaderAndIsrResponse()
-    leadership(answer)
-    assert world.leader_and_isr == [(2, 102, answer)]
+    response = LeaderAndIsrResponse()
+    leadership(response)
+    assert world.leader_and_isr == [(2, 102, response)]
     assert not world.batch.metadata_deliveries[2].done
     metadata(UpdateMetadataResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
     assert world.metadata == [(2, ErrorCode.STALE_BROKER_EPOCH)]

@@ -85,13 +85,13 @@ async def test_writes_of_a_group_that_failed_are_made_one_by_one(
 ) -> None:
     batches: list[list[Op]] = [[CreateOp(f"/n{number}")] for number in range(150)]
     batches[70] = [CreateOp("/before"), CreateOp("/n3")]
-    answers = await writer.multi_many(batches)
-    assert isinstance(answers[70], NodeExists)
-    assert answers[70].index == 1
+    responses = await writer.multi_many(batches)
+    assert isinstance(responses[70], NodeExists)
+    assert responses[70].index == 1
     assert await store.exists("/before") is None
     for number in range(150):
         if number != 70:
-            assert answers[number] == [f"/n{number}"]
+            assert responses[number] == [f"/n{number}"]
             assert await store.exists(f"/n{number}") is not None
 
 

@@ -168,9 +168,9 @@ async def test_error_of_one_partition_does_not_stop_the_others(
     original = writer.multi_many
 
     async def fail_first(batches: list[list[SetOp]]) -> list[object]:
-        answers: list[object] = list(await original(batches))
-        answers[0] = StoreError("x", "a broken node")
-        return answers
+        responses: list[object] = list(await original(batches))
+        responses[0] = StoreError("x", "a broken node")
+        return responses
 
     monkeypatch.setattr(writer, "multi_many", fail_first)
     partitions = [T0, TopicPartition("t", 1)]

@@ -161,13 +161,13 @@ async def test_disk_that_fails_ends_the_store(
         raise sqlite3.OperationalError("database or disk is full")
 
     monkeypatch.setattr(store._file, "commit", full)
-    answers = await asyncio.gather(
+    responses = await asyncio.gather(
         store.create("/a"),
         store.create("/b"),
         store.multi([CreateOp("/c")]),
         return_exceptions=True,
     )
-    assert {type(answer) for answer in answers} == {ConnectionLost}
+    assert {type(response) for response in responses} == {ConnectionLost}
     monkeypatch.undo()
     with pytest.raises(ConnectionLost, match="disk is full"):
         await store.create("/d")  # memory and file differ: no more promises

@@ -229,7 +229,7 @@ async def test_ephemeral_node_in_a_multi_that_failed_is_not_there(ensemble: Ense
 
 async def test_multi_many_answers_each_on_its_own(store: ZnodeStore) -> None:
     await store.create("/a")
-    answers = await store.multi_many(
+    responses = await store.multi_many(
         [
             [CreateOp("/a/0")],
             [CheckOp("/a", 0), CreateOp("/a/0")],
@@ -237,7 +237,7 @@ async def test_multi_many_answers_each_on_its_own(store: ZnodeStore) -> None:
             [CreateOp("/a/3"), SetOp("/a", b"x")],
         ]
     )
-    first, second, third, fourth = answers
+    first, second, third, fourth = responses
     assert first == ["/a/0"]
     assert isinstance(second, NodeExists)
     assert second.index == 1

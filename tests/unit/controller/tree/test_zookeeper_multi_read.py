@@ -22,7 +22,7 @@ def test_request() -> None:
 
 
 def test_answer() -> None:
-    answer = (
+    response = (
         b"head"
         + struct.pack(">iBi", 4, 0, 0)
         + struct.pack(">i", 4)
@@ -36,7 +36,7 @@ def test_answer() -> None:
         + struct.pack(">iBi", -1, 1, -1)
     )
     stat = read_stat(STAT, 0)
-    assert MultiRead.deserialize(answer, 4) == [(b"data", stat), NO_NODE, (b"", stat)]
+    assert MultiRead.deserialize(response, 4) == [(b"data", stat), NO_NODE, (b"", stat)]
 
 
 def test_stat() -> None:

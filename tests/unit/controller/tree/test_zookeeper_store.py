@@ -455,14 +455,14 @@ def test_an_answer_counts_that_came_while_the_loop_was_held_up(
         handed_over = threading.Event()
         try:
             async with asyncio.TaskGroup() as group:
-                answer = group.create_task(
+                response = group.create_task(
                     store.session.request(
                         "/", lambda: Noticed(client.exists_async("/"), handed_over)
                     )
                 )
                 await asyncio.sleep(0)  # it is asked
                 hold_up(handed_over)
-            assert answer.result() is not None
+            assert response.result() is not None
         finally:
             await store.close()
 

@@ -41,14 +41,14 @@ TOPICS = {"t": {0: 0, 1: -1}}
 @pytest.fixture
 def broker() -> ScriptedBroker:
     scripted = ScriptedBroker()
-    scripted.answers[ApiKey.LIST_GROUPS] = ListGroupsResponse()
+    scripted.responses[ApiKey.LIST_GROUPS] = ListGroupsResponse()
     return scripted
 
 
 @pytest.fixture
 def server(broker: ScriptedBroker) -> Iterator[ScriptedServer]:
     with ScriptedServer(broker) as running:
-        broker.answers[ApiKey.METADATA] = describes_itself(lambda: running, TOPICS)
+        broker.responses[ApiKey.METADATA] = describes_itself(lambda: running, TOPICS)
         yield running
 
 
@@ -69,9 +69,9 @@ async def connection(server: ScriptedServer) -> AsyncIterator[AsyncConnection]:
 async def test_requests_go_where_they_belong(
     client: AsyncClient, server: ScriptedServer, broker: ScriptedBroker
 ) -> None:
-    broker.answers[ApiKey.CREATE_TOPICS] = CreateTopicsResponse()
-    broker.answers[ApiKey.PRODUCE] = ProduceResponse()
-    broker.answers[ApiKey.FIND_COORDINATOR] = FindCoordinatorResponse(
+    broker.responses[ApiKey.CREATE_TOPICS] = CreateTopicsResponse()
+    broker.responses[ApiKey.PRODUCE] = ProduceResponse()
+    broker.responses[ApiKey.FIND_COORDINATOR] = FindCoordinatorResponse(
         coordinators=[Coordinator("g", 0, "127.0.0.1", server.port)]
     )
     assert (await client.metadata(["t"])).cluster_id == "scripted"
@@ -93,17 +93,17 @@ async def test_requests_go_where_they_belong(
 async def test_calls_may_overlap_on_one_connection(
     client: AsyncClient, server: ScriptedServer
 ) -> None:
-    answers = await asyncio.gather(
+    responses = await asyncio.gather(
         *(client.send(None, ListGroupsRequest(), timeout_ms=5000) for _ in range(40))
     )
-    assert answers == [ListGroupsResponse()] * 40
+    assert responses == [ListGroupsResponse()] * 40
     assert server.connections == 1
 
 
 async def test_answers_go_to_those_who_asked(
     connection: AsyncConnection, broker: ScriptedBroker
 ) -> None:
-    broker.answers[ApiKey.DESCRIBE_CLUSTER] = DescribeClusterResponse(cluster_id="c")
+    broker.responses[ApiKey.DESCRIBE_CLUSTER] = DescribeClusterResponse(cluster_id="c")
     groups, cluster = await asyncio.gather(
         connection.request(ListGroupsRequest(), 5000, version=2),
         connection.request(DescribeClusterRequest(), 5000),
@@ -116,7 +116,7 @@ async def test_answers_go_to_those_who_asked(
 async def test_requests_in_flight_are_bounded(
     connection: AsyncConnection, broker: ScriptedBroker
 ) -> None:
-    broker.answers[ApiKey.LIST_GROUPS] = SILENCE
+    broker.responses[ApiKey.LIST_GROUPS] = SILENCE
     waiting = [asyncio.ensure_future(connection.request(ListGroupsRequest(), 5000)) for _ in "ab"]  # noqa: TID251 - tests are their own keepers
     await asyncio.sleep(0)
     assert connection.in_flight == 2
@@ -132,7 +132,7 @@ async def test_requests_in_flight_are_bounded(
 async def test_silence_ends_the_connection_for_everybody(
     connection: AsyncConnection, broker: ScriptedBroker
 ) -> None:
-    broker.answers[ApiKey.LIST_GROUPS] = SILENCE
+    broker.responses[ApiKey.LIST_GROUPS] = SILENCE
     first, second = await asyncio.gather(
         connection.request(ListGroupsRequest(), 50),
         connection.request(ListGroupsRequest(), 5000),
@@ -150,7 +150,7 @@ async def test_silence_ends_the_connection_for_everybody(
 async def test_a_cancelled_request_ends_the_connection(
     connection: AsyncConnection, broker: ScriptedBroker
 ) -> None:
-    broker.answers[ApiKey.LIST_GROUPS] = SILENCE
+    broker.responses[ApiKey.LIST_GROUPS] = SILENCE
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.02):
             await connection.request(ListGroupsRequest(), 5000)
@@ -160,7 +160,7 @@ async def test_a_cancelled_request_ends_the_connection(
 async def test_produce_without_acks_does_not_wait(
     connection: AsyncConnection, broker: ScriptedBroker
 ) -> None:
-    broker.answers[ApiKey.PRODUCE] = SILENCE
+    broker.responses[ApiKey.PRODUCE] = SILENCE
     produce = ProduceRequest(acks=0, timeout_ms=100)
     assert await connection.request(produce, 5000) == ProduceResponse()
     assert await connection.request(ListGroupsRequest(), 5000) == ListGroupsResponse()
@@ -177,10 +177,10 @@ async def test_version_that_the_broker_lacks(connection: AsyncConnection) -> Non
 async def test_connection_closed_instead_of_an_answer(
     client: AsyncClient, broker: ScriptedBroker
 ) -> None:
-    broker.answers[ApiKey.LIST_GROUPS] = [CLOSE, ListGroupsResponse()]
+    broker.responses[ApiKey.LIST_GROUPS] = [CLOSE, ListGroupsResponse()]
     with pytest.raises(BrokerConnectionError, match="before it answered ListGroups"):
         await client.send(None, ListGroupsRequest())
-    broker.answers[ApiKey.LIST_GROUPS] = [CLOSE, ListGroupsResponse()]
+    broker.responses[ApiKey.LIST_GROUPS] = [CLOSE, ListGroupsResponse()]
     assert await client.call(ListGroupsRequest()) == ListGroupsResponse()
 
 
@@ -230,7 +230,7 @@ async def test_broker_that_takes_the_connection_and_says_nothing() -> None:
 
 
 async def test_what_is_no_broker(broker: ScriptedBroker, server: ScriptedServer) -> None:
-    broker.answers[ApiKey.API_VERSIONS] = b"HTTP/1.1 400 Bad Request\r\n\r\n"
+    broker.responses[ApiKey.API_VERSIONS] = b"HTTP/1.1 400 Bad Request\r\n\r\n"
     async with AsyncClient(server.bootstrap) as client:
         with pytest.raises(BadResponseError, match="HTTP"):
             await client.metadata()
@@ -244,7 +244,7 @@ async def test_connections_are_bounded_and_busy_ones_kept(broker: ScriptedBroker
             await client.send(None, ListGroupsRequest())
             assert [address.port for address in client._connections] == [two.port]
             (busy,) = client._connections.values()
-            broker.answers[ApiKey.LIST_GROUPS] = SILENCE
+            broker.responses[ApiKey.LIST_GROUPS] = SILENCE
             waiting = asyncio.ensure_future(busy.request(ListGroupsRequest(), 5000))  # noqa: TID251 - as above
             await asyncio.sleep(0)
             client.state.bootstrap = [client.state.bootstrap[0]._replace(port=one.port)]
@@ -258,8 +258,8 @@ async def test_connections_are_bounded_and_busy_ones_kept(broker: ScriptedBroker
 async def test_session_that_is_about_to_end_is_replaced(
     broker: ScriptedBroker, server: ScriptedServer
 ) -> None:
-    broker.answers[ApiKey.SASL_HANDSHAKE] = SaslHandshakeResponse()
-    broker.answers[ApiKey.SASL_AUTHENTICATE] = [
+    broker.responses[ApiKey.SASL_HANDSHAKE] = SaslHandshakeResponse()
+    broker.responses[ApiKey.SASL_AUTHENTICATE] = [
         SaslAuthenticateResponse(session_lifetime_ms=1),
         SaslAuthenticateResponse(session_lifetime_ms=3_600_000),
     ]
@@ -271,8 +271,8 @@ async def test_session_that_is_about_to_end_is_replaced(
 
 
 async def test_wrong_password(broker: ScriptedBroker, server: ScriptedServer) -> None:
-    broker.answers[ApiKey.SASL_HANDSHAKE] = SaslHandshakeResponse()
-    broker.answers[ApiKey.SASL_AUTHENTICATE] = SaslAuthenticateResponse(58, "go away")
+    broker.responses[ApiKey.SASL_HANDSHAKE] = SaslHandshakeResponse()
+    broker.responses[ApiKey.SASL_AUTHENTICATE] = SaslAuthenticateResponse(58, "go away")
     security = Security("SASL_PLAINTEXT", mechanism="PLAIN", username="u", password="p")
     async with AsyncClient(server.bootstrap, security=security) as client:
         with pytest.raises(AuthenticationError, match="go away"):
@@ -303,7 +303,7 @@ def test_it_runs_on_uvloop_as_well(server: ScriptedServer, broker: ScriptedBroke
             fine = await asyncio.gather(
                 *(client.send(None, ListGroupsRequest()) for _ in range(10))
             )
-            broker.answers[ApiKey.LIST_GROUPS] = SILENCE
+            broker.responses[ApiKey.LIST_GROUPS] = SILENCE
             late = await asyncio.gather(
                 client.send(None, ListGroupsRequest(), timeout_ms=30), return_exceptions=True
             )

@@ -46,14 +46,14 @@ TOPICS = {"t": {0: 0, 1: -1}}
 @pytest.fixture
 def broker() -> ScriptedBroker:
     scripted = ScriptedBroker()
-    scripted.answers[ApiKey.LIST_GROUPS] = ListGroupsResponse()
+    scripted.responses[ApiKey.LIST_GROUPS] = ListGroupsResponse()
     return scripted
 
 
 @pytest.fixture
 def server(broker: ScriptedBroker) -> Iterator[ScriptedServer]:
     with ScriptedServer(broker) as running:
-        broker.answers[ApiKey.METADATA] = describes_itself(lambda: running, TOPICS)
+        broker.responses[ApiKey.METADATA] = describes_itself(lambda: running, TOPICS)
         yield running
 
 
@@ -66,9 +66,9 @@ def client(server: ScriptedServer) -> Iterator[BlockingClient]:
 def test_requests_go_where_they_belong(
     client: BlockingClient, server: ScriptedServer, broker: ScriptedBroker
 ) -> None:
-    broker.answers[ApiKey.CREATE_TOPICS] = CreateTopicsResponse()
-    broker.answers[ApiKey.PRODUCE] = ProduceResponse()
-    broker.answers[ApiKey.FIND_COORDINATOR] = FindCoordinatorResponse(
+    broker.responses[ApiKey.CREATE_TOPICS] = CreateTopicsResponse()
+    broker.responses[ApiKey.PRODUCE] = ProduceResponse()
+    broker.responses[ApiKey.FIND_COORDINATOR] = FindCoordinatorResponse(
         coordinators=[Coordinator("g", 0, "127.0.0.1", server.port)]
     )
     assert client.metadata(["t"]).cluster_id == "scripted"
@@ -99,7 +99,7 @@ def test_versions(client: BlockingClient, broker: ScriptedBroker) -> None:
 def test_produce_without_acks_does_not_wait(
     client: BlockingClient, server: ScriptedServer, broker: ScriptedBroker
 ) -> None:
-    broker.answers[ApiKey.PRODUCE] = SILENCE
+    broker.responses[ApiKey.PRODUCE] = SILENCE
     produce = ProduceRequest(acks=0, timeout_ms=100)
     assert client.send(None, produce) == ProduceResponse()
     assert client.send(None, ListGroupsRequest()) == ListGroupsResponse()
@@ -108,12 +108,12 @@ def test_produce_without_acks_does_not_wait(
 
 def test_large_answers_come_whole(client: BlockingClient, broker: ScriptedBroker) -> None:
     records = bytes(range(256)) * 20_000
-    broker.answers[ApiKey.FETCH] = FetchResponse(
+    broker.responses[ApiKey.FETCH] = FetchResponse(
         responses=[FetchableTopicResponse(partitions=[PartitionData(records=records)])]
     )
-    answer = client.send(None, FetchRequest())
-    assert isinstance(answer, FetchResponse)
-    found = answer.responses[0].partitions[0].records
+    response = client.send(None, FetchRequest())
+    assert isinstance(response, FetchResponse)
+    found = response.responses[0].partitions[0].records
     assert isinstance(found, memoryview)
     assert found == records
 
@@ -121,11 +121,11 @@ def test_large_answers_come_whole(client: BlockingClient, broker: ScriptedBroker
 def test_silence_ends_at_the_deadline(
     client: BlockingClient, server: ScriptedServer, broker: ScriptedBroker
 ) -> None:
-    broker.answers[ApiKey.LIST_GROUPS] = SILENCE
+    broker.responses[ApiKey.LIST_GROUPS] = SILENCE
     with pytest.raises(RequestTimedOutError, match="did not answer ListGroups") as caught:
         client.send(None, ListGroupsRequest(), timeout_ms=50)
     assert caught.value.broker == server.bootstrap
-    broker.answers[ApiKey.LIST_GROUPS] = ListGroupsResponse()
+    broker.responses[ApiKey.LIST_GROUPS] = ListGroupsResponse()
     assert client.send(None, ListGroupsRequest()) == ListGroupsResponse()
     assert server.connections == 2
 
@@ -146,10 +146,10 @@ def test_connection_that_was_closed_while_idle_is_replaced(
 def test_connection_closed_instead_of_an_answer(
     client: BlockingClient, broker: ScriptedBroker
 ) -> None:
-    broker.answers[ApiKey.LIST_GROUPS] = [CLOSE, ListGroupsResponse()]
+    broker.responses[ApiKey.LIST_GROUPS] = [CLOSE, ListGroupsResponse()]
     with pytest.raises(BrokerConnectionError, match="before it answered ListGroups"):
         client.send(None, ListGroupsRequest())
-    broker.answers[ApiKey.LIST_GROUPS] = [CLOSE, ListGroupsResponse()]
+    broker.responses[ApiKey.LIST_GROUPS] = [CLOSE, ListGroupsResponse()]
     assert client.call(ListGroupsRequest()) == ListGroupsResponse()
 
 
@@ -199,7 +199,7 @@ def test_broker_that_takes_the_connection_and_says_nothing() -> None:
 
 
 def test_what_is_no_broker(broker: ScriptedBroker, server: ScriptedServer) -> None:
-    broker.answers[ApiKey.API_VERSIONS] = b"HTTP/1.1 400 Bad Request\r\n\r\n"
+    broker.responses[ApiKey.API_VERSIONS] = b"HTTP/1.1 400 Bad Request\r\n\r\n"
     with BlockingClient(server.bootstrap) as client, pytest.raises(BadResponseError, match="HTTP"):
         client.metadata()
 
@@ -220,8 +220,8 @@ def test_connections_are_bounded(broker: ScriptedBroker) -> None:
 def test_session_that_is_about_to_end_is_replaced(
     broker: ScriptedBroker, server: ScriptedServer
 ) -> None:
-    broker.answers[ApiKey.SASL_HANDSHAKE] = SaslHandshakeResponse()
-    broker.answers[ApiKey.SASL_AUTHENTICATE] = [
+    broker.responses[ApiKey.SASL_HANDSHAKE] = SaslHandshakeResponse()
+    broker.responses[ApiKey.SASL_AUTHENTICATE] = [
         SaslAuthenticateResponse(session_lifetime_ms=1),
         SaslAuthenticateResponse(session_lifetime_ms=3_600_000),
     ]
@@ -243,8 +243,8 @@ def test_connection_on_its_own(server: ScriptedServer, broker: ScriptedBroker) -
     connection = BlockingConnection(Address("127.0.0.1", server.port), client_id=None)
     assert not connection.is_usable()
     connection.connect(monotonic_ms() + 5000)
-    answer = connection.request(ListGroupsRequest(), monotonic_ms() + 5000, version=1)
-    assert answer == ListGroupsResponse()
+    response = connection.request(ListGroupsRequest(), monotonic_ms() + 5000, version=1)
+    assert response == ListGroupsResponse()
     assert broker.seen[-1][0].api_version == 1
     connection.close()
     assert not connection.is_usable()

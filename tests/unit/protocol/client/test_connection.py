@@ -32,17 +32,17 @@ NAME = "broker.example:9092"
 
 def talk(connection: ClientConnection, broker: ScriptedBroker) -> list[object]:
     """Carry bytes back and forth until neither side has more to say; the answers."""
-    answers: list[object] = []
+    responses: list[object] = []
     while output := connection.take_output():
         splitter = FrameSplitter(1 << 20)
         splitter.feed(output)
         while (frame := splitter.next_frame()) is not None:
-            answer = broker.answer(frame)
-            if answer == CLOSE:
+            response = broker.response(frame)
+            if response == CLOSE:
                 raise connection.end_of_stream()
-            if isinstance(answer, bytes):
-                answers += [found.message for found in connection.feed(answer)]
-    return answers
+            if isinstance(response, bytes):
+                responses += [found.message for found in connection.feed(response)]
+    return responses
 
 
 def connected(broker: ScriptedBroker, **options: object) -> ClientConnection:
@@ -80,8 +80,8 @@ def test_older_brokers_are_asked_again_in_a_version_they_have(highest: int) -> N
 
 def test_very_old_brokers_say_unsupported_without_a_list() -> None:
     broker = ScriptedBroker()
-    answers = [b"\0\0\0\x0a\0\0\0\0\0\x23\0\0\0\0", ApiVersionsResponse()]
-    broker.answers[ApiKey.API_VERSIONS] = lambda header, request: answers.pop(0)
+    responses = [b"\0\0\0\x0a\0\0\0\0\0\x23\0\0\0\0", ApiVersionsResponse()]
+    broker.responses[ApiKey.API_VERSIONS] = lambda header, request: responses.pop(0)
     connection = connected(broker)
     assert connection.is_ready
     assert [header.api_version for header, _ in broker.seen] == [3, 0]
@@ -91,7 +91,7 @@ def test_very_old_brokers_say_unsupported_without_a_list() -> None:
 
 def test_unsupported_even_in_version_0_is_the_end() -> None:
     broker = ScriptedBroker()
-    broker.answers[ApiKey.API_VERSIONS] = lambda header, request: (
+    broker.responses[ApiKey.API_VERSIONS] = lambda header, request: (
         b"\0\0\0\x0a" + header.correlation_id.to_bytes(4, "big") + b"\0\x23\0\0\0\0"
     )
     with pytest.raises(BadResponseError, match="UNSUPPORTED_VERSION"):
@@ -100,7 +100,7 @@ def test_unsupported_even_in_version_0_is_the_end() -> None:
 
 def test_closing_at_the_first_request_is_explained() -> None:
     broker = ScriptedBroker()
-    broker.answers[ApiKey.API_VERSIONS] = CLOSE
+    broker.responses[ApiKey.API_VERSIONS] = CLOSE
     with pytest.raises(BrokerConnectionError, match=r"API versions.*security.protocol") as caught:
         connected(broker)
     assert caught.value.broker == NAME
@@ -109,7 +109,7 @@ def test_closing_at_the_first_request_is_explained() -> None:
 
 def test_request_and_answer() -> None:
     broker = ScriptedBroker()
-    broker.answers[ApiKey.LIST_GROUPS] = ListGroupsResponse(error_code=15)
+    broker.responses[ApiKey.LIST_GROUPS] = ListGroupsResponse(error_code=15)
     connection = connected(broker)
     assert connection.send(ListGroupsRequest(), deadline_ms=5) == 1
     assert connection.in_flight == 1
@@ -120,8 +120,8 @@ def test_request_and_answer() -> None:
 
 def test_requests_may_overlap_and_bytes_may_come_one_by_one() -> None:
     broker = ScriptedBroker()
-    broker.answers[ApiKey.LIST_GROUPS] = ListGroupsResponse(error_code=15)
-    broker.answers[ApiKey.DESCRIBE_CLUSTER] = DescribeClusterResponse(cluster_id="c")
+    broker.responses[ApiKey.LIST_GROUPS] = ListGroupsResponse(error_code=15)
+    broker.responses[ApiKey.DESCRIBE_CLUSTER] = DescribeClusterResponse(cluster_id="c")
     connection = connected(broker)
     first = connection.send(ListGroupsRequest(), deadline_ms=50)
     second = connection.send(DescribeClusterRequest(), deadline_ms=40)
@@ -130,14 +130,14 @@ def test_requests_may_overlap_and_bytes_may_come_one_by_one() -> None:
     splitter.feed(connection.take_output())
     back = b""
     while (frame := splitter.next_frame()) is not None:
-        answer = broker.answer(frame)
-        assert isinstance(answer, bytes)
-        back += answer
-    answers = []
+        response = broker.response(frame)
+        assert isinstance(response, bytes)
+        back += response
+    responses = []
     for position in range(len(back)):
-        answers += connection.feed(back[position : position + 1])
-    assert [answer.correlation_id for answer in answers] == [first, second]
-    assert [type(answer.message) for answer in answers] == [
+        responses += connection.feed(back[position : position + 1])
+    assert [response.correlation_id for response in responses] == [first, second]
+    assert [type(response.message) for response in responses] == [
         ListGroupsResponse,
         DescribeClusterResponse,
     ]
@@ -220,17 +220,17 @@ def test_others_than_brokers_are_told_apart(data: bytes, words: str) -> None:
 
 def test_answers_out_of_order_are_refused() -> None:
     broker = ScriptedBroker()
-    broker.answers[ApiKey.LIST_GROUPS] = ListGroupsResponse()
+    broker.responses[ApiKey.LIST_GROUPS] = ListGroupsResponse()
     connection = connected(broker)
     connection.send(ListGroupsRequest(), deadline_ms=70)
     splitter = FrameSplitter(1 << 20)
     splitter.feed(connection.take_output())
     frame = splitter.next_frame()
     assert frame is not None
-    answer = broker.answer(frame)
-    assert isinstance(answer, bytes)
+    response = broker.response(frame)
+    assert isinstance(response, bytes)
     with pytest.raises(BadResponseError, match="correlation id 7"):
-        connection.feed(answer[:4] + b"\0\0\0\x07" + answer[8:])
+        connection.feed(response[:4] + b"\0\0\0\x07" + response[8:])
 
 
 def test_answers_to_nothing_are_refused() -> None:
@@ -259,7 +259,7 @@ def test_end_of_stream_names_what_was_asked() -> None:
 
 def test_correlation_ids_wrap() -> None:
     broker = ScriptedBroker()
-    broker.answers[ApiKey.LIST_GROUPS] = ListGroupsResponse()
+    broker.responses[ApiKey.LIST_GROUPS] = ListGroupsResponse()
     connection = connected(broker)
     connection._correlation_id = 0x7FFFFFFF
     for wanted in (0x7FFFFFFF, 0, 1):
@@ -273,8 +273,8 @@ def with_plain(broker: ScriptedBroker) -> ClientConnection:
 
 def test_sasl_plain() -> None:
     broker = ScriptedBroker()
-    broker.answers[ApiKey.SASL_HANDSHAKE] = SaslHandshakeResponse(mechanisms=["PLAIN"])
-    broker.answers[ApiKey.SASL_AUTHENTICATE] = SaslAuthenticateResponse(session_lifetime_ms=9000)
+    broker.responses[ApiKey.SASL_HANDSHAKE] = SaslHandshakeResponse(mechanisms=["PLAIN"])
+    broker.responses[ApiKey.SASL_AUTHENTICATE] = SaslAuthenticateResponse(session_lifetime_ms=9000)
     connection = with_plain(broker)
     assert connection.is_ready
     assert connection.session_lifetime_ms == 9000
@@ -287,7 +287,7 @@ def test_sasl_plain() -> None:
 
 def test_mechanism_that_is_not_offered() -> None:
     broker = ScriptedBroker()
-    broker.answers[ApiKey.SASL_HANDSHAKE] = SaslHandshakeResponse(
+    broker.responses[ApiKey.SASL_HANDSHAKE] = SaslHandshakeResponse(
         error_code=33, mechanisms=["GSSAPI", "SCRAM-SHA-256"]
     )
     with pytest.raises(AuthenticationError, match="offers: GSSAPI, SCRAM-SHA-256"):
@@ -299,8 +299,8 @@ def test_mechanism_that_is_not_offered() -> None:
 )
 def test_wrong_password(message: str | None, words: str) -> None:
     broker = ScriptedBroker()
-    broker.answers[ApiKey.SASL_HANDSHAKE] = SaslHandshakeResponse()
-    broker.answers[ApiKey.SASL_AUTHENTICATE] = SaslAuthenticateResponse(
+    broker.responses[ApiKey.SASL_HANDSHAKE] = SaslHandshakeResponse()
+    broker.responses[ApiKey.SASL_AUTHENTICATE] = SaslAuthenticateResponse(
         error_code=58, error_message=message
     )
     with pytest.raises(AuthenticationError, match=words) as caught:
@@ -318,16 +318,16 @@ def test_listener_without_sasl() -> None:
 @pytest.mark.parametrize("key", [ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE])
 def test_closing_during_authentication(key: int) -> None:
     broker = ScriptedBroker()
-    broker.answers[ApiKey.SASL_HANDSHAKE] = SaslHandshakeResponse()
-    broker.answers[key] = CLOSE
+    broker.responses[ApiKey.SASL_HANDSHAKE] = SaslHandshakeResponse()
+    broker.responses[key] = CLOSE
     with pytest.raises(BrokerConnectionError, match="password may be wrong"):
         with_plain(broker)
 
 
 def test_challenge_that_is_not_acceptable_names_the_broker() -> None:
     broker = ScriptedBroker()
-    broker.answers[ApiKey.SASL_HANDSHAKE] = SaslHandshakeResponse()
-    broker.answers[ApiKey.SASL_AUTHENTICATE] = SaslAuthenticateResponse(auth_bytes=b"e=no-way")
+    broker.responses[ApiKey.SASL_HANDSHAKE] = SaslHandshakeResponse()
+    broker.responses[ApiKey.SASL_AUTHENTICATE] = SaslAuthenticateResponse(auth_bytes=b"e=no-way")
     with pytest.raises(AuthenticationError, match=f"{NAME}.*no-way"):
         connected(broker, mechanism=ScramMechanism("SCRAM-SHA-256", "a", "b"))
 

@@ -71,17 +71,17 @@ class Shell:
         self.replies: dict[str, list[Reply]] = {"MetadataRequest": [metadata_answer(BROKERS)]}
 
     def run(self, operation: Operation[T]) -> T:
-        answer: Any = None
+        response: Any = None
         while True:
             try:
-                if isinstance(answer, ClientError):
-                    step = operation.throw(answer)
+                if isinstance(response, ClientError):
+                    step = operation.throw(response)
                 else:
-                    step = operation.send(answer)
+                    step = operation.send(response)
             except StopIteration as stop:
                 result: T = stop.value
                 return result
-            answer = self.perform(step)
+            response = self.perform(step)
 
     def perform(self, step: Send | Sleep) -> Message | ClientError | None:
         if isinstance(step, Sleep):
@@ -115,14 +115,14 @@ def created(*codes: int) -> CreateTopicsResponse:
 
 def test_error_codes_are_found_wherever_they_stand() -> None:
     partition = PartitionProduceResponse(index=0, error_code=6)
-    answer = ProduceResponse(responses=[TopicProduceResponse("t", [partition])])
-    assert list(error_codes(answer)) == [6]
+    response = ProduceResponse(responses=[TopicProduceResponse("t", [partition])])
+    assert list(error_codes(response)) == [6]
     assert list(error_codes(ListGroupsResponse(error_code=15))) == [15]
     assert sorted(error_codes(created(0, 41))) == [0, 41]
 
 
 @pytest.mark.parametrize(
-    ("answer", "code"),
+    ("response", "code"),
     [
         (ListGroupsResponse(), None),
         (ListGroupsResponse(error_code=15), 15),
@@ -133,8 +133,10 @@ def test_error_codes_are_found_wherever_they_stand() -> None:
         (created(), None),
     ],
 )
-def test_only_answers_that_are_retriable_as_a_whole_are(answer: Message, code: int | None) -> None:
-    assert retriable_code(answer) == code
+def test_only_answers_that_are_retriable_as_a_whole_are(
+    response: Message, code: int | None
+) -> None:
+    assert retriable_code(response) == code
 
 
 def test_any_broker_tries_the_next_when_nothing_was_sent() -> None:
@@ -199,8 +201,8 @@ def test_controller_moves() -> None:
         metadata_answer(BROKERS, controller_id=2),
     ]
     shell.replies["CreateTopicsRequest"] = [created(41), created(0)]
-    answer = shell.run(shell.operations.call(CreateTopicsRequest(), Controller(), 10_000))
-    assert answer == created(0)
+    response = shell.run(shell.operations.call(CreateTopicsRequest(), Controller(), 10_000))
+    assert response == created(0)
     hosts = [host for host, name in shell.went() if name == "CreateTopicsRequest"]
     assert hosts == ["one", "two"]
     assert shell.slept == [100, 200]
@@ -218,8 +220,8 @@ def test_leader_moves_and_backoff_grows() -> None:
     )
     fine = ProduceResponse(responses=[TopicProduceResponse("t", [PartitionProduceResponse(0, 0)])])
     shell.replies["ProduceRequest"] = [not_leader, not_leader, fine]
-    answer = shell.run(shell.operations.call(ProduceRequest(), LeaderOf(PARTITION), 10_000))
-    assert answer is fine
+    response = shell.run(shell.operations.call(ProduceRequest(), LeaderOf(PARTITION), 10_000))
+    assert response is fine
     assert [host for host, name in shell.went() if name == "ProduceRequest"] == [
         "one",
         "one",
@@ -248,8 +250,8 @@ def test_jitter_spreads_the_pauses() -> None:
 def test_last_answer_is_given_back_when_time_is_up() -> None:
     shell = Shell()
     shell.replies["ListGroupsRequest"] = [ListGroupsResponse(error_code=15)]
-    answer = shell.run(shell.operations.call(ListGroupsRequest(), AnyBroker(), 1000))
-    assert answer == ListGroupsResponse(error_code=15)
+    response = shell.run(shell.operations.call(ListGroupsRequest(), AnyBroker(), 1000))
+    assert response == ListGroupsResponse(error_code=15)
     assert shell.now_ms < 1000
 
 
@@ -350,9 +352,9 @@ def test_leader_that_does_not_come(
 
 def test_topic_errors_that_do_not_pass_are_raised_at_once() -> None:
     shell = Shell()
-    answer = metadata_answer(BROKERS, {"t": {}})
-    answer.topics[0].error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    shell.replies["MetadataRequest"] = [answer]
+    response = metadata_answer(BROKERS, {"t": {}})
+    response.topics[0].error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    shell.replies["MetadataRequest"] = [response]
     with pytest.raises(KafkaError, match="TOPIC_AUTHORIZATION_FAILED: no leader of t-0"):
         shell.run(shell.operations.leader(PARTITION, 1000))
     assert shell.slept == []

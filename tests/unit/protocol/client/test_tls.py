@@ -34,9 +34,9 @@ def ask_asyncio(server: ScriptedServer, security: Security | None) -> object:
             server.bootstrap, security=security, request_timeout_ms=5000
         ) as client:
             await client.send(None, ListGroupsRequest())
-            answer = await client.send(None, ListGroupsRequest())
+            response = await client.send(None, ListGroupsRequest())
         await asyncio.sleep(0)  # lets the transport finish closing
-        return answer
+        return response
 
     return asyncio.run(ask())
 
@@ -46,7 +46,7 @@ ASK = pytest.mark.parametrize("ask", [ask_blocking, ask_asyncio])
 
 def serve(context: ssl.SSLContext | None) -> ScriptedServer:
     broker = ScriptedBroker()
-    broker.answers[ApiKey.LIST_GROUPS] = ListGroupsResponse()
+    broker.responses[ApiKey.LIST_GROUPS] = ListGroupsResponse()
     return ScriptedServer(broker, context)
 
 

@@ -125,7 +125,7 @@ def answer_offsets(
 ) -> None:
     """Offsets are `ends` plus the timestamp asked for; `codes` come first, one an answer."""
 
-    def answer(request: ListOffsetsRequest) -> ListOffsetsResponse:
+    def response(request: ListOffsetsRequest) -> ListOffsetsResponse:
         topics = []
         for topic in request.topics:
             rows = []
@@ -141,7 +141,7 @@ def answer_offsets(
             topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
         return ListOffsetsResponse(topics=topics)
 
-    client.answer(ListOffsetsRequest, answer)
+    client.response(ListOffsetsRequest, response)
 
 
 def test_one_request_to_each_leader(client: ScriptedClient) -> None:
@@ -191,7 +191,7 @@ def test_a_final_code_is_raised(client: ScriptedClient) -> None:
 
 def answer_fetch(client: ScriptedClient, data: PartitionData, code: int = 0) -> None:
     topic = FetchableTopicResponse(topic="t", partitions=[data])
-    client.answer(
+    client.response(
         FetchRequest,
         lambda request: FetchResponse(throttle_time_ms=7, error_code=code, responses=[topic]),
     )

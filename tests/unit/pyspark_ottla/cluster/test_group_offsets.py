@@ -46,7 +46,7 @@ def fetched(*rows: tuple[int, int, int], code: int = 0) -> OffsetFetchResponse:
 
 
 def test_partitions_without_an_offset_are_left_out(client: ScriptedClient) -> None:
-    client.answer(OffsetFetchRequest, lambda request: fetched((0, 7, 0), (1, -1, 0)))
+    client.response(OffsetFetchRequest, lambda request: fetched((0, 7, 0), (1, -1, 0)))
     assert cluster(client).committed("g", [A, B]) == {A: 7}
     [(_, request)] = client.sent
     assert isinstance(request, OffsetFetchRequest)
@@ -54,14 +54,14 @@ def test_partitions_without_an_offset_are_left_out(client: ScriptedClient) -> No
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "response",
     [
         fetched(code=ErrorCode.GROUP_AUTHORIZATION_FAILED),
         fetched((0, -1, ErrorCode.GROUP_AUTHORIZATION_FAILED)),
     ],
 )
-def test_a_group_one_may_not_see(client: ScriptedClient, answer: OffsetFetchResponse) -> None:
-    client.answer(OffsetFetchRequest, lambda request: answer)
+def test_a_group_one_may_not_see(client: ScriptedClient, response: OffsetFetchResponse) -> None:
+    client.response(OffsetFetchRequest, lambda request: response)
     with pytest.raises(ConnectorError, match=r"NOT_AUTHORIZED.*offsets of the group g"):
         cluster(client).committed("g", [A])
 
@@ -76,7 +76,7 @@ def committed(*codes: int) -> OffsetCommitResponse:
 
 
 def test_a_commit_is_that_of_a_group_without_members(client: ScriptedClient) -> None:
-    client.answer(OffsetCommitRequest, lambda request: committed(0, 0))
+    client.response(OffsetCommitRequest, lambda request: committed(0, 0))
     cluster(client).commit("g", {B: 9, A: 3}, 1000)
     [(_, request)] = client.sent
     assert isinstance(request, OffsetCommitRequest)
@@ -86,7 +86,7 @@ def test_a_commit_is_that_of_a_group_without_members(client: ScriptedClient) -> 
 
 
 def test_a_deleted_topic_has_no_position_to_show(client: ScriptedClient) -> None:
-    client.answer(
+    client.response(
         OffsetCommitRequest,
         lambda request: committed(0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     )
@@ -94,7 +94,7 @@ def test_a_deleted_topic_has_no_position_to_show(client: ScriptedClient) -> None
 
 
 def test_a_group_with_members_refuses(client: ScriptedClient) -> None:
-    client.answer(OffsetCommitRequest, lambda request: committed(ErrorCode.UNKNOWN_MEMBER_ID))
+    client.response(OffsetCommitRequest, lambda request: committed(ErrorCode.UNKNOWN_MEMBER_ID))
     with pytest.raises(
         ConnectorError, match=r"Committing offsets of the group g failed .UNKNOWN_M"
     ):

@@ -32,7 +32,7 @@ def running() -> Iterator[TokenEndpoint]:
 
 @pytest.fixture
 def endpoint(running: TokenEndpoint) -> TokenEndpoint:
-    running.answers.clear()
+    running.responses.clear()
     running.forms.clear()
     return running
 
@@ -71,14 +71,14 @@ def test_a_refusal_is_said_and_not_repeated(endpoint: TokenEndpoint) -> None:
 
 
 def test_an_endpoint_that_fails_is_asked_again(endpoint: TokenEndpoint) -> None:
-    endpoint.answers += [(503, {}, b"busy")] * 2
+    endpoint.responses += [(503, {}, b"busy")] * 2
     assert TokenSource(by_endpoint(endpoint))().count(".") == 2
-    endpoint.answers += [(503, {}, b"busy")] * 3
+    endpoint.responses += [(503, {}, b"busy")] * 3
     assert "gave no token: 503" in words_of(by_endpoint(endpoint))
 
 
 @pytest.mark.parametrize(
-    ("answer", "text"),
+    ("response", "text"),
     [
         ((200, {}, b"<html>"), "sent no JSON with an access_token"),
         ((200, {}, b'{"token": "x"}'), "sent no JSON with an access_token"),
@@ -89,9 +89,9 @@ def test_an_endpoint_that_fails_is_asked_again(endpoint: TokenEndpoint) -> None:
     ],
 )
 def test_answers_that_are_no_tokens(
-    endpoint: TokenEndpoint, answer: tuple[int, dict[str, str], bytes], text: str
+    endpoint: TokenEndpoint, response: tuple[int, dict[str, str], bytes], text: str
 ) -> None:
-    endpoint.answers.append(answer)
+    endpoint.responses.append(response)
     assert text in words_of(by_endpoint(endpoint))
 
 

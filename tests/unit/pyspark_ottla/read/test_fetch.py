@@ -45,7 +45,7 @@ Step = PartitionData | Exception | tuple[PartitionData, int]
 
 
 class ScriptedBrokers:
-    """Answers in turn; the last answer is given for ever."""
+    """Responses in turn; the last answer is given for ever."""
 
     def __init__(self, *script: Step, begin: int = 0, end: int = 1000) -> None:
         self.script = list(script)
@@ -105,7 +105,9 @@ def walk(
         clock=time.clock,
         sleep=time.sleep,
     )
-    return [(end_of_last_batch(answer.records), answer.aborted) for answer in fetch.answers()]
+    return [
+        (end_of_last_batch(response.records), response.aborted) for response in fetch.responses()
+    ]
 
 
 def test_it_goes_on_where_the_last_batch_ended() -> None:
@@ -122,9 +124,9 @@ def test_sizes_are_fitted_to_what_is_left() -> None:
 
 
 def test_aborted_transactions_are_handed_on() -> None:
-    answer = data(batch(0, 5))
-    answer.aborted_transactions = [AbortedTransaction(producer_id=7, first_offset=2)]
-    assert walk(ScriptedBrokers(answer), 0, 5) == [(5, [(2, 7)])]
+    response = data(batch(0, 5))
+    response.aborted_transactions = [AbortedTransaction(producer_id=7, first_offset=2)]
+    assert walk(ScriptedBrokers(response), 0, 5) == [(5, [(2, 7)])]
 
 
 @pytest.mark.parametrize(
@@ -183,7 +185,7 @@ def test_an_answer_says_from_where_on_it_counts() -> None:
         read_committed=False,
         timeout_ms=30_000,
     )
-    assert [answer.start for answer in fetch.answers()] == [6]
+    assert [response.start for response in fetch.responses()] == [6]
 
 
 def test_a_partition_that_stays_unknown_is_a_loss() -> None:

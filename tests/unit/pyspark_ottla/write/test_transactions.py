@@ -59,7 +59,7 @@ class Coordinator(ScriptedClient):
             (EndTxnRequest, self._end),
             (OffsetFetchRequest, self._fetch),
         ):
-            self.answer(kind, function)
+            self.response(kind, function)
 
     def _code(self, request: Message) -> int:
         waiting = self.codes.get(type(request), [])

@@ -47,7 +47,7 @@ def test_impossible_epochs_are_refused(epochs: LeaderEpochs) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "answer"),
+    ("asked", "response"),
     [
         (-1, (-1, -1)),  # nothing was known
         (0, (0, 10)),  # older than all: everything here came after it
@@ -59,8 +59,8 @@ def test_impossible_epochs_are_refused(epochs: LeaderEpochs) -> None:
         (8, (-1, -1)),  # from the future
     ],
 )
-def test_end_offsets(epochs: LeaderEpochs, asked: int, answer: tuple[int, int]) -> None:
-    assert epochs.end_offset_for(asked, 99) == answer
+def test_end_offsets(epochs: LeaderEpochs, asked: int, response: tuple[int, int]) -> None:
+    assert epochs.end_offset_for(asked, 99) == response
 
 
 def test_end_offsets_without_epochs() -> None:

@@ -30,7 +30,7 @@ from ottla.storage.records.validation import (
     examine,
     prepare_for_follower,
 )
-from ottla.storage.records.validation_budget import Allowance, TooMuchAtOnce
+from ottla.storage.records.validation_budget import TooMuchAtOnce, ValidationBudget
 from tests.doubles.storage_logs import NOW_MS, NewRecord, batch_of, marker
 
 CLIENT, COORDINATOR = AppendOrigin.CLIENT, AppendOrigin.COORDINATOR
@@ -336,25 +336,25 @@ def test_what_takes_long_is_left_to_others(content: bytearray, settings: dict[st
     config = LogConfig(max_message_bytes=1 << 20, **settings)
     before = bytes(content)
     with pytest.raises(TooMuchAtOnce):
-        examine(content, config, CLIENT, NOW_MS, Allowance())
+        examine(content, config, CLIENT, NOW_MS, ValidationBudget())
     assert content == before
     assert examine(content, config, CLIENT, NOW_MS).batches
 
 
 def test_an_allowance_is_for_all_batches_together() -> None:
     config = LogConfig(cleanup_policy=("compact",))
-    allowance = Allowance()
+    budget = ValidationBudget()
     for _ in range(4):
-        examine(batch_of(1_000), config, CLIENT, NOW_MS, allowance)
+        examine(batch_of(1_000), config, CLIENT, NOW_MS, budget)
     with pytest.raises(TooMuchAtOnce):
-        examine(batch_of(1_001), config, CLIENT, NOW_MS, allowance)
+        examine(batch_of(1_001), config, CLIENT, NOW_MS, budget)
 
 
 def test_headers_alone_cost_nothing() -> None:
-    allowance = Allowance(0)
-    examine(batch_of(MANY), LogConfig(), CLIENT, NOW_MS, allowance)
+    budget = ValidationBudget(0)
+    examine(batch_of(MANY), LogConfig(), CLIENT, NOW_MS, budget)
     examine(
-        batch_of(MANY), LogConfig(message_timestamp_type="LogAppendTime"), CLIENT, NOW_MS, allowance
+        batch_of(MANY), LogConfig(message_timestamp_type="LogAppendTime"), CLIENT, NOW_MS, budget
     )
 
 

@@ -26,9 +26,9 @@ def test_only_the_leader_gets_the_members() -> None:
     setup = Setup()
     leader, follower = setup.stable_group(2)
     setup.join(leader)
-    answer = setup.join(follower)
-    assert answer.value.members == []
-    assert answer.value.leader == leader
+    response = setup.join(follower)
+    assert response.value.members == []
+    assert response.value.leader == leader
 
 
 def test_member_ids_are_made_of_the_clients_name() -> None:
@@ -80,8 +80,8 @@ def test_a_pending_member_that_leaves_is_waited_for_no_longer() -> None:
 def test_a_pending_member_with_an_instance_id_is_nonsense() -> None:
     setup = Setup()
     pending = setup.join(version=5).value.member_id
-    answer = setup.join(pending, instance_id="i", version=5)
-    assert answer.value.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    response = setup.join(pending, instance_id="i", version=5)
+    assert response.value.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 # Mistakes in JoinGroup.
@@ -93,8 +93,8 @@ def test_an_empty_group_id_cannot_be_joined() -> None:
 
 @pytest.mark.parametrize("session_timeout_ms", [-1, 0, 5_999, 1_800_001])
 def test_session_timeouts_have_bounds(session_timeout_ms: int) -> None:
-    answer = Setup().join(session_timeout_ms=session_timeout_ms)
-    assert answer.value.error_code == ErrorCode.INVALID_SESSION_TIMEOUT
+    response = Setup().join(session_timeout_ms=session_timeout_ms)
+    assert response.value.error_code == ErrorCode.INVALID_SESSION_TIMEOUT
 
 
 def test_an_unknown_member_makes_no_group() -> None:
@@ -110,8 +110,8 @@ def test_an_unknown_member_makes_no_group() -> None:
 def test_a_group_needs_a_protocol(
     protocol_type: str, protocols: tuple[tuple[str, bytes], ...]
 ) -> None:
-    answer = Setup().join(protocol_type=protocol_type, protocols=protocols)
-    assert answer.value.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    response = Setup().join(protocol_type=protocol_type, protocols=protocols)
+    assert response.value.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 @pytest.mark.parametrize(
@@ -123,8 +123,8 @@ def test_members_need_something_in_common(
 ) -> None:
     setup = Setup()
     setup.stable_group()
-    answer = setup.join(protocol_type=protocol_type, protocols=protocols)
-    assert answer.value.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    response = setup.join(protocol_type=protocol_type, protocols=protocols)
+    assert response.value.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 def test_the_protocol_is_one_that_all_support_and_most_prefer() -> None:
@@ -133,9 +133,9 @@ def test_the_protocol_is_one_that_all_support_and_most_prefer() -> None:
     setup.sync(first, 1)
     second = setup.join(protocols=(("x2", b""), ("b", b"2b"), ("a", b"2a")))
     third = setup.join(protocols=(("b", b"3b"), ("a", b"3a")))
-    answer = setup.join(first, protocols=(("a", b"1a"), ("b", b"1b"), ("x", b""))).value
-    assert answer.protocol_name == "b"
-    assert {member.metadata for member in answer.members} == {b"1b", b"2b", b"3b"}
+    response = setup.join(first, protocols=(("a", b"1a"), ("b", b"1b"), ("x", b""))).value
+    assert response.protocol_name == "b"
+    assert {member.metadata for member in response.members} == {b"1b", b"2b", b"3b"}
     assert second.value.protocol_name == third.value.protocol_name == "b"
 
 
@@ -145,9 +145,9 @@ def test_the_protocol_is_one_that_all_support_and_most_prefer() -> None:
 def test_a_full_group_turns_new_members_away() -> None:
     setup = Setup(group_max_size=2)
     first, second = setup.stable_group(2)
-    answer = setup.join()
-    assert answer.value.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert answer.value.member_id == ""
+    response = setup.join()
+    assert response.value.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert response.value.member_id == ""
     assert set(setup.group().members) == {first, second}
     assert setup.group().state is GroupState.STABLE
 
@@ -175,9 +175,9 @@ def test_a_loaded_group_that_is_too_big_rebalances() -> None:
     members = log.stable_group(3)
     setup = Setup(log.log, group_max_size=2)
     assert setup.group().state is GroupState.PREPARING_REBALANCE
-    answers = [setup.join(member) for member in members]
-    assert answers[2].value.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert [answer.value.error_code for answer in answers[:2]] == [0, 0]
+    responses = [setup.join(member) for member in members]
+    assert responses[2].value.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert [response.value.error_code for response in responses[:2]] == [0, 0]
 
 
 # Joining again.
@@ -248,11 +248,11 @@ def test_the_answer_waits_for_the_record() -> None:
     setup = Setup()
     member = setup.join().value.member_id
     setup.log.hold = True
-    answer = setup.sync(member, 1, {member: b"x"})
-    assert answer.is_pending
+    response = setup.sync(member, 1, {member: b"x"})
+    assert response.is_pending
     assert setup.group().state is GroupState.COMPLETING_REBALANCE
     setup.log.commit_all()
-    assert answer.value.assignment == b"x"
+    assert response.value.assignment == b"x"
     assert setup.group().state is GroupState.STABLE
 
 
@@ -263,7 +263,7 @@ def test_members_the_leader_forgot_get_nothing_to_do() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "answered"),
+    ("error", "responded"),
     [
         (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
@@ -272,11 +272,11 @@ def test_members_the_leader_forgot_get_nothing_to_do() -> None:
         (ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_TIMESTAMP),
     ],
 )
-def test_an_assignment_that_cannot_be_stored_starts_over(error: int, answered: int) -> None:
+def test_an_assignment_that_cannot_be_stored_starts_over(error: int, responded: int) -> None:
     setup = Setup()
     member = setup.join().value.member_id
     setup.log.next_error = error
-    assert setup.sync(member, 1, {member: b"x"}).value.error_code == answered
+    assert setup.sync(member, 1, {member: b"x"}).value.error_code == responded
     assert setup.group().state is GroupState.PREPARING_REBALANCE
     assert setup.join(member).value.generation_id == 2
 
@@ -311,8 +311,8 @@ def test_mistakes_in_sync(change: dict[str, object], expected: int) -> None:
     setup = Setup()
     member = setup.join().value.member_id
     arguments: dict[str, object] = {"member_id": member, "generation_id": 1, **change}
-    answer = setup.sync(**arguments)  # type: ignore[arg-type]  # a table of arguments
-    assert answer.value.error_code == expected
+    response = setup.sync(**arguments)  # type: ignore[arg-type]  # a table of arguments
+    assert response.value.error_code == expected
 
 
 def test_sync_during_a_rebalance_sends_the_member_back_to_join() -> None:
@@ -344,9 +344,9 @@ def test_a_member_that_leaves_starts_a_rebalance() -> None:
     setup = Setup()
     leader, follower = setup.stable_group(2)
     assert setup.leave((leader, None)) == (ErrorCode.NONE, [ErrorCode.NONE])
-    answer = setup.join(follower).value
-    assert answer.leader == follower
-    assert [member.member_id for member in answer.members] == [follower]
+    response = setup.join(follower).value
+    assert response.leader == follower
+    assert [member.member_id for member in response.members] == [follower]
 
 
 def test_the_last_member_leaves_an_empty_group_with_its_offsets() -> None:

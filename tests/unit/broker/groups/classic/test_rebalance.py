@@ -24,16 +24,16 @@ def test_the_first_rebalance_waits_for_latecomers() -> None:
 
 def test_every_latecomer_adds_a_delay_up_to_the_rebalance_timeout() -> None:
     setup = Setup(group_initial_rebalance_delay_ms=3_000)
-    answers = [setup.join(rebalance_timeout_ms=7_000)]
+    responses = [setup.join(rebalance_timeout_ms=7_000)]
     setup.timer.advance(1_000)
-    answers.append(setup.join(rebalance_timeout_ms=7_000))
+    responses.append(setup.join(rebalance_timeout_ms=7_000))
     setup.timer.advance(2_000)  # 3 s: extended by the second member
-    answers.append(setup.join(rebalance_timeout_ms=7_000))
+    responses.append(setup.join(rebalance_timeout_ms=7_000))
     setup.timer.advance(3_000)  # 6 s: extended by the third, for what is left of 7 s
-    assert all(answer.is_pending for answer in answers)
+    assert all(response.is_pending for response in responses)
     setup.timer.advance(1_000)
-    assert [answer.value.generation_id for answer in answers] == [1, 1, 1]
-    assert len(answers[0].value.members) == 3
+    assert [response.value.generation_id for response in responses] == [1, 1, 1]
+    assert len(responses[0].value.members) == 3
 
 
 def test_a_delayed_group_does_not_wait_for_pending_members() -> None:

@@ -27,8 +27,8 @@ def classic_setup(policy: str = "bidirectional", **more: Any) -> tuple[ConsumerS
     return setup, member
 
 
-def partitions_of(answer: bytes) -> set[int]:
-    return {partition.partition for partition in decode_assignment(answer).partitions}
+def partitions_of(response: bytes) -> set[int]:
+    return {partition.partition for partition in decode_assignment(response).partitions}
 
 
 def test_a_member_of_the_new_protocol_upgrades_the_group() -> None:
@@ -89,10 +89,10 @@ def test_a_group_of_another_kind_stays_what_it_is() -> None:
 def test_an_upgrade_that_is_not_stored_leaves_the_classic_group() -> None:
     setup, old = classic_setup()
     setup.log.hold = True
-    answer = setup.beat("new", 0, topics=["t"], owned={}, timeout_ms=1_000)
+    response = setup.beat("new", 0, topics=["t"], owned={}, timeout_ms=1_000)
     setup.log.fail_all(ErrorCode.NOT_ENOUGH_REPLICAS)
     setup.log.hold = False
-    assert answer.value.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert response.value.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert setup.group().members.keys() == {old}
     assert setup.heartbeat(old, 1) == ErrorCode.NONE
     assert setup.offset(T0) == 5

@@ -175,8 +175,8 @@ def test_one_resource_twice() -> None:
         )
         request = incremental_alter_configs.IncrementalAlterConfigsRequest([resource, resource])
         context = cast(RequestContext, FakeContext(44, 1))
-        answer = await scene.handlers.alter_incrementally(context, request)
-        codes = [row.error_code for row in answer.responses]
+        response = await scene.handlers.alter_incrementally(context, request)
+        codes = [row.error_code for row in response.responses]
         assert codes == [ErrorCode.INVALID_REQUEST] * 2
 
     run(body)

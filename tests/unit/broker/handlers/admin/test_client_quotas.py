@@ -44,8 +44,8 @@ class Scene:
         operations = [OpData(key, value or 0.0, value is None) for key, value in changes]
         entry = AlterClientQuotasRequestEntryData(parts, operations)
         request = AlterClientQuotasRequest([entry], validate_only)
-        answer = Asked(self.handlers.alter, request, 1).answer(AlterClientQuotasResponse)
-        (row,) = answer.entries
+        response = Asked(self.handlers.alter, request, 1).response(AlterClientQuotasResponse)
+        (row,) = response.entries
         assert {part.entity_type: part.entity_name for part in row.entity} == entity
         return row.error_code
 
@@ -53,15 +53,15 @@ class Scene:
         self, *components: tuple[str, int, str | None], strict: bool = False
     ) -> list[tuple[Entity, dict[str, float]]]:
         request = DescribeClientQuotasRequest([ComponentData(*each) for each in components], strict)
-        answer = Asked(self.handlers.describe, request, 1).answer(DescribeClientQuotasResponse)
-        assert answer.error_code == 0
-        assert answer.entries is not None
+        response = Asked(self.handlers.describe, request, 1).response(DescribeClientQuotasResponse)
+        assert response.error_code == 0
+        assert response.entries is not None
         return [
             (
                 {part.entity_type: part.entity_name for part in row.entity},
                 {value.key: value.value for value in row.values},
             )
-            for row in answer.entries
+            for row in response.entries
         ]
 
 
@@ -180,9 +180,9 @@ def test_an_answer_that_failed_as_a_whole() -> None:
     error = KafkaError(ErrorCode.INVALID_REQUEST, "no")
     context = FakeContext(DescribeClientQuotasRequest.API_KEY, 1)
     context.request = DescribeClientQuotasRequest()  # type: ignore[attr-defined]  # a double
-    answer = error_response(cast(RequestContext, context), error)
-    assert isinstance(answer, DescribeClientQuotasResponse)
-    assert (answer.error_code, answer.error_message, answer.entries) == (42, "no", None)
+    response = error_response(cast(RequestContext, context), error)
+    assert isinstance(response, DescribeClientQuotasResponse)
+    assert (response.error_code, response.error_message, response.entries) == (42, "no", None)
     part = AlterClientQuotasRequestEntityData("user", None)
     context = FakeContext(AlterClientQuotasRequest.API_KEY, 1)
     context.request = AlterClientQuotasRequest(  # type: ignore[attr-defined]  # a double

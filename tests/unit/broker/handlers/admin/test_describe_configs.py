@@ -46,7 +46,7 @@ def describe(
     request = DescribeConfigsRequest([DescribeConfigsResource(kind, name, keys)])
     if version >= 1:
         request.include_synonyms = synonyms
-    (result,) = Asked(handlers.handle, request, version).answer(DescribeConfigsResponse).results
+    (result,) = Asked(handlers.handle, request, version).response(DescribeConfigsResponse).results
     assert (result.resource_type, result.resource_name) == (kind, name)
     return result
 

@@ -49,7 +49,7 @@ class Cluster:
         if version >= 4:
             request = FindCoordinatorRequest("", key_type, list(keys))
         asked = Asked(self.handler.find_coordinator, request, version)
-        return asked.answer(FindCoordinatorResponse)
+        return asked.response(FindCoordinatorResponse)
 
 
 BOTH = {GROUP_METADATA_TOPIC: 4, TRANSACTION_STATE_TOPIC: 2}
@@ -57,22 +57,22 @@ BOTH = {GROUP_METADATA_TOPIC: 4, TRANSACTION_STATE_TOPIC: 2}
 
 @pytest.mark.parametrize("version", range(4))
 def test_one_key(version: int) -> None:
-    answer = Cluster(**BOTH).ask(version, "g")
-    assert (answer.error_code, answer.node_id, answer.host, answer.port) == (
+    response = Cluster(**BOTH).ask(version, "g")
+    assert (response.error_code, response.node_id, response.host, response.port) == (
         0,
         1,
         "127.0.0.1",
         9_091,
     )
-    assert answer.error_message == ("NONE" if version else "")
+    assert response.error_message == ("NONE" if version else "")
 
 
 @pytest.mark.parametrize("version", range(4, 7))
 def test_several_keys(version: int) -> None:
     cluster = Cluster(**BOTH)
     cluster.metadata.set_leader(GROUP_METADATA_TOPIC, partition_for_key("b", 4), 2)
-    answer = cluster.ask(version, "a", "b", "a")
-    assert [(row.key, row.node_id, row.port) for row in answer.coordinators] == [
+    response = cluster.ask(version, "a", "b", "a")
+    assert [(row.key, row.node_id, row.port) for row in response.coordinators] == [
         ("a", 1, 9_091),
         ("b", 2, 9_092),
         ("a", 1, 9_091),
@@ -84,8 +84,8 @@ def test_transactional_ids_have_a_topic_of_their_own(version: int) -> None:
     cluster = Cluster(**BOTH)
     for index in range(2):
         cluster.metadata.set_leader(TRANSACTION_STATE_TOPIC, index, 2)
-    answer = cluster.ask(version, "t", key_type=TRANSACTION)
-    found = answer.coordinators[0] if version >= 4 else answer
+    response = cluster.ask(version, "t", key_type=TRANSACTION)
+    found = response.coordinators[0] if version >= 4 else response
     assert found.node_id == 2
 
 
@@ -94,8 +94,8 @@ def test_transactional_ids_have_a_topic_of_their_own(version: int) -> None:
 def test_without_a_live_leader_the_client_comes_back(leader: int, version: int) -> None:
     cluster = Cluster(**BOTH)
     cluster.metadata.set_leader(GROUP_METADATA_TOPIC, partition_for_key("g", 4), leader)
-    answer = cluster.ask(version, "g")
-    found = answer.coordinators[0] if version >= 4 else answer
+    response = cluster.ask(version, "g")
+    found = response.coordinators[0] if version >= 4 else response
     assert (found.error_code, found.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
     assert (found.host, found.port) == ("", -1)
 
@@ -128,6 +128,6 @@ async def test_the_first_user_has_the_topic_created(caplog: pytest.LogCaptureFix
     ],
 )
 def test_other_key_types(version: int, key_type: int, error: int) -> None:
-    answer = Cluster(**BOTH).ask(version, "k", key_type=key_type)
-    found = answer.coordinators[0] if version >= 4 else answer
+    response = Cluster(**BOTH).ask(version, "k", key_type=key_type)
+    found = response.coordinators[0] if version >= 4 else response
     assert found.error_code == error

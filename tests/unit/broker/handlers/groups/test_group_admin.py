@@ -34,7 +34,7 @@ def handlers(setup: Setup) -> GroupAdminHandlers:
 @pytest.mark.parametrize("version", range(6))
 def test_groups_are_described(handlers: GroupAdminHandlers, version: int) -> None:
     asked = Asked(handlers.describe_groups, DescribeGroupsRequest([GROUP, "unknown"]), version)
-    found = asked.answer(DescribeGroupsResponse).groups
+    found = asked.response(DescribeGroupsResponse).groups
     assert [(group.group_id, group.group_state) for group in found] == [
         (GROUP, "Stable"),
         ("unknown", "Dead"),
@@ -44,13 +44,13 @@ def test_groups_are_described(handlers: GroupAdminHandlers, version: int) -> Non
 
 def test_what_one_may_do_is_told_on_request(handlers: GroupAdminHandlers) -> None:
     asked = Asked(handlers.describe_groups, DescribeGroupsRequest([GROUP], True), 5)
-    assert asked.answer(DescribeGroupsResponse).groups[0].authorized_operations == 328
+    assert asked.response(DescribeGroupsResponse).groups[0].authorized_operations == 328
 
 
 @pytest.mark.parametrize("version", range(6))
 def test_groups_are_listed(handlers: GroupAdminHandlers, version: int) -> None:
     request = ListGroupsRequest(["Stable"] if version >= 4 else [])
-    found = Asked(handlers.list_groups, request, version).answer(ListGroupsResponse).groups
+    found = Asked(handlers.list_groups, request, version).response(ListGroupsResponse).groups
     assert {group.group_id for group in found} == ({GROUP} if version >= 4 else {GROUP, "simple"})
     by_id = {group.group_id: group for group in found}
     assert by_id[GROUP].protocol_type == "consumer"
@@ -61,7 +61,7 @@ def test_groups_are_listed(handlers: GroupAdminHandlers, version: int) -> None:
 @pytest.mark.parametrize("version", range(3))
 def test_groups_are_deleted_once_each(handlers: GroupAdminHandlers, version: int) -> None:
     request = DeleteGroupsRequest(["simple", GROUP, "simple"])
-    found = Asked(handlers.delete_groups, request, version).answer(DeleteGroupsResponse).results
+    found = Asked(handlers.delete_groups, request, version).response(DeleteGroupsResponse).results
     assert [(row.group_id, row.error_code) for row in found] == [
         ("simple", ErrorCode.NONE),
         (GROUP, ErrorCode.NON_EMPTY_GROUP),
@@ -80,11 +80,11 @@ def offset_delete(group_id: str, **topics: list[int]) -> OffsetDeleteRequest:
 
 def test_offsets_are_deleted(setup: Setup, handlers: GroupAdminHandlers) -> None:
     request = offset_delete("simple", t=[0, 7], nowhere=[0])
-    answer = Asked(handlers.offset_delete, request, 0).answer(OffsetDeleteResponse)
-    assert answer.error_code == ErrorCode.NONE
+    response = Asked(handlers.offset_delete, request, 0).response(OffsetDeleteResponse)
+    assert response.error_code == ErrorCode.NONE
     assert {
         (topic.name, row.partition_index): row.error_code
-        for topic in answer.topics
+        for topic in response.topics
         for row in topic.partitions
     } == {("t", 0): 0, ("t", 7): 3, ("nowhere", 0): 3}
     assert setup.coordinator.partitions.find("simple") is None
@@ -92,5 +92,5 @@ def test_offsets_are_deleted(setup: Setup, handlers: GroupAdminHandlers) -> None
 
 def test_the_groups_error_stands_alone(handlers: GroupAdminHandlers) -> None:
     request = offset_delete("unknown", t=[0], nowhere=[0])
-    answer = Asked(handlers.offset_delete, request, 0).answer(OffsetDeleteResponse)
-    assert (answer.error_code, answer.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
+    response = Asked(handlers.offset_delete, request, 0).response(OffsetDeleteResponse)
+    assert (response.error_code, response.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, [])

@@ -57,7 +57,7 @@ class Group:
 
     def join(self, version: int, member_id: str = "", group_id: str = "g") -> JoinGroupResponse:
         asked = Asked(self.handlers.join_group, request(member_id, group_id), version)
-        return asked.answer(JoinGroupResponse)
+        return asked.response(JoinGroupResponse)
 
 
 @pytest.mark.parametrize("version", range(10))
@@ -73,16 +73,16 @@ def test_every_version_joins(version: int) -> None:
 
 @pytest.mark.parametrize("version", range(10))
 def test_without_a_protocol_the_name_is_empty_or_null(version: int) -> None:
-    answer = Group(3).join(version, group_id="")
-    assert answer.error_code == ErrorCode.INVALID_GROUP_ID
-    assert answer.protocol_name == (None if version >= 7 else "")
+    response = Group(3).join(version, group_id="")
+    assert response.error_code == ErrorCode.INVALID_GROUP_ID
+    assert response.protocol_name == (None if version >= 7 else "")
 
 
 def test_a_client_without_a_name() -> None:
     setup = Setup()
     handlers = GroupMembershipHandlers(setup.coordinator.membership, refusals(setup))
-    answer = Asked(handlers.join_group, request(), 0, client_id=None).answer(JoinGroupResponse)
-    assert answer.member_id.startswith("-")
+    response = Asked(handlers.join_group, request(), 0, client_id=None).response(JoinGroupResponse)
+    assert response.member_id.startswith("-")
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -96,25 +96,25 @@ def test_every_version_syncs(version: int) -> None:
         protocol_name="range" if version >= 5 else None,
         assignments=[SyncGroupRequestAssignment(group.member, b"mine")],
     )
-    answer = Asked(group.handlers.sync_group, sync, version).answer(SyncGroupResponse)
-    assert (answer.error_code, answer.assignment) == (ErrorCode.NONE, b"mine")
-    assert answer.protocol_name == ("range" if version >= 5 else None)
+    response = Asked(group.handlers.sync_group, sync, version).response(SyncGroupResponse)
+    assert (response.error_code, response.assignment) == (ErrorCode.NONE, b"mine")
+    assert response.protocol_name == ("range" if version >= 5 else None)
 
 
 @pytest.mark.parametrize(("kind", "name"), [(None, None), ("consumer", None), (None, "range")])
 def test_from_version_5_a_sync_names_its_protocol(kind: str | None, name: str | None) -> None:
     group = Group(3)
     sync = SyncGroupRequest("g", 1, group.member, None, kind, name)
-    answer = Asked(group.handlers.sync_group, sync, 5).answer(SyncGroupResponse)
-    assert answer.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    response = Asked(group.handlers.sync_group, sync, 5).response(SyncGroupResponse)
+    assert response.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 @pytest.mark.parametrize("version", range(5))
 def test_every_version_heartbeats(version: int) -> None:
     group = Group(3)
     beat = HeartbeatRequest("g", 1, group.member)
-    answer = Asked(group.handlers.heartbeat, beat, version).answer(HeartbeatResponse)
-    assert answer.error_code == ErrorCode.NONE
+    response = Asked(group.handlers.heartbeat, beat, version).response(HeartbeatResponse)
+    assert response.error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("version", range(3))
@@ -122,20 +122,20 @@ def test_old_versions_leave_one_by_one(version: int) -> None:
     group = Group(3)
     for error in (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID):
         leave = LeaveGroupRequest("g", group.member)
-        answer = Asked(group.handlers.leave_group, leave, version).answer(LeaveGroupResponse)
-        assert (answer.error_code, answer.members) == (error, [])
+        response = Asked(group.handlers.leave_group, leave, version).response(LeaveGroupResponse)
+        assert (response.error_code, response.members) == (error, [])
     leave = LeaveGroupRequest("", group.member)
-    answer = Asked(group.handlers.leave_group, leave, version).answer(LeaveGroupResponse)
-    assert answer.error_code == ErrorCode.INVALID_GROUP_ID
+    response = Asked(group.handlers.leave_group, leave, version).response(LeaveGroupResponse)
+    assert response.error_code == ErrorCode.INVALID_GROUP_ID
 
 
 @pytest.mark.parametrize("version", range(3, 6))
 def test_new_versions_leave_together(version: int) -> None:
     group = Group(3)
     leave = LeaveGroupRequest("g", members=[MemberIdentity(group.member), MemberIdentity("x")])
-    answer = Asked(group.handlers.leave_group, leave, version).answer(LeaveGroupResponse)
-    assert answer.error_code == ErrorCode.NONE
-    assert [row.error_code for row in answer.members] == [0, ErrorCode.UNKNOWN_MEMBER_ID]
+    response = Asked(group.handlers.leave_group, leave, version).response(LeaveGroupResponse)
+    assert response.error_code == ErrorCode.NONE
+    assert [row.error_code for row in response.members] == [0, ErrorCode.UNKNOWN_MEMBER_ID]
 
 
 def test_an_answer_may_come_later() -> None:
@@ -145,4 +145,4 @@ def test_an_answer_may_come_later() -> None:
     waiting = Asked(group.handlers.join_group, request(), 3)
     assert waiting.is_pending
     group.setup.timer.advance(20_000)
-    assert waiting.answer(JoinGroupResponse).generation_id == 2
+    assert waiting.response(JoinGroupResponse).generation_id == 2

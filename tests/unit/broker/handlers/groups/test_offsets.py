@@ -69,7 +69,7 @@ class Broker:
         )
         return {
             TopicPartition(row.name, found.partition_index): found.error_code
-            for row in asked.answer(OffsetCommitResponse).topics
+            for row in asked.response(OffsetCommitResponse).topics
             for found in row.partitions
         }
 
@@ -88,7 +88,7 @@ class Broker:
             asked = OffsetFetchRequest(
                 group_id, [OffsetFetchRequestTopic("t", list(indexes))] if indexes else None
             )
-        response = Asked(self.handlers.offset_fetch, asked, version).answer(OffsetFetchResponse)
+        response = Asked(self.handlers.offset_fetch, asked, version).response(OffsetFetchResponse)
         found = response.groups[0] if version >= 8 else response
         return found.error_code, {
             TopicPartition(topic.name, row.partition_index): (row.error_code, row.committed_offset)
@@ -123,8 +123,8 @@ def test_every_version_commits_and_fetches(version: int) -> None:
 @pytest.mark.parametrize("version", range(10))
 def test_an_unknown_topic_is_not_committed(version: int) -> None:
     broker = Broker()
-    answer = broker.commit(version, at(0, 5), topic="nowhere")
-    assert answer == {TopicPartition("nowhere", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    response = broker.commit(version, at(0, 5), topic="nowhere")
+    assert response == {TopicPartition("nowhere", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert broker.setup.log.appends == 0
     assert not broker.znodes.offsets
 
@@ -154,7 +154,7 @@ def test_several_groups_are_asked_at_once() -> None:
             OffsetFetchRequestGroup("x", topics=[OffsetFetchRequestTopics("t", [0])]),
         ]
     )
-    response = Asked(broker.handlers.offset_fetch, asked, 9).answer(OffsetFetchResponse)
+    response = Asked(broker.handlers.offset_fetch, asked, 9).response(OffsetFetchResponse)
     assert [(group.group_id, len(group.topics)) for group in response.groups] == [
         ("g", 1),
         ("x", 1),

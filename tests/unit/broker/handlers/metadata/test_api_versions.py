@@ -23,22 +23,22 @@ HANDLER = ApiVersionsHandler(
 
 def ask(version: int, name: str = "client", software_version: str = "1.0") -> ApiVersionsResponse:
     request = ApiVersionsRequest(name, software_version) if version >= 3 else ApiVersionsRequest()
-    return Asked(HANDLER.handle, request, version).answer(ApiVersionsResponse)
+    return Asked(HANDLER.handle, request, version).response(ApiVersionsResponse)
 
 
 @pytest.mark.parametrize("version", range(5))
 def test_the_table_is_shown_in_order(version: int) -> None:
-    answer = ask(version)
-    assert answer.error_code == 0
-    rows = [(row.api_key, row.min_version, row.max_version) for row in answer.api_keys]
+    response = ask(version)
+    assert response.error_code == 0
+    rows = [(row.api_key, row.min_version, row.max_version) for row in response.api_keys]
     assert rows == [(1, 0, 17), (18, 0, 4)]
 
 
 @pytest.mark.parametrize("name", ["", "a b", "-a", "a-", "a\n", 'a"', "ä"])
 def test_software_names_are_checked(name: str) -> None:
     for version in (3, 4):
-        answer = ask(version, name)
-        assert (answer.error_code, answer.api_keys) == (ErrorCode.INVALID_REQUEST, [])
+        response = ask(version, name)
+        assert (response.error_code, response.api_keys) == (ErrorCode.INVALID_REQUEST, [])
         assert ask(version, "a", name).error_code == ErrorCode.INVALID_REQUEST
 
 

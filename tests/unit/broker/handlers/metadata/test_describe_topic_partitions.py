@@ -30,20 +30,20 @@ def ask(
         limit,
         None if cursor is None else DescribeTopicPartitionsRequestCursor(*cursor),
     )
-    return Asked(handler.handle, request, 0).answer(DescribeTopicPartitionsResponse)
+    return Asked(handler.handle, request, 0).response(DescribeTopicPartitionsResponse)
 
 
-def shown(answer: DescribeTopicPartitionsResponse) -> dict[str | None, list[int]]:
+def shown(response: DescribeTopicPartitionsResponse) -> dict[str | None, list[int]]:
     return {
-        topic.name: [row.partition_index for row in topic.partitions] for topic in answer.topics
+        topic.name: [row.partition_index for row in topic.partitions] for topic in response.topics
     }
 
 
 def test_all_topics() -> None:
-    answer = ask()
-    assert shown(answer) == {"a": [0, 1, 2], "b": [0, 1], "c": [0]}
-    assert answer.next_cursor is None
-    row = answer.topics[0].partitions[0]
+    response = ask()
+    assert shown(response) == {"a": [0, 1, 2], "b": [0, 1], "c": [0]}
+    assert response.next_cursor is None
+    row = response.topics[0].partitions[0]
     assert (row.leader_id, row.replica_nodes, row.isr_nodes) == (1, [1], [1])
     assert (row.eligible_leader_replicas, row.last_known_elr) == ([], [])
 
@@ -53,21 +53,21 @@ def test_page_by_page_it_is_the_same(limit: int) -> None:
     found: dict[str | None, list[int]] = {}
     cursor: tuple[str, int] | None = None
     for _ in range(10):
-        answer = ask(limit=limit, cursor=cursor)
-        for name, rows in shown(answer).items():
+        response = ask(limit=limit, cursor=cursor)
+        for name, rows in shown(response).items():
             found.setdefault(name, []).extend(rows)
-        assert sum(len(topic.partitions) for topic in answer.topics) <= limit
-        if answer.next_cursor is None:
+        assert sum(len(topic.partitions) for topic in response.topics) <= limit
+        if response.next_cursor is None:
             break
-        cursor = (answer.next_cursor.topic_name, answer.next_cursor.partition_index)
+        cursor = (response.next_cursor.topic_name, response.next_cursor.partition_index)
     assert found == shown(ask())
 
 
 def test_the_broker_has_a_limit_too() -> None:
-    answer = ask(most=2)
-    assert shown(answer) == {"a": [0, 1]}
-    assert answer.next_cursor is not None
-    assert (answer.next_cursor.topic_name, answer.next_cursor.partition_index) == ("a", 2)
+    response = ask(most=2)
+    assert shown(response) == {"a": [0, 1]}
+    assert response.next_cursor is not None
+    assert (response.next_cursor.topic_name, response.next_cursor.partition_index) == ("a", 2)
 
 
 def test_a_limit_of_nothing_is_one() -> None:
@@ -75,9 +75,9 @@ def test_a_limit_of_nothing_is_one() -> None:
 
 
 def test_topics_by_name_are_sorted_and_errors_among_them() -> None:
-    answer = ask("c", "gone", "a b", "a")
-    assert [topic.name for topic in answer.topics] == ["a", "a b", "c", "gone"]
-    assert [topic.error_code for topic in answer.topics] == [
+    response = ask("c", "gone", "a b", "a")
+    assert [topic.name for topic in response.topics] == ["a", "a b", "c", "gone"]
+    assert [topic.error_code for topic in response.topics] == [
         ErrorCode.NONE,
         ErrorCode.INVALID_TOPIC_EXCEPTION,
         ErrorCode.NONE,

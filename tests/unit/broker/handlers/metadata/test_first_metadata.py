@@ -17,7 +17,7 @@ from tests.doubles.request_context import FakeContext
 CONTEXT = cast(RequestContext, FakeContext(3, 12))
 
 
-def answer(cache: MetadataCache) -> Any:
+def response(cache: MetadataCache) -> Any:
     """A handler that tells which controller it knows."""
     return once_known(
         cache,
@@ -32,13 +32,13 @@ def first_word(cache: MetadataCache) -> None:
 def test_what_is_known_is_answered_at_once() -> None:
     cache = MetadataCache()
     first_word(cache)
-    found = answer(cache)(CONTEXT, MetadataRequest())
+    found = response(cache)(CONTEXT, MetadataRequest())
     assert found == MetadataResponse(controller_id=7)
 
 
 async def test_a_question_waits_for_the_first_word_of_the_controller() -> None:
     cache = MetadataCache()
-    asking = spawn(answer(cache)(CONTEXT, MetadataRequest()), name="asking")
+    asking = spawn(response(cache)(CONTEXT, MetadataRequest()), name="asking")
     await asyncio.sleep(0)
     assert not asking.done()
     first_word(cache)
@@ -47,5 +47,5 @@ async def test_a_question_waits_for_the_first_word_of_the_controller() -> None:
 
 async def test_it_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(first_metadata, "WAIT_MS", 1)
-    found = await answer(MetadataCache())(CONTEXT, MetadataRequest())
+    found = await response(MetadataCache())(CONTEXT, MetadataRequest())
     assert found == MetadataResponse(controller_id=-1)

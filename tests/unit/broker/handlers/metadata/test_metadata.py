@@ -78,7 +78,7 @@ class Scene:
         self, topics: list[MetadataRequestTopic] | None, version: int = NEWEST, **fields: bool
     ) -> MetadataResponse:
         request = MetadataRequest(topics, **fields)
-        return Asked(self.handler.handle, request, version).answer(MetadataResponse)
+        return Asked(self.handler.handle, request, version).response(MetadataResponse)
 
     def ask_for(self, *names: str, version: int = NEWEST, **fields: bool) -> MetadataResponse:
         return self.ask(
@@ -98,21 +98,21 @@ def partition(
     )
 
 
-def codes(answer: MetadataResponse) -> dict[str | None, int]:
-    return {topic.name: topic.error_code for topic in answer.topics}
+def codes(response: MetadataResponse) -> dict[str | None, int]:
+    return {topic.name: topic.error_code for topic in response.topics}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_what_every_version_tells(version: int) -> None:
-    answer = Scene().ask_for("t", version=version)
+    response = Scene().ask_for("t", version=version)
     rack = "r1" if version >= 1 else None
-    assert [(b.node_id, b.host, b.port, b.rack) for b in answer.brokers] == [
+    assert [(b.node_id, b.host, b.port, b.rack) for b in response.brokers] == [
         (1, "host1", 9001, rack),
         (2, "host2", 9002, None),
     ]
-    assert answer.cluster_id == ("cluster" if version >= 2 else None)
-    assert answer.controller_id == (2 if version >= 1 else -1)
-    (topic,) = answer.topics
+    assert response.cluster_id == ("cluster" if version >= 2 else None)
+    assert response.controller_id == (2 if version >= 1 else -1)
+    (topic,) = response.topics
     assert topic.topic_id == (TOPIC_ID if version >= 10 else ZERO_UUID)
     epoch = 5 if version >= 7 else -1
     assert topic.partitions == [
@@ -134,8 +134,8 @@ def test_all_topics() -> None:
 def test_topics_by_id() -> None:
     scene = Scene()
     known, unknown = MetadataRequestTopic(TOPIC_ID, None), MetadataRequestTopic(b"x" * 16, None)
-    answer = scene.ask([known, unknown, known])
-    assert [(t.name, t.topic_id, t.error_code) for t in answer.topics] == [
+    response = scene.ask([known, unknown, known])
+    assert [(t.name, t.topic_id, t.error_code) for t in response.topics] == [
         ("t", TOPIC_ID, 0),
         (None, b"x" * 16, ErrorCode.UNKNOWN_TOPIC_ID),
     ]
@@ -152,8 +152,8 @@ def test_ids_are_not_asked_for_before_version_12(version: int) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_missing_topics_are_created(version: int) -> None:
     scene = Scene()
-    answer = scene.ask_for("new", "new", "t", version=version)
-    assert codes(answer) == {"t": 0, "new": ErrorCode.LEADER_NOT_AVAILABLE}
+    response = scene.ask_for("new", "new", "t", version=version)
+    assert codes(response) == {"t": 0, "new": ErrorCode.LEADER_NOT_AVAILABLE}
     assert scene.creator.asked == ["new"]
 
 
@@ -165,8 +165,8 @@ def test_missing_topics_are_not_created_where_that_is_forbidden(version: int) ->
     assert scene.creator.asked == []
     if version >= 4:
         scene = Scene()
-        answer = scene.ask_for("new", version=version, allow_auto_topic_creation=False)
-        assert codes(answer) == unknown
+        response = scene.ask_for("new", version=version, allow_auto_topic_creation=False)
+        assert codes(response) == unknown
         assert scene.creator.asked == []
 
 
@@ -180,18 +180,18 @@ def test_names_that_cannot_be(name: str) -> None:
 def test_operations_are_told_when_asked_for() -> None:
     scene = Scene()
     for version in VERSIONS:
-        answer = scene.ask_for("t", version=version)
-        assert answer.topics[0].topic_authorized_operations == NOT_ASKED_FOR
-        assert answer.cluster_authorized_operations == NOT_ASKED_FOR
+        response = scene.ask_for("t", version=version)
+        assert response.topics[0].topic_authorized_operations == NOT_ASKED_FOR
+        assert response.cluster_authorized_operations == NOT_ASKED_FOR
     for version in (8, 9, 10):
-        answer = scene.ask_for(
+        response = scene.ask_for(
             "t",
             version=version,
             include_topic_authorized_operations=True,
             include_cluster_authorized_operations=True,
         )
-        assert answer.topics[0].topic_authorized_operations == TOPIC_OPERATIONS == 3576
-        assert answer.cluster_authorized_operations == CLUSTER_OPERATIONS == 8096
+        assert response.topics[0].topic_authorized_operations == TOPIC_OPERATIONS == 3576
+        assert response.cluster_authorized_operations == CLUSTER_OPERATIONS == 8096
 
 
 def only(topic: MetadataResponseTopic, index: int) -> tuple[int, int]:
@@ -204,12 +204,12 @@ def test_a_leader_without_the_listener(version: int) -> None:
     """The client came in on SSL, which broker 2 does not have."""
     scene = Scene()
     asked = Asked(_on_ssl(scene), MetadataRequest([MetadataRequestTopic(ZERO_UUID, "t")]), version)
-    answer = asked.answer(MetadataResponse)
-    assert [(node.node_id, node.port) for node in answer.brokers] == [(1, 9443)]
+    response = asked.response(MetadataResponse)
+    assert [(node.node_id, node.port) for node in response.brokers] == [(1, 9443)]
     # The controller cannot be reached either.
-    assert answer.controller_id == -1
+    assert response.controller_id == -1
     missing = ErrorCode.LISTENER_NOT_FOUND if version >= 6 else ErrorCode.LEADER_NOT_AVAILABLE
-    (topic,) = answer.topics
+    (topic,) = response.topics
     assert only(topic, 1) == (missing, -1)
     # Version 0 does not know replicas that are not among the brokers.
     own = (ErrorCode.REPLICA_NOT_AVAILABLE, 1) if version == 0 else (0, 1)

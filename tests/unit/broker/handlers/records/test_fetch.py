@@ -56,17 +56,17 @@ class Fetched:
 
     @property
     def is_pending(self) -> bool:
-        return not self.context.answers
+        return not self.context.responses
 
     @property
-    def answer(self) -> FetchResponse:
-        (response,) = self.context.answers
+    def response(self) -> FetchResponse:
+        (response,) = self.context.responses
         assert isinstance(response, FetchResponse)
         return response
 
     @property
     def row(self) -> PartitionData:
-        return self.answer.responses[0].partitions[0]
+        return self.response.responses[0].partitions[0]
 
 
 def values(row: PartitionData) -> list[bytes | None]:
@@ -83,7 +83,7 @@ def test_records_in_every_version(version: int) -> None:
     path.append(2)
     fetched = Fetched(path, 0, version=version)
     assert len(values(fetched.row)) == 2
-    topic = fetched.answer.responses[0]
+    topic = fetched.response.responses[0]
     assert (topic.topic, topic.topic_id) in ((TOPIC, TOPIC_ID), (TOPIC, bytes(16)))
 
 
@@ -115,7 +115,7 @@ def test_unknown_topics_are_answered_at_once(
     fetched = Fetched(DataPath(), 0, version=version, topic=topic)
     assert fetched.row.error_code == code
     assert fetched.row.records == b""
-    assert fetched.answer.responses[0].topic_id == topic[1]
+    assert fetched.response.responses[0].topic_id == topic[1]
 
 
 def test_a_partition_that_does_not_exist() -> None:
@@ -123,7 +123,7 @@ def test_a_partition_that_does_not_exist() -> None:
     path.lead()
     path.append(1)
     fetched = Fetched(path, 0, 0)
-    codes = [row.error_code for topic in fetched.answer.responses for row in topic.partitions]
+    codes = [row.error_code for topic in fetched.response.responses for row in topic.partitions]
     assert codes == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
@@ -134,7 +134,7 @@ def test_the_new_leader_is_named() -> None:
     assert fetched.row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert fetched.row.current_leader is not None
     assert fetched.row.current_leader.leader_id == 2
-    assert [node.node_id for node in fetched.answer.node_endpoints] == [2]
+    assert [node.node_id for node in fetched.response.node_endpoints] == [2]
 
 
 def test_consumers_may_read_a_follower_from_version_11() -> None:
@@ -169,17 +169,17 @@ def test_a_session_is_opened_and_used() -> None:
     path.lead()
     path.append(1)
     first = Fetched(path, 0, session_epoch=0)
-    session_id = first.answer.session_id
+    session_id = first.response.session_id
     assert session_id > 0
     quiet = Fetched(path, session_id=session_id, session_epoch=1, max_wait_ms=0)
-    assert quiet.answer.session_id == session_id
+    assert quiet.response.session_id == session_id
     assert len(values(quiet.row)) == 1, "the position is still that of the first request"
 
 
 def test_an_unknown_session() -> None:
     fetched = Fetched(DataPath(), 0, session_id=5, session_epoch=1)
-    assert fetched.answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    assert fetched.answer.responses == []
+    assert fetched.response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert fetched.response.responses == []
 
 
 @pytest.mark.parametrize(("version", "magic"), [(0, 0), (1, 0), (2, 1), (3, 1)])
@@ -216,9 +216,9 @@ def test_over_its_quota_a_client_gets_nothing_and_keeps_its_session() -> None:
     path = DataPath()
     path.lead()
     path.append(1)
-    session_id = Fetched(path, 0, session_epoch=0).answer.session_id
+    session_id = Fetched(path, 0, session_epoch=0).response.session_id
     path.quotas.apply("clients/client", {"consumer_byte_rate": "1"})
     throttled = Fetched(path, session_id=session_id, session_epoch=1)
     assert throttled.context.throttle_time_ms > 0
-    assert throttled.answer.session_id == session_id
-    assert throttled.answer.responses == []
+    assert throttled.response.session_id == session_id
+    assert throttled.response.responses == []

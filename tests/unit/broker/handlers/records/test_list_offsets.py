@@ -39,7 +39,7 @@ def ask(
         topics=[ListOffsetsTopic(TOPIC, [row])],
     )
     asked = Asked(path.list_offsets.handle, request, version)
-    return asked.answer(ListOffsetsResponse).topics[0].partitions[0]
+    return asked.response(ListOffsetsResponse).topics[0].partitions[0]
 
 
 def found(row: ListOffsetsPartitionResponse) -> tuple[int, int, int]:
@@ -141,8 +141,8 @@ def test_partitions_that_are_not_here() -> None:
 def test_a_partition_named_twice_is_a_mistake(path: DataPath) -> None:
     row = ListOffsetsPartition(0, timestamp=-1)
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(TOPIC, [row, row])])
-    answer = Asked(path.list_offsets.handle, request, NEWEST).answer(ListOffsetsResponse)
-    codes = [each.error_code for each in answer.topics[0].partitions]
+    response = Asked(path.list_offsets.handle, request, NEWEST).response(ListOffsetsResponse)
+    codes = [each.error_code for each in response.topics[0].partitions]
     assert codes == [ErrorCode.INVALID_REQUEST] * 2
 
 
@@ -164,10 +164,10 @@ async def test_a_batch_that_takes_long_to_read_is_read_by_a_worker(
     small = ListOffsetsPartition(7, timestamp=timestamp, max_num_offsets=1)
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(TOPIC, [row, small])])
     context = cast(RequestContext, FakeContext(request.API_KEY, NEWEST))
-    answer = path.list_offsets.handle(context, request)
-    if not isinstance(answer, ListOffsetsResponse):
-        answer = await answer
-    rows = answer.topics[0].partitions
+    response = path.list_offsets.handle(context, request)
+    if not isinstance(response, ListOffsetsResponse):
+        response = await response
+    rows = response.topics[0].partitions
     assert found(rows[0]) == expected
     assert rows[1].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     await path.workers.close()

@@ -38,8 +38,8 @@ def request(
 
 
 def rows(asked: Asked) -> list[PartitionProduceResponse]:
-    answer = asked.answer(ProduceResponse)
-    return [row for topic in answer.responses for row in topic.partition_responses]
+    response = asked.response(ProduceResponse)
+    return [row for topic in response.responses for row in topic.partition_responses]
 
 
 def ask(path: DataPath, asked: ProduceRequest, version: int = NEWEST) -> Asked:
@@ -97,8 +97,8 @@ def test_each_partition_is_answered_in_the_order_of_the_request() -> None:
     path = DataPath()
     path.lead(0)
     path.lead(2)
-    answered = rows(ask(path, request(BATCH, BATCH, None)))
-    assert [(row.index, row.error_code) for row in answered] == [
+    responded = rows(ask(path, request(BATCH, BATCH, None)))
+    assert [(row.index, row.error_code) for row in responded] == [
         (0, 0),
         (1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (2, ErrorCode.INVALID_RECORD),
@@ -122,7 +122,7 @@ def test_acks_0_answers_nothing() -> None:
     path = DataPath()
     path.lead()
     asked = ask(path, request(BATCH, acks=0))
-    assert asked.context.answers == [None]
+    assert asked.context.responses == [None]
     assert path.log().log_end_offset == 1
 
 
@@ -149,13 +149,13 @@ def test_the_leader_is_named_from_version_10(version: int) -> None:
     asked = ask(path, request(BATCH), version)
     (row,) = rows(asked)
     assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    answer = asked.answer(ProduceResponse)
+    response = asked.response(ProduceResponse)
     if version < 10:
-        assert answer.node_endpoints == []
+        assert response.node_endpoints == []
         return
     assert row.current_leader is not None
     assert (row.current_leader.leader_id, row.current_leader.leader_epoch) == (2, 7)
-    assert [(node.node_id, node.port) for node in answer.node_endpoints] == [(2, 9092)]
+    assert [(node.node_id, node.port) for node in response.node_endpoints] == [(2, 9092)]
 
 
 def test_over_its_quota_a_client_is_silenced() -> None:
@@ -187,16 +187,16 @@ def test_a_transaction_is_verified_once_for_each_partition() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "code"),
+    ("response", "code"),
     [
         (ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_TXN_STATE),
         (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS),
     ],
 )
-def test_what_cannot_be_verified_is_not_written(answer: int, code: int) -> None:
+def test_what_cannot_be_verified_is_not_written(response: int, code: int) -> None:
     path = DataPath()
     path.lead()
-    path.verifier.errors = {TopicPartition(TOPIC, 0): answer}
+    path.verifier.errors = {TopicPartition(TOPIC, 0): response}
     (row,) = rows(ask(path, request(transactional(), transactional_id="x")))
     assert row.error_code == code
     assert path.log().log_end_offset == 0

@@ -49,12 +49,12 @@ class Scene(Replicas):
             row.current_leader_epoch = current
         request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(TOPIC, [row])])
         asked = Asked(self.handlers.offset_for_leader_epoch, request, version)
-        (found,) = asked.answer(OffsetForLeaderEpochResponse).topics[0].partitions
+        (found,) = asked.response(OffsetForLeaderEpochResponse).topics[0].partitions
         return found.error_code, found.leader_epoch, found.end_offset
 
 
 def result(asked: Asked) -> DeleteRecordsPartitionResult:
-    return asked.answer(DeleteRecordsResponse).topics[0].partitions[0]
+    return asked.response(DeleteRecordsResponse).topics[0].partitions[0]
 
 
 def outcome(asked: Asked) -> tuple[int, int]:

@@ -42,8 +42,10 @@ class Scene(MemoryEntities):
             [each for each in changes if isinstance(each, ScramCredentialDeletion)],
             [each for each in changes if isinstance(each, ScramCredentialUpsertion)],
         )
-        answer = Asked(self.handlers.alter, request, 0).answer(AlterUserScramCredentialsResponse)
-        return {row.user: (row.error_code, row.error_message) for row in answer.results}
+        response = Asked(self.handlers.alter, request, 0).response(
+            AlterUserScramCredentialsResponse
+        )
+        return {row.user: (row.error_code, row.error_message) for row in response.results}
 
     def describe(self, *users: str) -> dict[str, tuple[int, str | None, dict[int, int]]]:
         request = DescribeUserScramCredentialsRequest([UserName(user) for user in users])
@@ -54,7 +56,7 @@ class Scene(MemoryEntities):
                 row.error_message,
                 {info.mechanism: info.iterations for info in row.credential_infos},
             )
-            for row in asked.answer(DescribeUserScramCredentialsResponse).results
+            for row in asked.response(DescribeUserScramCredentialsResponse).results
         }
 
 
@@ -140,9 +142,9 @@ def test_failures_are_told_for_every_user() -> None:
         [ScramCredentialDeletion("b")], [upsertion("a"), upsertion("b")]
     )
     error = KafkaError(ErrorCode.NOT_CONTROLLER)
-    answer = error_response(cast(RequestContext, context), error)
-    assert isinstance(answer, AlterUserScramCredentialsResponse)
-    assert [(row.user, row.error_code) for row in answer.results] == [
+    response = error_response(cast(RequestContext, context), error)
+    assert isinstance(response, AlterUserScramCredentialsResponse)
+    assert [(row.user, row.error_code) for row in response.results] == [
         ("a", ErrorCode.NOT_CONTROLLER),
         ("b", ErrorCode.NOT_CONTROLLER),
     ]

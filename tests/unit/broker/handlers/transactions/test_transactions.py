@@ -58,7 +58,7 @@ class Broker:
     ) -> InitProducerIdResponse:
         request = InitProducerIdRequest(transactional_id, TIMEOUT_MS, *(producer or (-1, -1)))
         asked = Asked(self.handlers.init_producer_id, request, version)
-        return asked.answer(InitProducerIdResponse)
+        return asked.response(InitProducerIdResponse)
 
     def add(self, version: int, producer: Producer, **topics: list[int]) -> dict[str, list[int]]:
         request = AddPartitionsToTxnRequest(
@@ -72,15 +72,15 @@ class Broker:
         asked = Asked(self.handlers.add_partitions_to_txn, request, version)
         return {
             topic.name: [row.partition_error_code for row in topic.results_by_partition]
-            for topic in asked.answer(AddPartitionsToTxnResponse).results_by_topic_v3_and_below
+            for topic in asked.response(AddPartitionsToTxnResponse).results_by_topic_v3_and_below
         }
 
 
 @pytest.mark.parametrize("version", range(6))
 def test_a_producer_starts(version: int) -> None:
     broker = Broker()
-    answer = broker.init(version, None)
-    assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, 100, 0)
+    response = broker.init(version, None)
+    assert (response.error_code, response.producer_id, response.producer_epoch) == (0, 100, 0)
     assert broker.init(version).producer_epoch == 0
     assert broker.init(version).producer_epoch == 1
 
@@ -88,8 +88,8 @@ def test_a_producer_starts(version: int) -> None:
 @pytest.mark.parametrize("version", range(3, 6))
 def test_a_producer_goes_on(version: int) -> None:
     broker = Broker()
-    answer = broker.init(version)
-    producer = Producer(answer.producer_id, answer.producer_epoch)
+    response = broker.init(version)
+    producer = Producer(response.producer_id, response.producer_epoch)
     assert broker.init(version, producer=producer).producer_epoch == 1
     fenced = broker.init(version, producer=Producer(producer.producer_id, 9))
     known = ErrorCode.PRODUCER_FENCED if version >= 4 else ErrorCode.INVALID_PRODUCER_EPOCH
@@ -104,8 +104,8 @@ def test_a_client_adds_partitions(version: int) -> None:
     producer = broker.setup.producer()
     assert broker.add(version, producer, t=[0, 1], u=[0]) == {"t": [0, 0], "u": [0]}
     unknown, untried = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED
-    answer = broker.add(version, producer, t=[0, 9], nowhere=[0])
-    assert answer == {"t": [untried, unknown], "nowhere": [unknown]}
+    response = broker.add(version, producer, t=[0, 9], nowhere=[0])
+    assert response == {"t": [untried, unknown], "nowhere": [unknown]}
     fenced = Producer(producer.producer_id, 9)
     known = ErrorCode.PRODUCER_FENCED if version >= 2 else ErrorCode.INVALID_PRODUCER_EPOCH
     assert broker.add(version, fenced, t=[0]) == {"t": [known]}
@@ -131,7 +131,7 @@ def test_a_broker_adds_and_verifies_several_transactions(version: int) -> None:
         ]
     )
     asked = Asked(broker.handlers.add_partitions_to_txn, request, version)
-    assert codes(asked.answer(AddPartitionsToTxnResponse)) == {
+    assert codes(asked.response(AddPartitionsToTxnResponse)) == {
         ID: [ErrorCode.NONE],
         "unknown": [ErrorCode.INVALID_PRODUCER_ID_MAPPING],
         "other": [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
@@ -140,11 +140,11 @@ def test_a_broker_adds_and_verifies_several_transactions(version: int) -> None:
         transactions=[transaction(ID, producer, "t", 1, verify_only=True)]
     )
     asked = Asked(broker.handlers.add_partitions_to_txn, request, version)
-    assert codes(asked.answer(AddPartitionsToTxnResponse)) == {
+    assert codes(asked.response(AddPartitionsToTxnResponse)) == {
         ID: [ErrorCode.TRANSACTION_ABORTABLE]
     }
     assert (
-        Asked(broker.handlers.add_partitions_to_txn, AddPartitionsToTxnRequest(), version).answer(
+        Asked(broker.handlers.add_partitions_to_txn, AddPartitionsToTxnRequest(), version).response(
             AddPartitionsToTxnResponse
         )
         == AddPartitionsToTxnResponse()
@@ -168,16 +168,16 @@ def test_offsets_and_the_end(version: int) -> None:
     producer = broker.setup.producer()
     request: Message = AddOffsetsToTxnRequest(ID, *producer, "g")
     asked = Asked(broker.handlers.add_offsets_to_txn, request, version)
-    assert asked.answer(AddOffsetsToTxnResponse).error_code == ErrorCode.NONE
+    assert asked.response(AddOffsetsToTxnResponse).error_code == ErrorCode.NONE
     assert broker.setup.transaction().value.partitions == {TopicPartition(GROUP_METADATA_TOPIC, 3)}
     known = ErrorCode.PRODUCER_FENCED if version >= 2 else ErrorCode.INVALID_PRODUCER_EPOCH
     for epoch, error in ((9, known), (0, ErrorCode.NONE)):
         request = EndTxnRequest(ID, producer.producer_id, epoch, True)
         asked = Asked(broker.handlers.end_txn, request, version)
-        assert asked.answer(EndTxnResponse).error_code == error
+        assert asked.response(EndTxnResponse).error_code == error
     request = AddOffsetsToTxnRequest(ID, producer.producer_id, 9, "g")
     asked = Asked(broker.handlers.add_offsets_to_txn, request, version)
-    assert asked.answer(AddOffsetsToTxnResponse).error_code == known
+    assert asked.response(AddOffsetsToTxnResponse).error_code == known
 
 
 @pytest.mark.parametrize("version", [0, 1])
@@ -187,7 +187,7 @@ def test_markers_from_other_coordinators(version: int) -> None:
         [WritableTxnMarker(7, 0, True, [WritableTxnMarkerTopic("t", [0, 1])], 0)]
     )
     asked = Asked(broker.handlers.write_txn_markers, request, version)
-    (marker,) = asked.answer(WriteTxnMarkersResponse).markers
+    (marker,) = asked.response(WriteTxnMarkersResponse).markers
     assert [row.error_code for topic in marker.topics for row in topic.partitions] == [0, 0]
 
 
@@ -197,12 +197,12 @@ def test_looking_at_transactions() -> None:
     asked = Asked(
         broker.handlers.describe_transactions, DescribeTransactionsRequest([ID, "unknown"]), 0
     )
-    states = asked.answer(DescribeTransactionsResponse).transaction_states
+    states = asked.response(DescribeTransactionsResponse).transaction_states
     assert [state.error_code for state in states] == [0, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND]
     for version in (0, 1):
         request = ListTransactionsRequest(["Ongoing"], [], -1)
         asked = Asked(broker.handlers.list_transactions, request, version)
-        (state,) = asked.answer(ListTransactionsResponse).transaction_states
+        (state,) = asked.response(ListTransactionsResponse).transaction_states
         assert state.transactional_id == ID
 
 
@@ -211,7 +211,7 @@ def test_refusals_are_told_in_words(caplog: pytest.LogCaptureFixture) -> None:
     broker = Broker()
     request = EndTxnRequest("unknown", 77, 3, True)
     for _ in range(3):  # told once
-        assert Asked(broker.handlers.end_txn, request, 3).answer(EndTxnResponse).error_code == (
+        assert Asked(broker.handlers.end_txn, request, 3).response(EndTxnResponse).error_code == (
             ErrorCode.INVALID_PRODUCER_ID_MAPPING
         )
     told = [line for line in caplog.messages if "refused" in line]

@@ -71,7 +71,7 @@ class Broker:
         asked = Asked(self.handlers.txn_offset_commit, request, version)
         return {
             TopicPartition(found.name, row.partition_index): row.error_code
-            for found in asked.answer(TxnOffsetCommitResponse).topics
+            for found in asked.response(TxnOffsetCommitResponse).topics
             for row in found.partitions
         }
 
@@ -80,8 +80,8 @@ class Broker:
 def test_every_version_commits(version: int) -> None:
     broker = Broker()
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    answer = broker.commit(version, 0, 1, 9)
-    assert answer == {T0: 0, T1: 0, TopicPartition("t", 9): unknown}
+    response = broker.commit(version, 0, 1, 9)
+    assert response == {T0: 0, T1: 0, TopicPartition("t", 9): unknown}
     assert broker.groups.offset() == -1
     broker.groups.coordinator.on_transaction_completed(
         broker.producer.producer_id, 0, committed=True
@@ -101,17 +101,17 @@ def test_nothing_to_commit() -> None:
 def test_outside_of_a_transaction_nothing_is_committed(version: int) -> None:
     broker = Broker()
     broker.transactions.end(broker.producer)
-    answer = broker.commit(version, 0)
+    response = broker.commit(version, 0)
     expected = ErrorCode.TRANSACTION_ABORTABLE if version >= 4 else ErrorCode.INVALID_TXN_STATE
-    assert answer == {T0: expected}
+    assert response == {T0: expected}
     assert broker.groups.log.appends == 0
 
 
 def test_a_fenced_producer_commits_nothing() -> None:
     broker = Broker()
     broker.transactions.init()
-    answer = broker.commit(3, 0)
-    assert answer == {T0: ErrorCode.INVALID_PRODUCER_EPOCH}
+    response = broker.commit(3, 0)
+    assert response == {T0: ErrorCode.INVALID_PRODUCER_EPOCH}
 
 
 def test_what_was_verified_once_is_not_verified_again() -> None:
@@ -126,9 +126,9 @@ def test_what_was_verified_once_is_not_verified_again() -> None:
 def test_old_producers_do_not_know_of_loading(version: int) -> None:
     broker = Broker()
     broker.groups.coordinator.on_elected(0, 1)
-    answer = broker.commit(version, 0)
+    response = broker.commit(version, 0)
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    assert answer == {T0: loading if version >= 2 else ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    assert response == {T0: loading if version >= 2 else ErrorCode.COORDINATOR_NOT_AVAILABLE}
 
 
 def test_members_are_checked() -> None:

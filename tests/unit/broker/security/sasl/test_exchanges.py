@@ -98,9 +98,9 @@ def test_a_delegation_token_stands_for_its_owner(mechanism: str) -> None:
     )
     # Our client has no tokens: the extension is put in by hand, on both sides of the proof.
     client._first_bare += ",tokenauth=true"
-    answer = client.step(exchange.step(client.first()))
-    assert answer is not None
-    client.step(exchange.step(answer))
+    response = client.step(exchange.step(client.first()))
+    assert response is not None
+    client.step(exchange.step(response))
     assert client.done
     assert (exchange.name, exchange.expires_at_ms, exchange.is_token) == ("anna", 5000, True)
 

@@ -42,11 +42,11 @@ def test_a_valid_token() -> None:
 
 def test_the_reason_comes_first_then_the_refusal() -> None:
     exchange = OauthExchange(tokens(RequiredScope="read write").validate)
-    answer = exchange.step(first(token(GOOD | {"scope": ["read"]})))
-    assert json.loads(answer) == {"status": "insufficient_scope", "scope": "[read, write]"}
+    response = exchange.step(first(token(GOOD | {"scope": ["read"]})))
+    assert json.loads(response) == {"status": "insufficient_scope", "scope": "[read, write]"}
     with pytest.raises(AuthenticationRefused) as raised:
         exchange.step(b"\x01")
-    assert raised.value.message == answer.decode()
+    assert raised.value.message == response.decode()
     assert "lacks a scope" in raised.value.reason
     again = OauthExchange(tokens().validate)
     assert again.step(first("x.y.z")) == b'{"status":"invalid_token"}'

@@ -123,19 +123,23 @@ async def log_in(client: Client, token: bytes = ANNA) -> Any:
 
 
 async def who(client: Client) -> str | None:
-    answer = await client.ask(metadata_request())
-    assert isinstance(answer, MetadataResponse)
-    return answer.topics[0].name
+    response = await client.ask(metadata_request())
+    assert isinstance(response, MetadataResponse)
+    return response.topics[0].name
 
 
 async def test_api_versions_handshake_token_and_in() -> None:
     async with scene() as (made, network):
         client = await network.connect()
-        answer = await client.ask(ApiVersionsRequest(), 0)
-        assert isinstance(answer, ApiVersionsResponse)
+        response = await client.ask(ApiVersionsRequest(), 0)
+        assert isinstance(response, ApiVersionsResponse)
         assert (await handshake(client)).mechanisms == ["PLAIN", SCRAM]
-        answer = await authenticate(client, ANNA)
-        assert (answer.error_code, answer.auth_bytes, answer.session_lifetime_ms) == (0, b"", 0)
+        response = await authenticate(client, ANNA)
+        assert (response.error_code, response.auth_bytes, response.session_lifetime_ms) == (
+            0,
+            b"",
+            0,
+        )
         assert await who(client) == "User:anna"
         assert made.statistics.authentications == 1
         assert network.channel.in_progress_bytes == 0
@@ -174,9 +178,9 @@ async def test_requests_sent_ahead_wait_for_the_authentication() -> None:
         client.send(metadata_request())
         await client.receive(HANDSHAKE, 1)
         await client.receive(AUTHENTICATE, 1)
-        answer = (await client.receive())[1]
-        assert isinstance(answer, MetadataResponse)
-        assert answer.topics[0].name == "User:anna"
+        response = (await client.receive())[1]
+        assert isinstance(response, MetadataResponse)
+        assert response.topics[0].name == "User:anna"
 
 
 async def test_a_wrong_password_costs_time_and_one_line(caplog: pytest.LogCaptureFixture) -> None:
@@ -184,9 +188,9 @@ async def test_a_wrong_password_costs_time_and_one_line(caplog: pytest.LogCaptur
         made.delay_ms = 20
         client = await network.connect()
         await handshake(client)
-        answer = await authenticate(client, b"\0anna\0hunter2")
-        assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
-        assert answer.error_message == "Authentication failed: Invalid username or password"
+        response = await authenticate(client, b"\0anna\0hunter2")
+        assert response.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert response.error_message == "Authentication failed: Invalid username or password"
         assert await client.is_closed()
         assert made.statistics.failed_authentications == 1
         (line,) = [record.getMessage() for record in caplog.records]
@@ -203,13 +207,13 @@ async def test_scram_refusals_are_the_same_for_all_reasons() -> None:
             client = await network.connect()
             mechanism = ScramMechanism(SCRAM, user, password)
             await handshake(client, SCRAM)
-            answer = await authenticate(client, mechanism.first())
-            if not answer.error_code:
-                final = mechanism.step(answer.auth_bytes)
+            response = await authenticate(client, mechanism.first())
+            if not response.error_code:
+                final = mechanism.step(response.auth_bytes)
                 assert final is not None
-                answer = await authenticate(client, final)
-            assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
-            messages.add(answer.error_message)
+                response = await authenticate(client, final)
+            assert response.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+            messages.add(response.error_message)
         assert messages == {
             "Authentication failed during authentication due to invalid credentials with SASL "
             "mechanism SCRAM-SHA-256"
@@ -219,9 +223,9 @@ async def test_scram_refusals_are_the_same_for_all_reasons() -> None:
 async def test_a_mechanism_that_is_not_enabled() -> None:
     async with scene() as (_, network):
         client = await network.connect()
-        answer = await handshake(client, "GSSAPI", 0)
-        assert answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
-        assert answer.mechanisms == ["PLAIN", SCRAM]
+        response = await handshake(client, "GSSAPI", 0)
+        assert response.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+        assert response.mechanisms == ["PLAIN", SCRAM]
         assert await client.is_closed()
 
 
@@ -247,9 +251,9 @@ async def test_requests_in_the_middle_are_told_so() -> None:
         client = await network.connect()
         await handshake(client)
         client.send(metadata_request("t"))
-        answer = (await client.receive())[1]
-        assert isinstance(answer, MetadataResponse)
-        assert answer.topics[0].error_code == ErrorCode.ILLEGAL_SASL_STATE
+        response = (await client.receive())[1]
+        assert isinstance(response, MetadataResponse)
+        assert response.topics[0].error_code == ErrorCode.ILLEGAL_SASL_STATE
         assert await client.is_closed()
 
 
@@ -268,11 +272,11 @@ async def test_the_handlers_after_authentication() -> None:
     async with scene() as (_, network):
         client = await network.connect()
         await log_in(client)
-        answer = await handshake(client)
-        assert (answer.error_code, answer.mechanisms) == (ErrorCode.ILLEGAL_SASL_STATE, [])
-        answer = await authenticate(client, ANNA)
-        assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
-        assert answer.error_message == (
+        response = await handshake(client)
+        assert (response.error_code, response.mechanisms) == (ErrorCode.ILLEGAL_SASL_STATE, [])
+        response = await authenticate(client, ANNA)
+        assert response.error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert response.error_message == (
             "SaslAuthenticate request received after successful authentication"
         )
         assert await who(client) == "User:anna"
@@ -285,8 +289,8 @@ async def test_over_tls(tmp_path: Path) -> None:
         await log_in(client)
         assert await who(client) == "User:anna"
         client = await network.connect(tls=certificates.client_context())
-        answer = await log_in(client, b"\0anna\0wrong")
-        assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        response = await log_in(client, b"\0anna\0wrong")
+        assert response.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
         assert await client.is_closed()
 
 
@@ -347,9 +351,9 @@ async def test_a_timer_ends_the_session() -> None:
 async def test_the_principal_must_stay_the_same() -> None:
     async with scene() as (made, network):
         client = await expired(made, network)
-        answer = await log_in(client, b"\0bob\0pass")
-        assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
-        assert answer.error_message == (
+        response = await log_in(client, b"\0bob\0pass")
+        assert response.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert response.error_message == (
             "Cannot change principals during re-authentication from User.anna: User.bob"
         )
         assert await client.is_closed()
@@ -376,9 +380,9 @@ async def test_a_renewal_by_an_unknown_mechanism() -> None:
 async def test_a_failed_renewal_says_so() -> None:
     async with scene() as (made, network):
         client = await expired(made, network)
-        answer = await log_in(client, b"\0anna\0wrong")
-        assert isinstance(answer, SaslAuthenticateResponse)
-        assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        response = await log_in(client, b"\0anna\0wrong")
+        assert isinstance(response, SaslAuthenticateResponse)
+        assert response.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
         assert await client.is_closed()
 
 
