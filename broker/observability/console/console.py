@@ -166,7 +166,8 @@ def _asset(name: str) -> tuple[str, str, bytes]:
     if found is None:
         return "404 Not Found", TEXT, b"no such page; the console is /console\n"
     file, content_type = found
-    return "200 OK", content_type, (files("ottla.broker.console") / "assets" / file).read_bytes()
+    path = files("ottla.broker.observability.console") / "assets" / file
+    return "200 OK", content_type, path.read_bytes()
 
 
 def _is_local(peer: str) -> bool:
