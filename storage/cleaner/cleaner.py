@@ -180,14 +180,13 @@ class Cleaner:
         """Puts a compaction that has run in place. False when it came to nothing."""
         log = compaction.log
         self._running.pop((log.topic, log.partition), None)
-        assert isinstance(log, Log)
         error = compaction.error
         if isinstance(error, CompactionCancelled | FileNotFoundError):
             # Segments that went away under it: retention was faster. It will be tried again.
             logger.info("%s: compaction stopped: %s", log.name, error)
             return False
         if isinstance(error, OSError):
-            logger.error("%s", log.write_failed(error))
+            logger.error("%s", log.local.write_failed(error))
             return False
         if error is not None:
             self._give_up(log, error)

@@ -30,7 +30,7 @@ from ottla.storage.files.fs import READ_ONLY
 from ottla.storage.files.layout import CLEANED_SUFFIX, SWAP_SUFFIX
 from ottla.storage.files.open_files import OpenFiles
 from ottla.storage.log.batch_scan import Place, check_checksum, walk_batches
-from ottla.storage.log.log_state import LogState
+from ottla.storage.log.log import Log
 from ottla.storage.log.segment import MAX_RELATIVE_OFFSET, Segment
 from ottla.storage.log.segment_file import SegmentFile
 from ottla.storage.records.record_outline import outline
@@ -82,13 +82,13 @@ class Compaction:
         "_files",
         "_first_dirty_offset",
         "_fs",
-        "_generation",
         "_last_records",
         "_map",
         "_now_ms",
         "_results",
         "_sources",
         "_throttle",
+        "_truncations",
         "_uncleanable_offset",
         "error",
         "log",
@@ -97,7 +97,7 @@ class Compaction:
 
     def __init__(
         self,
-        log: LogState,
+        log: Log,
         *,
         first_dirty_offset: int,
         uncleanable_offset: int,
@@ -111,9 +111,9 @@ class Compaction:
         self.log = log
         self.stats = CompactionStats()
         self.error: Exception | None = None
-        self._fs = log.fs
+        self._fs = log.log_directory.fs
         self._config: LogConfig = log.config
-        self._generation = log.generation
+        self._truncations = log.truncations
         self._first_dirty_offset = first_dirty_offset
         self._uncleanable_offset = uncleanable_offset
         self._now_ms = now_ms
@@ -317,7 +317,7 @@ class Compaction:
         log = self.log
         if self.error is not None:
             return False
-        if log.is_closed or log.generation != self._generation:
+        if log.is_closed or log.truncations != self._truncations:
             self.discard()
             return False
         present = {id(segment) for segment in log.segments}
@@ -336,8 +336,8 @@ class Compaction:
         log = self.log
         cleaned.release()
         cleaned.change_suffix(SWAP_SUFFIX)
-        fresh = log.adopt_segment(cleaned)
-        log.retire_segments(
+        fresh = log.local.adopt_segment(cleaned)
+        log.local.retire_segments(
             replaced, now_ms + log.config.file_delete_delay_ms, keep_snapshot_of=fresh.base_offset
         )
         fresh.change_suffix("")
@@ -376,8 +376,8 @@ def _source(segment: Segment) -> Source:
     )
 
 
-def _remove_files(log: LogState, segment: Segment) -> None:
+def _remove_files(log: Log, segment: Segment) -> None:
     segment.release()
     for path in segment.paths():
-        if log.fs.exists(path):
-            log.fs.remove(path)
+        if log.log_directory.fs.exists(path):
+            log.log_directory.fs.remove(path)

@@ -24,6 +24,7 @@ from ottla.storage.files.layout import (
 from ottla.storage.files.log_directory import LogDirectory
 from ottla.storage.files.open_files import OpenFiles
 from ottla.storage.log.log import Log
+from ottla.storage.log.partition_directory import PartitionDirectory
 from ottla.storage.recovery.recovery import Opening, open_log
 
 logger = logging.getLogger("ottla.storage")
@@ -112,10 +113,7 @@ def _load(
         else:
             key = (topic, partition)
             log = open_log(
-                directory,
-                path,
-                topic,
-                partition,
+                PartitionDirectory(directory, path, topic, partition, files),
                 config_of(topic),
                 opening._replace(
                     clean=clean,
@@ -123,7 +121,6 @@ def _load(
                     log_start_offset=checkpoints.log_starts.get(key, 0),
                     compacted_to=checkpoints.compacted.get(key, -1),
                 ),
-                files,
                 deletions,
             )
             log.update_high_watermark(checkpoints.high_watermarks.get(key, 0))

@@ -40,6 +40,7 @@ from ottla.storage.files.open_files import DEFAULT_LIMIT
 from ottla.storage.log.batch_scan import DamagedLog
 from ottla.storage.log.closing import RunAll, close_logs
 from ottla.storage.log.log import Log
+from ottla.storage.log.partition_directory import PartitionDirectory
 from ottla.storage.producer.producer_state import DEFAULT_EXPIRATION_MS
 from ottla.storage.recovery.recovery import Opening, open_log
 
@@ -254,7 +255,8 @@ class LogManager:
             self.fs.make_directory(path)
             files = self.directories.files_of(directory)
             chosen = config if config is not None else self.default_config
-            return open_log(directory, path, *key, chosen, opening, files, self.deletions)
+            partition_directory = PartitionDirectory(directory, path, *key, files)
+            return open_log(partition_directory, chosen, opening, self.deletions)
         except OSError as error:
             raise directory.refused(error) from error
 

@@ -24,13 +24,15 @@ class LeaderEpochs:
     run: until then the batches themselves carry their epochs and recovery reads them again.
     """
 
-    __slots__ = ("_epochs", "_fs", "_starts", "path", "unsynced")
+    __slots__ = ("_epochs", "_fs", "_starts", "latest_epoch", "path", "unsynced")
 
     def __init__(self, fs: FileSystem, path: str) -> None:
         self._fs = fs
         self.path = path
         self._epochs: list[int] = []
         self._starts: list[int] = []
+        # The newest epoch, or -1. Kept as an attribute because every append reads it.
+        self.latest_epoch = NO_EPOCH
         self.unsynced = False
 
     def load(self) -> None:
@@ -39,8 +41,15 @@ class LeaderEpochs:
         for (epoch, start), (later, later_start) in pairwise(entries):
             if not (epoch < later and start < later_start):
                 raise CorruptFile(self.path, f"epoch {later} at {later_start} is out of order")
+        self._set(entries)
+
+    def _set(self, entries: list[tuple[int, int]]) -> None:
         self._epochs = [epoch for epoch, _ in entries]
         self._starts = [start for _, start in entries]
+        self._update_latest()
+
+    def _update_latest(self) -> None:
+        self.latest_epoch = self._epochs[-1] if self._epochs else NO_EPOCH
 
     def __len__(self) -> int:
         return len(self._epochs)
@@ -48,11 +57,6 @@ class LeaderEpochs:
     @property
     def entries(self) -> list[tuple[int, int]]:
         return list(zip(self._epochs, self._starts, strict=True))
-
-    @property
-    def latest_epoch(self) -> int:
-        """The newest epoch, or -1."""
-        return self._epochs[-1] if self._epochs else NO_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> None:
         """Batches from `start_offset` on have this epoch.
@@ -74,6 +78,7 @@ class LeaderEpochs:
             starts.pop()
         epochs.append(epoch)
         starts.append(start_offset)
+        self.latest_epoch = epoch
         return True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
@@ -104,6 +109,7 @@ class LeaderEpochs:
         if keep < len(self._starts):
             del self._epochs[keep:]
             del self._starts[keep:]
+            self._update_latest()
             self._write()
 
     def truncate_from_start(self, start_offset: int) -> None:
@@ -118,13 +124,12 @@ class LeaderEpochs:
 
     def clear(self) -> None:
         if self._epochs:
-            self._epochs, self._starts = [], []
+            self._set([])
             self._write()
 
     def replace(self, entries: list[tuple[int, int]]) -> None:
         """Takes these entries (ascending) in place of what it had."""
-        self._epochs = [epoch for epoch, _ in entries]
-        self._starts = [start for _, start in entries]
+        self._set(entries)
         self._write()
 
     def _write(self) -> None:

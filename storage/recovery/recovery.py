@@ -24,16 +24,16 @@ from ottla.storage.files.layout import (
     INDEX_SUFFIX,
     LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,
-    PARTITION_METADATA,
     TIME_INDEX_SUFFIX,
     offset_of_file,
     segment_file_name,
 )
-from ottla.storage.files.log_directory import LogDirectory
-from ottla.storage.files.open_files import OpenFiles
 from ottla.storage.log.batch_scan import DamagedLog, walk
 from ottla.storage.log.leader_epochs import LeaderEpochs
+from ottla.storage.log.local_log import LocalLog
 from ottla.storage.log.log import Log
+from ottla.storage.log.log_offsets import LogOffsets
+from ottla.storage.log.partition_directory import PartitionDirectory
 from ottla.storage.log.producer_replay import rebuild_producers, replay
 from ottla.storage.log.segment import Segment
 from ottla.storage.log.segment_list import SegmentList
@@ -61,43 +61,29 @@ class Opening(NamedTuple):
 
 
 def open_log(
-    log_directory: LogDirectory,
-    path: str,
-    topic: str,
-    partition: int,
-    config: LogConfig,
-    opening: Opening,
-    files: OpenFiles,
-    deletions: Deletions,
+    directory: PartitionDirectory, config: LogConfig, opening: Opening, deletions: Deletions
 ) -> Log:
-    """Opens, or begins, the log in the directory `path`, which exists. Raises OSError."""
-    return _Loader(log_directory, path, topic, partition, config, opening, files, deletions).load()
+    """Opens the log in a directory that exists; creates one if it is empty. Raises OSError."""
+    return _Loader(directory, config, opening, deletions).load()
 
 
 class _Loader:
     def __init__(
         self,
-        log_directory: LogDirectory,
-        path: str,
-        topic: str,
-        partition: int,
+        directory: PartitionDirectory,
         config: LogConfig,
         opening: Opening,
-        files: OpenFiles,
         deletions: Deletions,
     ) -> None:
-        self.fs = log_directory.fs
-        self.log_directory = log_directory
-        self.path = path
-        self.topic = topic
-        self.partition = partition
-        self.name = f"{topic}-{partition}"
+        self.directory = directory
+        self.fs = directory.fs
+        self.path = directory.path
+        self.name = directory.name
         self.config = config
         self.opening = opening
-        self.files = files
         self.deletions = deletions
         self.segments = SegmentList()
-        self.epochs = LeaderEpochs(self.fs, f"{path}/{LEADER_EPOCH_CHECKPOINT}")
+        self.epochs = LeaderEpochs(self.fs, directory.leader_epoch_path)
         self.clean = opening.clean
         self.may_have_gaps = opening.compacted_to >= 0 or config.compact
         self._read_epochs = False
@@ -133,27 +119,24 @@ class _Loader:
         if not self._recovered:
             rebuild_producers(self.producers, self.segments, start, end, self.opening.now_ms)
         recovery_point = end if self.clean else min(self.opening.recovery_point, end)
-        return Log(
-            log_directory=self.log_directory,
-            path=self.path,
-            topic=self.topic,
-            partition=self.partition,
-            topic_id=self._topic_id(),
-            config=self.config,
-            segments=self.segments,
-            leader_epochs=self.epochs,
-            producer_state=self.producers,
-            deletions=self.deletions,
-            files=self.files,
+        offsets = LogOffsets(
+            self.producers,
             log_start_offset=start,
             log_end_offset=end,
             recovery_point=recovery_point,
+        )
+        return Log(
+            LocalLog(self.directory, self.config, self.segments, self.producers, self.deletions),
+            offsets,
+            self.producers,
+            self.epochs,
+            Verifications(self.opening.verification_enabled),
+            topic_id=self._topic_id(),
             now_ms=self.opening.now_ms,
-            verifications=Verifications(self.opening.verification_enabled),
         )
 
     def _topic_id(self) -> bytes | None:
-        path = f"{self.path}/{PARTITION_METADATA}"
+        path = self.directory.metadata_path
         try:
             return read_partition_metadata(self.fs, path)
         except CorruptFile as damage:
@@ -177,15 +160,8 @@ class _Loader:
             base_offset = offset_of_file(name) if name.endswith(LOG_SUFFIX) else None
             if base_offset is None:
                 continue
-            segment = Segment(
-                self.fs,
-                self.path,
-                base_offset,
-                self.config,
-                self.files,
-                created_ms=self.opening.now_ms,
-                sizes=names,
-            )
+            now_ms = self.opening.now_ms
+            segment = self.directory.segment(base_offset, self.config, now_ms, names)
             self.segments.add(segment)
             wanted = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
             missing = [s for s in wanted if segment_file_name(base_offset, s) not in names]
@@ -231,15 +207,7 @@ class _Loader:
             return None
 
     def _add_first_segment(self, base_offset: int) -> None:
-        segment = Segment(
-            self.fs,
-            self.path,
-            base_offset,
-            self.config,
-            self.files,
-            created_ms=self.opening.now_ms,
-            sizes={},
-        )
+        segment = self.directory.segment(base_offset, self.config, self.opening.now_ms)
         segment.create_files(self.config.segment_bytes if self.config.preallocate else 0)
         self.segments.add(segment)
 

@@ -90,7 +90,7 @@ def test_open_transactions_and_the_high_watermark_hold_it_back() -> None:
     )  # fmt: skip
     fill(log, 30)
     assert cleaner.dirt_of(log, NOW_MS).uncleanable_offset <= 12
-    log.high_watermark = 5
+    log.offsets.high_watermark = 5
     assert cleaner.dirt_of(log, NOW_MS).uncleanable_offset <= 5
 
 

@@ -54,7 +54,7 @@ def test_high_watermarks_and_log_starts_come_from_their_checkpoints() -> None:
     log = manager.get_or_create("t", 0, now_ms=NOW_MS)
     append(log, 9)
     log.delete_records_before(4)
-    log.high_watermark = 7
+    log.offsets.high_watermark = 7
     manager.checkpoint_all()
     (again,) = manager_on(fs.after_kill()).logs()
     assert (again.log_start_offset, again.high_watermark, again.log_end_offset) == (4, 7, 9)

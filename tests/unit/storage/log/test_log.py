@@ -152,9 +152,9 @@ def test_rolling_by_time_and_by_a_full_index() -> None:
 def test_jitter_makes_segments_roll_early_but_the_same_each_time() -> None:
     first = new_log(segment_ms=1000, segment_jitter_ms=900)
     second = new_log(segment_ms=1000, segment_jitter_ms=900)
-    assert 0 <= first._roll_jitter_ms <= 900
-    assert first._roll_jitter_ms == second._roll_jitter_ms
-    assert new_log(segment_ms=1000)._roll_jitter_ms == 0
+    assert 0 <= first.local.roll_jitter_ms <= 900
+    assert first.local.roll_jitter_ms == second.local.roll_jitter_ms
+    assert new_log(segment_ms=1000).local.roll_jitter_ms == 0
 
 
 def test_rolling_an_empty_segment_keeps_it() -> None:
@@ -412,6 +412,6 @@ def test_new_settings_count_from_the_next_append() -> None:
 def test_the_log_knows_where_it_is() -> None:
     manager = manager_on(MemoryFileSystem())
     log = manager.get_or_create("a.b", 3, now_ms=NOW_MS)
-    assert str(log.directory) == "/disk/a.b-3"
+    assert log.path == "/disk/a.b-3"
     assert (log.topic, log.partition, log.name) == ("a.b", 3, "a.b-3")
     assert repr(log) == "Log(/disk/a.b-3, 0 to 0)"
