@@ -147,7 +147,7 @@ class Cleaner:
             key = (log.topic, log.partition)
             if not log.config.compact or key in self._running or key in self.uncleanable:
                 continue
-            if log.log_directory.refusal is not None or log.is_closed:
+            if log.log_directory.append_error is not None or log.is_closed:
                 continue
             try:
                 dirt = self.dirt_of(log, now_ms)

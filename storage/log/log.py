@@ -248,7 +248,7 @@ class Log:
                         return self._appender.append(
                             records, leader_epoch, now_ms, origin, verification, budget
                         )
-                if self.local.closed or self.log_directory.refusal is not None:
+                if self.local.closed or self.log_directory.append_error is not None:
                     self.local.check_writable()
                 offsets = self.offsets
                 first = offsets.log_end_offset

@@ -327,7 +327,7 @@ class _Loader:
         segment.offset_index.keep_sound(offset)
         segment.time_index.keep_sound(offset)
         segment.txn_index.truncate_to(offset)
-        segment.forget_counts()
+        segment.invalidate_cached()
         segment.read_newest(position)  # what is behind may be damaged
 
     def _drop(self, segments: list[Segment]) -> None:

@@ -170,13 +170,13 @@ def test_8_a_full_disk(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptur
         code, message = _produce(client)
         assert code == ErrorCode.KAFKA_STORAGE_ERROR
         assert message is not None
-        assert "takes no more records" in message
+        assert "is full, appends are rejected" in message
         assert "No space left on device" in message
-        assert "free some room, no restart is needed" in caplog.text
+        assert "free some space, no restart is needed" in caplog.text
         full = False
         broker.server.parts.logs.check_room()  # as it does itself, every now and then
         assert _produce(client) == (ErrorCode.NONE, None)
-    assert "takes records again" in caplog.text
+    assert "accepts appends again" in caplog.text
     assert "Traceback" not in caplog.text
 
 

@@ -112,7 +112,7 @@ class ListOffsetsHandler:
             for number in range(_TRIES):
                 assert batch is not None
                 try:
-                    times.know(batch.key, await self._workers.run(read_times, batch.content))
+                    times.add(batch.key, await self._workers.run(read_times, batch.content))
                     times.budget = ValidationBudget() if number < _TRIES - 1 else None
                     self._response(request, version, topic, asked, response, times)
                 except TooLongToRead as another:

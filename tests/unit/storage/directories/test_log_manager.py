@@ -286,7 +286,7 @@ def test_a_disk_below_the_watermark_takes_no_records_until_there_is_room() -> No
     append(log)
     fs.room = 50_000
     manager.check_room()
-    with pytest.raises(DiskFull, match="50000 are to stay free"):
+    with pytest.raises(DiskFull, match="the minimum is 50000"):
         append(log)
     assert len(fetched(log)) == 2
     assert log.delete_records_before(1)

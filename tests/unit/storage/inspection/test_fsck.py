@@ -80,7 +80,7 @@ def put(name: str, content: bytes) -> Callable[[MemoryFileSystem], None]:
     [
         (flip(".log", 100), "checksum"),
         (flip(".log", 16), "no batch"),
-        (flip(".log", 8), "cut off"),
+        (flip(".log", 8), "is truncated"),
         (flip("00.index", 7), "no batch begins"),
         (flip("00.index", 2), "ascend"),
         (flip("00.timeindex", 14), "ascend"),

@@ -95,9 +95,9 @@ def test_what_is_no_batch_is_reported_with_its_position(tail: bytes) -> None:
 def test_a_batch_cut_off_is_damage() -> None:
     good = some_batches(2)
     file = file_with(good[0], good[1][:-1])
-    with pytest.raises(DamagedLog, match="cut off"):
+    with pytest.raises(DamagedLog, match="is truncated"):
         list(walk(file, 0, file.size))
-    with pytest.raises(DamagedLog, match="cut off"):
+    with pytest.raises(DamagedLog, match="is truncated"):
         list(walk_batches(file, 0, file.size))
 
 

@@ -261,7 +261,7 @@ def test_a_search_gives_up_where_its_allowance_ends_and_goes_on_with_what_is_kno
     times = BatchTimes(ValidationBudget())
     with pytest.raises(TooLongToRead) as needed:
         log.offset_for_timestamp(NOW_MS + 6, times)
-    times.know(needed.value.key, read_times(needed.value.content))
+    times.add(needed.value.key, read_times(needed.value.content))
     assert log.offset_for_timestamp(NOW_MS + 6, times) == (NOW_MS + 6, 6, 0)
     assert log.offset_for_timestamp(NOW_MS + 9, BatchTimes(ValidationBudget())) == (
         NOW_MS + 9,

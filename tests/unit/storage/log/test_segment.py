@@ -204,8 +204,8 @@ def test_renaming_and_moving() -> None:
 
 def test_offsets_out_of_reach_are_refused() -> None:
     segment = new(MemoryFileSystem())
-    segment.check_reach(BASE + MAX_RELATIVE_OFFSET)
+    segment.check_offset(BASE + MAX_RELATIVE_OFFSET)
     with pytest.raises(SegmentOffsetOverflow):
-        segment.check_reach(BASE + MAX_RELATIVE_OFFSET + 1)
+        segment.check_offset(BASE + MAX_RELATIVE_OFFSET + 1)
     with pytest.raises(SegmentOffsetOverflow):
-        segment.check_reach(BASE - 1)
+        segment.check_offset(BASE - 1)

@@ -80,7 +80,7 @@ def test_a_damaged_snapshot_is_passed_over(
     again.reload(0, 2, NOW_MS)
     assert again.end_offset == 1
     assert sorted(again.producers) == [0]
-    assert "not using a producer snapshot" in caplog.text
+    assert "Ignoring producer snapshot" in caplog.text
     assert not fs.exists(f"{log.path}/00000000000000000002.snapshot")
 
 
