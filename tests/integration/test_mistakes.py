@@ -126,8 +126,8 @@ def test_5_a_port_in_use(tmp_path: Path) -> None:
 def test_6_a_directory_of_another_broker(tmp_path: Path, broker: BrokerProcess) -> None:
     code, words = told(tmp_path, f"--override=log.dirs={broker.data_directory}", ANY_PORT)
     assert code == 1
-    assert f"another broker process uses log directory {broker.data_directory}" in words
-    assert "stop that one, or give this broker a log.dirs of its own" in words
+    assert f"log dir {broker.data_directory} is locked by another broker process" in words
+    assert "stop that one, or give this broker another log.dirs" in words
 
 
 def test_7_no_right_to_write(tmp_path: Path) -> None:

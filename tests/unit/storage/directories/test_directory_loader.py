@@ -36,7 +36,7 @@ def test_an_unclean_directory_says_so_once(caplog: pytest.LogCaptureFixture) -> 
     again = manager_on(fs.after_kill())
     assert len(again.logs()) == 3
     text = caplog.text
-    assert text.count("was not closed cleanly") == 1
+    assert text.count("was not shut down cleanly") == 1
 
 
 def test_a_new_directory_is_made_and_says_nothing(caplog: pytest.LogCaptureFixture) -> None:

@@ -117,9 +117,9 @@ def test_only_the_ascending_beginning_is_kept_as_sound() -> None:
     content = fs.content(PATH)
     fs.overwrite(PATH, content[: 8 * 12] + bytes(8) + content[8 * 13 :])
     index = new(fs, 20 * 8)
-    index.keep_sound(1 << 40)
+    index.keep_valid(1 << 40)
     assert index.entries == 12
-    index.keep_sound(entries[5][0])
+    index.keep_valid(entries[5][0])
     assert index.entries == 5
 
 

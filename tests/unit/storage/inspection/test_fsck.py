@@ -84,7 +84,7 @@ def put(name: str, content: bytes) -> Callable[[MemoryFileSystem], None]:
         (flip("00.index", 7), "no batch begins"),
         (flip("00.index", 2), "ascend"),
         (flip("00.timeindex", 14), "ascend"),
-        (flip("00.timeindex", 2), "impossible"),
+        (flip("00.timeindex", 2), "is invalid"),
         (flip("00.timeindex", 6), "at most"),
         (flip(".txnindex", 0), "version"),
         (flip(".snapshot", 20), "checksum"),
