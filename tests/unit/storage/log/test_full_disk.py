@@ -99,7 +99,7 @@ def test_checkpoints_wait_without_taking_the_disk_offline() -> None:
     before = fs.content(f"{ROOT}/replication-offset-checkpoint")
     log = manager.logs()[0]
     cleaner = Cleaner(manager.logs)
-    cleaner._note(log, 7)
+    cleaner._set_checkpoint(log, 7)
     append(log)
     full(fs)
     manager.checkpoint_all()
