@@ -33,7 +33,7 @@ from ottla.storage.files.layout import (
 )
 from ottla.storage.files.log_directory import LogDirectory
 from ottla.storage.files.open_files import DEFAULT_LIMIT
-from ottla.storage.log.batch_scan import DamagedLog
+from ottla.storage.log.batch_scan import CorruptLog
 from ottla.storage.log.closing import RunAll, close_logs
 from ottla.storage.log.log import Log
 from ottla.storage.log.partition_directory import PartitionDirectory
@@ -398,7 +398,7 @@ class LogManager:
         for log in self._online_logs():
             try:
                 deleted += log.delete_old_segments(now_ms)
-            except (StorageError, DamagedLog) as error:
+            except (StorageError, CorruptLog) as error:
                 logger.error("%s: Retention failed: %s", log.name, error)
         return deleted
 

@@ -36,7 +36,7 @@ from ottla.storage.files.open_files import OpenFiles
 from ottla.storage.index.offset_index import OffsetIndex
 from ottla.storage.index.time_index import TimeIndex
 from ottla.storage.index.txn_index import TransactionIndex
-from ottla.storage.log.batch_scan import DamagedLog, Place, check_checksum, walk_batches
+from ottla.storage.log.batch_scan import CorruptLog, Place, check_checksum, walk_batches
 from ottla.storage.log.segment_file import SegmentFile
 from ottla.storage.producer.producer_snapshot import decode_snapshot
 from ottla.storage.records.validation import MAX_DECOMPRESSED_BYTES
@@ -77,7 +77,7 @@ def _batches(file: SegmentFile, records: bool, payload: bool) -> Iterator[Values
     try:
         for place, batch in walk_batches(file, 0, file.size):
             yield _batch(file.path, place, batch, records, payload)
-    except DamagedLog as damage:
+    except CorruptLog as damage:
         yield {"position": damage.position, "damaged": damage.reason}
 
 
@@ -85,7 +85,7 @@ def _batch(path: str, place: Place, batch: memoryview, records: bool, payload: b
     try:
         check_checksum(path, place, batch)
         valid = True
-    except DamagedLog:
+    except CorruptLog:
         valid = False
     values: Values = {
         "position": place.position,

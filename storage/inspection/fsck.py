@@ -29,7 +29,7 @@ from ottla.storage.files.layout import (
     segment_file_name,
 )
 from ottla.storage.files.open_files import OpenFiles
-from ottla.storage.log.batch_scan import DamagedLog, Place, check_checksum, walk_batches
+from ottla.storage.log.batch_scan import CorruptLog, Place, check_checksum, walk_batches
 from ottla.storage.log.segment import Segment
 from ottla.storage.producer.producer_snapshot import decode_snapshot
 from ottla.storage.records.validation import MAX_DECOMPRESSED_BYTES
@@ -136,7 +136,7 @@ class PartitionCheck:
                 places.append(place)
                 self.batches += 1
                 self.bytes += place.size
-        except DamagedLog as damage:
+        except CorruptLog as damage:
             self._problem(name, damage.reason, damage.position)
         return places
 

@@ -47,7 +47,7 @@ class Place(NamedTuple):
     magic: int
 
 
-class DamagedLog(Exception):
+class CorruptLog(Exception):
     """No complete and valid batch begins at `position`."""
 
     def __init__(self, path: str, position: int, reason: str) -> None:
@@ -59,14 +59,14 @@ class DamagedLog(Exception):
 def place_at(path: str, buffer: bytes, at: int, position: int) -> Place:
     """The batch whose header is at `at` of the buffer and at `position` of the file.
 
-    Only the header has to be in the buffer. Raises DamagedLog.
+    Only the header has to be in the buffer. Raises CorruptLog.
     """
     available = len(buffer) - at
     if available >= BATCH_OVERHEAD:
         offset, length, epoch, magic, _, _, delta, _, newest = _unpack_front(buffer, at)
         if magic == 2:
             if length < _LENGTH_MIN or offset < 0 or delta < 0:
-                raise DamagedLog(path, position, "the batch header is invalid")
+                raise CorruptLog(path, position, "the batch header is invalid")
             size = length + LOG_OVERHEAD
             return Place(position, size, offset, offset + delta, newest, epoch, 2)
     if available >= _LEGACY_HEADER_BYTES:
@@ -74,13 +74,13 @@ def place_at(path: str, buffer: bytes, at: int, position: int) -> Place:
         if magic in (0, 1) and length >= _LEGACY_LENGTH_MIN and offset >= 0:
             newest = timestamp if magic == 1 else -1
             return Place(position, length + LOG_OVERHEAD, offset, offset, newest, -1, magic)
-    raise DamagedLog(path, position, f"{available} bytes that are not a batch")
+    raise CorruptLog(path, position, f"{available} bytes that are not a batch")
 
 
 def walk(file: SegmentFile, position: int, end: int) -> Iterator[Place]:
     """The batches from `position` to `end`. Reads headers only.
 
-    A batch must begin at `position`. Raises DamagedLog at a position where none begins, or if one
+    A batch must begin at `position`. Raises CorruptLog at a position where none begins, or if one
     extends beyond `end`.
     """
     while position < end:
@@ -95,7 +95,7 @@ def find(file: SegmentFile, position: int, end: int, offset: int) -> Place | Non
     """The first batch in [position, end) that ends at or after `offset`, None if there is none.
 
     The hot part of every fetch: small reads for large batches, one read for the bytes between two
-    index entries for small ones. Raises DamagedLog as `walk`.
+    index entries for small ones. Raises CorruptLog as `walk`.
     """
     descriptor = file.file().descriptor
     read = file.pread
@@ -118,7 +118,7 @@ def find(file: SegmentFile, position: int, end: int, offset: int) -> Place | Non
         else:
             _, size, base, last, newest, epoch, magic = place_at(file.path, window, at, position)
         if position + size > end:
-            raise DamagedLog(file.path, position, f"a batch of {size} bytes is truncated")
+            raise CorruptLog(file.path, position, f"a batch of {size} bytes is truncated")
         if last >= offset:
             return Place(position, size, base, last, newest, epoch, magic)
         position += size
@@ -138,7 +138,7 @@ def walk_batches(file: SegmentFile, position: int, end: int) -> Iterator[tuple[P
             chunk_start, at = position, 0
         place = place_at(path, chunk, at, position)
         if position + place.size > end:
-            raise DamagedLog(path, position, f"a batch of {place.size} bytes is truncated")
+            raise CorruptLog(path, position, f"a batch of {place.size} bytes is truncated")
         if len(chunk) - at < place.size:
             chunk = file.read(position, min(max(CHUNK_BYTES, place.size), end - position))
             chunk_start, at = position, 0
@@ -147,7 +147,7 @@ def walk_batches(file: SegmentFile, position: int, end: int) -> Iterator[tuple[P
 
 
 def check_checksum(path: str, place: Place, batch: memoryview) -> None:
-    """Raises DamagedLog when the stored CRC does not match the bytes."""
+    """Raises CorruptLog when the stored CRC does not match the bytes."""
     if place.magic == 2:
         stored = int.from_bytes(batch[ATTRIBUTES_POSITION - 4 : ATTRIBUTES_POSITION], "big")
         computed = crc32c(batch[ATTRIBUTES_POSITION:])
@@ -155,6 +155,6 @@ def check_checksum(path: str, place: Place, batch: memoryview) -> None:
         stored = int.from_bytes(batch[LOG_OVERHEAD:_LEGACY_CRC_FROM], "big")
         computed = crc32(batch[_LEGACY_CRC_FROM:])
     if stored != computed:
-        raise DamagedLog(
+        raise CorruptLog(
             path, place.position, f"stored checksum {stored:#010x}, computed {computed:#010x}"
         )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ottla.protocol.records.errors import CorruptRecordError
 from ottla.storage.errors import CorruptIndex, LogClosed, OffsetOutOfRange, StorageError
 from ottla.storage.index.txn_index import AbortedTransaction
-from ottla.storage.log.batch_scan import DamagedLog, Place, find, walk, walk_batches
+from ottla.storage.log.batch_scan import CorruptLog, Place, find, walk, walk_batches
 from ottla.storage.log.batch_times import BatchTimes
 from ottla.storage.log.log_info import ReadInfo
 from ottla.storage.log.log_offsets import LogOffsets
@@ -224,7 +224,7 @@ class _TranslatedErrors:
         return
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, DamagedLog | CorruptIndex):
+        if isinstance(error, CorruptLog | CorruptIndex):
             raise CorruptRecordError(f"{self._directory.name}: {error}") from error
         if isinstance(error, OSError):
             raise self._read_failed(error) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from ottla.protocol.records.errors import RecordsError
-from ottla.storage.log.batch_scan import DamagedLog, walk_batches
+from ottla.storage.log.batch_scan import CorruptLog, walk_batches
 from ottla.storage.log.segment import Segment
 from ottla.storage.log.segment_list import SegmentList
 from ottla.storage.producer.producer_state import ProducerState, header_of
@@ -41,7 +41,7 @@ def replay(state: ProducerState, segments: SegmentList, log_end_offset: int) -> 
             state.take_snapshot()
         try:
             _replay_segment(state, segment, log_end_offset)
-        except (DamagedLog, RecordsError) as damage:
+        except (CorruptLog, RecordsError) as damage:
             logger.warning("Producer state may be incomplete, a segment is corrupt: %s", damage)
     state.end_offset = log_end_offset
 

@@ -24,7 +24,7 @@ from ottla.storage.files.open_files import OpenFiles
 from ottla.storage.index.offset_index import OffsetIndex
 from ottla.storage.index.time_index import NO_TIMESTAMP, TimeIndex
 from ottla.storage.index.txn_index import TransactionIndex
-from ottla.storage.log.batch_scan import DamagedLog, Place, find, walk
+from ottla.storage.log.batch_scan import CorruptLog, Place, find, walk
 from ottla.storage.log.segment_file import SegmentFile
 
 logger = logging.getLogger("ottla.storage")
@@ -203,7 +203,7 @@ class Segment:
         return self._newest_timestamp, self._newest_offset
 
     def read_newest(self, end: int) -> None:
-        """Reads the newest timestamp of the first `end` bytes. Raises DamagedLog."""
+        """Reads the newest timestamp of the first `end` bytes. Raises CorruptLog."""
         newest, at = self.time_index.last()
         _, position = self.offset_index.last()
         for place in walk(self.log, position, end):
@@ -219,12 +219,12 @@ class Segment:
     def find_batch(self, offset: int) -> Place | None:
         """The first batch that ends at or after `offset`, None when there is none.
 
-        Rebuilds the indexes when they turn out to be corrupt. Raises DamagedLog when the log itself
+        Rebuilds the indexes when they turn out to be corrupt. Raises CorruptLog when the log itself
         is corrupt at that position.
         """
         try:
             return self._find_batch(offset)
-        except (CorruptIndex, DamagedLog) as damage:
+        except (CorruptIndex, CorruptLog) as damage:
             logger.warning("Rebuilding the indexes of %s: %s", self.log.path, damage)
             self.rebuild_indexes()
             return self._find_batch(offset)
@@ -258,7 +258,7 @@ class Segment:
         return self.log.size if place is None else place.position
 
     def next_offset(self) -> int:
-        """The offset after the last batch. Raises DamagedLog, CorruptIndex."""
+        """The offset after the last batch. Raises CorruptLog, CorruptIndex."""
         _, position = self.offset_index.last()
         last = self.base_offset - 1
         for place in walk(self.log, position, self.log.size):
@@ -307,13 +307,13 @@ class Segment:
         self._update_entries_left()
 
     def rebuild_indexes(self) -> None:
-        """Rebuilds offset and time index from the batch headers. Raises DamagedLog."""
+        """Rebuilds offset and time index from the batch headers. Raises CorruptLog."""
         self.reset_indexes()
         try:
             for place in walk(self.log, 0, self.log.size):
                 self.check_offset(place.last_offset)
                 self.index_batch(place.position, place.size, place.last_offset, place.max_timestamp)
-        except DamagedLog:
+        except CorruptLog:
             self.invalidate_cached()  # the newest timestamp so far is not that of the whole log
             raise
         self.finish()

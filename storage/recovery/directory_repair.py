@@ -15,7 +15,7 @@ from ottla.storage.files.layout import (
     segment_file_name,
 )
 from ottla.storage.files.open_files import OpenFiles
-from ottla.storage.log.batch_scan import DamagedLog, walk
+from ottla.storage.log.batch_scan import CorruptLog, walk
 from ottla.storage.log.segment_file import SegmentFile
 
 logger = logging.getLogger("ottla.storage")
@@ -94,7 +94,7 @@ def _next_offset(fs: FileSystem, path: str, size: int, base_offset: int) -> int:
     try:
         for place in walk(file, 0, size):
             last = place.last_offset
-    except DamagedLog as damage:
+    except CorruptLog as damage:
         logger.warning("Compacted segment is corrupt: %s", damage)
     file.close()
     return last + 1

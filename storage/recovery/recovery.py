@@ -28,7 +28,7 @@ from ottla.storage.files.layout import (
     offset_of_file,
     segment_file_name,
 )
-from ottla.storage.log.batch_scan import DamagedLog, walk
+from ottla.storage.log.batch_scan import CorruptLog, walk
 from ottla.storage.log.leader_epochs import LeaderEpochs
 from ottla.storage.log.local_log import LocalLog
 from ottla.storage.log.log import Log
@@ -177,7 +177,7 @@ class _Loader:
         logger.warning("Rebuilding the indexes of %s: %s", segment.log.path, reason)
         try:
             segment.rebuild_indexes()
-        except (DamagedLog, SegmentOffsetOverflow) as damage:
+        except (CorruptLog, SegmentOffsetOverflow) as damage:
             # Recovery finds it again and truncates the log there.
             logger.warning("%s: Recovery needed: %s", self.name, damage)
             self.clean = False
@@ -191,7 +191,7 @@ class _Loader:
                 for place in walk(segment.log, 0, segment.size):
                     if place.leader_epoch > self.epochs.latest_epoch:
                         self.epochs.assign(place.leader_epoch, place.base_offset)
-            except DamagedLog:
+            except CorruptLog:
                 return  # recovery truncates the log there
 
     def _clean_end(self) -> int | None:
@@ -200,7 +200,7 @@ class _Loader:
             active.offset_index.check()
             active.time_index.check()
             return active.next_offset()
-        except (DamagedLog, CorruptIndex) as damage:
+        except (CorruptLog, CorruptIndex) as damage:
             logger.warning(
                 "%s: Recovering the log, it is corrupt after a clean shutdown: %s",
                 self.name,
@@ -283,7 +283,7 @@ class _Loader:
                     )
                     self._delete([segment])
                     continue
-            except (DamagedLog, CorruptIndex):
+            except (CorruptLog, CorruptIndex):
                 pass  # recovery reads it, if it is above the recovery point
             merged = segment
 
@@ -304,7 +304,7 @@ class _Loader:
                 return place.position, recovery_point
             if place is None and segment.next_offset() == recovery_point:
                 return segment.size, recovery_point
-        except (CorruptIndex, DamagedLog, SegmentOffsetOverflow, FileNotFoundError) as damage:
+        except (CorruptIndex, CorruptLog, SegmentOffsetOverflow, FileNotFoundError) as damage:
             logger.warning(
                 "%s: Recovering all of segment %d: %s", self.name, segment.base_offset, damage
             )
@@ -317,7 +317,7 @@ class _Loader:
         scan = SegmentScan(segment, self.producers, self.epochs, position, offset)
         try:
             scan.run()
-        except (DamagedLog, RecordsError) as damage:
+        except (CorruptLog, RecordsError) as damage:
             # Usual after a crash: the last write is incomplete.
             lost = segment.log.size - scan.position
             logger.warning(

@@ -21,7 +21,7 @@ from ottla.protocol.records.crc32c import crc32c
 from ottla.storage.index.txn_index import AbortedTransaction
 from ottla.storage.log.batch_scan import (
     CHUNK_BYTES,
-    DamagedLog,
+    CorruptLog,
     Place,
     check_checksum,
     walk_batches,
@@ -39,7 +39,7 @@ _SPECIAL = TRANSACTIONAL_MASK | CONTROL_MASK
 class SegmentScan:
     """One pass over a segment from `position` on. `position` and `next_offset` are its progress.
 
-    Raises DamagedLog (or a RecordsError for an invalid marker) at the first batch that is
+    Raises CorruptLog (or a RecordsError for an invalid marker) at the first batch that is
     incomplete or corrupt; all batches before it have been applied.
     """
 
@@ -59,7 +59,7 @@ class SegmentScan:
         self.next_offset = next_offset
 
     def run(self) -> None:
-        """Reads up to the end of the file. Raises DamagedLog, RecordsError, OSError."""
+        """Reads up to the end of the file. Raises CorruptLog, RecordsError, OSError."""
         log = self._segment.log
         while self.position < log.size:
             chunk = log.read(self.position, CHUNK_BYTES)
@@ -117,13 +117,13 @@ class SegmentScan:
         place, batch = next(walk_batches(segment.log, self.position, segment.log.size))
         check_checksum(path, place, batch)
         if self._is_misplaced(place.position + place.size, place.base_offset, place.last_offset):
-            raise DamagedLog(
+            raise CorruptLog(
                 path,
                 self.position,
                 f"unexpected offset {place.base_offset} after {self.next_offset - 1}",
             )
         if place.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
-            raise DamagedLog(
+            raise CorruptLog(
                 path, self.position, f"offset {place.last_offset} is too far from the base offset"
             )
         self._apply(place, batch)

@@ -7,7 +7,7 @@ import pytest
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import SegmentOffsetOverflow
 from ottla.storage.files.open_files import OpenFiles
-from ottla.storage.log.batch_scan import DamagedLog
+from ottla.storage.log.batch_scan import CorruptLog
 from ottla.storage.log.segment import MAX_RELATIVE_OFFSET, Segment
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import NOW_MS, batch_of
@@ -146,7 +146,7 @@ def test_a_damaged_log_is_reported_not_guessed_about() -> None:
     content = bytearray(fs.content(path))
     content[300:700] = bytes(400)
     fs.overwrite(path, bytes(content))
-    with pytest.raises(DamagedLog):
+    with pytest.raises(CorruptLog):
         opened(fs).find_batch(BASE + 7)
 
 
