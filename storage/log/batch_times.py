@@ -1,8 +1,8 @@
 """The timestamps and offsets of the records in a batch, for lookups by timestamp.
 
 A batch may decompress to a hundred megabytes. A lookup on the event loop has a budget. A batch that
-exceeds it raises `TooLongToRead`; the caller reads the batch in a worker thread (`read_times`),
-adds the result (`add`) and retries the lookup. So no lookup blocks the event loop.
+exceeds it raises `ReadBudgetExceeded`; the caller reads the batch in a worker thread
+(`read_times`), adds the result (`add`) and retries the lookup. So no lookup blocks the event loop.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ottla.storage.records.validation_budget import (
     KIB_DECOMPRESSED,
     MESSAGE_BYTES,
     RECORD_REBUILT,
-    TooMuchAtOnce,
     ValidationBudget,
+    ValidationBudgetExceeded,
 )
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ Times = list[tuple[int, int]]
 _Key = tuple[str, int, int]
 
 
-class TooLongToRead(Exception):
+class ReadBudgetExceeded(Exception):
     """Reading this batch exceeds the budget. `content` is the batch, for `read_times`."""
 
     def __init__(self, key: _Key, content: bytes) -> None:
@@ -56,11 +56,11 @@ class BatchTimes:
         self._cached: dict[_Key, Times] = {}
 
     def add(self, key: _Key, times: Times) -> None:
-        """Stores the result of `read_times` for a `TooLongToRead`, for the retry."""
+        """Stores the result of `read_times` for a `ReadBudgetExceeded`, for the retry."""
         self._cached[key] = times
 
     def of(self, segment: Segment, place: Place, from_offset: int) -> Times:
-        """The timestamps of the batch at `place`, from `from_offset` on. Raises TooLongToRead."""
+        """The times of the batch at `place`, from `from_offset` on. Raises ReadBudgetExceeded."""
         key = (segment.log.path, place.position, place.size)
         times = self._cached.get(key)
         if times is None:
@@ -83,6 +83,6 @@ class BatchTimes:
                 limit = budget.left // RECORD_REBUILT * MESSAGE_BYTES
             budget.spend((len(content) >> 10) * KIB_DECOMPRESSED)
             times = read_times(content, min(MAX_DECOMPRESSED_BYTES, limit))
-        except (TooMuchAtOnce, DecompressedTooLargeError):
-            raise TooLongToRead(key, content) from None
+        except (ValidationBudgetExceeded, DecompressedTooLargeError):
+            raise ReadBudgetExceeded(key, content) from None
         return times

@@ -42,7 +42,7 @@ from ottla.storage.log.truncation import LogTruncator
 from ottla.storage.producer.producer_entry import AppendedBatch, AppendOrigin
 from ottla.storage.producer.producer_state import ProducerState
 from ottla.storage.producer.verification import Verification, Verifications
-from ottla.storage.records.validation import Examined
+from ottla.storage.records.validation import ValidatedRecords
 from ottla.storage.records.validation_budget import ValidationBudget
 
 _unpack = HEADER.unpack_from
@@ -214,9 +214,9 @@ class Log:
         `records` is writable and belongs to the log until this returns. A batch that the producer
         sent before is not written again: `AppendInfo.duplicate`. Raises RecordsError for invalid
         batches, ProducerError for an invalid sequence number or epoch, BatchTooLargeForSegment,
-        DiskFull (nothing was written), LogDirectoryOffline, LogClosed; TooMuchAtOnce when the
-        validation of the records exceeds `budget`: then they go through `validation.examine` and
-        `append_examined`.
+        DiskFull (nothing was written), LogDirectoryOffline, LogClosed. Raises
+        ValidationBudgetExceeded when the validation exceeds `budget`: the caller then uses
+        `validation.validate_records` in a worker thread and `append_validated`.
         """
         size = len(records)
         # The common case, inline. LogAppender handles everything else, and raises the errors.
@@ -263,19 +263,19 @@ class Log:
                 return AppendInfo(first, last, timestamp, -1, offsets.log_start_offset, size)
         return self._appender.append(records, leader_epoch, now_ms, origin, verification, budget)
 
-    def append_examined(
+    def append_validated(
         self,
-        examined: Examined,
+        validated: ValidatedRecords,
         *,
         leader_epoch: int,
         now_ms: int,
         verification: Verification | None = None,
     ) -> AppendInfo:
-        """Appends a client's batches that `validation.examine` has validated before.
+        """Appends a client's batches that `validation.validate_records` has validated before.
 
         Checks sequence numbers, epochs and transactions now. Raises as `append`.
         """
-        return self._appender.append_examined(examined, leader_epoch, now_ms, verification)
+        return self._appender.append_validated(validated, leader_epoch, now_ms, verification)
 
     def append_as_follower(
         self, records: bytearray | memoryview | bytes, *, now_ms: int
@@ -349,7 +349,7 @@ class Log:
         """(timestamp, offset, leader epoch) of the first record with at least this timestamp.
 
         None when all records are older. Reads and decompresses one batch in nearly every case. With
-        `times` that have a budget, raises TooLongToRead for a batch that exceeds it.
+        `times` that have a budget, raises ReadBudgetExceeded for a batch that exceeds it.
         """
         return self._reader.offset_for_timestamp(timestamp, times or BatchTimes())
 

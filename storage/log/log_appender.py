@@ -25,10 +25,10 @@ from ottla.storage.producer.verification import Verification, Verifications
 from ottla.storage.records.validation import (
     Accepted,
     AcceptedBatch,
-    Examined,
+    ValidatedRecords,
     assign,
-    examine,
     prepare_for_follower,
+    validate_records,
 )
 from ottla.storage.records.validation_budget import ValidationBudget
 
@@ -63,23 +63,23 @@ class LogAppender:
     ) -> AppendInfo:
         """`Log.append` for anything but a single plain batch."""
         self._local.check_writable(even_if_full=origin is AppendOrigin.COORDINATOR)
-        examined = examine(records, self._local.config, origin, now_ms, budget)
-        return self._append(examined, leader_epoch, now_ms, origin, verification)
+        validated = validate_records(records, self._local.config, origin, now_ms, budget)
+        return self._append(validated, leader_epoch, now_ms, origin, verification)
 
-    def append_examined(
+    def append_validated(
         self,
-        examined: Examined,
+        validated: ValidatedRecords,
         leader_epoch: int,
         now_ms: int,
         verification: Verification | None,
     ) -> AppendInfo:
-        """`Log.append_examined`."""
+        """`Log.append_validated`."""
         self._local.check_writable()
-        return self._append(examined, leader_epoch, now_ms, AppendOrigin.CLIENT, verification)
+        return self._append(validated, leader_epoch, now_ms, AppendOrigin.CLIENT, verification)
 
     def _append(
         self,
-        examined: Examined,
+        validated: ValidatedRecords,
         leader_epoch: int,
         now_ms: int,
         origin: AppendOrigin,
@@ -87,7 +87,7 @@ class LogAppender:
     ) -> AppendInfo:
         offsets = self._offsets
         accepted = assign(
-            examined, leader_epoch=leader_epoch, first_offset=offsets.log_end_offset, now_ms=now_ms
+            validated, leader_epoch=leader_epoch, first_offset=offsets.log_end_offset, now_ms=now_ms
         )
         self._check_fits(accepted)
         changes = self._changes(origin, verification)

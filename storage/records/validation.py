@@ -58,8 +58,8 @@ from ottla.storage.records.validation_budget import (
     MESSAGE_BYTES,
     RECORD_FOUND,
     RECORD_REBUILT,
-    TooMuchAtOnce,
     ValidationBudget,
+    ValidationBudgetExceeded,
 )
 
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -94,7 +94,7 @@ class Accepted(NamedTuple):
     log_append_time: int
 
 
-class Examined(NamedTuple):
+class ValidatedRecords(NamedTuple):
     """Batches with valid records, without offsets in a log yet."""
 
     buffer: bytearray | memoryview
@@ -102,18 +102,18 @@ class Examined(NamedTuple):
     config: LogConfig  # the settings they were validated with
 
 
-def examine(
+def validate_records(
     records: bytearray | memoryview,
     config: LogConfig,
     origin: AppendOrigin,
     now_ms: int,
     budget: ValidationBudget | None = None,
-) -> Examined:
+) -> ValidatedRecords:
     """Validates batches from a producer or a coordinator, converts and recompresses if needed.
 
     Independent of the log: may run in any thread. Does not change `records`; the result has another
-    buffer after conversion or recompression. Raises RecordsError; TooMuchAtOnce when the work
-    exceeds `budget`.
+    buffer after conversion or recompression. Raises RecordsError, and ValidationBudgetExceeded when
+    the work exceeds `budget`.
     """
     if len(records) <= MAGIC_POSITION:
         raise CorruptRecordError(f"{len(records)} bytes are too short for a record batch")
@@ -124,15 +124,17 @@ def examine(
         return _rebuilt(_recompress(records, batches, config, now_ms, budget), config)
     for position, header in batches:
         _check_records(records, position, header, config, now_ms, budget)
-    return Examined(records, batches, config)
+    return ValidatedRecords(records, batches, config)
 
 
-def assign(examined: Examined, *, leader_epoch: int, first_offset: int, now_ms: int) -> Accepted:
+def assign(
+    validated: ValidatedRecords, *, leader_epoch: int, first_offset: int, now_ms: int
+) -> Accepted:
     """Assigns offsets from `first_offset` on, leader epoch and LogAppendTime in place."""
-    records = examined.buffer
-    stamp = examined.config.message_timestamp_type == LOG_APPEND_TIME
+    records = validated.buffer
+    stamp = validated.config.message_timestamp_type == LOG_APPEND_TIME
     accepted = []
-    for position, header in examined.batches:
+    for position, header in validated.batches:
         timestamp = header.max_timestamp
         if stamp:
             timestamp = now_ms
@@ -334,7 +336,8 @@ def _decompress(codec: int, content: memoryview, budget: ValidationBudget | None
     try:
         data = decompress(codec, content, min(MAX_DECOMPRESSED_BYTES, budget.decompressed_bytes))
     except DecompressedTooLargeError:
-        raise TooMuchAtOnce from None  # whether it also exceeds the absolute limit is not known
+        # Whether it also exceeds the absolute limit is not known.
+        raise ValidationBudgetExceeded from None
     budget.spend((len(data) >> 10) * KIB_DECOMPRESSED)
     return data
 
@@ -424,7 +427,7 @@ def _convert_old(
         # The number of messages, and their size, is known only after decompression.
         limit = budget.left // RECORD_REBUILT * MESSAGE_BYTES
         if len(records) > limit:
-            raise TooMuchAtOnce
+            raise ValidationBudgetExceeded
     for _, header in iterate_entries(records, allow_partial=False):
         if header.size_in_bytes > config.max_message_bytes:
             raise RecordTooLargeError(
@@ -446,7 +449,7 @@ def _convert_old(
     except DecompressedTooLargeError:
         if budget is None:
             raise
-        raise TooMuchAtOnce from None
+        raise ValidationBudgetExceeded from None
     if budget is not None:
         budget.spend(read_header(batch).record_count * RECORD_REBUILT)
     if not stamp:
@@ -459,13 +462,13 @@ def _convert_old(
     return bytearray(batch)
 
 
-def _rebuilt(buffer: bytearray, config: LogConfig) -> Examined:
+def _rebuilt(buffer: bytearray, config: LogConfig) -> ValidatedRecords:
     batches = []
     for position, header in iterate_entries(buffer):
         assert isinstance(header, BatchHeader)
         _check_size(header.size_in_bytes, header.codec, config)
         batches.append((position, header))
-    return Examined(buffer, batches, config)
+    return ValidatedRecords(buffer, batches, config)
 
 
 def _check_size(size: int, codec: int, config: LogConfig) -> None:

@@ -1,15 +1,16 @@
 """A limit of the work on individual records, so that validation does not block the event loop.
 
-Callers on the event loop pass a `ValidationBudget`. Work that exceeds it raises `TooMuchAtOnce`,
-before it starts or early, and is repeated in a worker thread without a budget. The units are about
-microseconds of an ordinary core. They need not be exact, but must not be far too low.
+Callers on the event loop pass a `ValidationBudget`. Work that exceeds it raises
+`ValidationBudgetExceeded`, before it starts or early, and is repeated in a worker thread without a
+budget. The units are about microseconds of an ordinary core. They need not be exact, but must not
+be far too low.
 """
 
 from __future__ import annotations
 
 # Far below the 50 ms that count as a stall of the event loop, far above the cost of a usual batch
 # (16 KiB, some hundred records).
-AT_ONCE = 10_000
+DEFAULT_BUDGET = 10_000
 
 RECORD_FOUND = 2  # validated by `ottla.storage.records.record_walk`
 RECORD_REBUILT = 6  # decoded and encoded again
@@ -19,7 +20,7 @@ KIB_COMPRESSED = 4
 KIB_COMPRESSED_WELL = 100  # gzip, and levels other than the default
 
 
-class TooMuchAtOnce(Exception):
+class ValidationBudgetExceeded(Exception):
     """The work on the records exceeds the budget. Nothing has been changed."""
 
 
@@ -28,13 +29,13 @@ class ValidationBudget:
 
     __slots__ = ("left",)
 
-    def __init__(self, left: int = AT_ONCE) -> None:
+    def __init__(self, left: int = DEFAULT_BUDGET) -> None:
         self.left = left
 
     def spend(self, cost: int) -> None:
-        """Subtracts `cost`. Raises TooMuchAtOnce when less is left."""
+        """Subtracts `cost`. Raises ValidationBudgetExceeded when less is left."""
         if cost > self.left:
-            raise TooMuchAtOnce
+            raise ValidationBudgetExceeded
         self.left -= cost
 
     @property

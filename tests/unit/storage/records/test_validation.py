@@ -27,10 +27,10 @@ from ottla.storage.records.validation import (
     MAX_RECORDS_DECODED,
     Accepted,
     assign,
-    examine,
     prepare_for_follower,
+    validate_records,
 )
-from ottla.storage.records.validation_budget import TooMuchAtOnce, ValidationBudget
+from ottla.storage.records.validation_budget import ValidationBudget, ValidationBudgetExceeded
 from tests.doubles.storage_logs import NOW_MS, NewRecord, batch_of, marker
 
 CLIENT, COORDINATOR = AppendOrigin.CLIENT, AppendOrigin.COORDINATOR
@@ -39,8 +39,8 @@ CLIENT, COORDINATOR = AppendOrigin.CLIENT, AppendOrigin.COORDINATOR
 def prepare(
     content: bytes | bytearray, origin: AppendOrigin = CLIENT, **settings: object
 ) -> Accepted:
-    examined = examine(bytearray(content), LogConfig(**settings), origin, NOW_MS)
-    return assign(examined, leader_epoch=5, first_offset=100, now_ms=NOW_MS)
+    validated = validate_records(bytearray(content), LogConfig(**settings), origin, NOW_MS)
+    return assign(validated, leader_epoch=5, first_offset=100, now_ms=NOW_MS)
 
 
 def headers(accepted: Accepted) -> list[BatchHeader]:
@@ -57,8 +57,8 @@ def assemble(**fields: int) -> bytes:
 
 def test_offsets_and_epoch_are_assigned_in_place() -> None:
     content = batch_of(3)
-    examined = examine(content, LogConfig(), CLIENT, NOW_MS)
-    accepted = assign(examined, leader_epoch=5, first_offset=100, now_ms=NOW_MS)
+    validated = validate_records(content, LogConfig(), CLIENT, NOW_MS)
+    accepted = assign(validated, leader_epoch=5, first_offset=100, now_ms=NOW_MS)
     assert accepted.buffer is content
     header = read_header(content)
     assert (header.base_offset, header.partition_leader_epoch) == (100, 5)
@@ -335,25 +335,25 @@ MANY = 6_000  # more records than there is time for at once
 def test_what_takes_long_is_left_to_others(content: bytearray, settings: dict[str, object]) -> None:
     config = LogConfig(max_message_bytes=1 << 20, **settings)
     before = bytes(content)
-    with pytest.raises(TooMuchAtOnce):
-        examine(content, config, CLIENT, NOW_MS, ValidationBudget())
+    with pytest.raises(ValidationBudgetExceeded):
+        validate_records(content, config, CLIENT, NOW_MS, ValidationBudget())
     assert content == before
-    assert examine(content, config, CLIENT, NOW_MS).batches
+    assert validate_records(content, config, CLIENT, NOW_MS).batches
 
 
 def test_an_allowance_is_for_all_batches_together() -> None:
     config = LogConfig(cleanup_policy=("compact",))
     budget = ValidationBudget()
     for _ in range(4):
-        examine(batch_of(1_000), config, CLIENT, NOW_MS, budget)
-    with pytest.raises(TooMuchAtOnce):
-        examine(batch_of(1_001), config, CLIENT, NOW_MS, budget)
+        validate_records(batch_of(1_000), config, CLIENT, NOW_MS, budget)
+    with pytest.raises(ValidationBudgetExceeded):
+        validate_records(batch_of(1_001), config, CLIENT, NOW_MS, budget)
 
 
 def test_headers_alone_cost_nothing() -> None:
     budget = ValidationBudget(0)
-    examine(batch_of(MANY), LogConfig(), CLIENT, NOW_MS, budget)
-    examine(
+    validate_records(batch_of(MANY), LogConfig(), CLIENT, NOW_MS, budget)
+    validate_records(
         batch_of(MANY), LogConfig(message_timestamp_type="LogAppendTime"), CLIENT, NOW_MS, budget
     )
 
