@@ -132,7 +132,7 @@ def test_a_damaged_index_is_noticed_and_built_again(
         assert place.base_offset == offset - offset % 2
     # A wrong entry that leads to a batch before the right one costs time, nothing else.
     if kind in ("shift", "length"):
-        assert "building the indexes" in caplog.text
+        assert "Rebuilding the indexes" in caplog.text
         again.close()
         assert fs.content(path) != bytes(content)
 
