@@ -102,7 +102,7 @@ class Cleaner:
                 target = f"{path}/{CLEANER_CHECKPOINT}"
                 write_offset_checkpoint(directory.fs, target, dict(self._offsets[path]))
             except OSError as error:
-                directory.refused(error)
+                directory.write_failed(error)
                 retry.add(path)
         self._changed |= retry
 

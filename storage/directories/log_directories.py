@@ -113,7 +113,7 @@ class LogDirectories:
                 path = f"{directory.path}/{name}"
                 write_offset_checkpoint(self.fs, path, offsets[directory.path])
             except OSError as error:
-                directory.refused(error)  # the old checkpoint stays: outdated, but correct
+                directory.write_failed(error)  # the old checkpoint stays: outdated, but correct
 
     def mark_clean(self, broker_epoch: int) -> None:
         """Writes the clean shutdown file. Synced."""

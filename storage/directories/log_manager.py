@@ -2,8 +2,8 @@
 
 Everything here runs on the thread that owns the logs, except for what may run in a worker thread
 according to its docstring. Nothing is scheduled here: the broker periodically calls `flush_dirty`,
-`cleanup`, `checkpoint_*`, `purge`, `check_room` and `remove_expired_producers`, and at the end
-`shutdown`, which saves the next start the recovery.
+`cleanup`, `checkpoint_*`, `purge`, `check_free_bytes` and `remove_expired_producers`, and at the
+end `shutdown`, which saves the next start the recovery.
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ class LogManager:
             partition_directory = PartitionDirectory(directory, path, *key, files)
             return open_log(partition_directory, chosen, opening, self.deletions)
         except OSError as error:
-            raise directory.refused(error) from error
+            raise directory.write_failed(error) from error
 
     def assign_topic_id(self, log: Log, topic_id: bytes) -> None:
         """Writes the topic id of a log that has none yet.
@@ -260,7 +260,7 @@ class LogManager:
             try:
                 write_partition_metadata(self.fs, log.metadata_path, topic_id)
             except OSError as error:
-                raise log.log_directory.refused(error) from error
+                raise log.log_directory.write_failed(error) from error
             log.topic_id = topic_id
         elif log.topic_id != topic_id:
             raise InconsistentMetadata(
@@ -420,18 +420,18 @@ class LogManager:
         """Deletes files and directories after their delay. May run in a worker thread."""
         return self.deletions.purge(now_ms)
 
-    def free_room(self) -> list[tuple[LogDirectory, int | OSError]]:
-        """The free bytes of every disk, for `note_room`. May run in a worker thread."""
+    def measure_free_bytes(self) -> list[tuple[LogDirectory, int | OSError]]:
+        """The free bytes of every disk, for `update_free_bytes`. May run in a worker thread."""
         return [(directory, directory.free_bytes()) for directory in self.directories.all]
 
-    def note_room(self, found: list[tuple[LogDirectory, int | OSError]]) -> None:
+    def update_free_bytes(self, found: list[tuple[LogDirectory, int | OSError]]) -> None:
         """Rejects appends to disks with less than `min_free_bytes` free, resumes others."""
         for directory, free in found:
-            directory.note_room(free, self.min_free_bytes)
+            directory.update_free_bytes(free, self.min_free_bytes)
 
-    def check_room(self) -> None:
-        """`free_room` and `note_room` on this thread."""
-        self.note_room(self.free_room())
+    def check_free_bytes(self) -> None:
+        """`measure_free_bytes` and `update_free_bytes` on this thread."""
+        self.update_free_bytes(self.measure_free_bytes())
 
     def checkpoint_recovery_points(self) -> None:
         """Writes `recovery-point-offset-checkpoint`. May run in a worker thread."""

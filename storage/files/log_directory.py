@@ -78,17 +78,17 @@ class LogDirectory:
             )
         return LogDirectoryOffline(self.path, str(error))
 
-    def refused(self, error: OSError) -> StorageError:
+    def write_failed(self, error: OSError) -> StorageError:
         """A write failed without an effect. Returns the exception to raise.
 
         Without disk space appends are rejected until there is space again; any other error takes
         the directory offline.
         """
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return self.note_full(error.strerror or str(error))
+            return self.mark_full(error.strerror or str(error))
         return self.fail(error)
 
-    def note_full(self, reason: str) -> DiskFull:
+    def mark_full(self, reason: str) -> DiskFull:
         """Rejects appends until there is space again. Returns the exception to raise."""
         if self.append_error is None:
             self.append_error = DiskFull(self.path, reason)
@@ -107,7 +107,7 @@ class LogDirectory:
         except OSError as error:
             return error
 
-    def note_room(self, free: int | OSError, min_free_bytes: int) -> None:
+    def update_free_bytes(self, free: int | OSError, min_free_bytes: int) -> None:
         """Rejects appends when less than `min_free_bytes` are free, resumes them when more are.
 
         `free` is the result of `free_bytes`; an error takes the directory offline.
@@ -117,11 +117,11 @@ class LogDirectory:
         if isinstance(free, OSError):
             self.fail(free)
         elif free < min_free_bytes:
-            self.note_full(f"{free} bytes are free, the minimum is {min_free_bytes}")
+            self.mark_full(f"{free} bytes are free, the minimum is {min_free_bytes}")
         elif self.is_full and free >= min_free_bytes * _HYSTERESIS:
             logger.info("Log dir %s accepts appends again, %d bytes are free", self.path, free)
             self.append_error = None
 
-    def check_room(self, min_free_bytes: int) -> None:
-        """`free_bytes` and `note_room` on this thread."""
-        self.note_room(self.free_bytes(), min_free_bytes)
+    def check_free_bytes(self, min_free_bytes: int) -> None:
+        """`free_bytes` and `update_free_bytes` on this thread."""
+        self.update_free_bytes(self.free_bytes(), min_free_bytes)

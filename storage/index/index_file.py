@@ -69,7 +69,7 @@ class IndexFile:
         return (self._stored_bytes + len(self._tail)) // self.ENTRY_BYTES
 
     @property
-    def room(self) -> int:
+    def entries_left(self) -> int:
         """How many more entries fit."""
         return (self.max_bytes - self._stored_bytes - len(self._tail)) // self.ENTRY_BYTES
 

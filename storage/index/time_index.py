@@ -42,9 +42,9 @@ class TimeIndex(IndexFile):
         self._last_timestamp: int | None = None
 
     @property
-    def room(self) -> int:
+    def entries_left(self) -> int:
         """How many more entries fit, not counting the one that `Segment.finish` appends."""
-        return super().room - 1
+        return super().entries_left - 1
 
     def entry(self, number: int) -> tuple[int, int]:
         """(timestamp, offset) of the entry with this number."""

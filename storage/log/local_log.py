@@ -158,7 +158,7 @@ class LocalLog:
                 self.active.log.cut_back()
             except OSError as second:
                 return self.directory.log_directory.fail(second)
-        return self.directory.log_directory.refused(error)
+        return self.directory.log_directory.write_failed(error)
 
     # --- removing and replacing --------------------------------------------------------------
 

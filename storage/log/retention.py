@@ -97,7 +97,7 @@ class LogRetention:
             local.retire_segments(deletable, now_ms + local.config.file_delete_delay_ms)
             self._truncator.delete_records_before(local.segments.first.base_offset)
         except OSError as error:
-            raise local.directory.log_directory.refused(error) from error
+            raise local.directory.log_directory.write_failed(error) from error
         return len(deletable)
 
 

@@ -116,7 +116,7 @@ class Segment:
     def _update_entries_left(self) -> None:
         # An entry of the offset index may come with one of the time index or without: the smaller
         # number is safe for both.
-        self.index_entries_left = min(self.offset_index.room, self.time_index.room)
+        self.index_entries_left = min(self.offset_index.entries_left, self.time_index.entries_left)
 
     # --- appending ---------------------------------------------------------------------------
 

@@ -109,8 +109,8 @@ class LogTruncator:
         try:
             self._epochs.truncate_from_start(offset)
         except OSError as error:
-            refusal = directory.log_directory.refused(error)
+            failure = directory.log_directory.write_failed(error)
             # Deleting must work on a full disk. Too many epochs in the file do no harm.
-            if not isinstance(refusal, DiskFull):
-                raise refusal from error
+            if not isinstance(failure, DiskFull):
+                raise failure from error
         return True

@@ -176,7 +176,7 @@ def test_no_room_stops_it_for_now() -> None:
     assert cleaner.uncleanable == {}
     assert log.log_directory.is_full
     assert not any(path.endswith(".cleaned") for path in fs.paths())
-    log.log_directory.check_room(0)
+    log.log_directory.check_free_bytes(0)
     assert clean(cleaner)
 
 

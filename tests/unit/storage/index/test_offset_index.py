@@ -83,9 +83,9 @@ def test_truncation_drops_entries_at_and_above(keep: int) -> None:
 
 def test_room_counts_down() -> None:
     index = new(room=8 * 3 + 5)
-    assert index.room == 3
+    assert index.entries_left == 3
     index.append(BASE + 1, 0)
-    assert index.room == 2
+    assert index.entries_left == 2
 
 
 def test_reset_and_create_leave_an_empty_file() -> None:

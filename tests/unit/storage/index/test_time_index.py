@@ -55,10 +55,10 @@ def test_truncation_and_appending_again() -> None:
 
 def test_one_place_is_kept_for_the_last_entry() -> None:
     index = new(room=36)
-    assert index.room == 2
+    assert index.entries_left == 2
     index.maybe_append(1, 101)
     index.maybe_append(2, 102)
-    assert index.room == 0
+    assert index.entries_left == 0
     index.maybe_append(3, 103)
     assert index.size_in_bytes == 36
 

@@ -344,7 +344,7 @@ def test_no_space_is_refused_and_over_when_there_is_some() -> None:
     assert len(fetched(log)) == 1, "reads go on"
     assert log.delete_records_before(1)
     fs.room = None
-    log.log_directory.check_room(0)
+    log.log_directory.check_free_bytes(0)
     assert append(log).first_offset == 1
 
 
@@ -365,7 +365,7 @@ def test_an_append_that_cannot_be_indexed_has_not_happened(many: bool) -> None:
         size, end = log.size_in_bytes, log.log_end_offset
     assert (log.size_in_bytes, log.log_end_offset) == (size, end)
     assert len(fs.content(log.active_segment.log.path)) == size
-    log.log_directory.check_room(0)
+    log.log_directory.check_free_bytes(0)
     assert append(log).first_offset == end
     log.update_high_watermark(log.log_end_offset)
     assert [r.offset for r in fetched(log)] == list(range(end + 1))
@@ -378,7 +378,7 @@ def test_an_append_that_cannot_be_indexed_has_not_happened(many: bool) -> None:
 def test_coordinators_may_use_the_last_of_a_disk() -> None:
     log = new_log()
     append(log, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
-    log.log_directory.note_full("the watermark was reached")
+    log.log_directory.mark_full("the watermark was reached")
     with pytest.raises(DiskFull):
         append(log)
     with pytest.raises(DiskFull):
