@@ -1,6 +1,6 @@
 """The floor under the latency figures: a process that answers and does nothing else.
 
-`python -m benchmarks.bare_answers` drives it with the client of `benchmarks.latency`. It takes
+`python -m benchmarks.bare_responses` drives it with the client of `benchmarks.latency`. It takes
 frames out of sockets, hands every batch to the consumer that waits and answers the producer: no
 checks, no log, no second partition. What it needs is the client, the loopback and the waking up of
 two processes, so no broker in any language can be faster on the same machine.
