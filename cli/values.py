@@ -1,4 +1,4 @@
-"""Command-line values that several commands take."""
+"""Command-line values of several commands."""
 
 from __future__ import annotations
 
