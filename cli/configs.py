@@ -75,7 +75,7 @@ def describe(
     kind: KindArgument,
     name: Annotated[str, typer.Argument(help="Name, or broker id; none for cluster.")] = "",
     setting: Annotated[
-        list[str] | None, typer.Option("--setting", "-s", help="Only this one; repeat for more.")
+        list[str] | None, typer.Option("--setting", "-s", help="Only this one; repeatable.")
     ] = None,
     show_all: Annotated[bool, typer.Option("--all", help="Also what nobody has changed.")] = False,
     synonyms: Annotated[

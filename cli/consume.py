@@ -43,7 +43,7 @@ def consume(
     from_time: Annotated[str, typer.Option("--from-time", help="Start at this time.")] = "",
     until_time: Annotated[str, typer.Option("--until-time", help="Stop before this time.")] = "",
     partition: Annotated[
-        list[int] | None, typer.Option("--partition", "-p", help="Only this one; repeat for more.")
+        list[int] | None, typer.Option("--partition", "-p", help="Only this one; repeatable.")
     ] = None,
     group: Annotated[
         str,

@@ -327,7 +327,7 @@ def offsets(
         str, typer.Option("--time", help="Also print the first offset at or after this time.")
     ] = "",
 ) -> None:
-    """Print log start and log end offsets, and the offsets between them."""
+    """Print log start and log end offsets of partitions."""
     partitions = parse_partitions(session, names)
     first = list_offsets(session, dict.fromkeys(partitions, EARLIEST))
     last = list_offsets(session, dict.fromkeys(partitions, LATEST))

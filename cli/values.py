@@ -10,7 +10,7 @@ from ottla.cli.output import usage
 
 ConfigOption = Annotated[
     list[str] | None,
-    typer.Option("--config", "-c", help="A setting as name=value; may be repeated."),
+    typer.Option("--config", "-c", help="A setting as name=value; repeatable."),
 ]
 
 # The codecs by id, as in `compression.type`; written out so that --help imports no codec.

@@ -61,8 +61,8 @@ typing error can stay unnoticed.) It also rejects a value that would protect the
 configured, such as a listener or an authorizer that Ottla does not have.
 
 Dynamic settings are stored in the znode tree, below `/config`, and brokers of a mixed cluster apply
-each other's changes. `ottla configs set broker 1 name=value`, `ottla configs set cluster name=value`
-and Kafka's `kafka-configs` change them.
+each other's changes. `ottla configs set broker 1 name=value`, `ottla configs set cluster
+name=value` and Kafka's `kafka-configs` change them.
 
 This page is generated from the definitions (`python -m tools.configuration_page`); a test compares.
 
