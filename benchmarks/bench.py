@@ -91,7 +91,7 @@ WORKS = [
 def measure(
     target: targets.Target, works: list[Work], scale: float, deadline: float
 ) -> Measurements:
-    """All figures of one broker in one round. A measurement that fails is told and left out, and
+    """All figures of one broker in one round. A measurement that fails is printed and left out, and
     so is what would begin after the deadline."""
     target.with_tls()
     target.launch()
@@ -123,7 +123,7 @@ def measure(
 
 
 def touch_memory(folder: Path, scale: float) -> None:
-    """Write a file and delete it, so that its pages are at hand for whoever comes next.
+    """Write a file and delete it, so that its pages are mapped for the next program.
 
     A virtual machine may get its memory from its host page by page, on first use. Without this the
     first broker of a round paid for the page cache of both, which halved its throughput.

@@ -149,7 +149,7 @@ class Children:
 
 
 def cold_starts(children: Children, jars: list[Path], rounds: int, deadline: float) -> None:
-    """From the start of a process to its first row; for the JVM connector with the jars at hand,
+    """From the start of a process to its first row; for the JVM connector with local jars,
     and with Ivy fetching them into an empty cache, as `spark.jars.packages` does."""
     variants: list[tuple[str, str, list[str]]] = [("ottla", "ottla", [])]
     if jars:

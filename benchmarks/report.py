@@ -54,7 +54,7 @@ class Figure(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A figure in words."""
+    """A figure as text."""
 
     name: str
     ottla: str

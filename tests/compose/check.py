@@ -88,7 +88,7 @@ def why_not() -> str:
         docker("info", "--format", "{{.ServerVersion}}", timeout_s=30)
         docker("compose", "version", timeout_s=30)
     except (Wrong, subprocess.TimeoutExpired) as error:
-        return f"no Docker engine with compose answers: {str(error).splitlines()[-1]}"
+        return f"no Docker engine with compose responds: {str(error).splitlines()[-1]}"
     for image in base_images():
         try:
             docker("image", "inspect", image, timeout_s=30)
@@ -173,7 +173,7 @@ def state(service: str) -> dict[str, object]:
 
 
 def down(*arguments: str) -> None:
-    """Stops as `docker compose down` does, looks at how brokers ended, and takes all away."""
+    """Stops as `docker compose down` does, checks the exit codes of brokers, and removes all."""
     started = time.monotonic()
     compose("stop", *BROKERS)
     seconds = time.monotonic() - started
@@ -205,7 +205,7 @@ def story() -> None:
     user = compose("exec", "-T", "broker1", "id", "-u")
     require(user == USER_ID, f"a broker is user {user}")
     listed = compose("exec", "-T", "broker1", "ottla", "topics", "list", "--json")
-    require(isinstance(json.loads(listed), list), "`ottla` in a container answers")
+    require(isinstance(json.loads(listed), list), "`ottla` in a container responds")
     word = compose("exec", "-T", "broker3", "ottla", "healthcheck")
     require(word.startswith("healthy"), word)
     write("one")

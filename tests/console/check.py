@@ -76,7 +76,7 @@ def check(browser: Browser, base: str) -> None:
     browser.wait_for("controller")
     browser.wait_for("Traffic of this broker")
     first = browser.text()
-    browser.wait_for(lambda: browser.text() != first)  # drawn anew by itself
+    browser.wait_for(lambda: browser.text() != first)  # refreshed automatically
     browser.evaluate("location.hash = '#topics'")
     browser.wait_for("page-views")
     browser.evaluate("location.hash = '#topic/orders'")

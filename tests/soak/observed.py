@@ -1,4 +1,4 @@
-"""A server process that the abuse tests look at from outside: by its metrics and as a process."""
+"""A server process that the abuse tests observe from outside: by its metrics and as a process."""
 
 import socket
 import urllib.request

@@ -74,7 +74,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 class GoodClient(threading.Thread):
-    """Asks, fetches and produces, one after the other, and checks every answer."""
+    """Sends requests, one after the other, and checks every response."""
 
     def __init__(self, server: Server, data: bytes) -> None:
         super().__init__(name="good-client")
@@ -102,22 +102,22 @@ class GoodClient(threading.Thread):
     def work(self) -> None:
         names = [f"topic-{self.responses}", "another"]
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names])
-        response = self.ask(request)
+        response = self.call(request)
         assert isinstance(response, MetadataResponse)
         assert [topic.name for topic in response.topics] == names
         size = random.Random(self.responses).choice((100, 70_000, 700_000))
-        response = self.ask(FetchRequest(max_bytes=size))
+        response = self.call(FetchRequest(max_bytes=size))
         assert isinstance(response, FetchResponse)
         records = response.responses[0].partitions[0].records
         assert isinstance(records, bytes | memoryview)
         assert records == self._data[:size]
         data = PartitionProduceData(index=0, records=self._data[:size])
         topic = TopicProduceData(name="t", partition_data=[data])
-        assert self.ask(ProduceRequest(acks=1, topic_data=[topic])) == ProduceResponse(
+        assert self.call(ProduceRequest(acks=1, topic_data=[topic])) == ProduceResponse(
             throttle_time_ms=size % 1000
         )
 
-    def ask(self, request: Message) -> Message:
+    def call(self, request: Message) -> Message:
         started_at = monotonic()
         self._sock.sendall(encode_request(self.responses, "good", request, 4))
         size = int.from_bytes(self._file.read(4), "big")
@@ -162,7 +162,7 @@ def slow_writers(server: Server, stay: Callable[[], None]) -> None:
 
 
 def readers_that_never_read(server: Server, stay: Callable[[], None]) -> None:
-    """Fetches of megabytes, one after the other, whose answers nobody takes."""
+    """Fetches of megabytes, one after the other, whose responses are not read."""
     with open_sockets(server, 20, receive_buffer_bytes=4096) as socks:
         for sock in socks:
             sock.sendall(FETCH * 20)
@@ -206,7 +206,7 @@ def random_bytes(server: Server, stay: Callable[[], None]) -> None:
     with open_sockets(server, 200) as socks:
         for sock in socks:
             content = bytearray(generator.randbytes(generator.randrange(1, 400)))
-            if generator.random() < 0.7:  # the header of a request, so that its body is looked at
+            if generator.random() < 0.7:  # the header of a request, so that its body is decoded
                 key = generator.choice((0, 1, 3, 18))
                 content[:8] = pack(">hhi", key, generator.randrange(5), 1)
             with suppress(ConnectionResetError, BrokenPipeError):
@@ -271,7 +271,7 @@ def one_round(server: Server, good: GoodClient) -> int:
     for abuse in ABUSES:
 
         def stay(name: str = abuse.__name__) -> None:
-            """While the abuse goes on, the good client gets answers as before."""
+            """While the abuse goes on, the good client gets responses as before."""
             wanted = good.responses + 9
             deadline = monotonic() + DEADLINE_SECONDS
             while good.responses < wanted:
@@ -285,7 +285,7 @@ def one_round(server: Server, good: GoodClient) -> int:
         return int(server.process.memory_info().rss)
 
 
-def test_abuse_leaves_nothing_behind_and_harms_nobody(server: Server, tmp_path: Path) -> None:
+def test_abuse_leaves_nothing_behind_and_harms_no_client(server: Server, tmp_path: Path) -> None:
     good = GoodClient(server, (tmp_path / "segment.log").read_bytes())
     good.start()
     try:
@@ -298,7 +298,7 @@ def test_abuse_leaves_nothing_behind_and_harms_nobody(server: Server, tmp_path: 
     metrics = server.metrics()
     stalls = {name: value for name, value in metrics.items() if "stalls_total{" in name}
     print(
-        f"{good.responses} answers to the good client, the slowest after "
+        f"{good.responses} responses to the good client, the slowest after "
         f"{good.worst_seconds * 1000:.0f} ms; "
         f"{metrics['ottla_connections_accepted_total']:.0f} connections; "
         f"memory {first / 1e6:.1f} MB, then {second / 1e6:.1f} MB; stalls {stalls}, longest "

@@ -263,7 +263,7 @@ def test_topics_that_go_away_stop_a_query_or_are_passed_over(
     job.run(tolerant)
     rows = spark.read.parquet(str(job.output)).collect()
     found = sorted((row["topic"], int(row["value"])) for row in rows)
-    # What of the new topic came before anybody looked is lost, as was said.
+    # Records of the new topic from before its detection are lost, as documented.
     expected = [(kept, n) for n in range(6)] + [(gone, n) for n in (0, 1, 1, 2, 2, 3, 3)]
     assert found == sorted(expected)
 

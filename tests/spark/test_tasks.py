@@ -130,7 +130,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture(scope="module")
 def tls_broker(certificates: Certificates) -> Iterator[Broker]:
-    """Asks clients for certificates."""
+    """Requires client certificates."""
     with Broker(
         listeners="SSL://127.0.0.1:0",
         security_inter_broker_protocol="SSL",

@@ -35,7 +35,7 @@ def write_script(path: Path, body: str) -> Path:
 
 
 def fake_java(home: Path, version: str, *, vector: bool) -> Path:
-    """A `java` that answers the two questions the finder asks, and echoes any other call."""
+    """A `java` with output for the two calls of the finder; it echoes any other call."""
     modules = "java.base" + (f"\\n{java.VECTOR_MODULE}@{version}" if vector else "")
     return write_script(
         home / "bin" / "java",
@@ -141,7 +141,7 @@ def test_apt_is_left_alone_without_privilege(
 def test_apt_installs_the_first_package_there_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on Debian 13, which has no Java 17; and through a sudo that asks nothing."""
+    """As on Debian 13, which has no Java 17; and through a sudo without a password."""
     log = tmp_path / "log"
     write_script(tmp_path / "bin" / "sudo", 'shift; [ "$1" = true ] || exec "$@"')
     write_script(tmp_path / "bin" / "apt-cache", '[ "$3" != openjdk-17-jre-headless ]')
