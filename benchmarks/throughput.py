@@ -26,7 +26,7 @@ IDLE_CONNECTIONS = 5_000
 def processor_time(
     target: targets.Target, found: Measurements, label: str
 ) -> Iterator[Callable[[float], None]]:
-    """Adds what the broker's process used, per GB; the caller says how many megabytes."""
+    """Adds what the broker's process used, per GB; the caller passes the megabytes."""
     before = target.processor_seconds()
     megabytes: list[float] = []
     yield megabytes.append

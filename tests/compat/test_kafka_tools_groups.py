@@ -169,7 +169,7 @@ def read_internal(
 
 
 def parse(output: str) -> list[Record]:
-    """One JSON object after another, and then what the tool has to say for itself."""
+    """One JSON object after another, and then the output of the tool."""
     end = re.search(r"\[\d{4}-|Processed a total", output)
     text = output[: end.start()] if end else output
     decoder, position, found = json.JSONDecoder(), 0, []

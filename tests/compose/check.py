@@ -1,7 +1,7 @@
 """docker-compose.yml with a real engine: `make test-compose`.
 
 Builds the image with the project's Dockerfile and brings the file up and down, with its data and
-without. Traffic comes from this machine through the published ports. Exit code 0 when all is well,
+without. Traffic is sent from this machine through the published ports. Exit code 0 if all pass,
 1 when not, 2 when this machine has no engine or cannot get the base images ("not run").
 
 `--build-arguments` go to `docker build` (`--network host`, where only the host reaches an index).
@@ -119,7 +119,7 @@ def up() -> str:
     seconds = time.monotonic() - started
     for port in CONSOLES:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=10) as response:
-            require(response.status == 200, f"/readyz on :{port} says 200")
+            require(response.status == 200, f"/readyz on :{port} returns 200")
     found = cluster()
     require(len(found[1]) == len(BROKERS), f"up and healthy in {seconds:.1f} s, cluster {found[0]}")
     return found[0]

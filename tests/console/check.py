@@ -1,6 +1,6 @@
 """The console in headless Chromium with real traffic behind it: `make test-console`.
 
-`--screenshot FILE` keeps a picture for the README. Exit code 0 when all is well, 1 when not,
+`--screenshot FILE` keeps a picture for the README. Exit code 0 if all checks pass, 1 if not,
 2 when this machine has no Chromium ("not run").
 """
 

@@ -2,7 +2,7 @@
 
 The child reports every append after it has returned, and every flush. It is killed at a random
 moment. The directory must then hold every record that was reported, in order and unchanged, and
-nothing but what was being written; and a log opened on it must go on as if nothing had happened.
+nothing but what was being written; and a log opened on it must continue as if nothing had happened.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def check_what_is_left(directory: Path, acknowledged: dict[int, int]) -> None:
         if log is None:
             assert last == -1
             continue
-        # The very last line may have been cut off on its way; the batch after it not reported.
+        # The very last line may be incomplete; the batch after it not reported.
         assert last < log.log_end_offset <= last + 1 + 2 * 20 + 10 * 20
         found = [r for batch in log.batches(0) for r in read_records(bytes(batch))]
         assert [r.offset for r in found] == list(range(log.log_end_offset))

@@ -79,9 +79,9 @@ class Member:
                 assignor=self.assignor,
             )
         else:
-            says = self.owned if self.world.random.random() < 0.5 else None
+            reported = self.owned if self.world.random.random() < 0.5 else None
             self.in_flight = self.world.setup.beat(
-                self.member_id, self.epoch, owned=says, instance_id=self.instance_id
+                self.member_id, self.epoch, owned=reported, instance_id=self.instance_id
             )
         self.world.responses.append(self.in_flight)
 
@@ -361,7 +361,7 @@ class World:
             assert getattr(loaded, name) == getattr(group, name), name
 
     def finish(self) -> None:
-        """No more trouble: the group comes to rest."""
+        """No more faults: the group becomes stable."""
         for _ in range(30):
             for member in list(self.members):
                 member.act()

@@ -1,4 +1,4 @@
-"""Chooses what happens next in a simulated cluster, and brings it to rest in the end."""
+"""Chooses what happens next in a simulated cluster, and waits at the end until it is stable."""
 
 from __future__ import annotations
 
@@ -301,10 +301,10 @@ class Scheduler:
                 return
             world.clock.advance(1_000)
             await world.settle()
-        raise AssertionError("the cluster does not come to rest")
+        raise AssertionError("the cluster does not become stable")
 
     async def _restart(self) -> bool:
-        """The dead, the damaged, and those in controlled shutdown."""
+        """Restarts failed brokers, damaged ones, and those in controlled shutdown."""
         world = self.world
         going = {
             broker_id

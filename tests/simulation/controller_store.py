@@ -23,7 +23,7 @@ from ottla.controller.tree.store import (
 
 
 class PendingCall:
-    """``release`` lets the call go on; with "lost request" it fails before it is applied, with
+    """``release`` lets the call continue; with "lost request" it fails before it is applied, with
     "lost response" after."""
 
     def __init__(self, is_write: bool) -> None:

@@ -1,8 +1,8 @@
 """A cluster of controllers on one tree, where a seeded scheduler decides what happens next.
 
 Nothing runs by itself: store calls, watch events and requests to brokers wait until the scheduler
-lets one of them go on; between them it kills and starts brokers, ends sessions, loses responses,
-fails log directories, and sends the requests of administrators. Time moves only when it says so.
+lets one of them continue; between them it kills and starts brokers, ends sessions, loses responses,
+fails log directories, and sends the requests of administrators. It alone advances the time.
 """
 
 from __future__ import annotations
@@ -278,7 +278,7 @@ class World:
     # Going on
 
     def pending(self) -> list[tuple[str, Callable[[], None]]]:
-        """Everything that waits to go on, in words and as what makes it."""
+        """Everything that waits to continue, as text and as what makes it."""
         steps: list[tuple[str, Callable[[], None]]] = []
         for process in self.alive():
             name = process.broker_id
@@ -328,7 +328,7 @@ class World:
         item.callback(response)
 
     async def settle(self) -> None:
-        """Runs the loop until nothing can go on without the scheduler."""
+        """Runs the loop until nothing can continue without the scheduler."""
         loop = asyncio.get_running_loop()
         ready = loop._ready  # type: ignore[attr-defined] # asyncio has no public way
         while ready:  # noqa: ASYNC110 - other turns of the loop are what is waited for

@@ -224,7 +224,7 @@ class Application:
                 self.world.confirmed(self.transaction, committed)
             self.transaction = self.ending = None
         elif error == ErrorCode.CONCURRENT_TRANSACTIONS:
-            pass  # tried again, as it is
+            pass  # retried unchanged
         elif error in (
             ErrorCode.PRODUCER_FENCED,
             ErrorCode.INVALID_TXN_STATE,

@@ -7,7 +7,7 @@ import psutil
 
 
 class ObservedServer:
-    """Where to reach it, and what it says about itself. `metrics` are its Prometheus samples."""
+    """Where to reach it, and its figures. `metrics` are its Prometheus samples."""
 
     def __init__(self, pid: int, port: int, http_port: int, deadline_s: float) -> None:
         self.process = psutil.Process(pid)

@@ -209,7 +209,7 @@ def many_real_clients(server: Server, good: GoodClient) -> None:
 
 
 def until_nothing_is_left(server: Server, connections: float) -> None:
-    """The good client goes on meanwhile, so that one of many samples suffices."""
+    """The good client continues meanwhile, so that one of many samples suffices."""
     wanted = {"connections": connections, "queued requests": 0.0}
     deadline = monotonic() + DEADLINE_SECONDS
     while True:

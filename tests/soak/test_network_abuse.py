@@ -136,7 +136,7 @@ class GoodClient(threading.Thread):
 
 @contextmanager
 def open_sockets(server: Server, count: int, **options: int) -> Iterator[list[socket.socket]]:
-    """Connections that stay open for as long as the abuse goes on."""
+    """Connections that stay open during the abuse."""
     socks = [server.connect(**options) for _ in range(count)]
     try:
         yield socks
@@ -265,13 +265,13 @@ def until_nothing_is_left(server: Server, before: dict[str, float]) -> None:
 
 
 def one_round(server: Server, good: GoodClient) -> int:
-    """Returns the resident bytes of the server when all is over."""
+    """Returns the resident bytes of the server at the end."""
     with good.between_works:
         before = server.left()
     for abuse in ABUSES:
 
         def stay(name: str = abuse.__name__) -> None:
-            """While the abuse goes on, the good client gets responses as before."""
+            """During the abuse, the good client gets responses as before."""
             wanted = good.responses + 9
             deadline = monotonic() + DEADLINE_SECONDS
             while good.responses < wanted:
@@ -293,7 +293,7 @@ def test_abuse_leaves_nothing_behind_and_harms_no_client(server: Server, tmp_pat
     finally:
         good.stop()
     assert good.error is None
-    # Of each half the least: what allocators happen to keep of a round comes and goes.
+    # Of each half the least: what allocators keep of a round varies.
     first, second = min(memory[: ROUNDS // 2]), min(memory[ROUNDS // 2 :])
     metrics = server.metrics()
     stalls = {name: value for name, value in metrics.items() if "stalls_total{" in name}

@@ -1,4 +1,4 @@
-"""Bad input: an exception that names option, topic and partition and says what to do, in time."""
+"""Bad input: an exception that names option, topic and partition and the remedy, in time."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def numbers(begin: int, end: int) -> list[Sent]:
 
 
 def has_done(query: Query, total: int) -> bool:
-    """Whether finished batches reach this total of offsets. How records come to be in batches is
+    """Whether finished batches reach this total of offsets. How records are divided into batches is
     a matter of moments, so nothing here counts batches."""
     finished = [int(path.name) for path in (query.path / "checkpoint/commits").glob("[0-9]*")]
     if not finished:

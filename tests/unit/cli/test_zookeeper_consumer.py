@@ -194,7 +194,7 @@ def test_members_share_and_take_over() -> None:
 
 
 def _join(world: World, name: str, *others: ZookeeperConsumer) -> ZookeeperConsumer:
-    """Starts a member while the others go on polling."""
+    """Starts a member while the others continue polling."""
     tree = world.trees[name] = world.zookeeper.session()
     joining = ZookeeperConsumer(
         tree, world.log, "g", ["t"], consumer_id=name, from_beginning=True, backoff_seconds=0.01

@@ -411,7 +411,7 @@ def elect_leaders() -> None:
 def reassign() -> None:
     place = TopicPartition(f"{PREFIX}-consume", 0)
     admin.alter_partition_reassignments({place: [0]})
-    until(lambda: not admin.list_partition_reassignments([place]), "still going on")
+    until(lambda: not admin.list_partition_reassignments([place]), "still in progress")
 
 
 @feature("delete-topic")
