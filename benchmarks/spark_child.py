@@ -199,7 +199,7 @@ def read_works(bench: Bench, counts: dict[str, int]) -> list[Work]:
         reading("k1-1", "1 KiB, 1 partition", 1024),
         reading("k1-2", "1 KiB, 2 partitions", 1024),
         mapping("k1-2", "1 KiB, 2 partitions", 1024),
-        in_source("k1-2", "(ours: transform) 1 KiB, 2 partitions", 1024),
+        in_source("k1-2", "(Ottla: transform) 1 KiB, 2 partitions", 1024),
         reading("b100-2", "100 B, 2 partitions", 100),
         mapping("b100-2", "100 B, 2 partitions", 100),
         reading("lz4-2", "1 KiB lz4, 2 partitions", 1024),

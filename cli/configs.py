@@ -77,7 +77,9 @@ def describe(
     setting: Annotated[
         list[str] | None, typer.Option("--setting", "-s", help="Only this one; repeatable.")
     ] = None,
-    show_all: Annotated[bool, typer.Option("--all", help="Also what nobody has changed.")] = False,
+    show_all: Annotated[
+        bool, typer.Option("--all", help="Also settings with their defaults.")
+    ] = False,
     synonyms: Annotated[
         bool, typer.Option("--synonyms", help="Where else a value could come from.")
     ] = False,

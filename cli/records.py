@@ -59,7 +59,7 @@ def delete(
     """Delete the first records of partitions. This cannot be undone."""
     targets = _targets(session, names or [], before_offset, before_time, file)
     if not targets:
-        raise Failure("there is nothing to delete.")
+        raise Failure("no records to delete.")
     text = ", ".join(
         f"{partition} below {'its end' if offset < 0 else offset}"
         for partition, offset in targets.items()

@@ -79,15 +79,15 @@ This page is generated from the definitions (`python -m tools.configuration_page
 def page() -> str:
     """The whole text."""
     named = _names_in_the_code()
-    ours = {name: each for name, each in broker_settings().items() if name.startswith("ottla.")}
-    kafkas = {name: each for name, each in broker_settings().items() if name not in ours}
+    own = {name: each for name, each in broker_settings().items() if name.startswith("ottla.")}
+    kafkas = {name: each for name, each in broker_settings().items() if name not in own}
     topics = topic_settings()
     named |= {each.broker_synonym for each in topics.values() if each.broker_synonym}
     used = sum(name in named for name in kafkas)
     lines = [_HEAD + "## Defaults that differ from Kafka's\n"]
     lines += ["| setting | here | why |", "|---|---|---|"]
     lines += [f"| `{name}` | {here} | {why} |" for name, (here, why) in _DEVIATIONS.items()]
-    lines += ["", "## Settings of Ottla\n", *_table(ours, named)]
+    lines += ["", "## Settings of Ottla\n", *_table(own, named)]
     lines += [f"\n## Broker settings\n\n{len(kafkas)} settings, {used} of them in use.\n"]
     lines += _table(kafkas, named)
     lines += ["\n## Broker settings at run time only\n", *_table(dynamic_only_settings(), named)]
