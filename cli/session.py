@@ -248,7 +248,7 @@ _ADVICE = {
     ErrorCode.GROUP_ID_NOT_FOUND: "see `ottla groups list`",
     ErrorCode.UNKNOWN_MEMBER_ID: "the group has members; stop them first",
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "see `ottla transactions list`",
-    ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: "nothing to cancel; see `ottla partitions reassign list`",
+    ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: "see `ottla partitions reassign list`",
     ErrorCode.OFFSET_OUT_OF_RANGE: "see `ottla topics offsets` for the first and the last offset",
     ErrorCode.COORDINATOR_NOT_AVAILABLE: "the coordinator is not available yet; retry",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "this user is not authorized",

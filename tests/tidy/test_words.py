@@ -56,6 +56,7 @@ def retired(line: str) -> Retired:
     words = (stem, *(stem + ending for ending in endings))
     if stem != stem.lower():
         return Retired(words, replacement, re.compile(rf"\b{re.escape(stem)}\b"))
+    words = tuple(word.replace("_", " ") for word in words)
     either = "|".join(GAP.join(map(re.escape, word.split())) for word in words)
     return Retired(words, replacement, re.compile(rf"(?<![a-z])(?:{either})(?![a-z])"))
 
@@ -155,6 +156,7 @@ def test_exceptions_are_needed() -> None:
         ("\n    def on_answers(self) -> None: ...", [(2, "answers")]),
         ("class AnswerCallbacks:", [(1, "answer")]),
         ("unanswerable, answerable", []),
+        ("self._answered_at", [(1, "answered")]),
     ],
 )
 def test_words_are_found(text: str, places: list[tuple[int, str]]) -> None:
