@@ -63,7 +63,7 @@ def test_a_static_member_crashes_and_is_back(group: JavaGroup) -> None:
     wait_until(lambda: group.is_shared() and back.partitions == before, group.story)
     sent = group.produce(1)
     wait_until(lambda: group.read() >= sent, group.story)
-    assert first.assignments == assignments  # no other member was disturbed
+    assert first.assignments == assignments  # nobody else was disturbed
 
 
 def test_ten_members(group: JavaGroup) -> None:

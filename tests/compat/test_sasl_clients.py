@@ -129,7 +129,7 @@ def test_a_record_and_back(address: str, name: str, mechanism: str) -> None:
 
 
 class Tokens(AbstractTokenProvider):
-    """The callback from which the Python clients get a token."""
+    """What the Python clients ask for a token."""
 
     def token(self) -> str:
         return bearer_token(BEARER)
@@ -198,7 +198,7 @@ def test_wrong_passwords(broker: BrokerProcess, address: str, tmp_path: Path) ->
     admin = AdminClient(wrong)
     deadline = time.monotonic() + DEADLINE_S
     while not errors:
-        assert time.monotonic() < deadline, "the client gets no error"
+        assert time.monotonic() < deadline, "the client is not told"
         admin.poll(1)
     assert errors[0].code() == KafkaError._AUTHENTICATION
     path = str(properties(tmp_path, "SCRAM-SHA-512", "hunter2"))

@@ -70,7 +70,7 @@ def read_all(bootstrap: str, topic: str, isolation: str, partitions: int = 1) ->
 
 
 def assert_committed(bootstrap: str, topic: str, wanted: list[bytes]) -> None:
-    """A commit is acknowledged once it is decided, before every partition has its marker."""
+    """A commit is answered when it is decided, which is before every partition has its marker."""
     deadline = time.monotonic() + DEADLINE_S
     while (found := read_all(bootstrap, topic, "read_committed")) != wanted:
         assert time.monotonic() < deadline, found
@@ -149,7 +149,7 @@ def copy_once(bootstrap: str, source: str, target: str, group: str, limit: int) 
     return copied
 
 
-def test_copying_is_exact_through_kills_of_all_processes(tmp_path: Path) -> None:
+def test_copying_is_exact_through_kills_of_everybody(tmp_path: Path) -> None:
     with start_broker(tmp_path, group_initial_rebalance_delay_ms="0") as broker:
         make_topic(broker.bootstrap, "source", 2)
         make_topic(broker.bootstrap, "target", 2)

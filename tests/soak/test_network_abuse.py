@@ -74,7 +74,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 class GoodClient(threading.Thread):
-    """Sends requests, one after the other, and checks every response."""
+    """Asks, fetches and produces, one after the other, and checks every answer."""
 
     def __init__(self, server: Server, data: bytes) -> None:
         super().__init__(name="good-client")
@@ -102,22 +102,22 @@ class GoodClient(threading.Thread):
     def work(self) -> None:
         names = [f"topic-{self.responses}", "another"]
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names])
-        response = self.call(request)
+        response = self.ask(request)
         assert isinstance(response, MetadataResponse)
         assert [topic.name for topic in response.topics] == names
         size = random.Random(self.responses).choice((100, 70_000, 700_000))
-        response = self.call(FetchRequest(max_bytes=size))
+        response = self.ask(FetchRequest(max_bytes=size))
         assert isinstance(response, FetchResponse)
         records = response.responses[0].partitions[0].records
         assert isinstance(records, bytes | memoryview)
         assert records == self._data[:size]
         data = PartitionProduceData(index=0, records=self._data[:size])
         topic = TopicProduceData(name="t", partition_data=[data])
-        assert self.call(ProduceRequest(acks=1, topic_data=[topic])) == ProduceResponse(
+        assert self.ask(ProduceRequest(acks=1, topic_data=[topic])) == ProduceResponse(
             throttle_time_ms=size % 1000
         )
 
-    def call(self, request: Message) -> Message:
+    def ask(self, request: Message) -> Message:
         started_at = monotonic()
         self._sock.sendall(encode_request(self.responses, "good", request, 4))
         size = int.from_bytes(self._file.read(4), "big")
@@ -136,7 +136,7 @@ class GoodClient(threading.Thread):
 
 @contextmanager
 def open_sockets(server: Server, count: int, **options: int) -> Iterator[list[socket.socket]]:
-    """Connections that stay open during the abuse."""
+    """Connections that stay open for as long as the abuse goes on."""
     socks = [server.connect(**options) for _ in range(count)]
     try:
         yield socks
@@ -162,7 +162,7 @@ def slow_writers(server: Server, stay: Callable[[], None]) -> None:
 
 
 def readers_that_never_read(server: Server, stay: Callable[[], None]) -> None:
-    """Fetches of megabytes, one after the other, whose responses are not read."""
+    """Fetches of megabytes, one after the other, whose answers nobody takes."""
     with open_sockets(server, 20, receive_buffer_bytes=4096) as socks:
         for sock in socks:
             sock.sendall(FETCH * 20)
@@ -206,7 +206,7 @@ def random_bytes(server: Server, stay: Callable[[], None]) -> None:
     with open_sockets(server, 200) as socks:
         for sock in socks:
             content = bytearray(generator.randbytes(generator.randrange(1, 400)))
-            if generator.random() < 0.7:  # the header of a request, so that its body is decoded
+            if generator.random() < 0.7:  # the header of a request, so that its body is looked at
                 key = generator.choice((0, 1, 3, 18))
                 content[:8] = pack(">hhi", key, generator.randrange(5), 1)
             with suppress(ConnectionResetError, BrokenPipeError):
@@ -265,13 +265,13 @@ def until_nothing_is_left(server: Server, before: dict[str, float]) -> None:
 
 
 def one_round(server: Server, good: GoodClient) -> int:
-    """Returns the resident bytes of the server at the end."""
+    """Returns the resident bytes of the server when all is over."""
     with good.between_works:
         before = server.left()
     for abuse in ABUSES:
 
         def stay(name: str = abuse.__name__) -> None:
-            """During the abuse, the good client gets responses as before."""
+            """While the abuse goes on, the good client gets answers as before."""
             wanted = good.responses + 9
             deadline = monotonic() + DEADLINE_SECONDS
             while good.responses < wanted:
@@ -285,7 +285,7 @@ def one_round(server: Server, good: GoodClient) -> int:
         return int(server.process.memory_info().rss)
 
 
-def test_abuse_leaves_nothing_behind_and_harms_no_client(server: Server, tmp_path: Path) -> None:
+def test_abuse_leaves_nothing_behind_and_harms_nobody(server: Server, tmp_path: Path) -> None:
     good = GoodClient(server, (tmp_path / "segment.log").read_bytes())
     good.start()
     try:
@@ -293,12 +293,12 @@ def test_abuse_leaves_nothing_behind_and_harms_no_client(server: Server, tmp_pat
     finally:
         good.stop()
     assert good.error is None
-    # Of each half the least: what allocators keep of a round varies.
+    # Of each half the least: what allocators happen to keep of a round comes and goes.
     first, second = min(memory[: ROUNDS // 2]), min(memory[ROUNDS // 2 :])
     metrics = server.metrics()
     stalls = {name: value for name, value in metrics.items() if "stalls_total{" in name}
     print(
-        f"{good.responses} responses to the good client, the slowest after "
+        f"{good.responses} answers to the good client, the slowest after "
         f"{good.worst_seconds * 1000:.0f} ms; "
         f"{metrics['ottla_connections_accepted_total']:.0f} connections; "
         f"memory {first / 1e6:.1f} MB, then {second / 1e6:.1f} MB; stalls {stalls}, longest "
