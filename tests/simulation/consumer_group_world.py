@@ -37,7 +37,7 @@ TRY_AGAIN = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 
 
 class Member:
-    """One consumer: heartbeats, gives back and takes over as clients do."""
+    """One consumer: heartbeats, releases and claims partitions as clients do."""
 
     def __init__(self, world: World, number: int, instance_id: str | None) -> None:
         self.world = world

@@ -226,7 +226,7 @@ def test_a_killed_members_partitions_are_taken_over_from_its_last_commit() -> No
 
 
 def test_where_to_start_is_looked_up_after_the_claim() -> None:
-    """A former owner commits right before it gives back: an offset read earlier is too old."""
+    """A former owner commits right before it releases a partition: an earlier offset is stale."""
     world = World()
     claimed = []
 

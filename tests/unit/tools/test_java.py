@@ -78,9 +78,7 @@ def test_java_home_comes_before_the_path(tmp_path: Path) -> None:
     assert present(tmp_path, environment) == tmp_path / "chosen"
 
 
-def test_an_old_java_home_is_passed_over(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_old_java_home_is_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fake_java(tmp_path / "old", "1.8", vector=False)
     fake_java(tmp_path / "new", "17", vector=True)
     environment = {"JAVA_HOME": str(tmp_path / "old"), "PATH": str(tmp_path / "new" / "bin")}
@@ -88,7 +86,7 @@ def test_an_old_java_home_is_passed_over(
     assert "is Java 8; 17 or newer is needed" in capsys.readouterr().err
 
 
-def test_a_broken_java_is_passed_over(tmp_path: Path) -> None:
+def test_a_broken_java_is_skipped(tmp_path: Path) -> None:
     write_script(tmp_path / "broken" / "bin" / "java", "exit 1")
     fake_java(tmp_path / "jvm" / "java-17", "17", vector=True)
     environment = {"PATH": str(tmp_path / "broken" / "bin")}
