@@ -78,6 +78,7 @@ def test_paths_in_python_files_exist() -> None:
     wrong = [
         f"{name}: {text}"
         for name in python_files()
+        if not name.startswith("tests/installed/")  # they write projects with paths of their own
         for text in pattern.findall((ROOT / name).read_text(encoding="utf-8"))
         if not (ROOT / text).exists()
     ]
