@@ -99,7 +99,7 @@ class Chaos:
         self.cluster.zookeeper.restart()
 
     def zookeeper_outage(self) -> None:
-        """Clients go on writing and reading while there is no ZooKeeper."""
+        """Clients continue writing and reading while there is no ZooKeeper."""
         self.cluster.zookeeper.stop()
         time.sleep(LONG_OUTAGE_SECONDS if SECONDS else TROUBLE_SECONDS)
         self.wait_for_progress("no progress without ZooKeeper")

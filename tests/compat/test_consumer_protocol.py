@@ -131,7 +131,7 @@ class Members:
         return len(self.read) == self.produced
 
 
-def test_ten_members_come_and_go(broker: BrokerProcess) -> None:
+def test_ten_members_join_and_leave(broker: BrokerProcess) -> None:
     members = Members(broker.bootstrap, make_topic(broker.bootstrap))
     members.produce(120)
     members.start()

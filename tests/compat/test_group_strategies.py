@@ -35,7 +35,7 @@ class Members:
             "bootstrap.servers": bootstrap,
             "group.id": self.group,
             "partition.assignment.strategy": strategy,
-            # Nobody crashes here, and nobody shall seem to: a member thrown out reads again.
+            # No member crashes, and none is to time out: a removed member reads again.
             "session.timeout.ms": 60_000,
             "heartbeat.interval.ms": 500,
             "auto.offset.reset": "earliest",
@@ -74,7 +74,7 @@ class Members:
         return [{tp.partition for tp in c.assignment()} for c in self.consumers]
 
     def is_shared(self) -> bool:
-        """Every partition has exactly one owner, and nobody is without."""
+        """Every partition has exactly one owner, and every member has one."""
         shares = self.shares()
         return (
             all(shares)

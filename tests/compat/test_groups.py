@@ -91,7 +91,7 @@ def test_two_members_share_and_one_takes_over(
     first.close()
 
 
-def test_goes_on_where_it_stopped_after_a_broker_restart(
+def test_continues_at_its_position_after_a_broker_restart(
     client: Client, tmp_path: Path, topic: str, group: str
 ) -> None:
     with start_broker(tmp_path) as broker:
@@ -111,7 +111,7 @@ def test_goes_on_where_it_stopped_after_a_broker_restart(
         assert keys(later) == list(range(80, 120))
 
 
-def test_goes_on_where_it_stopped_after_kill_nine(
+def test_continues_at_its_position_after_kill_nine(
     client: Client, tmp_path: Path, topic: str, group: str
 ) -> None:
     with start_broker(tmp_path) as broker:

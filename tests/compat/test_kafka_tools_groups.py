@@ -146,8 +146,8 @@ def test_a_hanging_transaction(broker: str, topic: str, tool: Tool) -> None:
     assert len(found) == 1  # the head
 
 
-# The console consumer ends when nothing came for so long; on a busy machine that can be before it
-# has read anything, so it is asked again with more patience.
+# The console consumer ends after a time without records; on a busy machine that can be before it
+# has read anything, so it runs again with a longer time.
 PATIENCE_MS = (4_000, 30_000, 90_000)
 
 
@@ -169,7 +169,7 @@ def read_internal(
 
 
 def parse(output: str) -> list[Record]:
-    """One JSON object after another, and then what the tool has to say for itself."""
+    """One JSON object after another, and then the output of the tool."""
     end = re.search(r"\[\d{4}-|Processed a total", output)
     text = output[: end.start()] if end else output
     decoder, position, found = json.JSONDecoder(), 0, []

@@ -156,4 +156,4 @@ def test_it_ends_at_the_limit(broker: BrokerProcess, tmp_path: Path) -> None:
 def test_a_member_does_not_choose_its_partitions(broker: BrokerProcess) -> None:
     response = CommandLine(broker.bootstrap)("consume", "t", "-g", "g", "--follow", "-p", "0")
     assert response.code == 2
-    assert "a member of a group reads what it is assigned" in response.errors
+    assert "a group member reads its assigned partitions" in response.errors

@@ -1,7 +1,7 @@
 """Our log and Apache Kafka 3.9.1 take turns on the same directories.
 
 Kafka writes topics with every codec, transactions, compaction and several leader epochs and is
-stopped. Our log opens what it left: every record, index answer, look-up by time, producer snapshot
+stopped. Our log opens what it left: every record, index entry, look-up by time, producer snapshot
 and epoch has to be right. It appends. Kafka starts on that again, must not find anything to
 recover, and serves all of it; its own tool then verifies our files.
 """
@@ -123,7 +123,7 @@ def next_offset(log: Log, content: bytes) -> int:
 
 
 def check_indexes(log: Log) -> None:
-    """Every answer of the indexes is that of a walk from the beginning."""
+    """Every look-up in the indexes finds the position of a scan from the beginning."""
     for segment in log.segments:
         places = list(walk(segment.log, 0, segment.size))
         for place in places:

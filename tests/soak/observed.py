@@ -1,4 +1,4 @@
-"""A server process that the abuse tests look at from outside: by its metrics and as a process."""
+"""A server process that the abuse tests observe from outside: by its metrics and as a process."""
 
 import socket
 import urllib.request
@@ -7,7 +7,7 @@ import psutil
 
 
 class ObservedServer:
-    """Where to reach it, and what it says about itself. `metrics` are its Prometheus samples."""
+    """Where to reach it, and its figures. `metrics` are its Prometheus samples."""
 
     def __init__(self, pid: int, port: int, http_port: int, deadline_s: float) -> None:
         self.process = psutil.Process(pid)

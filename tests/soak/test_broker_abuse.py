@@ -1,7 +1,8 @@
 """A whole broker in its own process, with real clients, while others misuse it.
 
-Compression bombs, consumers that ask and never read, many real clients coming and going. All along
-a good client produces and reads back. Afterwards no connection, task, descriptor or byte of a
+Compression bombs, consumers that send requests and never read, many real clients that connect and
+disconnect. Meanwhile a good client produces and reads back.
+Afterwards no connection, task, descriptor or byte of a
 request may be left, and the memory is back where it was after the first rounds.
 
 OTTLA_SOAK_ROUNDS=80 is the long form, with 200 real clients at a time.
@@ -208,7 +209,7 @@ def many_real_clients(server: Server, good: GoodClient) -> None:
 
 
 def until_nothing_is_left(server: Server, connections: float) -> None:
-    """The good client goes on meanwhile, so the looks are many and one of them must do."""
+    """The good client continues meanwhile, so that one of many samples suffices."""
     wanted = {"connections": connections, "queued requests": 0.0}
     deadline = monotonic() + DEADLINE_SECONDS
     while True:

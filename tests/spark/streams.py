@@ -1,4 +1,4 @@
-"""Running streaming queries to an end and looking at what they wrote."""
+"""Running streaming queries to an end and reading what they wrote."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Job:
         )
 
     def run(self, frame: DataFrame, **trigger: Any) -> list[dict[str, Any]]:
-        """Runs to its end (availableNow unless told otherwise); the progress of each batch."""
+        """Runs to its end (availableNow by default); the progress of each batch."""
         return finish(self.start(frame, **(trigger or {"availableNow": True})))
 
     def rows(self) -> dict[tuple[int, int], Sent]:
