@@ -12,6 +12,8 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupState, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.doubles.eventually import eventually
+
 PARTITIONS = 6
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 60.0
@@ -169,10 +171,10 @@ def test_the_others_take_over_when_members_are_killed(bootstrap: str, topic: str
     alive = [MemberProcess(bootstrap, group, topic) for _ in range(10)]
 
     def wait_until_shared() -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while sorted(n for member in alive for n in member.partitions) != list(range(PARTITIONS)):
-            assert time.monotonic() < deadline, [member.partitions for member in alive]
-            time.sleep(0.05)
+        eventually(
+            lambda: sorted(n for m in alive for n in m.partitions) == list(range(PARTITIONS)),
+            lambda: [member.partitions for member in alive],
+        )
 
     try:
         wait_until_shared()

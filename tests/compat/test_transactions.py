@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.doubles.broker_process import start_broker
+from tests.doubles.eventually import eventually
 
 DEADLINE_S = 60.0
 
@@ -71,9 +72,10 @@ def read_all(bootstrap: str, topic: str, isolation: str, partitions: int = 1) ->
 
 def assert_committed(bootstrap: str, topic: str, wanted: list[bytes]) -> None:
     """A commit is answered when it is decided, which is before every partition has its marker."""
-    deadline = time.monotonic() + DEADLINE_S
-    while (found := read_all(bootstrap, topic, "read_committed")) != wanted:
-        assert time.monotonic() < deadline, found
+    eventually(
+        lambda: read_all(bootstrap, topic, "read_committed") == wanted,
+        lambda: read_all(bootstrap, topic, "read_committed"),
+    )
 
 
 def test_committed_and_aborted_records(bootstrap: str, topic: str) -> None:

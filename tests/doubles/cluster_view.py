@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -47,8 +47,8 @@ from ottla.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponsePartition,
 )
-from tests.doubles.acknowledged_records import wait_for
 from tests.doubles.broker_cluster import BrokerCluster
+from tests.doubles.eventually import eventually
 
 SECONDS = 60.0
 TOPIC_CONFIG, BROKER_CONFIG = 2, 4
@@ -118,13 +118,13 @@ class ClusterView:
     def wait_for_leaders(self, topic: str, leaders: list[int], *brokers: int) -> None:
         """Until each of the brokers (all, when none is named) tells clients of these leaders."""
         for broker_id in brokers or tuple(self.cluster.brokers):
-            wait_for(
+            eventually(
                 lambda by=broker_id: self.leaders(topic, by) == leaders,  # type: ignore[misc]
                 f"broker {broker_id} does not tell of the leaders {leaders} of {topic}",
             )
 
     def wait_for_isr(self, topic: str, isr: set[int], index: int = 0) -> None:
-        wait_for(
+        eventually(
             lambda: set((self.state(topic, index) or {"isr": ()})["isr"]) == isr,
             f"the in-sync replicas of {topic}-{index} do not become {isr}",
         )
@@ -198,13 +198,10 @@ class ClusterView:
         return b"".join(file.read_bytes() for file in sorted(directory.glob("*.log")))
 
     def wait_for_same_data(self, topic: str, *brokers: int) -> None:
-        wait_for(
+        eventually(
             lambda: len({self.log_bytes(each, topic) for each in brokers}) == 1,
             f"the replicas of {topic} differ",
         )
-
-    def wait(self, condition: Callable[[], bool], what: str) -> None:
-        wait_for(condition, what)
 
 
 @contextmanager

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.doubles.broker_process import BrokerProcess, start_broker
+from tests.doubles.eventually import eventually
 
 SECONDS = 30.0
 EAGER = {
@@ -61,18 +60,13 @@ def read_all(broker: BrokerProcess, topic: str) -> list[tuple[bytes, bytes]]:
     return records
 
 
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
-
-
 def test_retention_deletes_old_segments(tmp_path: Path) -> None:
     with start_broker(tmp_path, **EAGER) as broker:
         create(broker, "short", segment_bytes="300", retention_bytes="600")
         produce(broker, "short", [(b"key", b"x" * 100)] * 20)
-        wait_for(lambda: offsets(broker, "short")[0] > 0, "no segment was deleted")
+        eventually(
+            lambda: offsets(broker, "short")[0] > 0, "no segment was deleted", seconds=SECONDS
+        )
         before, end = offsets(broker, "short")
         left = len(read_all(broker, "short"))
         after, _ = offsets(broker, "short")
@@ -92,8 +86,16 @@ def test_compaction_keeps_the_last_value_of_each_key(tmp_path: Path) -> None:
         )
         written = [(b"key-%d" % (number % 5), b"value-%d" % number) for number in range(200)]
         produce(broker, "compacted", written)
-        wait_for(lambda: "compacted up to offset" in broker.log(), "nothing was compacted")
-        wait_for(lambda: len(read_all(broker, "compacted")) < 50, "it was not compacted enough")
+        eventually(
+            lambda: "compacted up to offset" in broker.log(),
+            "nothing was compacted",
+            seconds=SECONDS,
+        )
+        eventually(
+            lambda: len(read_all(broker, "compacted")) < 50,
+            "it was not compacted enough",
+            seconds=SECONDS,
+        )
         left = read_all(broker, "compacted")
         assert dict(left) == dict(written)
         assert [record for record in written if record in left] == left, "the order was kept"

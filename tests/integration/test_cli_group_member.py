@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, Producer
 
 from tests.doubles.broker_process import ROOT, BrokerProcess, start_broker
 from tests.doubles.command_line import CommandLine
+from tests.doubles.eventually import eventually
 
 DEADLINE_S = 60.0
 PARTITIONS = 4
@@ -58,13 +59,6 @@ class Member:
         self._process.wait()
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def produce(broker: BrokerProcess, topic: str, first: int, count: int) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(first, first + count):
@@ -88,17 +82,17 @@ def test_members_share_take_over_and_leave_a_commit(broker: BrokerProcess, tmp_p
     first = Member(broker, tmp_path / "first", *options)
     members = [first]
     try:
-        wait_until(lambda: sorted(first.read()) == list(range(40)))
+        eventually(lambda: sorted(first.read()) == list(range(40)))
         second = Member(broker, tmp_path / "second", *options)
         members.append(second)
-        wait_until(lambda: shares(ottla, "g") == [2, 2])
+        eventually(lambda: shares(ottla, "g") == [2, 2])
         produce(broker, "shared", 40, 40)
-        wait_until(lambda: len(first.read()) + len(second.read()) >= 80)
+        eventually(lambda: len(first.read()) + len(second.read()) >= 80)
         assert sorted(first.read() + second.read()) == list(range(80))
         assert first.interrupt() == 0
-        wait_until(lambda: shares(ottla, "g") == [4])
+        eventually(lambda: shares(ottla, "g") == [4])
         produce(broker, "shared", 80, 20)
-        wait_until(lambda: set(second.read()) >= set(range(80, 100)))
+        eventually(lambda: set(second.read()) >= set(range(80, 100)))
         assert second.interrupt() == 0
     finally:
         for member in members:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
@@ -21,6 +20,7 @@ from ottla.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResponse,
 )
 from tests.doubles.broker_process import BrokerProcess, start_broker
+from tests.doubles.eventually import eventually
 
 TOPIC = "moved"
 SECONDS = 30.0
@@ -87,10 +87,9 @@ def test_a_replica_moves_to_another_disk_and_nothing_is_lost(tmp_path: Path) -> 
         assert move(broker, source) == 0, "it is there"
         assert move(broker, target) == 0
         produce(broker, 1000, 1000)
-        deadline = time.monotonic() + SECONDS
-        while where(broker) != [(target, False)]:
-            assert time.monotonic() < deadline, where(broker)
-            time.sleep(0.05)
+        eventually(
+            lambda: where(broker) == [(target, False)], lambda: where(broker), seconds=SECONDS
+        )
         produce(broker, 2000, 1000)
         assert read(broker, 3000) == list(range(3000))
         broker.restart()

@@ -33,6 +33,7 @@ from ottla.protocol.messages.produce import (
 from ottla.protocol.records.builder import build_batch
 from tests.doubles.apache_kafka import free_port
 from tests.doubles.broker_process import BrokerProcess, start_broker
+from tests.doubles.eventually import eventually
 from tests.soak.observed import ObservedServer
 
 LONG = "OTTLA_SOAK_ROUNDS" in os.environ
@@ -210,13 +211,16 @@ def many_real_clients(server: Server, good: GoodClient) -> None:
 def until_nothing_is_left(server: Server, connections: float) -> None:
     """The good client goes on meanwhile, so the looks are many and one of them must do."""
     wanted = {"connections": connections, "queued requests": 0.0}
-    deadline = monotonic() + DEADLINE_SECONDS
-    while True:
+
+    def nothing_is_left() -> bool:
         left = server.left()
-        if all(left[name] <= value for name, value in wanted.items()):
-            return
-        assert monotonic() < deadline, f"left behind: {left}, wanted: {wanted}"
-        sleep(0.05)
+        return all(left[name] <= value for name, value in wanted.items())
+
+    eventually(
+        nothing_is_left,
+        lambda: f"left behind: {server.left()}, wanted: {wanted}",
+        seconds=DEADLINE_SECONDS,
+    )
 
 
 def test_a_broker_outlives_abuse_and_serves_on(server: Server) -> None:

@@ -30,6 +30,7 @@ from ottla.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from tests.doubles.eventually import eventually
 from tests.soak.observed import ObservedServer
 
 # In the first half of the rounds allocators and caches fill up; the second must not take more.
@@ -60,11 +61,12 @@ def server(tmp_path: Path) -> Iterator[Server]:
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen([*command, ports_path, data_path], stderr=log)
         try:
-            deadline = monotonic() + DEADLINE_SECONDS
-            while not ports_path.exists():
+
+            def has_started() -> bool:
                 assert process.poll() is None
-                assert monotonic() < deadline
-                sleep(0.01)
+                return ports_path.exists()
+
+            eventually(has_started, seconds=DEADLINE_SECONDS)
             port, http_port = map(int, ports_path.read_text().split())
             yield Server(process.pid, port, http_port, DEADLINE_SECONDS)
         finally:
@@ -258,10 +260,11 @@ ABUSES = (
 
 def until_nothing_is_left(server: Server, before: dict[str, float]) -> None:
     """The good client rests meanwhile: its requests are no leak."""
-    deadline = monotonic() + DEADLINE_SECONDS
-    while (left := server.left()) != before:
-        assert monotonic() < deadline, f"left behind: {left}, before: {before}"
-        sleep(0.05)
+    eventually(
+        lambda: server.left() == before,
+        lambda: f"left behind: {server.left()}, before: {before}",
+        seconds=DEADLINE_SECONDS,
+    )
 
 
 def one_round(server: Server, good: GoodClient) -> int:
