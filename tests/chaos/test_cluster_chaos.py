@@ -131,7 +131,7 @@ class Chaos:
                     new > old for new, old in zip(counts(), before, strict=True)
                 ),
                 what,
-                REST_SECONDS,
+                seconds=REST_SECONDS,
             )
 
     def written(self) -> list[int]:

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.doubles.broker_process import start_broker
 from tests.doubles.eventually import eventually
+from tests.doubles.producing import Outgoing, produce
 
 DEADLINE_S = 60.0
 
@@ -156,10 +157,7 @@ def test_copying_is_exact_through_kills_of_everybody(tmp_path: Path) -> None:
         make_topic(broker.bootstrap, "source", 2)
         make_topic(broker.bootstrap, "target", 2)
         wanted = [b"%d" % number for number in range(120)]
-        feed = Producer({"bootstrap.servers": broker.bootstrap})
-        for value in wanted:
-            feed.produce("source", value)
-        feed.flush(DEADLINE_S)
+        produce(broker.bootstrap, "source", map(Outgoing, wanted))
         copied = life = 0
         while copied < len(wanted):
             limit = min(30, len(wanted) - copied)

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Producer
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
@@ -49,6 +48,7 @@ from ottla.protocol.messages.metadata import (
 )
 from tests.doubles.broker_cluster import BrokerCluster
 from tests.doubles.eventually import eventually
+from tests.doubles.producing import Outgoing, produce
 
 SECONDS = 60.0
 TOPIC_CONFIG, BROKER_CONFIG = 2, 4
@@ -145,13 +145,8 @@ class ClusterView:
         self.wait_for_leaders(topic, [each[0] for each in replicas], *live)
 
     def produce(self, topic: str, count: int, acks: str = "all", size: int = 1) -> None:
-        producer = Producer(
-            {"bootstrap.servers": self.cluster.bootstrap, "acks": acks, "log_level": 0}
-        )
-        for number in range(count):
-            producer.produce(topic, b"%d" % number * size, partition=0)
-            producer.poll(0)
-        assert producer.flush(SECONDS) == 0
+        rows = [Outgoing(b"%d" % number * size, partition=0) for number in range(count)]
+        produce(self.cluster.bootstrap, topic, rows, acks=acks, log_level=0)
 
     def delete(self, topic: str) -> None:
         """Returns when the controller has taken it up: some replicas may be away."""

@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer
 
 from tests.doubles.broker_process import ROOT, BrokerProcess, start_broker
 from tests.doubles.command_line import CommandLine
 from tests.doubles.eventually import eventually
+from tests.doubles.producing import numbered, produce
 
 DEADLINE_S = 60.0
 PARTITIONS = 4
@@ -59,13 +60,6 @@ class Member:
         self._process.wait()
 
 
-def produce(broker: BrokerProcess, topic: str, first: int, count: int) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap})
-    for number in range(first, first + count):
-        producer.produce(topic, b"%d" % number, partition=number % PARTITIONS)
-    assert producer.flush(DEADLINE_S) == 0
-
-
 def shares(ottla: CommandLine, group: str) -> list[int]:
     """How many partitions each member of a stable group has."""
     described = ottla("groups", "describe", group, "--members", "--json")
@@ -77,7 +71,7 @@ def shares(ottla: CommandLine, group: str) -> list[int]:
 def test_members_share_take_over_and_leave_a_commit(broker: BrokerProcess, tmp_path: Path) -> None:
     ottla = CommandLine(broker.bootstrap)
     ottla.done("topics", "create", "shared", "--partitions", str(PARTITIONS))
-    produce(broker, "shared", 0, 40)
+    produce(broker.bootstrap, "shared", numbered(0, 40, PARTITIONS))
     options = ("shared", "--group", "g", "--from-beginning")
     first = Member(broker, tmp_path / "first", *options)
     members = [first]
@@ -86,12 +80,12 @@ def test_members_share_take_over_and_leave_a_commit(broker: BrokerProcess, tmp_p
         second = Member(broker, tmp_path / "second", *options)
         members.append(second)
         eventually(lambda: shares(ottla, "g") == [2, 2])
-        produce(broker, "shared", 40, 40)
+        produce(broker.bootstrap, "shared", numbered(40, 40, PARTITIONS))
         eventually(lambda: len(first.read()) + len(second.read()) >= 80)
         assert sorted(first.read() + second.read()) == list(range(80))
         assert first.interrupt() == 0
         eventually(lambda: shares(ottla, "g") == [4])
-        produce(broker, "shared", 80, 20)
+        produce(broker.bootstrap, "shared", numbered(80, 20, PARTITIONS))
         eventually(lambda: set(second.read()) >= set(range(80, 100)))
         assert second.interrupt() == 0
     finally:
@@ -119,7 +113,7 @@ def test_beside_a_real_consumer(broker: BrokerProcess, tmp_path: Path) -> None:
         while len(consumer.assignment()) != 2 or shares(ottla, "m") != [2, 2]:
             assert time.monotonic() < deadline
             consumer.poll(0.1)
-        produce(broker, "mixed", 0, 20)
+        produce(broker.bootstrap, "mixed", numbered(0, 20, PARTITIONS))
         taken: set[int] = set()
         while len(taken) + len(member.read()) < 20:
             assert time.monotonic() < deadline
@@ -135,7 +129,7 @@ def test_beside_a_real_consumer(broker: BrokerProcess, tmp_path: Path) -> None:
 def test_it_ends_at_the_limit(broker: BrokerProcess, tmp_path: Path) -> None:
     ottla = CommandLine(broker.bootstrap)
     ottla.done("topics", "create", "few", "--partitions", str(PARTITIONS))
-    produce(broker, "few", 0, 8)
+    produce(broker.bootstrap, "few", numbered(0, 8, PARTITIONS))
     options = ("few", "--group", "l", "--from-beginning", "--max", "3")
     member = Member(broker, tmp_path / "few", *options)
     try:

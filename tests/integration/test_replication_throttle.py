@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -18,6 +17,7 @@ from confluent_kafka.admin import (
 
 from tests.doubles.broker_cluster import start_cluster
 from tests.doubles.eventually import eventually
+from tests.doubles.producing import Outgoing, produce
 
 pytestmark = pytest.mark.zookeeper
 
@@ -51,11 +51,9 @@ def in_sync(admin: AdminClient) -> set[int]:
     return set(admin.list_topics(TOPIC, SECONDS).topics[TOPIC].partitions[0].isrs)
 
 
-def produce(bootstrap: str) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": 1})
-    for _ in range(BACKLOG_BYTES // 10_000):
-        producer.produce(TOPIC, bytes(10_000), partition=0)
-    assert producer.flush(SECONDS) == 0
+def write_backlog(bootstrap: str) -> None:
+    rows = [Outgoing(bytes(10_000), partition=0)] * (BACKLOG_BYTES // 10_000)
+    produce(bootstrap, TOPIC, rows, acks=1)
 
 
 @pytest.mark.parametrize(("side", "throttled_id"), [("leader", 1), ("follower", 2)])
@@ -73,7 +71,7 @@ def test_a_throttled_copy_creeps_until_the_throttle_is_taken_away(
         set_config(admin, ResourceType.BROKER, str(throttled_id), **{rate: str(RATE)})
         set_config(admin, ResourceType.TOPIC, TOPIC, **{replicas: f"0:{throttled_id}"})
         cluster[2].kill()
-        produce(cluster[1].bootstrap)
+        write_backlog(cluster[1].bootstrap)
         eventually(lambda: in_sync(admin) == {1}, "the killed broker stays in sync")
         cluster[2].start()
         # A slow machine only makes the copy slower.

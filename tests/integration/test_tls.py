@@ -16,6 +16,7 @@ from tests.doubles.acknowledged_records import AcknowledgedRecords, identical_lo
 from tests.doubles.broker_cluster import start_cluster
 from tests.doubles.certificates import Certificates
 from tests.doubles.eventually import eventually
+from tests.doubles.producing import Outgoing, produce
 
 SECONDS = 20.0
 
@@ -100,9 +101,7 @@ def test_plain_and_encrypted_side_by_side(certificates: Certificates, tmp_path: 
         listeners="PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
         ssl_keystore_location=certificates.server_path,
     ) as broker:
-        producer = Producer({"bootstrap.servers": broker.bootstrap})
-        producer.produce("t", b"1")
-        assert producer.flush(SECONDS) == 0
+        produce(broker.bootstrap, "t", [Outgoing(b"1")], seconds=SECONDS)
         port = broker.server.ports["SSL"]
         encrypted = AdminClient(
             {

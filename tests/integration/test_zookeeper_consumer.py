@@ -13,7 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
@@ -21,6 +20,7 @@ from ottla.protocol.messages.offset_fetch import OffsetFetchResponse
 from tests.differential.group_requests import commit, fetch, prepare
 from tests.doubles.broker_process import BrokerProcess, start_broker
 from tests.doubles.eventually import eventually
+from tests.doubles.producing import numbered, produce
 from tests.doubles.transcript import Transcript
 from tests.doubles.zookeeper_process import start_zookeeper
 
@@ -58,10 +58,7 @@ class Cluster:
         return found
 
     def produce(self, first: int, count: int) -> None:
-        producer = Producer({"bootstrap.servers": self.broker.bootstrap})
-        for number in range(first, first + count):
-            producer.produce("t", b"%d" % number, partition=number % 2)
-        assert producer.flush(DEADLINE_S) == 0
+        produce(self.broker.bootstrap, "t", numbered(first, count, 2))
 
 
 @pytest.fixture
