@@ -9,11 +9,13 @@ import pytest
 
 from ottla.broker.groups.consumer.checks import (
     Refused,
+    check_epoch,
     check_instance,
     check_request,
     new_member_id,
     owned_partitions,
 )
+from ottla.broker.groups.consumer.member import Assignment, ConsumerMember
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -88,6 +90,35 @@ def test_an_assignor_that_is_not_there_is_named_with_those_that_are() -> None:
     with pytest.raises(Refused, match=r"'sticky'.*uniform, range") as refused:
         check_request(joining(server_assignor="sticky"), 1, ASSIGNORS)
     assert refused.value.error_code == ErrorCode.UNSUPPORTED_ASSIGNOR
+
+
+MEMBER = ConsumerMember("m", "i", epoch=7, previous_epoch=6, assigned={TOPIC_ID: frozenset({0, 1})})
+LESS: Assignment = {TOPIC_ID: frozenset({1})}
+
+
+def test_an_epoch_behind_is_a_lost_response_when_nothing_more_is_owned() -> None:
+    check_epoch(MEMBER, 7, None)
+    check_epoch(MEMBER, 6, LESS)
+    check_epoch(MEMBER, 6, {})
+
+
+@pytest.mark.parametrize(
+    ("epoch", "owned"), [(8, LESS), (5, LESS), (6, None), (6, {TOPIC_ID: frozenset({2})})]
+)
+def test_any_other_epoch_is_fenced(epoch: int, owned: Assignment | None) -> None:
+    with pytest.raises(Refused) as refused:
+        check_epoch(MEMBER, epoch, owned)
+    assert refused.value.error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    with pytest.raises(Refused) as refused:
+        check_instance(MEMBER, "i", "m", epoch, owned)
+    assert refused.value.error_code == ErrorCode.FENCED_MEMBER_EPOCH
+
+
+def test_an_instance_has_one_member_at_a_time() -> None:
+    assert check_instance(MEMBER, "i", "m") is MEMBER
+    with pytest.raises(Refused) as refused:
+        check_instance(MEMBER, "i", "other")
+    assert refused.value.error_code == ErrorCode.FENCED_INSTANCE_ID
 
 
 def test_an_instance_that_is_not_known() -> None:
