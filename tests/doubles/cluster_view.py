@@ -146,7 +146,7 @@ class ClusterView:
 
     def produce(self, topic: str, count: int, acks: str = "all", size: int = 1) -> None:
         rows = [Outgoing(b"%d" % number * size, partition=0) for number in range(count)]
-        produce(self.cluster.bootstrap, topic, rows, acks=acks, log_level=0)
+        produce(self.cluster.bootstrap, topic, rows, acks=acks)
 
     def delete(self, topic: str) -> None:
         """Returns when the controller has taken it up: some replicas may be away."""

@@ -43,9 +43,12 @@ def produce(
     seconds: float = SECONDS,
     **settings: object,
 ) -> None:
-    """Fails unless every record is acknowledged in time. `_` in a setting's name stands for `.`."""
+    """Fails unless every record is acknowledged in time. `_` in a setting's name stands for `.`.
+
+    A client that outlives a broker's death would print every connection that it loses.
+    """
     given = {name.replace("_", "."): value for name, value in settings.items()}
-    producer = Producer({"bootstrap.servers": bootstrap, **given})
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0, **given})
     failures: list[KafkaError] = []
 
     def on_delivery(error: KafkaError | None, _: Message) -> None:

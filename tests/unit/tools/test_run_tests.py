@@ -71,6 +71,18 @@ def test_every_folder_runs_whole_and_the_last_line_counts_all(
     assert printed.splitlines()[-1].startswith("6 passed in ")
 
 
+def test_what_is_measured_runs_alone_and_last(
+    tree: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for folder in ("chaos", "integration", "unit"):
+        add(tree, folder, PASSES)
+    assert run(tree) == 0
+    printed = capfd.readouterr().out
+    last = printed.index("running tests/chaos")
+    assert last > printed.index("======== tests/integration")
+    assert last > printed.index("======== tests/unit")
+
+
 @pytest.mark.parametrize(
     ("text", "code"), [(FAILS, 1), ("import no_such_module\n", 2), ("", 5), ("\x00", 2)]
 )
@@ -99,6 +111,6 @@ def test_a_test_outside_of_the_folders_is_an_error(tree: Path) -> None:
 
 def test_the_folders_of_this_project() -> None:
     found = run_tests.folders(Path(__file__).resolve().parents[2])
-    assert set(run_tests.LONGEST_FIRST) <= set(found)
+    assert {*run_tests.LONGEST_FIRST, *run_tests.ALONE} <= set(found)
     assert {"tests/unit", "tests/tidy"} <= set(found)
     assert "tests/doubles" not in found
