@@ -34,7 +34,7 @@ from ottla.protocol.records.builder import build_batch
 from tests.doubles.apache_kafka import free_port
 from tests.doubles.broker_process import BrokerProcess, start_broker
 from tests.doubles.eventually import eventually
-from tests.soak.observed import ObservedServer
+from tests.soak.observed import ObservedServer, halves, summary
 
 LONG = "OTTLA_SOAK_ROUNDS" in os.environ
 ROUNDS = max(2, int(os.environ.get("OTTLA_SOAK_ROUNDS", "2")) // 8)
@@ -256,13 +256,9 @@ def test_a_broker_outlives_abuse_and_serves_on(server: Server) -> None:
     finally:
         good.stop()
     assert good.error is None
-    first, second = min(memory[: ROUNDS // 2]), min(memory[ROUNDS // 2 :])
-    metrics = server.metrics()
-    stalls = {name: value for name, value in metrics.items() if "stalls_total{" in name}
     print(
         f"{good.turns} turns of the good client, the slowest {good.worst_seconds * 1000:.0f} ms; "
-        f"{metrics['ottla_connections_accepted_total']:.0f} connections; "
-        f"memory {first / 1e6:.1f} MB, then {second / 1e6:.1f} MB; stalls {stalls}, of computing "
-        f"{metrics['ottla_loop_computing_stalls_total']:.0f}"
+        + summary(server, memory)
     )
+    first, second = halves(memory)
     assert second < first * 1.1 + SPARE_BYTES
