@@ -15,6 +15,7 @@ from ottla.protocol.topics import TopicPartition as Partition
 from tests.doubles.apache_kafka import java_command, run_tool
 from tests.doubles.broker_process import start_broker
 from tests.doubles.hanging_transaction import produce_late
+from tests.doubles.producing import numbered, produce
 
 pytestmark = pytest.mark.kafka
 
@@ -62,10 +63,7 @@ def topic(broker: str) -> str:
 
 def read_group(broker: str, group: str, topic: str) -> Consumer:
     """A member that has read and committed 30 records of three partitions."""
-    feed = Producer({"bootstrap.servers": broker})
-    for number in range(30):
-        feed.produce(topic, b"x", partition=number % 3)
-    feed.flush(DEADLINE_S)
+    produce(broker, topic, numbered(0, 30, 3))
     consumer = Consumer(
         {"bootstrap.servers": broker, "group.id": group, "auto.offset.reset": "earliest"}
     )

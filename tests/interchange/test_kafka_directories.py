@@ -11,7 +11,6 @@ from __future__ import annotations
 import io
 import re
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ from ottla.storage.log.log import Log
 from ottla.storage.producer.producer_entry import AppendOrigin
 from ottla.storage.producer.producer_snapshot import decode_snapshot
 from tests.doubles.apache_kafka import dump_log_segments, start_kafka, start_zookeeper
+from tests.doubles.eventually import eventually
 from tests.doubles.kafka_traffic import (
     SECONDS,
     START_MS,
@@ -86,14 +86,13 @@ def kafka_on(cluster: tuple[Path, str]) -> Any:
 
 def wait_until_compacted(data: Path, topic: str) -> None:
     """Until Kafka's cleaner has got to the active segment: then it has nothing more to do."""
-    deadline = time.monotonic() + SECONDS
-    while True:
+
+    def is_compacted() -> bool:
         active = max(int(path.stem) for path in (data / f"{topic}-0").glob("*.log"))
         offsets = read_offset_checkpoint(RealFileSystem(), f"{data}/{CLEANER_CHECKPOINT}")
-        if offsets.get((topic, 0)) == active:
-            return
-        assert time.monotonic() < deadline, f"{topic} is not compacted up to {active}"
-        time.sleep(0.1)
+        return offsets.get((topic, 0)) == active
+
+    eventually(is_compacted, f"{topic} is not compacted up to its active segment", seconds=SECONDS)
 
 
 def rows_of(log: Log, *, committed: bool = False) -> list[Row]:

@@ -19,7 +19,8 @@ from tests.doubles.broker_process import BrokerProcess
 from tests.spark.conftest import ROOT, spark_environment
 from tests.spark.support import Sent, create_topic, write
 
-PACKAGES = ("broker", "cli", "controller", "protocol", "pyspark_ottla", "storage")
+# Copied with what the links in `ottla/` point to.
+PACKAGES = ("ottla", "pyspark_ottla")
 
 SCRIPT = """
 import json, sys

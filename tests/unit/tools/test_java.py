@@ -1,30 +1,20 @@
 """The Java finder: every route with stand-in executables, so that nothing is installed."""
 
-import importlib.util
 import os
 import stat
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+
+from tests.doubles.scripts import load_script
 
 TOOL = Path(__file__).resolve().parents[3] / "tools" / "java.py"
 
 
-def load_tool() -> ModuleType:
-    specification = importlib.util.spec_from_file_location("ottla_tools_java", TOOL)
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    sys.modules[specification.name] = module
-    specification.loader.exec_module(module)
-    return module
-
-
-java = load_tool()
+java = load_script("tools/java.py")
 
 
 def write_script(path: Path, body: str) -> Path:
