@@ -2,11 +2,14 @@
 
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from ottla.broker.coordination.ports import WallClock
 from ottla.broker.groups.log.records import GroupKey, OffsetKey, UnreadableRecord, read_key
-from ottla.broker.groups.log.replay import is_of_consumer_group, replay_record
+from ottla.broker.groups.log.replay import (
+    ReplayedPartition,
+    is_of_consumer_group,
+    replay_record,
+)
 from ottla.protocol.records.batch import (
     BATCH_OVERHEAD,
     CODEC_MASK,
@@ -22,9 +25,6 @@ from ottla.protocol.records.errors import RecordsError
 from ottla.protocol.records.reader import iterate_entries, read_entry
 from ottla.protocol.records.section import decode_section
 from ottla.protocol.topics import TopicPartition
-
-if TYPE_CHECKING:
-    from ottla.broker.groups.log.partition import GroupPartition
 
 logger = logging.getLogger("ottla.groups")
 
@@ -44,7 +44,7 @@ class GroupLoader:
     was written before it.
     """
 
-    def __init__(self, partition: "GroupPartition", clock: WallClock) -> None:
+    def __init__(self, partition: ReplayedPartition, clock: WallClock) -> None:
         self._partition = partition
         self._clock = clock
         self._latest: dict[bytes | None, tuple[bytes | None, int]] = {}
