@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.config.topic_config import validate_topic_config
-from ottla.broker.handlers.admin.mutation_charge import MutationCharge
+from ottla.broker.handlers.common.mutation_quota import RequestMutationQuota
 from ottla.broker.requests.error_map import error_code, error_message
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.controller.admin.topic_admin import Charge, CreatedTopic, NewPartitions, NewTopic
@@ -111,14 +111,14 @@ class TopicAdminHandlers:
             _fail_all(results.values(), KafkaError(ErrorCode.NOT_CONTROLLER))
             return response
         wanted = self._checked(request, results)
-        charge = MutationCharge(self._quota, context, strict_since=6)
+        mutations = RequestMutationQuota(self._quota, context, strict_since=6)
         created = await self._controller.create_topics(
             [_new_topic(topic) for topic in wanted.values()],
             validate_only=request.validate_only,
             timeout_ms=request.timeout_ms,
-            charge=charge,
+            charge=mutations.record,
         )
-        charge.throttle()
+        mutations.throttle()
         for outcome in created:
             result = results[outcome.name]
             if outcome.error.code != ErrorCode.NONE:
@@ -178,7 +178,7 @@ class TopicAdminHandlers:
             for result in results.values():
                 result.error_code = ErrorCode.NOT_CONTROLLER
             return response
-        charge = MutationCharge(self._quota, context, strict_since=3)
+        mutations = RequestMutationQuota(self._quota, context, strict_since=3)
         outcomes = await self._controller.create_partitions(
             [
                 NewPartitions(
@@ -192,9 +192,9 @@ class TopicAdminHandlers:
             ],
             validate_only=request.validate_only,
             timeout_ms=request.timeout_ms,
-            charge=charge,
+            charge=mutations.record,
         )
-        charge.throttle()
+        mutations.throttle()
         for name, error in outcomes.items():
             results[name].error_code, results[name].error_message = error
         return response
@@ -214,7 +214,7 @@ class TopicAdminHandlers:
             return response
         topics = self._metadata.snapshot.topics
         names: dict[str, None] = {}
-        charge = MutationCharge(self._quota, context, strict_since=5)
+        mutations = RequestMutationQuota(self._quota, context, strict_since=5)
         for result in results:
             if result.error_code != ErrorCode.NONE or result.name is None:
                 continue
@@ -223,7 +223,7 @@ class TopicAdminHandlers:
                 result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif result.name not in names:
                 try:
-                    charge(len(topic.partitions))
+                    mutations.record(len(topic.partitions))
                 except KafkaError as error:
                     result.error_code = error.code
                 else:
@@ -233,7 +233,7 @@ class TopicAdminHandlers:
             for result in results:
                 if result.name in outcomes:
                     result.error_code, result.error_message = outcomes[result.name]
-        charge.throttle()
+        mutations.throttle()
         return response
 
     def _deletions(self, request: DeleteTopicsRequest, version: int) -> list[DeletableTopicResult]:

@@ -5,8 +5,8 @@ each member. Listed where `group.coordinator.rebalance.protocols` has `consumer`
 """
 
 from ottla.broker.groups.consumer.consumer_groups import ConsumerGroups
-from ottla.broker.handlers.groups.group_admin import ALL_GROUP_OPERATIONS
-from ottla.broker.handlers.groups.refusals import GroupRefusals
+from ottla.broker.handlers.common.authorized_operations import GROUP_OPERATIONS
+from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorLog
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -21,16 +21,16 @@ from ottla.protocol.messages.consumer_group_heartbeat import (
 class ConsumerGroupHandlers:
     """Hands the requests to the coordinator."""
 
-    def __init__(self, groups: ConsumerGroups, refusals: GroupRefusals) -> None:
+    def __init__(self, groups: ConsumerGroups, request_errors: GroupRequestErrorLog) -> None:
         self._groups = groups
-        self._refusals = refusals
+        self._request_errors = request_errors
 
     def heartbeat(
         self, context: RequestContext, request: ConsumerGroupHeartbeatRequest
     ) -> Deferred:
         def reply(response: ConsumerGroupHeartbeatResponse) -> None:
             if response.error_code:
-                self._refusals.tell(
+                self._request_errors.log(
                     *(context, "ConsumerGroupHeartbeat", request.group_id, request.member_id),
                     *(request.member_epoch, response.error_code),
                 )
@@ -52,5 +52,5 @@ class ConsumerGroupHandlers:
         if request.include_authorized_operations:
             for group in groups:
                 if not group.error_code:
-                    group.authorized_operations = ALL_GROUP_OPERATIONS
+                    group.authorized_operations = GROUP_OPERATIONS
         return ConsumerGroupDescribeResponse(groups=groups)

@@ -2,7 +2,7 @@
 
 from ottla.broker.groups.classic.group import sync_error
 from ottla.broker.groups.classic.membership import GroupMembership
-from ottla.broker.handlers.groups.refusals import GroupRefusals
+from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorLog
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -19,15 +19,15 @@ from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRespon
 class GroupMembershipHandlers:
     """Evens out the versions of the membership requests and hands them to the coordinator."""
 
-    def __init__(self, membership: GroupMembership, refusals: GroupRefusals) -> None:
+    def __init__(self, membership: GroupMembership, request_errors: GroupRequestErrorLog) -> None:
         self._membership = membership
-        self._refusals = refusals
+        self._request_errors = request_errors
 
     def join_group(self, context: RequestContext, request: JoinGroupRequest) -> Deferred:
         version = context.header.api_version
 
         def reply(response: JoinGroupResponse) -> None:
-            self._refusals.tell(
+            self._request_errors.log(
                 *(context, "JoinGroup", request.group_id, request.member_id, -1),
                 response.error_code,
             )
@@ -56,7 +56,7 @@ class GroupMembershipHandlers:
             return sync_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
         def reply(response: SyncGroupResponse) -> None:
-            self._refusals.tell(
+            self._request_errors.log(
                 *(context, "SyncGroup", request.group_id, request.member_id),
                 *(request.generation_id, response.error_code),
             )
@@ -68,7 +68,7 @@ class GroupMembershipHandlers:
     def heartbeat(self, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
         error = self._membership.heartbeat(request)
         if error:
-            self._refusals.tell(
+            self._request_errors.log(
                 *(context, "Heartbeat", request.group_id, request.member_id),
                 *(request.generation_id, error),
             )
@@ -80,7 +80,7 @@ class GroupMembershipHandlers:
 
         def reply(response: LeaveGroupResponse) -> None:
             for row in response.members or [MemberResponse(error_code=response.error_code)]:
-                self._refusals.tell(
+                self._request_errors.log(
                     *(context, "LeaveGroup", request.group_id, row.member_id, -1), row.error_code
                 )
             if not is_batch:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.endpoints import Endpoints
-from ottla.broker.handlers.metadata.metadata import TOPIC_OPERATIONS
-from ottla.broker.handlers.records.produce import INTERNAL_TOPICS
+from ottla.broker.handlers.common.authorized_operations import TOPIC_OPERATIONS
+from ottla.broker.handlers.common.internal_topics import INTERNAL_TOPICS
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.controller.admin.topic_names import name_problem
 from ottla.protocol.errors import ErrorCode, KafkaError

@@ -15,8 +15,13 @@ import logging
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.cluster.metadata_cache import MetadataSnapshot, PartitionMetadata, TopicMetadata
-from ottla.broker.handlers.metadata.first_metadata import once_known
-from ottla.broker.handlers.records.produce import INTERNAL_TOPICS
+from ottla.broker.handlers.common.authorized_operations import (
+    CLUSTER_OPERATIONS,
+    NOT_REQUESTED,
+    TOPIC_OPERATIONS,
+)
+from ottla.broker.handlers.common.first_metadata import after_first_metadata
+from ottla.broker.handlers.common.internal_topics import INTERNAL_TOPICS
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.controller.admin.topic_names import name_problem
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -34,12 +39,6 @@ if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
 
 logger = logging.getLogger("ottla.metadata")
-
-NOT_ASKED_FOR = -2147483648
-# What anybody may do to a topic and to the cluster on a broker without an authorizer, as Kafka
-# counts it: one bit for each operation that exists for the resource.
-TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
-CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
 
 
 class TopicCreator(Protocol):
@@ -67,7 +66,7 @@ class MetadataHandler:
         self._creator = creator
         self._auto_create = auto_create
         #: `handle`, for requests that may come before the first UpdateMetadata.
-        self.handle_once_known = once_known(metadata, self.handle)
+        self.handle_after_first_metadata = after_first_metadata(metadata, self.handle)
 
     def handle(self, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
         version = context.header.api_version
@@ -138,7 +137,7 @@ class _Shape:
         self._snapshot = snapshot
         self._reachable = reachable
         self._version = version
-        self._operations = TOPIC_OPERATIONS if operations and version >= 8 else NOT_ASKED_FOR
+        self._operations = TOPIC_OPERATIONS if operations and version >= 8 else NOT_REQUESTED
 
     def by_id(self, topic_id: bytes) -> MetadataResponseTopic:
         name = self._snapshot.topic_names.get(topic_id)

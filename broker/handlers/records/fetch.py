@@ -15,7 +15,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from ottla.broker.handlers.records.leader_hints import LeaderHints
+from ottla.broker.handlers.common.leader_hints import LeaderHints
 from ottla.broker.replication.delayed_fetch import FetchParams
 from ottla.broker.replication.fetch_sessions import (
     FetchContext,
@@ -37,7 +37,7 @@ from ottla.protocol.messages.fetch import (
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
-    from ottla.broker.handlers.records.down_conversion import DownConversion
+    from ottla.broker.handlers.common.down_conversion import DownConversion
     from ottla.broker.quotas.client_quotas import ClientQuota
     from ottla.broker.replication.replica_manager import ReplicaManager
 

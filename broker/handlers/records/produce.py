@@ -14,7 +14,8 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING, cast
 
-from ottla.broker.handlers.records.leader_hints import LeaderHints
+from ottla.broker.handlers.common.internal_topics import INTERNAL_TOPICS
+from ottla.broker.handlers.common.leader_hints import LeaderHints
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.protocol.errors import ErrorCode, error_name
 from ottla.protocol.message import RecordsBuffer
@@ -28,11 +29,10 @@ from ottla.protocol.messages.produce import (
 )
 
 if TYPE_CHECKING:
-    from ottla.broker.handlers.records.transactional_produce import TransactionalProduce
+    from ottla.broker.handlers.common.transactional_produce import TransactionalProduce
     from ottla.broker.quotas.client_quotas import ClientQuota
     from ottla.broker.replication.replica_manager import ProduceEntry, ReplicaManager
 
-INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state"))
 # Kafka lets its own tools write to internal topics when they give this client id.
 _ADMIN_CLIENT_ID = "__admin_client"
 

@@ -6,8 +6,8 @@ from ottla.broker.coordination.ports import GROUP_METADATA_TOPIC
 from ottla.broker.groups.commits import Committer, GroupCommits
 from ottla.broker.groups.log.appender import offset_error
 from ottla.broker.groups.offsets import CommittedOffset
-from ottla.broker.handlers.groups.refusals import GroupRefusals
-from ottla.broker.handlers.topic_rows import TopicRows, Topics, split_known
+from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorLog
+from ottla.broker.handlers.common.topic_rows import TopicRows, Topics, split_known
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.broker.transactions.state import Producer
 from ottla.broker.transactions.verification import TransactionVerifier
@@ -24,7 +24,7 @@ LOADING_KNOWN_SINCE = 2  # producers before that version crash on COORDINATOR_LO
 ABORTABLE_KNOWN_SINCE = 4
 
 
-class TransactionalOffsetHandlers:
+class TxnOffsetCommitHandler:
     """Verifies the transaction, then hands the offsets to the group's coordinator."""
 
     def __init__(
@@ -34,16 +34,16 @@ class TransactionalOffsetHandlers:
         topics: Topics,
         group_partition_for: Callable[[str], int],
         now_ms: Callable[[], int],
-        refusals: GroupRefusals,
+        request_errors: GroupRequestErrorLog,
     ) -> None:
         self._commits = commits
-        self._refusals = refusals
+        self._request_errors = request_errors
         self._verifier = verifier
         self._topics = topics
         self._group_partition_for = group_partition_for
         self._now_ms = now_ms
 
-    def txn_offset_commit(
+    def handle(
         self, context: RequestContext, request: TxnOffsetCommitRequest
     ) -> Deferred | TxnOffsetCommitResponse:
         version = context.header.api_version
@@ -75,7 +75,7 @@ class TransactionalOffsetHandlers:
 
         def reply(results: dict[TopicPartition, int]) -> None:
             for partition, error in results.items():
-                self._refusals.tell(
+                self._request_errors.log(
                     *(context, "TxnOffsetCommit", request.group_id, request.member_id),
                     *(request.generation_id, error),
                 )

@@ -4,12 +4,12 @@ import pytest
 
 from ottla.broker.cluster.endpoints import Endpoints
 from ottla.broker.cluster.metadata_cache import MetadataCache
-from ottla.broker.handlers.metadata.metadata import (
+from ottla.broker.handlers.common.authorized_operations import (
     CLUSTER_OPERATIONS,
-    NOT_ASKED_FOR,
+    NOT_REQUESTED,
     TOPIC_OPERATIONS,
-    MetadataHandler,
 )
+from ottla.broker.handlers.metadata.metadata import MetadataHandler
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.metadata import (
     MetadataRequest,
@@ -181,8 +181,8 @@ def test_operations_are_told_when_asked_for() -> None:
     scene = Scene()
     for version in VERSIONS:
         response = scene.ask_for("t", version=version)
-        assert response.topics[0].topic_authorized_operations == NOT_ASKED_FOR
-        assert response.cluster_authorized_operations == NOT_ASKED_FOR
+        assert response.topics[0].topic_authorized_operations == NOT_REQUESTED
+        assert response.cluster_authorized_operations == NOT_REQUESTED
     for version in (8, 9, 10):
         response = scene.ask_for(
             "t",

@@ -1,11 +1,11 @@
-"""FindCoordinator (API 10): which broker coordinates a group or a transactional id.
+"""FindCoordinator (10), versions 0 to 6: the coordinator of a group or a transactional id.
 
-Versions 0-6. Version 1 brought key types, version 4 several keys in one request. The coordinator
-of a key is the leader of its partition of an internal topic, which is created on first demand;
-until it has a leader the answer is COORDINATOR_NOT_AVAILABLE, and the client asks again.
+Version 1 added key types, version 4 several keys in one request. The coordinator of a key is the
+leader of its partition of an internal topic. The first request creates the topic; until it has a
+leader the response is COORDINATOR_NOT_AVAILABLE, which clients retry.
 
-A deviation from Kafka: a broker that is alone answers when the topic is there, some milliseconds
-later, and not with that error: clients wait 100 to 500 ms before they ask again.
+Deviation from Kafka: an embedded broker responds when the topic exists, some milliseconds later,
+instead of with that error, for clients wait 100 to 500 ms before they retry.
 """
 
 import logging
@@ -76,7 +76,7 @@ class FindCoordinatorHandler:
         self._ensure_internal_topic = ensure_internal_topic
         self._being_created: set[str] = set()
 
-    def find_coordinator(
+    def handle(
         self, context: RequestContext, request: FindCoordinatorRequest
     ) -> FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]:
         if self._waits_for_creation and request.key_type in self._topics:

@@ -10,7 +10,7 @@ from ottla.broker.coordination.ports import (
     TRANSACTION_STATE_TOPIC,
     partition_for_key,
 )
-from ottla.broker.handlers.groups.find_coordinator import FindCoordinatorHandler
+from ottla.broker.handlers.metadata.find_coordinator import FindCoordinatorHandler
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.broker.runtime.tasks import running_tasks
 from ottla.protocol.errors import ErrorCode
@@ -48,7 +48,7 @@ class Cluster:
         request = FindCoordinatorRequest(keys[0], key_type)
         if version >= 4:
             request = FindCoordinatorRequest("", key_type, list(keys))
-        asked = Asked(self.handler.find_coordinator, request, version)
+        asked = Asked(self.handler.handle, request, version)
         return asked.response(FindCoordinatorResponse)
 
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from ottla.broker.handlers.groups.offsets import GroupOffsetHandlers
-from ottla.broker.handlers.groups.refusals import GroupRefusals
+from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorLog
+from ottla.broker.handlers.groups.offset_commit import OffsetCommitHandler
+from ottla.broker.handlers.groups.offset_fetch import OffsetFetchHandler
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -43,13 +44,16 @@ class Broker:
     def __init__(self) -> None:
         self.setup = Setup()
         self.znodes = Znodes()
-        self.handlers = GroupOffsetHandlers(
-            self.setup.coordinator.commits,
-            Metadata(t=2),
+        commits, now_ms = self.setup.coordinator.commits, self.setup.timer.clock.now_ms
+        metadata = Metadata(t=2)
+        self.offset_commit = OffsetCommitHandler(
+            commits,
+            metadata,
             self.znodes,
-            self.setup.timer.clock.now_ms,
-            GroupRefusals(self.setup.coordinator.events, self.setup.timer.clock.now_ms),
+            now_ms,
+            GroupRequestErrorLog(self.setup.coordinator.events, now_ms),
         )
+        self.offset_fetch = OffsetFetchHandler(commits, metadata, self.znodes)
 
     def commit(
         self,
@@ -59,7 +63,7 @@ class Broker:
         **fields: int,
     ) -> dict[TopicPartition, int]:
         asked = Asked(
-            self.handlers.offset_commit,
+            self.offset_commit.handle,
             OffsetCommitRequest(
                 group_id="g",
                 retention_time_ms=fields.get("retention_time_ms", -1),
@@ -88,7 +92,7 @@ class Broker:
             asked = OffsetFetchRequest(
                 group_id, [OffsetFetchRequestTopic("t", list(indexes))] if indexes else None
             )
-        response = Asked(self.handlers.offset_fetch, asked, version).response(OffsetFetchResponse)
+        response = Asked(self.offset_fetch.handle, asked, version).response(OffsetFetchResponse)
         found = response.groups[0] if version >= 8 else response
         return found.error_code, {
             TopicPartition(topic.name, row.partition_index): (row.error_code, row.committed_offset)
@@ -145,7 +149,7 @@ def test_the_groups_error_has_its_place(version: int) -> None:
     assert broker.commit(version, at(0, 5)) == {T0: ErrorCode.NOT_COORDINATOR}
 
 
-def test_several_groups_are_asked_at_once() -> None:
+def test_a_request_for_several_groups() -> None:
     broker = Broker()
     broker.commit(8, at(0, 5))
     asked = OffsetFetchRequest(
@@ -154,7 +158,7 @@ def test_several_groups_are_asked_at_once() -> None:
             OffsetFetchRequestGroup("x", topics=[OffsetFetchRequestTopics("t", [0])]),
         ]
     )
-    response = Asked(broker.handlers.offset_fetch, asked, 9).response(OffsetFetchResponse)
+    response = Asked(broker.offset_fetch.handle, asked, 9).response(OffsetFetchResponse)
     assert [(group.group_id, len(group.topics)) for group in response.groups] == [
         ("g", 1),
         ("x", 1),
