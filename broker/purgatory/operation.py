@@ -59,7 +59,7 @@ class DelayedOperation(ABC):
         self.on_complete()
         return True
 
-    def run_out_of_time(self) -> None:
+    def expire(self) -> None:
         """Case B. The timer calls it."""
         purgatory = self._purgatory
         if self.force_complete():

@@ -80,7 +80,7 @@ class Purgatory(Generic[Operation]):
         self._delayed += 1
         operation._watched_keys = count
         operation._purgatory = self
-        operation._timer_task = self._timer.schedule(operation.delay_ms, operation.run_out_of_time)
+        operation._timer_task = self._timer.schedule(operation.delay_ms, operation.expire)
         return False
 
     def check_and_complete(self, key: Hashable) -> int:
@@ -99,7 +99,7 @@ class Purgatory(Generic[Operation]):
         if len(watching) <= MAX_CHECKS_AT_ONCE and key not in self._unfinished:
             completed = self._check(tuple(watching))
             if self._watchers.get(key) is watching:
-                self._drop_dead(key, watching)
+                self._purge_completed(key, watching)
             return completed
         if key in self._unfinished:
             self._unfinished[key] = True
@@ -128,7 +128,7 @@ class Purgatory(Generic[Operation]):
             return completed
         watching = self._watchers.get(key)
         if watching is not None:
-            self._drop_dead(key, watching)
+            self._purge_completed(key, watching)
         if self._unfinished.pop(key):
             self.check_and_complete(key)
         return completed
@@ -143,9 +143,9 @@ class Purgatory(Generic[Operation]):
         dead = self._entries - self._living_entries
         if dead > self._purge_interval and dead > self._living_entries:
             for key, watching in list(self._watchers.items()):
-                self._drop_dead(key, watching)
+                self._purge_completed(key, watching)
 
-    def _drop_dead(self, key: Hashable, watching: list[Operation]) -> None:
+    def _purge_completed(self, key: Hashable, watching: list[Operation]) -> None:
         living = [operation for operation in watching if not operation._completed]
         self._entries -= len(watching) - len(living)
         if living:

@@ -32,7 +32,7 @@ from ottla.broker.transactions.state import (
     NO_PRODUCER_ID,
     NeedsProducerId,
     Producer,
-    Refused,
+    RejectedRequest,
     Transaction,
     TransactionState,
     TransactionValue,
@@ -48,14 +48,14 @@ MAX_TOMBSTONES_PER_BATCH = 1_000
 
 NO_PRODUCER = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
-ErrorReply = Callable[[int], None]
-InitReply = Callable[[int, Producer], None]
+ErrorCallback = Callable[[int], None]
+InitProducerIdCallback = Callable[[int, Producer], None]
 
 
 class ProducerIds(Protocol):
     """Where fresh producer ids come from."""
 
-    def take(self, reply: IdReply) -> None: ...
+    def take(self, response_callback: IdReply) -> None: ...
 
 
 class TransactionCoordinator:
@@ -77,7 +77,7 @@ class TransactionCoordinator:
         self._clock = clock
         self._producer_ids = producer_ids
         self._timers: dict[str, TimerTask] = {}
-        self.markers = MarkerSender(transport, timer, self._complete)
+        self.markers = MarkerSender(transport, timer, self._on_markers_written)
         self.partitions: CoordinatedPartitions[TransactionPartition] = CoordinatedPartitions(
             TRANSACTION_STATE_TOPIC,
             settings.transaction_state_log_num_partitions,
@@ -147,20 +147,22 @@ class TransactionCoordinator:
         transactional_id: str | None,
         timeout_ms: int,
         expected: Producer | None,
-        reply: InitReply,
+        response_callback: InitProducerIdCallback,
     ) -> None:
         """A producer id for one that is merely idempotent (no transactional id) or transactional.
 
         `expected` is what the producer has now, when it wants its epoch counted up (KIP-360).
         """
         if transactional_id is None:
-            self._producer_ids.take(lambda error, fresh: reply(error, _first_epoch(error, fresh)))
+            self._producer_ids.take(
+                lambda error, fresh: response_callback(error, _first_epoch(error, fresh))
+            )
         elif not transactional_id:
-            reply(ErrorCode.INVALID_REQUEST, NO_PRODUCER)
+            response_callback(ErrorCode.INVALID_REQUEST, NO_PRODUCER)
         elif not 0 < timeout_ms <= self._settings.transaction_max_timeout_ms:
-            reply(ErrorCode.INVALID_TRANSACTION_TIMEOUT, NO_PRODUCER)
+            response_callback(ErrorCode.INVALID_TRANSACTION_TIMEOUT, NO_PRODUCER)
         else:
-            self._init(transactional_id, timeout_ms, expected, None, reply)
+            self._init(transactional_id, timeout_ms, expected, None, response_callback)
 
     def _init(
         self,
@@ -168,13 +170,13 @@ class TransactionCoordinator:
         timeout_ms: int,
         expected: Producer | None,
         fresh_id: int | None,
-        reply: InitReply,
+        response_callback: InitProducerIdCallback,
     ) -> None:
         """Runs once more, from the start, when it turns out that a fresh id is needed."""
         error = self.partitions.status_of(transactional_id)
         home = self.partitions.home_of(transactional_id)
         if error or home is None:
-            reply(error or ErrorCode.NOT_COORDINATOR, NO_PRODUCER)
+            response_callback(error or ErrorCode.NOT_COORDINATOR, NO_PRODUCER)
             return
         now_ms = self._clock.now_ms()
         try:
@@ -193,15 +195,17 @@ class TransactionCoordinator:
                     ),
                 )
             value = transaction.init_producer(timeout_ms, expected, fresh_id, now_ms)
-        except Refused as refused:
-            reply(refused.code, NO_PRODUCER)
+        except RejectedRequest as rejection:
+            response_callback(rejection.code, NO_PRODUCER)
             return
         except NeedsProducerId:
             self._producer_ids.take(
                 lambda error, fresh: (
-                    reply(error, NO_PRODUCER)
+                    response_callback(error, NO_PRODUCER)
                     if error
-                    else self._init(transactional_id, timeout_ms, expected, fresh, reply)
+                    else self._init(
+                        transactional_id, timeout_ms, expected, fresh, response_callback
+                    )
                 )
             )
             return
@@ -212,11 +216,13 @@ class TransactionCoordinator:
                 transactional_id,
                 extra={"transactional_id": transactional_id},
             )
-            self._decide(
+            self._prepare_completion(
                 home,
                 transaction,
                 value,
-                lambda error: reply(error or ErrorCode.CONCURRENT_TRANSACTIONS, NO_PRODUCER),
+                lambda error: response_callback(
+                    error or ErrorCode.CONCURRENT_TRANSACTIONS, NO_PRODUCER
+                ),
             )
             return
         producer = Producer(value.producer_id, value.epoch)
@@ -224,7 +230,7 @@ class TransactionCoordinator:
             home,
             transaction,
             value,
-            lambda error: reply(error, NO_PRODUCER if error else producer),
+            lambda error: response_callback(error, NO_PRODUCER if error else producer),
         )
 
     # A transaction's partitions and its end.
@@ -234,19 +240,19 @@ class TransactionCoordinator:
         transactional_id: str | None,
         producer: Producer,
         partitions: frozenset[TopicPartition],
-        reply: ErrorReply,
+        response_callback: ErrorCallback,
     ) -> None:
         """The producer is about to write to these partitions in its transaction."""
         try:
             home, transaction = self._find(transactional_id)
             value = transaction.add_partitions(producer, partitions, self._clock.now_ms())
-        except Refused as refused:
-            reply(refused.code)
+        except RejectedRequest as rejection:
+            response_callback(rejection.code)
             return
         if value is None:
-            reply(ErrorCode.NONE)
+            response_callback(ErrorCode.NONE)
         else:
-            self._append(home, transaction, value, reply)
+            self._append(home, transaction, value, response_callback)
 
     def verify_partitions(
         self,
@@ -258,65 +264,69 @@ class TransactionCoordinator:
         try:
             _, transaction = self._find(transactional_id)
             return transaction.verify_partitions(producer, partitions)
-        except Refused as refused:
-            return dict.fromkeys(partitions, refused.code)
+        except RejectedRequest as rejection:
+            return dict.fromkeys(partitions, rejection.code)
 
     def end_transaction(
         self,
         transactional_id: str | None,
         producer: Producer,
         committed: bool,
-        reply: ErrorReply,
+        response_callback: ErrorCallback,
     ) -> None:
         """Commit or abort. Answered when the decision is committed to the log; from then on
         nothing can change it, and the markers follow."""
         try:
             home, transaction = self._find(transactional_id)
             value = transaction.end(producer, committed, self._clock.now_ms())
-        except Refused as refused:
-            reply(refused.code)
+        except RejectedRequest as rejection:
+            response_callback(rejection.code)
             return
         if value is None:
-            reply(ErrorCode.NONE)
+            response_callback(ErrorCode.NONE)
         else:
-            self._decide(home, transaction, value, reply)
+            self._prepare_completion(home, transaction, value, response_callback)
 
     def _find(self, transactional_id: str | None) -> tuple[TransactionPartition, Transaction]:
         if not transactional_id:
-            raise Refused(ErrorCode.INVALID_REQUEST)
+            raise RejectedRequest(ErrorCode.INVALID_REQUEST)
         error = self.partitions.status_of(transactional_id)
         home = self.partitions.home_of(transactional_id)
         if error or home is None:
-            raise Refused(error or ErrorCode.NOT_COORDINATOR)
+            raise RejectedRequest(error or ErrorCode.NOT_COORDINATOR)
         transaction = home.transactions.get(transactional_id)
         if transaction is None:
-            raise Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+            raise RejectedRequest(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         return home, transaction
 
-    def _decide(
+    def _prepare_completion(
         self,
         home: TransactionPartition,
         transaction: Transaction,
         value: TransactionValue,
-        reply: ErrorReply,
+        response_callback: ErrorCallback,
     ) -> None:
         """Write the decision, answer, and carry it out."""
 
         def decided(error: int) -> None:
-            reply(error)
+            response_callback(error)
             if not error:
                 self.markers.start(home, transaction)
 
         self._append(home, transaction, value, decided)
 
-    def _complete(self, home: TransactionPartition, transaction: Transaction) -> None:
+    def _on_markers_written(self, home: TransactionPartition, transaction: Transaction) -> None:
         """All markers are written."""
         if not self.partitions.is_active(home) or transaction.state not in COMPLETING:
             return
         value = transaction.complete(self._clock.now_ms())
-        self._append(home, transaction, value, partial(self._completed, home, transaction))
+        self._append(
+            home, transaction, value, partial(self._on_completion_appended, home, transaction)
+        )
 
-    def _completed(self, home: TransactionPartition, transaction: Transaction, error: int) -> None:
+    def _on_completion_appended(
+        self, home: TransactionPartition, transaction: Transaction, error: int
+    ) -> None:
         if error in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR):
             return  # done, or for the next coordinator to do
         logger.warning(
@@ -325,7 +335,7 @@ class TransactionCoordinator:
             error_name(error),
             extra={"transactional_id": transaction.transactional_id},
         )
-        self._timer.schedule(RETRY_DELAY_MS, partial(self._complete, home, transaction))
+        self._timer.schedule(RETRY_DELAY_MS, partial(self._on_markers_written, home, transaction))
 
     # What nobody asked for.
 
@@ -342,7 +352,7 @@ class TransactionCoordinator:
                         transaction.value.timeout_ms,
                         extra={"transactional_id": transaction.transactional_id},
                     )
-                    self._decide(home, transaction, transaction.fence(now_ms), _ignore)
+                    self._prepare_completion(home, transaction, transaction.fence(now_ms), _ignore)
 
     def remove_expired(self) -> None:
         """Forget transactional ids that were not used for transactional.id.expiration.ms."""
@@ -360,7 +370,7 @@ class TransactionCoordinator:
     def _remove(self, home: TransactionPartition, expired: list[Transaction]) -> None:
         now_ms = self._clock.now_ms()
         for transaction in expired:
-            transaction.begin(transaction.value._replace(state=TransactionState.DEAD))
+            transaction.prepare_transition(transaction.value._replace(state=TransactionState.DEAD))
         batch = build_batch(
             [
                 (now_ms, transaction_key(transaction.transactional_id), None, None)
@@ -371,7 +381,7 @@ class TransactionCoordinator:
         def on_append(error: int, _: int) -> None:
             if error or not self.partitions.is_active(home):
                 for transaction in expired:
-                    transaction.give_up()
+                    transaction.clear_pending_state()
                 return
             for transaction in expired:
                 home.replay(transaction.transactional_id, None)
@@ -386,10 +396,10 @@ class TransactionCoordinator:
         home: TransactionPartition,
         transaction: Transaction,
         value: TransactionValue,
-        on_result: ErrorReply,
+        on_result: ErrorCallback,
     ) -> None:
         """Write a value; when it is committed it is how things are, and `on_result` gets 0."""
-        transaction.begin(value)
+        transaction.prepare_transition(value)
         batch = build_batch(
             [
                 (
@@ -405,7 +415,7 @@ class TransactionCoordinator:
             if not self.partitions.is_active(home):
                 on_result(ErrorCode.NOT_COORDINATOR)
             elif error:
-                transaction.give_up()
+                transaction.clear_pending_state()
                 on_result(_client_error(error))
             else:
                 home.replay(transaction.transactional_id, value)

@@ -57,9 +57,11 @@ class MarkerWriter:
         self._now_ms = now_ms
 
     def write(
-        self, request: WriteTxnMarkersRequest, reply: Callable[[WriteTxnMarkersResponse], None]
+        self,
+        request: WriteTxnMarkersRequest,
+        response_callback: Callable[[WriteTxnMarkersResponse], None],
     ) -> None:
-        """Write all markers; `reply` when the last of them is committed or failed."""
+        """Write all markers; `response_callback` when the last of them is committed or failed."""
         results: dict[int, dict[TopicPartition, int]] = {}
         work = []
         for marker in request.markers:
@@ -79,10 +81,10 @@ class MarkerWriter:
                     marker.producer_id, where.partition, marker.transaction_result
                 )
             if left == 0:
-                reply(_response(results))
+                response_callback(_response(results))
 
         if not work:
-            reply(_response(results))
+            response_callback(_response(results))
         for marker, where in work:
             batch = end_transaction_marker(
                 committed=marker.transaction_result,

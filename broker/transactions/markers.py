@@ -53,7 +53,7 @@ class MarkerTransport(Protocol):
         ...
 
 
-class Ending:
+class PendingMarkers:
     """A transaction whose markers are being written."""
 
     __slots__ = ("committed", "home", "left", "transaction")
@@ -82,59 +82,59 @@ class MarkerSender:
         self._transport = transport
         self._timer = timer
         self._on_done = on_done
-        self._endings: dict[tuple[int, str], Ending] = {}
-        self._queues: dict[int, list[tuple[Ending, list[TopicPartition]]]] = {}
+        self._pending: dict[tuple[int, str], PendingMarkers] = {}
+        self._queues: dict[int, list[tuple[PendingMarkers, list[TopicPartition]]]] = {}
         self._in_flight: set[int] = set()
-        self._to_retry: list[tuple[Ending, list[TopicPartition]]] = []
+        self._to_retry: list[tuple[PendingMarkers, list[TopicPartition]]] = []
         self._retry_timer: TimerTask | None = None
 
     @property
-    def endings(self) -> int:
+    def pending(self) -> int:
         """How many transactions wait for their markers."""
-        return len(self._endings)
+        return len(self._pending)
 
     def start(self, home: TransactionPartition, transaction: Transaction) -> None:
         """Write the markers of a transaction that is in PrepareCommit or PrepareAbort."""
-        ending = Ending(home, transaction)
-        self._endings[ending.key] = ending
-        self._dispatch([(ending, list(ending.left))])
-        self._check_done(ending)
+        pending = PendingMarkers(home, transaction)
+        self._pending[pending.key] = pending
+        self._dispatch([(pending, list(pending.left))])
+        self._check_done(pending)
 
     def cancel_partition(self, index: int) -> None:
         """Another broker coordinates this partition now and goes on from the log."""
-        for key in [key for key in self._endings if key[0] == index]:
-            del self._endings[key]
+        for key in [key for key in self._pending if key[0] == index]:
+            del self._pending[key]
 
     def close(self) -> None:
-        self._endings.clear()
+        self._pending.clear()
         self._queues.clear()
         self._to_retry.clear()
         if self._retry_timer is not None:
             self._retry_timer.cancel()
             self._retry_timer = None
 
-    def _dispatch(self, work: Iterable[tuple[Ending, list[TopicPartition]]]) -> None:
+    def _dispatch(self, work: Iterable[tuple[PendingMarkers, list[TopicPartition]]]) -> None:
         """Put partitions into the queues of their leaders, as they are now."""
         brokers = set()
-        for ending, partitions in work:
+        for pending, partitions in work:
             by_leader: dict[int, list[TopicPartition]] = {}
             for topic_partition in partitions:
                 leader = self._transport.leader_of(topic_partition)
                 if leader is None:
                     logger.info(
                         "transactional id %s: %s-%d is gone, no marker is needed there",
-                        ending.transaction.transactional_id,
+                        pending.transaction.transactional_id,
                         *topic_partition,
-                        extra={"transactional_id": ending.transaction.transactional_id},
+                        extra={"transactional_id": pending.transaction.transactional_id},
                     )
-                    ending.left.discard(topic_partition)
+                    pending.left.discard(topic_partition)
                 else:
                     by_leader.setdefault(leader, []).append(topic_partition)
             for leader, led in by_leader.items():
                 if leader == NO_LEADER:
-                    self._retry(ending, led)
+                    self._retry(pending, led)
                 else:
-                    self._queues.setdefault(leader, []).append((ending, led))
+                    self._queues.setdefault(leader, []).append((pending, led))
                     brokers.add(leader)
         for broker_id in brokers:
             self._flush(broker_id)
@@ -144,7 +144,7 @@ class MarkerSender:
         if not queue or broker_id in self._in_flight:
             return
         # What was cancelled while it waited is left out.
-        batch = [entry for entry in queue[:MAX_MARKERS_PER_REQUEST] if self._is_wanted(entry[0])]
+        batch = [entry for entry in queue[:MAX_MARKERS_PER_REQUEST] if self._is_pending(entry[0])]
         del queue[:MAX_MARKERS_PER_REQUEST]
         if not queue:
             del self._queues[broker_id]
@@ -158,87 +158,90 @@ class MarkerSender:
     def _on_response(
         self,
         broker_id: int,
-        batch: list[tuple[Ending, list[TopicPartition]]],
+        batch: list[tuple[PendingMarkers, list[TopicPartition]]],
         response: WriteTxnMarkersResponse | None,
     ) -> None:
         self._in_flight.discard(broker_id)
         results = None if response is None else _results(response)
-        for ending, partitions in batch:
-            if not self._is_wanted(ending):
+        for pending, partitions in batch:
+            if not self._is_pending(pending):
                 continue
             if results is None:
-                self._retry(ending, partitions)
+                self._retry(pending, partitions)
             else:
-                errors = results.get(ending.transaction.value.producer_id, {})
-                self._take_results(ending, partitions, errors)
+                errors = results.get(pending.transaction.value.producer_id, {})
+                self._handle_results(pending, partitions, errors)
         self._flush(broker_id)
 
-    def _take_results(
-        self, ending: Ending, partitions: list[TopicPartition], errors: dict[TopicPartition, int]
+    def _handle_results(
+        self,
+        pending: PendingMarkers,
+        partitions: list[TopicPartition],
+        errors: dict[TopicPartition, int],
     ) -> None:
         failed = []
         for topic_partition in partitions:
             # A partition that is missing from the answer was not written.
             error = errors.get(topic_partition, ErrorCode.UNKNOWN_SERVER_ERROR)
             if error == ErrorCode.NONE or error in NEVER_WRITTEN:
-                ending.left.discard(topic_partition)
+                pending.left.discard(topic_partition)
             elif error in FENCED:
                 logger.info(
-                    "transactional id %s: its marker for %s-%d was refused (%s), another "
+                    "transactional id %s: its marker for %s-%d was rejection (%s), another "
                     "coordinator or producer took over",
-                    ending.transaction.transactional_id,
+                    pending.transaction.transactional_id,
                     *topic_partition,
                     error_name(error),
-                    extra={"transactional_id": ending.transaction.transactional_id},
+                    extra={"transactional_id": pending.transaction.transactional_id},
                 )
-                del self._endings[ending.key]
+                del self._pending[pending.key]
                 return
             else:
                 failed.append(topic_partition)
                 logger.info(
                     "transactional id %s: no marker in %s-%d yet (%s), trying again",
-                    ending.transaction.transactional_id,
+                    pending.transaction.transactional_id,
                     *topic_partition,
                     error_name(error),
-                    extra={"transactional_id": ending.transaction.transactional_id},
+                    extra={"transactional_id": pending.transaction.transactional_id},
                 )
         if failed:
-            self._retry(ending, failed)
-        self._check_done(ending)
+            self._retry(pending, failed)
+        self._check_done(pending)
 
-    def _retry(self, ending: Ending, partitions: list[TopicPartition]) -> None:
-        self._to_retry.append((ending, partitions))
+    def _retry(self, pending: PendingMarkers, partitions: list[TopicPartition]) -> None:
+        self._to_retry.append((pending, partitions))
         if self._retry_timer is None:
             self._retry_timer = self._timer.schedule(RETRY_DELAY_MS, self._retry_all)
 
     def _retry_all(self) -> None:
         self._retry_timer = None
         work, self._to_retry = self._to_retry, []
-        wanted = [entry for entry in work if self._is_wanted(entry[0])]
+        wanted = [entry for entry in work if self._is_pending(entry[0])]
         self._dispatch(wanted)
-        for ending, _ in wanted:
-            self._check_done(ending)
+        for pending, _ in wanted:
+            self._check_done(pending)
 
-    def _is_wanted(self, ending: Ending) -> bool:
-        return self._endings.get(ending.key) is ending
+    def _is_pending(self, pending: PendingMarkers) -> bool:
+        return self._pending.get(pending.key) is pending
 
-    def _check_done(self, ending: Ending) -> None:
-        if not ending.left and self._is_wanted(ending):
-            del self._endings[ending.key]
-            self._on_done(ending.home, ending.transaction)
+    def _check_done(self, pending: PendingMarkers) -> None:
+        if not pending.left and self._is_pending(pending):
+            del self._pending[pending.key]
+            self._on_done(pending.home, pending.transaction)
 
 
-def _marker(ending: Ending, partitions: list[TopicPartition]) -> WritableTxnMarker:
+def _marker(pending: PendingMarkers, partitions: list[TopicPartition]) -> WritableTxnMarker:
     topics: dict[str, list[int]] = {}
     for topic_partition in partitions:
         topics.setdefault(topic_partition.topic, []).append(topic_partition.partition)
-    value = ending.transaction.value
+    value = pending.transaction.value
     return WritableTxnMarker(
         producer_id=value.producer_id,
         producer_epoch=value.epoch,
-        transaction_result=ending.committed,
+        transaction_result=pending.committed,
         topics=[WritableTxnMarkerTopic(name, indexes) for name, indexes in topics.items()],
-        coordinator_epoch=ending.home.leader_epoch,
+        coordinator_epoch=pending.home.leader_epoch,
     )
 
 

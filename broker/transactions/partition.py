@@ -10,7 +10,7 @@ from ottla.protocol.records.reader import iterate_entries, read_entry
 
 logger = logging.getLogger("ottla.transactions")
 
-_MAX_COMPLAINTS = 10  # log lines about unreadable records in one load
+_MAX_SKIPPED_LOGGED = 10  # log lines about unreadable records in one load
 
 
 class TransactionPartition:
@@ -60,9 +60,9 @@ class TransactionPartition:
 
     def _skip(self, problem: str) -> None:
         self.records_skipped += 1
-        if self.records_skipped <= _MAX_COMPLAINTS:
+        if self.records_skipped <= _MAX_SKIPPED_LOGGED:
             logger.warning(
-                "__transaction_state-%d: a record is skipped while loading: %s",
+                "Loading transaction metadata from __transaction_state-%d: skipping a record: %s",
                 self.index,
                 problem,
                 extra={"topic": "__transaction_state", "partition": self.index},

@@ -115,7 +115,7 @@ class TransactionValue(NamedTuple):
     last_epoch: int = NO_PRODUCER_EPOCH
 
 
-class Refused(Exception):
+class RejectedRequest(Exception):
     """A change that is not allowed now; `code` is what the client gets."""
 
     def __init__(self, code: int) -> None:
@@ -146,7 +146,7 @@ class Transaction:
         """A record or the markers are being written: nothing else may happen now."""
         return self.pending_state is not None or self.value.state in COMPLETING
 
-    def begin(self, value: TransactionValue) -> None:
+    def prepare_transition(self, value: TransactionValue) -> None:
         """`value` is being appended. Raises AssertionError for what no request can lead to."""
         if self.pending_state is not None or self.state not in VALID_PREDECESSORS[value.state]:
             raise AssertionError(
@@ -155,7 +155,7 @@ class Transaction:
             )
         self.pending_state = value.state
 
-    def give_up(self) -> None:
+    def clear_pending_state(self) -> None:
         """The append failed: all is as before."""
         self.pending_state = None
 
@@ -164,7 +164,7 @@ class Transaction:
         self.value = value
         self.pending_state = None
 
-    # Changes. Each returns the value to be written, or raises Refused.
+    # Changes. Each returns the value to be written, or raises RejectedRequest.
 
     def init_producer(
         self, timeout_ms: int, expected: Producer | None, fresh_id: int | None, now_ms: int
@@ -176,9 +176,9 @@ class Transaction:
         """
         value = self.value
         if self.is_changing:
-            raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
+            raise RejectedRequest(ErrorCode.CONCURRENT_TRANSACTIONS)
         if expected is not None and not self._is_known(expected):
-            raise Refused(ErrorCode.PRODUCER_FENCED)
+            raise RejectedRequest(ErrorCode.PRODUCER_FENCED)
         if value.state is TransactionState.ONGOING:
             return self.fence(now_ms)
         if value.epoch >= LAST_USABLE_EPOCH and (expected is None or expected.epoch == value.epoch):
@@ -225,7 +225,7 @@ class Transaction:
             return value.epoch + 1, value.epoch
         if expected.epoch == value.last_epoch:
             return value.epoch, value.last_epoch  # asked again: the same answer
-        raise Refused(ErrorCode.PRODUCER_FENCED)
+        raise RejectedRequest(ErrorCode.PRODUCER_FENCED)
 
     def fence(self, now_ms: int) -> TransactionValue:
         """Abort what is open under an epoch that the present producer does not have."""
@@ -245,7 +245,7 @@ class Transaction:
         value = self.value
         self._check_producer(producer)
         if self.is_changing:
-            raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
+            raise RejectedRequest(ErrorCode.CONCURRENT_TRANSACTIONS)
         if value.state is TransactionState.ONGOING:
             if partitions <= value.partitions:
                 return None
@@ -265,7 +265,7 @@ class Transaction:
         """Whether each partition takes part in the producer's open transaction (KIP-890)."""
         self._check_producer(producer)
         if self.value.state in COMPLETING:
-            raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
+            raise RejectedRequest(ErrorCode.CONCURRENT_TRANSACTIONS)
         return {
             partition: ErrorCode.NONE
             if partition in self.value.partitions
@@ -278,7 +278,7 @@ class Transaction:
         value = self.value
         self._check_producer(producer)
         if self.is_changing:
-            raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
+            raise RejectedRequest(ErrorCode.CONCURRENT_TRANSACTIONS)
         if value.state is TransactionState.ONGOING:
             return value._replace(
                 state=TransactionState.PREPARE_COMMIT
@@ -289,7 +289,7 @@ class Transaction:
         done = TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT
         if value.state is done:
             return None
-        raise Refused(ErrorCode.INVALID_TXN_STATE)
+        raise RejectedRequest(ErrorCode.INVALID_TXN_STATE)
 
     def complete(self, now_ms: int) -> TransactionValue:
         """All markers are written."""
@@ -304,9 +304,9 @@ class Transaction:
 
     def _check_producer(self, producer: Producer) -> None:
         if producer.producer_id != self.value.producer_id:
-            raise Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+            raise RejectedRequest(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         if producer.epoch != self.value.epoch:
-            raise Refused(ErrorCode.PRODUCER_FENCED)
+            raise RejectedRequest(ErrorCode.PRODUCER_FENCED)
 
     # Questions.
 

@@ -99,7 +99,7 @@ def test_events_say_who_came_and_went_and_why(
     assert kinds == ["joined", "rebalancing", "stable", "left", "rebalancing", "empty", "rejected"]
     assert events[0]["client_id"] == "reader"
     assert events[0]["member_id"] == events[3]["member_id"]
-    assert "1 members have their assignment" in events[2]["reason"]
+    assert "Stabilized with 1 members" in events[2]["reason"]
     assert (events[-1]["member_id"], events[-1]["client_id"]) == ("zombie", "late")
     reason = events[-1]["reason"]
     assert "OffsetCommit request failed with UNKNOWN_MEMBER_ID: the group has no" in reason

@@ -18,7 +18,7 @@ from ottla.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartb
 FIRST_HEARTBEAT_WITH_PATTERNS = 1
 
 
-class Refused(Exception):
+class RejectedRequest(Exception):
     """The request cannot be granted: the error code, and why in words."""
 
     def __init__(self, error_code: int, reason: str) -> None:
@@ -36,25 +36,27 @@ def check_request(
         ("rack id", request.rack_id),
     ):
         if value is not None and not value.strip():
-            raise Refused(ErrorCode.INVALID_REQUEST, f"the {name} is empty")
+            raise RejectedRequest(ErrorCode.INVALID_REQUEST, f"the {name} is empty")
     epoch = request.member_epoch
     if version >= FIRST_HEARTBEAT_WITH_PATTERNS and not request.member_id.strip():
-        raise Refused(ErrorCode.INVALID_REQUEST, "the member id is empty")
+        raise RejectedRequest(ErrorCode.INVALID_REQUEST, "the member id is empty")
     if epoch == NEVER_JOINED:
         if request.rebalance_timeout_ms == -1:
-            raise Refused(ErrorCode.INVALID_REQUEST, "who joins has to say its rebalance timeout")
+            raise RejectedRequest(
+                ErrorCode.INVALID_REQUEST, "who joins has to say its rebalance timeout"
+            )
         if request.topic_partitions is None or request.topic_partitions:
-            raise Refused(ErrorCode.INVALID_REQUEST, "who joins must not have partitions")
+            raise RejectedRequest(ErrorCode.INVALID_REQUEST, "who joins must not have partitions")
         if not _names_topics(request, version):
-            raise Refused(ErrorCode.INVALID_REQUEST, "who joins has to name its topics")
+            raise RejectedRequest(ErrorCode.INVALID_REQUEST, "who joins has to name its topics")
     elif epoch < AWAY:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"there is no member epoch {epoch}")
+        raise RejectedRequest(ErrorCode.INVALID_REQUEST, f"there is no member epoch {epoch}")
     elif not request.member_id.strip():
-        raise Refused(ErrorCode.INVALID_REQUEST, "the member id is empty")
+        raise RejectedRequest(ErrorCode.INVALID_REQUEST, "the member id is empty")
     elif epoch == AWAY and request.instance_id is None:
-        raise Refused(ErrorCode.INVALID_REQUEST, "only who has an instance id can be back")
+        raise RejectedRequest(ErrorCode.INVALID_REQUEST, "only who has an instance id can be back")
     if request.server_assignor is not None and request.server_assignor not in assignors:
-        raise Refused(
+        raise RejectedRequest(
             ErrorCode.UNSUPPORTED_ASSIGNOR,
             f"there is no assignor {request.server_assignor!r} here, but {', '.join(assignors)}",
         )
@@ -79,7 +81,7 @@ def check_epoch(member: ConsumerMember, epoch: int, owned: Assignment | None) ->
         and is_subset(owned, member.assigned)
     ):
         return
-    raise Refused(
+    raise RejectedRequest(
         ErrorCode.FENCED_MEMBER_EPOCH,
         f"the member comes with epoch {epoch}, and is at {member.epoch}: it has to give up all "
         "its partitions and join anew",
@@ -95,9 +97,9 @@ def check_instance(
 ) -> ConsumerMember:
     """The member of an instance, if it is the one that says so."""
     if known is None:
-        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no instance {instance_id}")
+        raise RejectedRequest(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no instance {instance_id}")
     if known.member_id != member_id:
-        raise Refused(
+        raise RejectedRequest(
             ErrorCode.FENCED_INSTANCE_ID, f"instance {instance_id} is member {known.member_id} now"
         )
     if epoch is not None:
@@ -105,8 +107,10 @@ def check_instance(
     return known
 
 
-def unknown_member(member_id: str) -> Refused:
-    return Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no member {member_id} in the group")
+def unknown_member(member_id: str) -> RejectedRequest:
+    return RejectedRequest(
+        ErrorCode.UNKNOWN_MEMBER_ID, f"there is no member {member_id} in the group"
+    )
 
 
 def new_member_id() -> str:

@@ -8,11 +8,11 @@ rebalance, and the assignment that comes with SyncGroup is the broker's.
 from collections.abc import Callable, Sequence
 
 from ottla.broker.groups.classic.group import join_error, sync_error
-from ottla.broker.groups.classic.join import Join
-from ottla.broker.groups.classic.member import JoinReply, SyncReply
+from ottla.broker.groups.classic.join_parameters import JoinParameters
+from ottla.broker.groups.classic.member import JoinCallback, SyncCallback
 from ottla.broker.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE
 from ottla.broker.groups.consumer.checks import (
-    Refused,
+    RejectedRequest,
     check_instance,
     new_member_id,
     unknown_member,
@@ -40,7 +40,7 @@ from ottla.protocol.messages.join_group import JoinGroupResponse
 from ottla.protocol.messages.leave_group import LeaveGroupResponse, MemberIdentity, MemberResponse
 from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-LeaveReply = Callable[[LeaveGroupResponse], None]
+LeaveCallback = Callable[[LeaveGroupResponse], None]
 
 
 class ClassicMembers:
@@ -73,16 +73,20 @@ class ClassicMembers:
     # JoinGroup.
 
     def join(
-        self, group_id: str, join: Join, reply: JoinReply, as_classic: Callable[[], None]
+        self,
+        group_id: str,
+        join: JoinParameters,
+        response_callback: JoinCallback,
+        as_classic: Callable[[], None],
     ) -> None:
         """`as_classic` handles the request once it is about a classic group."""
 
-        def refuse(error_code: int, _: str | None) -> None:
-            reply(join_error(error_code))
+        def reject(error_code: int, _: str | None) -> None:
+            response_callback(join_error(error_code))
 
         def emptied(error_code: int) -> None:
             if error_code:
-                refuse(error_code, None)
+                reject(error_code, None)
             else:
                 as_classic()
 
@@ -92,25 +96,27 @@ class ClassicMembers:
                 as_classic()
                 return None
             if not group.is_empty:
-                return self._join(group, join, reply)
+                return self._join(group, join, response_callback)
             draft = GroupDraft(group, self._catalog)
             draft.delete()
             return Change(draft.records, emptied)
 
-        self._writer.submit(group_id, guarded(handle, refuse))
+        self._writer.submit(group_id, guarded(handle, reject))
 
-    def _join(self, group: ConsumerGroup, join: Join, reply: JoinReply) -> Change | None:
+    def _join(
+        self, group: ConsumerGroup, join: JoinParameters, response_callback: JoinCallback
+    ) -> Change | None:
         is_unknown = not join.member_id
         member_id = join.member_id or new_member_id()
         self._membership.check_room(group, member_id)
         if join.protocol_type != CONSUMER_PROTOCOL_TYPE or not group.supports_protocols(
             {name for name, _ in join.protocols}
         ):
-            raise Refused(
+            raise RejectedRequest(
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "its protocols are not the group's"
             )
         if is_unknown and join.instance_id is None and join.version >= 4:
-            reply(join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+            response_callback(join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id))
             return None
         subscription = _subscription(join)
         draft = GroupDraft(group, self._catalog)
@@ -126,20 +132,20 @@ class ClassicMembers:
         )
         owned = self._migration.by_topic_id(list(subscription.owned_partitions))
         is_new = member.member_id not in group.members
-        after = self._membership.follow(draft, member, wanted, owned)
+        after = self._membership.draft_update(draft, member, wanted, owned)
 
         def done(error_code: int) -> None:
             if error_code:
-                reply(join_error(error_code))
+                response_callback(join_error(error_code))
                 return
             group_id = group.group_id
-            self._sessions.came(TimerKind.JOIN, group_id, after.member_id)
+            self._sessions.cancel_timer(TimerKind.JOIN, group_id, after.member_id)
             self._sessions.start(group_id, after)
-            self._sessions.expect(TimerKind.SYNC, group_id, after)
-            self._sessions.note(
+            self._sessions.start_timer(TimerKind.SYNC, group_id, after)
+            self._sessions.record_event(
                 group_id, "joined" if is_new else "rejoined", after, f"JoinGroup: {join.reason}"
             )
-            reply(
+            response_callback(
                 JoinGroupResponse(
                     generation_id=after.epoch,
                     protocol_type=CONSUMER_PROTOCOL_TYPE,
@@ -155,7 +161,10 @@ class ClassicMembers:
     # SyncGroup.
 
     def sync(
-        self, request: SyncGroupRequest, reply: SyncReply, as_classic: Callable[[], None]
+        self,
+        request: SyncGroupRequest,
+        response_callback: SyncCallback,
+        as_classic: Callable[[], None],
     ) -> None:
         """`as_classic` handles the request once it is about a classic group."""
 
@@ -164,29 +173,33 @@ class ClassicMembers:
             if group is None:
                 as_classic()
             else:
-                self._sync(group, request, reply)
+                self._sync(group, request, response_callback)
 
         self._writer.submit(
-            request.group_id, guarded(handle, lambda error, _: reply(sync_error(error)))
+            request.group_id, guarded(handle, lambda error, _: response_callback(sync_error(error)))
         )
 
-    def _sync(self, group: ConsumerGroup, request: SyncGroupRequest, reply: SyncReply) -> None:
+    def _sync(
+        self, group: ConsumerGroup, request: SyncGroupRequest, response_callback: SyncCallback
+    ) -> None:
         member, classic = _classic_member(group, request.member_id, request.group_instance_id)
         if request.generation_id != member.epoch:
-            raise Refused(ErrorCode.ILLEGAL_GENERATION, f"the member is at {member.epoch}")
+            raise RejectedRequest(ErrorCode.ILLEGAL_GENERATION, f"the member is at {member.epoch}")
         protocol_name, metadata = classic.protocols[0]
         if request.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or (
             request.protocol_name not in (None, protocol_name)
         ):
-            raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "its protocol is not the group's")
+            raise RejectedRequest(
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "its protocol is not the group's"
+            )
         group_id = group.group_id
         if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
-            self._sessions.expect_join(group_id, member)
-            raise Refused(ErrorCode.REBALANCE_IN_PROGRESS, "there is a new epoch")
-        self._sessions.came(TimerKind.SYNC, group_id, member.member_id)
+            self._sessions.expect_rejoin(group_id, member)
+            raise RejectedRequest(ErrorCode.REBALANCE_IN_PROGRESS, "there is a new epoch")
+        self._sessions.cancel_timer(TimerKind.SYNC, group_id, member.member_id)
         self._sessions.start(group_id, member)
         partitions = self._migration.by_name(member.assigned)
-        reply(
+        response_callback(
             SyncGroupResponse(
                 protocol_type=request.protocol_type,
                 protocol_name=request.protocol_name,
@@ -203,8 +216,8 @@ class ClassicMembers:
             return ErrorCode.UNKNOWN_MEMBER_ID
         try:
             member, _ = _classic_member(group, request.member_id, request.group_instance_id)
-        except Refused as refused:
-            return refused.error_code
+        except RejectedRequest as rejection:
+            return rejection.error_code
         if request.generation_id != member.epoch:
             return ErrorCode.ILLEGAL_GENERATION
         self._sessions.start(group.group_id, member)
@@ -216,7 +229,7 @@ class ClassicMembers:
                 and not group.waits_for_others(member)
             )
         ):
-            self._sessions.expect_join(group.group_id, member)
+            self._sessions.expect_rejoin(group.group_id, member)
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 
@@ -226,7 +239,7 @@ class ClassicMembers:
         self,
         group_id: str,
         leaving: Sequence[MemberIdentity],
-        reply: LeaveReply,
+        response_callback: LeaveCallback,
         as_classic: Callable[[], None],
     ) -> None:
         """`as_classic` handles the request once it is about a classic group."""
@@ -236,14 +249,20 @@ class ClassicMembers:
             if group is None:
                 as_classic()
                 return None
-            return self._leave(group, leaving, reply)
+            return self._leave(group, leaving, response_callback)
 
         self._writer.submit(
-            group_id, guarded(handle, lambda error, _: reply(LeaveGroupResponse(error_code=error)))
+            group_id,
+            guarded(
+                handle, lambda error, _: response_callback(LeaveGroupResponse(error_code=error))
+            ),
         )
 
     def _leave(
-        self, group: ConsumerGroup, leaving: Sequence[MemberIdentity], reply: LeaveReply
+        self,
+        group: ConsumerGroup,
+        leaving: Sequence[MemberIdentity],
+        response_callback: LeaveCallback,
     ) -> Change | None:
         rows = []
         gone: dict[str, tuple[ConsumerMember, str]] = {}
@@ -252,13 +271,13 @@ class ClassicMembers:
             rows.append(row)
             try:
                 member = _leaving_member(group, identity)
-            except Refused as refused:
-                row.error_code = refused.error_code
+            except RejectedRequest as rejection:
+                row.error_code = rejection.error_code
             else:
                 row.member_id = member.member_id
                 gone[member.member_id] = (member, identity.reason or "not provided")
         if not gone:
-            reply(LeaveGroupResponse(members=rows))
+            response_callback(LeaveGroupResponse(members=rows))
             return None
         draft = GroupDraft(group, self._catalog)
         for member_id in gone:
@@ -268,21 +287,21 @@ class ClassicMembers:
 
         def done(error_code: int) -> None:
             if error_code:
-                reply(LeaveGroupResponse(error_code=error_code))
+                response_callback(LeaveGroupResponse(error_code=error_code))
                 return
             for member, reason in gone.values():
-                self._sessions.gone(group.group_id, member, "left", reason)
-            reply(LeaveGroupResponse(members=rows))
+                self._sessions.on_member_removed(group.group_id, member, "left", reason)
+            response_callback(LeaveGroupResponse(members=rows))
 
         return Change(draft.records, done)
 
 
-def _subscription(join: Join) -> Subscription:
+def _subscription(join: JoinParameters) -> Subscription:
     """What the member wants: as its preferred protocol says it."""
     try:
         return decode_subscription(join.protocols[0][1])
     except ProtocolError:
-        raise Refused(
+        raise RejectedRequest(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "its subscription cannot be read"
         ) from None
 

@@ -42,7 +42,7 @@ class ConsumerGroups:
         self.sessions = ConsumerSessions(
             settings, partitions, writer, timer, catalog, migration, events, clock.now_ms
         )
-        writer.on_uncertain = self.sessions.adopt
+        writer.on_append_timed_out = self.sessions.watch_unwatched_members
         self.membership = ConsumerMembership(
             settings, partitions, writer, catalog, migration, self.sessions
         )
@@ -51,10 +51,10 @@ class ConsumerGroups:
         )
         self.admin = ConsumerAdmin(settings, partitions, writer, catalog)
 
-    def loaded(self, group: ConsumerGroup) -> None:
+    def on_group_loaded(self, group: ConsumerGroup) -> None:
         """A group was read from the log."""
-        self.sessions.loaded(group)
+        self.sessions.on_group_loaded(group)
 
-    def unloaded(self, group: ConsumerGroup) -> None:
+    def on_group_unloaded(self, group: ConsumerGroup) -> None:
         """Another broker coordinates the group from now on."""
-        self.sessions.unloaded(group)
+        self.sessions.on_group_unloaded(group)

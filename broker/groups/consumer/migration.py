@@ -133,12 +133,12 @@ class Migration:
             assigned=assigned,
         )
 
-    def freeze(self, group: Group) -> None:
+    def begin_upgrade(self, group: Group) -> None:
         """The change is on its way: nothing else may happen to the classic group."""
         group.is_upgrading = True
-        self._rebalancer.bury(group, ErrorCode.REBALANCE_IN_PROGRESS)
+        self._rebalancer.mark_dead(group, ErrorCode.REBALANCE_IN_PROGRESS)
 
-    def restore(self, group: Group) -> None:
+    def abort_upgrade(self, group: Group) -> None:
         """The change failed: the classic group goes on from its last assignment."""
         home = self._partitions.home_of(group.group_id)
         if home is None or home.groups.get(group.group_id) is not group:
@@ -150,7 +150,7 @@ class Migration:
         again = read_group_value(group.group_id, value, self._clock())
         again.offsets = group.offsets
         home.groups[group.group_id] = again
-        self._rebalancer.loaded(again)
+        self._rebalancer.on_group_loaded(again)
 
     # To the classic protocol.
 
@@ -217,18 +217,18 @@ class Migration:
             joined.assignment = encode_assignment(NamedAssignment(target), version)
         return classic
 
-    def resume(self, group: Group) -> None:
+    def on_late_downgrade(self, group: Group) -> None:
         """A classic group whose record came through late: its members are watched again."""
         if not group.is_empty and not group.is_dead:
-            self._rebalancer.loaded(group)
-            self._rebalancer.prepare_if_possible(group, "the group became a classic one")
+            self._rebalancer.on_group_loaded(group)
+            self._rebalancer.maybe_prepare_rebalance(group, "the group became a classic one")
 
     def _downgraded(self, group_id: str) -> None:
         group = self._partitions.find(group_id)
         if group is not None and group.kind == "classic" and not group.is_empty:
             logger.info("group %s is a classic group now", group_id, extra={"group": group_id})
-            self._rebalancer.loaded(group)
-            self._rebalancer.prepare_if_possible(group, "the group became a classic one")
+            self._rebalancer.on_group_loaded(group)
+            self._rebalancer.maybe_prepare_rebalance(group, "the group became a classic one")
 
     # Names and ids of topics.
 

@@ -245,16 +245,18 @@ def _member_message(member: ConsumerMember) -> member_messages.ConsumerGroupMemb
 # From bytes.
 
 
-class RecordProblem(ValueError):
+class UnreadableGroupRecord(ValueError):
     """A key or value that is none of Kafka's; the message says why."""
 
 
 def decode_record(key: bytes, value: bytes | None) -> GroupRecord:
-    """What a record with a key of version 3 to 8 says; raises RecordProblem."""
+    """What a record with a key of version 3 to 8 says; raises UnreadableGroupRecord."""
     try:
         return _decode(_SHORT.unpack_from(key)[0], key, value)
     except (struct.error, ProtocolError) as problem:
-        raise RecordProblem(f"a record of a consumer group cannot be read: {problem}") from None
+        raise UnreadableGroupRecord(
+            f"a record of a consumer group cannot be read: {problem}"
+        ) from None
 
 
 def _decode(version: int, key: bytes, value: bytes | None) -> GroupRecord:
@@ -295,7 +297,7 @@ def _decode_of_member(version: int, key: bytes, value: bytes | None) -> GroupRec
         assignment = {row.topic_id: frozenset(row.partitions) for row in rows.topic_partitions}
         return TargetAssignment(target.group_id, target.member_id, assignment)
     if version != CURRENT_KEY:
-        raise RecordProblem(f"a key of version {version} is not known here")
+        raise UnreadableGroupRecord(f"a key of version {version} is not known here")
     current = _read(current_messages.ConsumerGroupCurrentMemberAssignmentKey, key, version)
     if value is None:
         return CurrentAssignment(current.group_id, current.member_id, None)
@@ -317,7 +319,7 @@ def _read(cls: type[M], data: bytes, version: int | None = None) -> M:
     if version is None:
         version = _SHORT.unpack_from(data)[0]
         if version != VALUE_VERSION:
-            raise RecordProblem(f"a {cls.NAME} has the unknown version {version}")
+            raise UnreadableGroupRecord(f"a {cls.NAME} has the unknown version {version}")
     return decoder(cls, version)(data, 2)[0]
 
 

@@ -76,7 +76,7 @@ class ConsumerSessions:
 
         def removed(error_code: int) -> None:
             if not error_code:
-                self.gone(group.group_id, member, kind, reason)
+                self.on_member_removed(group.group_id, member, kind, reason)
             done(error_code)
 
         change = self._migration.downgrade(group, member.member_id, removed)
@@ -89,10 +89,12 @@ class ConsumerSessions:
         self.rebalances += 1
         return Change(draft.records, removed)
 
-    def gone(self, group_id: str, member: ConsumerMember, kind: str, reason: str) -> None:
+    def on_member_removed(
+        self, group_id: str, member: ConsumerMember, kind: str, reason: str
+    ) -> None:
         """A member is out, and its timers with it."""
         self._timers.stop_all(group_id, member.member_id)
-        self.note(group_id, kind, member, reason)
+        self.record_event(group_id, kind, member, reason)
 
     def _fence(self, kind: TimerKind, group_id: str, member_id: str, epoch: int | None) -> None:
         """A timer is over: take the member out, unless it moved on (from `epoch`) meanwhile."""
@@ -141,16 +143,16 @@ class ConsumerSessions:
         timeout_ms = member.rebalance_timeout_ms
         self._start(TimerKind.REVOCATION, group_id, member.member_id, timeout_ms, member.epoch)
 
-    def expect(self, kind: TimerKind, group_id: str, member: ConsumerMember) -> None:
+    def start_timer(self, kind: TimerKind, group_id: str, member: ConsumerMember) -> None:
         """A member of the classic protocol has its rebalance timeout to join, or to sync."""
         self._start(kind, group_id, member.member_id, member.rebalance_timeout_ms)
 
-    def expect_join(self, group_id: str, member: ConsumerMember) -> None:
+    def expect_rejoin(self, group_id: str, member: ConsumerMember) -> None:
         """The same for the join, counted from when it was told first."""
         if not self._timers.is_running(TimerKind.JOIN, group_id, member.member_id):
-            self.expect(TimerKind.JOIN, group_id, member)
+            self.start_timer(TimerKind.JOIN, group_id, member)
 
-    def came(self, kind: TimerKind, group_id: str, member_id: str) -> None:
+    def cancel_timer(self, kind: TimerKind, group_id: str, member_id: str) -> None:
         """What was expected is here."""
         self._timers.stop(kind, group_id, member_id)
 
@@ -165,20 +167,20 @@ class ConsumerSessions:
         act = partial(self._fence, kind, group_id, member_id, epoch)
         self._timers.start(kind, group_id, member_id, timeout_ms, act)
 
-    def loaded(self, group: ConsumerGroup) -> None:
+    def on_group_loaded(self, group: ConsumerGroup) -> None:
         """A group read from the log: its members have one session to show up."""
         for member in group.members.values():
             self.start(group.group_id, member)
             if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
                 self._start_revocation(group.group_id, member)
 
-    def adopt(self, group_id: str) -> None:
+    def watch_unwatched_members(self, group_id: str) -> None:
         """A change came through late: watch the members that nobody watches yet."""
         group = self._partitions.find(group_id)
         if group is None:
             return
         if group.kind == "classic":
-            self._migration.resume(group)
+            self._migration.on_late_downgrade(group)
             return
         for member in group.members.values():
             if not self._timers.is_running(TimerKind.SESSION, group_id, member.member_id):
@@ -190,13 +192,13 @@ class ConsumerSessions:
             ):
                 self._start_revocation(group_id, member)
 
-    def unloaded(self, group: ConsumerGroup) -> None:
+    def on_group_unloaded(self, group: ConsumerGroup) -> None:
         """Another broker coordinates the group from now on."""
         group.is_dead = True
         for member_id in group.members:
             self._timers.stop_all(group.group_id, member_id)
 
-    def note(self, group_id: str, kind: str, member: ConsumerMember, reason: str) -> None:
+    def record_event(self, group_id: str, kind: str, member: ConsumerMember, reason: str) -> None:
         """Remember what happened for `ottla groups events`."""
         self._events.add(
             group_id,

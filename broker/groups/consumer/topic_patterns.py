@@ -10,12 +10,12 @@ import logging
 from functools import lru_cache
 from typing import Protocol
 
-from ottla.broker.groups.consumer.checks import Refused
+from ottla.broker.groups.consumer.checks import RejectedRequest
 from ottla.protocol.errors import ErrorCode
 
 logger = logging.getLogger("ottla.groups")
 
-MAX_MEMORY_BYTES = 1024 * 1024  # for the program of one pattern; a longer one is refused
+MAX_MEMORY_BYTES = 1024 * 1024  # for the program of one pattern; a longer one is rejected
 
 
 class Pattern(Protocol):
@@ -49,7 +49,7 @@ def check_pattern(text: str) -> None:
     try:
         compile_pattern(text)
     except BadPattern as problem:
-        raise Refused(
+        raise RejectedRequest(
             ErrorCode.INVALID_REGULAR_EXPRESSION, f"{text!r} is no regular expression: {problem}"
         ) from None
 

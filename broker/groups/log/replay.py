@@ -51,7 +51,7 @@ class ReplayedPartition(Protocol):
 
 
 def is_of_consumer_group(key: bytes) -> bool:
-    """Whether it is a record of a group of the newer protocol (KIP-848)."""
+    """Whether it is the key of a record of a consumer group (KIP-848)."""
     return len(key) > 1 and key[0] == 0 and FIRST_CONSUMER_KEY <= key[1] <= LAST_CONSUMER_KEY
 
 
@@ -64,9 +64,9 @@ def replay_record(
     clock: WallClock,
     parsed: OffsetKey | GroupKey | None = None,
 ) -> None:
-    """Take over one record found at log offset `at`; raises UnreadableRecord.
+    """Replays one record at log offset `at`; raises UnreadableRecord.
 
-    `parsed` is the key, when the caller has read it already.
+    `parsed` is the key, when the caller has decoded it already.
     """
     if parsed is None and not is_of_consumer_group(key):
         parsed = read_key(key)
@@ -85,11 +85,11 @@ def replay_record(
         )
     elif is_of_consumer_group(key) and partition.has_consumer_groups:
         # Imported late: most brokers serve no consumer groups.
-        from ottla.broker.groups.consumer.records import RecordProblem, decode_record
+        from ottla.broker.groups.consumer.records import UnreadableGroupRecord, decode_record
 
         try:
             partition.replay_consumer_group(decode_record(key, value))
-        except RecordProblem as problem:
+        except UnreadableGroupRecord as problem:
             raise UnreadableRecord(str(problem)) from None
     else:
-        raise UnreadableRecord(f"a key of version {int.from_bytes(key[:2])} is not known here")
+        raise UnreadableRecord(f"unknown key version {int.from_bytes(key[:2])}")

@@ -6,7 +6,7 @@ Version 0 reads offsets from ZooKeeper, under `/consumers`. Version 8 and later 
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
-from ottla.broker.groups.commits import MISSING, FetchedOffset, GroupCommits
+from ottla.broker.groups.commits import NO_OFFSET, FetchedOffset, GroupCommits
 from ottla.broker.groups.offsets import NO_TIMESTAMP, CommittedOffset
 from ottla.broker.handlers.common.topic_rows import TopicRows, Topics
 from ottla.broker.requests.request_channel import RequestContext
@@ -61,7 +61,7 @@ class OffsetFetchHandler:
         if not error or version >= 2:
             return OffsetFetchResponse(error_code=error, topics=_topics_before_v8(found))
         # Version 1 has no error code of the group, only one for each partition.
-        failed = {partition: FetchedOffset(error, MISSING) for partition in partitions or ()}
+        failed = {partition: FetchedOffset(error, NO_OFFSET) for partition in partitions or ()}
         return OffsetFetchResponse(topics=_topics_before_v8(failed))
 
     def _fetch_group(
@@ -108,7 +108,7 @@ class OffsetFetchHandler:
                 else await self._znode_offsets.get(request.group_id, partition)
             )
             if offset is None:
-                found[partition] = FetchedOffset(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, MISSING)
+                found[partition] = FetchedOffset(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_OFFSET)
             else:
                 value = CommittedOffset(offset, -1, "", NO_TIMESTAMP)
                 found[partition] = FetchedOffset(ErrorCode.NONE, value)

@@ -131,7 +131,7 @@ class ConsumerSetup(Setup):
     def enter(
         self, member_id: str, topics: list[str] | None = None, **more: Any
     ) -> ConsumerGroupHeartbeatResponse:
-        """Join; the answer, which has to come at once and to be good."""
+        """JoinParameters; the answer, which has to come at once and to be good."""
         wanted = ["t"] if topics is None else topics
         more.setdefault("timeout_ms", 30_000)
         response = self.beat(member_id, 0, topics=wanted, owned={}, **more).value

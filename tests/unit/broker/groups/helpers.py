@@ -151,13 +151,13 @@ class Setup:
     def leave(
         self, *members: tuple[str, str | None], group_id: str = GROUP
     ) -> tuple[int, list[int]]:
-        reply: PendingResponse[LeaveGroupResponse] = PendingResponse()
+        response_callback: PendingResponse[LeaveGroupResponse] = PendingResponse()
         self.coordinator.membership.leave(
             group_id,
             [MemberIdentity(member_id, instance) for member_id, instance in members],
-            reply,
+            response_callback,
         )
-        response = reply.value
+        response = response_callback.value
         return response.error_code, [member.error_code for member in response.members]
 
     def commit(

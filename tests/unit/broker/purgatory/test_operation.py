@@ -26,12 +26,12 @@ def test_it_completes_once() -> None:
     assert not operation.is_completed
     assert operation.force_complete()
     assert not operation.force_complete()
-    operation.run_out_of_time()
+    operation.expire()
     assert operation.events == ["complete"]
 
 
 def test_running_out_of_time_completes_and_then_says_so() -> None:
     operation = Recorded()
-    operation.run_out_of_time()
+    operation.expire()
     assert not operation.force_complete()
     assert operation.events == ["complete", "expired"]

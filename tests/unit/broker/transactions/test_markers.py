@@ -116,7 +116,7 @@ def test_a_fenced_coordinator_stops(error: int) -> None:
     setup.end(setup.ongoing(T0, T1))
     setup.timer.advance(10 * RETRY_DELAY_MS)
     assert setup.state() is S.PREPARE_COMMIT
-    assert setup.coordinator.markers.endings == 0
+    assert setup.coordinator.markers.pending == 0
     assert len(setup.leaders.requests) == 1
 
 

@@ -40,20 +40,20 @@ def test_member_ids_are_made_of_the_clients_name() -> None:
 
 def test_from_version_4_a_member_id_is_required() -> None:
     setup = Setup()
-    refused = setup.join(version=4).value
-    assert refused.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    rejected = setup.join(version=4).value
+    assert rejected.error_code == ErrorCode.MEMBER_ID_REQUIRED
     assert setup.group().state is GroupState.EMPTY
-    joined = setup.join(refused.member_id, version=4).value
-    assert (joined.error_code, joined.member_id) == (ErrorCode.NONE, refused.member_id)
+    joined = setup.join(rejected.member_id, version=4).value
+    assert (joined.error_code, joined.member_id) == (ErrorCode.NONE, rejected.member_id)
 
 
 def test_a_pending_member_id_runs_out_with_its_session() -> None:
     setup = Setup()
-    refused = setup.join(version=4, session_timeout_ms=10_000).value
+    rejected = setup.join(version=4, session_timeout_ms=10_000).value
     setup.timer.advance(9_999)
-    assert refused.member_id in setup.group().pending_members
+    assert rejected.member_id in setup.group().pending_members
     setup.timer.advance(1)
-    late = setup.join(refused.member_id, version=4).value
+    late = setup.join(rejected.member_id, version=4).value
     assert late.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 

@@ -1,11 +1,11 @@
-"""A JoinGroup request with what differs between its versions evened out."""
+"""The parameters of a JoinGroup request, independent of its version."""
 
 from ottla.broker.groups.classic.member import Member, Protocols
 from ottla.protocol.messages.join_group import JoinGroupRequest
 
 
-class Join:
-    """What a member wants, and who it is."""
+class JoinParameters:
+    """The member and client ids, timeouts and protocols of a request."""
 
     __slots__ = (
         "client_host",
@@ -29,7 +29,7 @@ class Join:
         self.member_id = request.member_id
         self.instance_id = request.group_instance_id
         self.session_timeout_ms = request.session_timeout_ms
-        # Version 0 has no rebalance timeout of its own.
+        # Version 0 has no rebalance timeout.
         self.rebalance_timeout_ms = (
             request.session_timeout_ms if version == 0 else request.rebalance_timeout_ms
         )
@@ -51,7 +51,7 @@ class Join:
 
 
 def _distinct(request: JoinGroupRequest) -> Protocols:
-    """The protocols in order, without those named twice: nobody can be assigned by these."""
+    """The protocols in order, without those named twice, which cannot be selected."""
     names = [protocol.name for protocol in request.protocols]
     return tuple(
         (protocol.name, protocol.metadata)
