@@ -1,7 +1,7 @@
-"""The one table of what this broker answers: key, versions, handler.
+"""The table of the APIs that this broker serves: key, versions, handler.
 
-ApiVersions is derived from it, the network layer decodes nothing that is not in it, and it is the
-only module that knows all handlers. What stands here works in every listed version.
+The ApiVersions response is built from it, the network layer decodes only what is in it, and it is
+the only module that imports all handlers. Every listed version of an API works.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 
 class Handlers:
-    """All handlers of a broker; `server.py` fills it."""
+    """The handlers of a broker; `server/handler_assembly.py` builds them."""
 
     produce: ProduceHandler
     fetch: FetchHandler
@@ -96,18 +96,18 @@ class Handlers:
     update_features: UpdateFeaturesHandler
     allocate_producer_ids: AllocateProducerIdsHandler
     quota_admin: QuotaAdminHandlers
-    # Made when they are first asked: most brokers never are.
+    # Built for the first request: most brokers get none.
     user_credentials: Callable[[], UserCredentialHandlers]
     delegation_tokens: Callable[[], DelegationTokenHandlers]
     log_dirs: LogDirsHandlers
     acl_admin: AclAdminHandlers
     topic_partitions: TopicPartitionsHandler
-    client_metrics: ClientMetricsHandlers | None  # None: there is nowhere to show what they push
+    client_metrics: ClientMetricsHandlers | None  # None: no exporter takes what clients push
 
 
 def build_table(handlers: Handlers) -> list[HandlerEntry]:
-    """One line an API; the versions are all that Kafka 3.9 has, and of consumer groups Kafka 4's
-    too."""
+    """One entry for each API, with all versions of Kafka 3.9; consumer groups have those of Kafka
+    4 as well."""
     groups, membership = handlers.group_admin, handlers.group_membership
     topics, replicas = handlers.topic_admin, handlers.replica_control
     add_to_txn, transactions = handlers.add_partitions_to_txn, handlers.transaction_queries
@@ -189,7 +189,7 @@ def build_table(handlers: Handlers) -> list[HandlerEntry]:
         ]
     api = API[ApiKey.API_VERSIONS]
     line = HandlerEntry(
-        api.key, api.name, api.min_version, api.max_version, _not_yet, before_authentication=True
+        api.key, api.name, api.min_version, api.max_version, _replaced, before_authentication=True
     )
     versions = ApiVersionsHandler([*entries, line])
     entries.append(line._replace(handler=versions.handle))
@@ -202,7 +202,7 @@ def _entry(key: int, handler: Handler) -> HandlerEntry:
 
 
 def _late(find: Callable[[], Handler]) -> Handler:
-    """A handler that is looked for when the first request comes."""
+    """A handler that is built when the first request comes."""
 
     def handle(context: RequestContext, request: Any) -> HandlerResult:
         return find()(context, request)
@@ -210,5 +210,5 @@ def _late(find: Callable[[], Handler]) -> Handler:
     return handle
 
 
-def _not_yet(*_: object) -> None:
-    raise AssertionError("the line of ApiVersions is replaced before it is used")
+def _replaced(*_: object) -> None:
+    raise AssertionError("the entry of ApiVersions is replaced before it is used")

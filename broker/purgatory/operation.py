@@ -1,7 +1,7 @@
-"""An operation that waits: for a condition or for its time to run out, whichever is first.
+"""An operation that is delayed until its condition is met or its delay has expired.
 
-Mirrors Kafka's `DelayedOperation`. A subclass says when it can be done (`try_complete`), what to
-do then (`on_complete`), and what to note when it ran out of time (`on_expiration`).
+Mirrors Kafka's `DelayedOperation`. A subclass defines the condition (`try_complete`), the action
+(`on_complete`), and what to do in addition after the delay has expired (`on_expiration`).
 """
 
 from abc import ABC, abstractmethod
@@ -20,13 +20,13 @@ class OperationWatcher(Protocol):
 
 
 class DelayedOperation(ABC):
-    """Completes exactly once, by one of two ways:
+    """Completed exactly once, in one of two ways:
 
     A. `try_complete` finds the condition met and calls `force_complete`;
-    B. the time is up: `force_complete`, then `on_expiration`.
+    B. the delay expires: `force_complete`, then `on_expiration`.
 
-    Loop thread only. All of it runs without awaiting, so between a check and what follows from it
-    nothing else can happen, except what `on_complete` itself sets off.
+    Loop thread only. Nothing here awaits, so no other task runs between a check and the completion;
+    only `on_complete` itself can call back.
     """
 
     __slots__ = ("_completed", "_purgatory", "_timer_task", "_watched_keys", "delay_ms")
@@ -34,7 +34,7 @@ class DelayedOperation(ABC):
     def __init__(self, delay_ms: int) -> None:
         self.delay_ms = delay_ms
         self._completed = False
-        # Set by the purgatory while the operation waits in it.
+        # Set by the purgatory while it watches the operation.
         self._purgatory: OperationWatcher | None = None
         self._timer_task: TimerTask | None = None
         self._watched_keys = 0
@@ -44,10 +44,10 @@ class DelayedOperation(ABC):
         return self._completed
 
     def force_complete(self) -> bool:
-        """Complete now, whatever the condition. Returns True for the one call that did it.
+        """Completes the operation regardless of the condition; True for the call that did it.
 
-        The operation counts as completed before `on_complete` runs, so that whatever that sets
-        off cannot complete it again.
+        It counts as completed before `on_complete` runs, so that calls from there cannot complete
+        it again.
         """
         if self._completed:
             return False
@@ -60,7 +60,7 @@ class DelayedOperation(ABC):
         return True
 
     def expire(self) -> None:
-        """Case B. The timer calls it."""
+        """The delay has expired (case B); called by the timer."""
         purgatory = self._purgatory
         if self.force_complete():
             if purgatory is not None:
@@ -69,14 +69,14 @@ class DelayedOperation(ABC):
 
     @abstractmethod
     def try_complete(self) -> bool:
-        """Check the condition; if it is met, return what `force_complete` returns, else False.
+        """Checks the condition; if it is met, returns what `force_complete` returns, else False.
 
-        Called when the operation is first offered and whenever one of its keys is checked.
+        Called before the operation is watched and whenever one of its keys is checked.
         """
 
     @abstractmethod
     def on_complete(self) -> None:
-        """Do what was waited for. Called exactly once."""
+        """The action of the operation. Called exactly once."""
 
-    def on_expiration(self) -> None:  # noqa: B027 (not every operation cares)
-        """The time ran out before the condition was met. Called after `on_complete`."""
+    def on_expiration(self) -> None:  # noqa: B027 (optional)
+        """The delay expired before the condition was met. Called after `on_complete`."""

@@ -1,8 +1,8 @@
-"""The transaction coordinator: who may write under a transactional id, and how that ends.
+"""The transaction coordinator: producer ids, epochs and transactions of transactional ids.
 
-Every change is a record in `__transaction_state` first. A transaction that was decided
-(PrepareCommit or PrepareAbort is committed there) is carried out whatever happens: its markers
-are sent until every partition has one, by this coordinator or by the next.
+Every change is a record in `__transaction_state` first. A transaction in PrepareCommit or
+PrepareAbort is always completed: its markers are sent until every partition has one, by this
+coordinator or the next one.
 """
 
 import logging
@@ -43,7 +43,7 @@ from ottla.protocol.topics import TopicPartition
 
 logger = logging.getLogger("ottla.transactions")
 
-# Tombstones of expired ids are spread over batches, far below any sane max.message.bytes.
+# Tombstones of expired ids are split into batches, far below a usual max.message.bytes.
 MAX_TOMBSTONES_PER_BATCH = 1_000
 
 NO_PRODUCER = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
@@ -53,13 +53,13 @@ InitProducerIdCallback = Callable[[int, Producer], None]
 
 
 class ProducerIds(Protocol):
-    """Where fresh producer ids come from."""
+    """The source of unused producer ids."""
 
     def take(self, response_callback: IdReply) -> None: ...
 
 
 class TransactionCoordinator:
-    """All transactional ids whose partition this broker leads. Loop only."""
+    """The transactional ids whose partition this broker leads. Loop only."""
 
     def __init__(
         self,
@@ -86,13 +86,13 @@ class TransactionCoordinator:
             defer,
             TransactionPartition,
         )
-        self.partitions.on_loaded = self._loaded
-        self.partitions.on_unloaded = self._unloaded
+        self.partitions.on_loaded = self._on_loaded
+        self.partitions.on_unloaded = self._on_unloaded
 
-    # Life.
+    # Start, shutdown and leadership.
 
     def startup(self, partition_count: int | None = None) -> None:
-        """Begin to abort what timed out; `partition_count` is that of an existing topic."""
+        """Starts the periodic checks; `partition_count` is that of an existing topic."""
         if partition_count is not None:
             self.partitions.partition_count = partition_count
         settings = self._settings
@@ -122,22 +122,22 @@ class TransactionCoordinator:
         self.markers.close()
 
     def partition_for(self, transactional_id: str) -> int:
-        """The partition of `__transaction_state` that a transactional id lives in."""
+        """The partition of `__transaction_state` that has the records of a transactional id."""
         return self.partitions.partition_for(transactional_id)
 
     def on_elected(self, partition: int, leader_epoch: int) -> None:
-        """This broker leads a partition of the topic: load it and end what was decided."""
+        """This broker leads a partition of the topic: loads it and completes its transactions."""
         self.partitions.elect(partition, leader_epoch)
 
     def on_resigned(self, partition: int, leader_epoch: int | None = None) -> None:
         self.partitions.resign(partition, leader_epoch)
 
-    def _loaded(self, home: TransactionPartition) -> None:
+    def _on_loaded(self, home: TransactionPartition) -> None:
         for transaction in list(home.transactions.values()):
             if transaction.state in COMPLETING:
                 self.markers.start(home, transaction)
 
-    def _unloaded(self, home: TransactionPartition) -> None:
+    def _on_unloaded(self, home: TransactionPartition) -> None:
         self.markers.cancel_partition(home.index)
 
     # InitProducerId.
@@ -149,9 +149,9 @@ class TransactionCoordinator:
         expected: Producer | None,
         response_callback: InitProducerIdCallback,
     ) -> None:
-        """A producer id for one that is merely idempotent (no transactional id) or transactional.
+        """A producer id for an idempotent (no transactional id) or transactional producer.
 
-        `expected` is what the producer has now, when it wants its epoch counted up (KIP-360).
+        `expected` is the producer's current id and epoch, when it requests an epoch bump (KIP-360).
         """
         if transactional_id is None:
             self._producer_ids.take(
@@ -172,7 +172,7 @@ class TransactionCoordinator:
         fresh_id: int | None,
         response_callback: InitProducerIdCallback,
     ) -> None:
-        """Runs once more, from the start, when it turns out that a fresh id is needed."""
+        """Runs a second time, with `fresh_id`, when a new producer id is needed."""
         error = self.partitions.status_of(transactional_id)
         home = self.partitions.home_of(transactional_id)
         if error or home is None:
@@ -211,8 +211,7 @@ class TransactionCoordinator:
             return
         if value.state is TransactionState.PREPARE_ABORT:
             logger.info(
-                "transactional id %s: a producer starts while a transaction is open; it is "
-                "aborted first",
+                "TransactionalId %s: aborting the ongoing transaction on InitProducerId",
                 transactional_id,
                 extra={"transactional_id": transactional_id},
             )
@@ -233,7 +232,7 @@ class TransactionCoordinator:
             lambda error: response_callback(error, NO_PRODUCER if error else producer),
         )
 
-    # A transaction's partitions and its end.
+    # AddPartitionsToTxn and EndTxn.
 
     def add_partitions(
         self,
@@ -242,7 +241,7 @@ class TransactionCoordinator:
         partitions: frozenset[TopicPartition],
         response_callback: ErrorCallback,
     ) -> None:
-        """The producer is about to write to these partitions in its transaction."""
+        """Adds partitions to the transaction of the producer, which starts one if needed."""
         try:
             home, transaction = self._find(transactional_id)
             value = transaction.add_partitions(producer, partitions, self._clock.now_ms())
@@ -260,7 +259,7 @@ class TransactionCoordinator:
         producer: Producer,
         partitions: frozenset[TopicPartition],
     ) -> dict[TopicPartition, int]:
-        """Whether the partitions are in the producer's open transaction; changes nothing."""
+        """The errors of partitions that are not in the ongoing transaction; changes nothing."""
         try:
             _, transaction = self._find(transactional_id)
             return transaction.verify_partitions(producer, partitions)
@@ -274,8 +273,8 @@ class TransactionCoordinator:
         committed: bool,
         response_callback: ErrorCallback,
     ) -> None:
-        """Commit or abort. Answered when the decision is committed to the log; from then on
-        nothing can change it, and the markers follow."""
+        """Commits or aborts. Responds when PrepareCommit or PrepareAbort is committed to the log;
+        then the markers are sent."""
         try:
             home, transaction = self._find(transactional_id)
             value = transaction.end(producer, committed, self._clock.now_ms())
@@ -306,17 +305,17 @@ class TransactionCoordinator:
         value: TransactionValue,
         response_callback: ErrorCallback,
     ) -> None:
-        """Write the decision, answer, and carry it out."""
+        """Appends PrepareCommit or PrepareAbort, responds, and starts to send the markers."""
 
-        def decided(error: int) -> None:
+        def on_prepared(error: int) -> None:
             response_callback(error)
             if not error:
                 self.markers.start(home, transaction)
 
-        self._append(home, transaction, value, decided)
+        self._append(home, transaction, value, on_prepared)
 
     def _on_markers_written(self, home: TransactionPartition, transaction: Transaction) -> None:
-        """All markers are written."""
+        """All markers are written: appends CompleteCommit or CompleteAbort."""
         if not self.partitions.is_active(home) or transaction.state not in COMPLETING:
             return
         value = transaction.complete(self._clock.now_ms())
@@ -328,26 +327,26 @@ class TransactionCoordinator:
         self, home: TransactionPartition, transaction: Transaction, error: int
     ) -> None:
         if error in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR):
-            return  # done, or for the next coordinator to do
+            return  # completed, or left to the next coordinator
         logger.warning(
-            "transactional id %s: its end cannot be written (%s), trying again",
+            "TransactionalId %s: failed to append the completed transaction (%s). Retrying",
             transaction.transactional_id,
             error_name(error),
             extra={"transactional_id": transaction.transactional_id},
         )
         self._timer.schedule(RETRY_DELAY_MS, partial(self._on_markers_written, home, transaction))
 
-    # What nobody asked for.
+    # Timeouts and expiration.
 
     def abort_timed_out(self) -> None:
-        """Abort transactions that were open for longer than their producer allowed."""
+        """Aborts transactions that exceeded the transaction timeout of their producer."""
         now_ms = self._clock.now_ms()
         for home in self.partitions.active:
             for transaction in list(home.transactions.values()):
                 if transaction.has_timed_out(now_ms):
                     logger.info(
-                        "transactional id %s: its transaction is open for more than %d ms and "
-                        "is aborted",
+                        "TransactionalId %s: aborting the ongoing transaction after its timeout of "
+                        "%d ms",
                         transaction.transactional_id,
                         transaction.value.timeout_ms,
                         extra={"transactional_id": transaction.transactional_id},
@@ -355,7 +354,7 @@ class TransactionCoordinator:
                     self._prepare_completion(home, transaction, transaction.fence(now_ms), _ignore)
 
     def remove_expired(self) -> None:
-        """Forget transactional ids that were not used for transactional.id.expiration.ms."""
+        """Removes transactional ids that were not used for transactional.id.expiration.ms."""
         now_ms = self._clock.now_ms()
         expiration_ms = self._settings.transactional_id_expiration_ms
         for home in self.partitions.active:
@@ -385,7 +384,7 @@ class TransactionCoordinator:
                 return
             for transaction in expired:
                 home.replay(transaction.transactional_id, None)
-            logger.info("%d transactional ids expired", len(expired))
+            logger.info("Removed %d expired transactional ids", len(expired))
 
         self._log.append(home.index, batch, on_append)
 
@@ -398,7 +397,7 @@ class TransactionCoordinator:
         value: TransactionValue,
         on_result: ErrorCallback,
     ) -> None:
-        """Write a value; when it is committed it is how things are, and `on_result` gets 0."""
+        """Appends a value; when it is committed, replays it and calls `on_result` with 0."""
         transaction.prepare_transition(value)
         batch = build_batch(
             [
@@ -418,6 +417,14 @@ class TransactionCoordinator:
                 transaction.clear_pending_state()
                 on_result(_client_error(error))
             else:
+                if logger.isEnabledFor(logging.DEBUG):
+                    logger.debug(
+                        "TransactionalId %s transition from %s to %s",
+                        transaction.transactional_id,
+                        transaction.state.label,
+                        value.state.label,
+                        extra={"transactional_id": transaction.transactional_id},
+                    )
                 home.replay(transaction.transactional_id, value)
                 on_result(ErrorCode.NONE)
 
@@ -429,7 +436,7 @@ def _first_epoch(error: int, producer_id: int) -> Producer:
 
 
 def _ignore(_: int) -> None:
-    """Nobody waits; a transaction that could not be aborted is found again next time."""
+    """No request waits for the result; the next check retries."""
 
 
 def _client_error(error: int) -> int:

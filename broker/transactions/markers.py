@@ -1,9 +1,10 @@
-"""Sending the markers that end a transaction to the leaders of its partitions.
+"""Sends the markers of a transaction to the leaders of its partitions.
 
-One WriteTxnMarkers request per broker is under way at a time; what comes meanwhile goes into the
-next one, so that many small transactions share requests. A partition that cannot be reached is
-tried again for as long as this broker coordinates the transaction; one that was deleted is left
-out. The transaction is complete when no partition is left.
+One WriteTxnMarkers request for each broker is in flight; markers that come meanwhile are queued for
+the next one, so that small transactions share requests. Markers of a partition that cannot be
+reached are retried while this broker coordinates the transaction; deleted partitions are skipped.
+The transaction is completed when all partitions have a marker. Mirrors
+`TransactionMarkerChannelManager`.
 """
 
 import logging
@@ -26,43 +27,43 @@ from ottla.protocol.topics import TopicPartition
 
 logger = logging.getLogger("ottla.transactions")
 
-RETRY_DELAY_MS = 100  # as a client's retry.backoff.ms: leaders change in about that time
+RETRY_DELAY_MS = 100  # as retry.backoff.ms of clients
 MAX_MARKERS_PER_REQUEST = 1_000  # some hundred kilobytes
 NO_LEADER = -1
 
 FENCED = frozenset((ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED))
-"""A newer coordinator or producer took over: it is for them to end the transaction."""
+"""A newer coordinator or producer has fenced this one, and completes the transaction."""
 
 NEVER_WRITTEN = frozenset((ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION))
-"""The producer cannot have written there either, so there is nothing to end."""
+"""The producer cannot have written to the partition, so no marker is needed."""
 
 OnResponse = Callable[[WriteTxnMarkersResponse | None], None]
 
 
 class MarkerTransport(Protocol):
-    """How the leaders of partitions are found and reached."""
+    """Finds the leaders of partitions and sends requests to them."""
 
     def leader_of(self, partition: TopicPartition) -> int | None:
-        """A broker id; NO_LEADER when there is none now, None when the partition is unknown."""
+        """A broker id; NO_LEADER when there is none, None when the partition does not exist."""
         ...
 
     def send(
         self, broker_id: int, request: WriteTxnMarkersRequest, on_response: OnResponse
     ) -> None:
-        """`on_response` gets None when the broker could not be reached in time."""
+        """`on_response` gets None when the request failed or timed out."""
         ...
 
 
 class PendingMarkers:
-    """A transaction whose markers are being written."""
+    """A transaction with partitions that have no marker yet (`PendingCompleteTxn`)."""
 
-    __slots__ = ("committed", "home", "left", "transaction")
+    __slots__ = ("committed", "home", "remaining", "transaction")
 
     def __init__(self, home: TransactionPartition, transaction: Transaction) -> None:
         self.home = home
         self.transaction = transaction
         self.committed = transaction.state is TransactionState.PREPARE_COMMIT
-        self.left = set(transaction.value.partitions)
+        self.remaining = set(transaction.value.partitions)
 
     @property
     def key(self) -> tuple[int, str]:
@@ -70,18 +71,18 @@ class PendingMarkers:
 
 
 class MarkerSender:
-    """Ends transactions. Loop only."""
+    """Sends the markers of all transactions of this coordinator. Loop only."""
 
     def __init__(
         self,
         transport: MarkerTransport,
         timer: DelayQueue,
-        on_done: Callable[[TransactionPartition, Transaction], None],
+        on_completed: Callable[[TransactionPartition, Transaction], None],
     ) -> None:
-        """`on_done` is called when all markers of a transaction are written."""
+        """`on_completed` is called when all markers of a transaction are written."""
         self._transport = transport
         self._timer = timer
-        self._on_done = on_done
+        self._on_completed = on_completed
         self._pending: dict[tuple[int, str], PendingMarkers] = {}
         self._queues: dict[int, list[tuple[PendingMarkers, list[TopicPartition]]]] = {}
         self._in_flight: set[int] = set()
@@ -90,18 +91,18 @@ class MarkerSender:
 
     @property
     def pending(self) -> int:
-        """How many transactions wait for their markers."""
+        """How many transactions have markers to be written."""
         return len(self._pending)
 
     def start(self, home: TransactionPartition, transaction: Transaction) -> None:
-        """Write the markers of a transaction that is in PrepareCommit or PrepareAbort."""
+        """Sends the markers of a transaction in PrepareCommit or PrepareAbort."""
         pending = PendingMarkers(home, transaction)
         self._pending[pending.key] = pending
-        self._dispatch([(pending, list(pending.left))])
-        self._check_done(pending)
+        self._dispatch([(pending, list(pending.remaining))])
+        self._check_completed(pending)
 
     def cancel_partition(self, index: int) -> None:
-        """Another broker coordinates this partition now and goes on from the log."""
+        """Another broker coordinates this partition now: it sends the markers."""
         for key in [key for key in self._pending if key[0] == index]:
             del self._pending[key]
 
@@ -114,7 +115,7 @@ class MarkerSender:
             self._retry_timer = None
 
     def _dispatch(self, work: Iterable[tuple[PendingMarkers, list[TopicPartition]]]) -> None:
-        """Put partitions into the queues of their leaders, as they are now."""
+        """Queues markers for the current leaders of the partitions."""
         brokers = set()
         for pending, partitions in work:
             by_leader: dict[int, list[TopicPartition]] = {}
@@ -122,12 +123,12 @@ class MarkerSender:
                 leader = self._transport.leader_of(topic_partition)
                 if leader is None:
                     logger.info(
-                        "transactional id %s: %s-%d is gone, no marker is needed there",
+                        "TransactionalId %s: skipping the marker of %s-%d, which does not exist",
                         pending.transaction.transactional_id,
                         *topic_partition,
                         extra={"transactional_id": pending.transaction.transactional_id},
                     )
-                    pending.left.discard(topic_partition)
+                    pending.remaining.discard(topic_partition)
                 else:
                     by_leader.setdefault(leader, []).append(topic_partition)
             for leader, led in by_leader.items():
@@ -143,7 +144,7 @@ class MarkerSender:
         queue = self._queues.get(broker_id)
         if not queue or broker_id in self._in_flight:
             return
-        # What was cancelled while it waited is left out.
+        # Markers that were cancelled while queued are left out.
         batch = [entry for entry in queue[:MAX_MARKERS_PER_REQUEST] if self._is_pending(entry[0])]
         del queue[:MAX_MARKERS_PER_REQUEST]
         if not queue:
@@ -181,14 +182,14 @@ class MarkerSender:
     ) -> None:
         failed = []
         for topic_partition in partitions:
-            # A partition that is missing from the answer was not written.
+            # A partition without a row in the response has no marker.
             error = errors.get(topic_partition, ErrorCode.UNKNOWN_SERVER_ERROR)
             if error == ErrorCode.NONE or error in NEVER_WRITTEN:
-                pending.left.discard(topic_partition)
+                pending.remaining.discard(topic_partition)
             elif error in FENCED:
                 logger.info(
-                    "transactional id %s: its marker for %s-%d was rejection (%s), another "
-                    "coordinator or producer took over",
+                    "TransactionalId %s: fenced while writing the marker of %s-%d (%s), not "
+                    "completing the transaction",
                     pending.transaction.transactional_id,
                     *topic_partition,
                     error_name(error),
@@ -199,7 +200,7 @@ class MarkerSender:
             else:
                 failed.append(topic_partition)
                 logger.info(
-                    "transactional id %s: no marker in %s-%d yet (%s), trying again",
+                    "TransactionalId %s: failed to write the marker of %s-%d (%s), retrying",
                     pending.transaction.transactional_id,
                     *topic_partition,
                     error_name(error),
@@ -207,7 +208,7 @@ class MarkerSender:
                 )
         if failed:
             self._retry(pending, failed)
-        self._check_done(pending)
+        self._check_completed(pending)
 
     def _retry(self, pending: PendingMarkers, partitions: list[TopicPartition]) -> None:
         self._to_retry.append((pending, partitions))
@@ -220,15 +221,20 @@ class MarkerSender:
         wanted = [entry for entry in work if self._is_pending(entry[0])]
         self._dispatch(wanted)
         for pending, _ in wanted:
-            self._check_done(pending)
+            self._check_completed(pending)
 
     def _is_pending(self, pending: PendingMarkers) -> bool:
         return self._pending.get(pending.key) is pending
 
-    def _check_done(self, pending: PendingMarkers) -> None:
-        if not pending.left and self._is_pending(pending):
+    def _check_completed(self, pending: PendingMarkers) -> None:
+        if not pending.remaining and self._is_pending(pending):
             del self._pending[pending.key]
-            self._on_done(pending.home, pending.transaction)
+            logger.debug(
+                "Completed sending transaction markers of TransactionalId %s",
+                pending.transaction.transactional_id,
+                extra={"transactional_id": pending.transaction.transactional_id},
+            )
+            self._on_completed(pending.home, pending.transaction)
 
 
 def _marker(pending: PendingMarkers, partitions: list[TopicPartition]) -> WritableTxnMarker:

@@ -1,4 +1,4 @@
-"""DescribeTransactions and ListTransactions: looking without touching (KIP-664)."""
+"""DescribeTransactions and ListTransactions (KIP-664)."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from ottla.protocol.messages import describe_transactions, list_transactions
 
 
 class TransactionQueries:
-    """Answers from the memory of the transaction coordinator."""
+    """Reads the memory of the transaction coordinator."""
 
     def __init__(
         self, partitions: CoordinatedPartitions[TransactionPartition], now_ms: Callable[[], int]
@@ -51,9 +51,9 @@ class TransactionQueries:
     def list_transactions(
         self, states: frozenset[str], producer_ids: frozenset[int], duration_ms: int
     ) -> list_transactions.ListTransactionsResponse:
-        """All transactional ids here that pass every filter that is given.
+        """The transactional ids of this coordinator that match all filters.
 
-        A `duration_ms` of 0 or more selects those that began longer ago than that.
+        A `duration_ms` of 0 or more selects transactions that run for longer than that.
         """
         if not self._partitions.is_running:
             return _list_error(ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -1,8 +1,8 @@
-"""Members of the classic protocol in groups of the newer one (KIP-848).
+"""Members that use the classic protocol in consumer groups (KIP-848).
 
-While a group moves from the one protocol to the other, some of its members still send JoinGroup,
-SyncGroup, Heartbeat and LeaveGroup. To them a member epoch is a generation, a new target is a
-rebalance, and the assignment that comes with SyncGroup is the broker's.
+During an online migration some members still send JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
+For them the member epoch is the generation, a new target assignment is a rebalance, and the
+SyncGroup response has the assignment that the coordinator computed.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,7 +44,7 @@ LeaveCallback = Callable[[LeaveGroupResponse], None]
 
 
 class ClassicMembers:
-    """The classic requests that are about a consumer group, or about one that is changing."""
+    """The classic requests for consumer groups, and for groups that are being converted."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class ClassicMembers:
         self._membership = membership
 
     def serves(self, group_id: str) -> bool:
-        """Whether requests about this group have to come here."""
+        """Whether requests for this group are handled here."""
         return self._find(group_id) is not None or self._writer.is_busy(group_id)
 
     def _find(self, group_id: str) -> ConsumerGroup | None:
@@ -79,7 +79,7 @@ class ClassicMembers:
         response_callback: JoinCallback,
         as_classic: Callable[[], None],
     ) -> None:
-        """`as_classic` handles the request once it is about a classic group."""
+        """`as_classic` handles the request if the group is a classic one by its turn."""
 
         def reject(error_code: int, _: str | None) -> None:
             response_callback(join_error(error_code))
@@ -113,7 +113,7 @@ class ClassicMembers:
             {name for name, _ in join.protocols}
         ):
             raise RejectedRequest(
-                ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "its protocols are not the group's"
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "The member's protocols are not supported."
             )
         if is_unknown and join.instance_id is None and join.version >= 4:
             response_callback(join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id))
@@ -150,7 +150,7 @@ class ClassicMembers:
                     generation_id=after.epoch,
                     protocol_type=CONSUMER_PROTOCOL_TYPE,
                     protocol_name=join.protocols[0][0],
-                    leader="",  # the broker assigns
+                    leader="",  # the coordinator computes the assignment
                     member_id=after.member_id,
                     members=[],
                 )
@@ -166,7 +166,7 @@ class ClassicMembers:
         response_callback: SyncCallback,
         as_classic: Callable[[], None],
     ) -> None:
-        """`as_classic` handles the request once it is about a classic group."""
+        """`as_classic` handles the request if the group is a classic one by its turn."""
 
         def handle() -> None:
             group = self._find(request.group_id)
@@ -184,18 +184,23 @@ class ClassicMembers:
     ) -> None:
         member, classic = _classic_member(group, request.member_id, request.group_instance_id)
         if request.generation_id != member.epoch:
-            raise RejectedRequest(ErrorCode.ILLEGAL_GENERATION, f"the member is at {member.epoch}")
+            raise RejectedRequest(
+                ErrorCode.ILLEGAL_GENERATION, f"The generation of the member is {member.epoch}."
+            )
         protocol_name, metadata = classic.protocols[0]
         if request.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or (
             request.protocol_name not in (None, protocol_name)
         ):
             raise RejectedRequest(
-                ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "its protocol is not the group's"
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "The protocol is not the one of the group."
             )
         group_id = group.group_id
         if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
             self._sessions.expect_rejoin(group_id, member)
-            raise RejectedRequest(ErrorCode.REBALANCE_IN_PROGRESS, "there is a new epoch")
+            raise RejectedRequest(
+                ErrorCode.REBALANCE_IN_PROGRESS,
+                "The group has a new epoch; the member has to rejoin.",
+            )
         self._sessions.cancel_timer(TimerKind.SYNC, group_id, member.member_id)
         self._sessions.start(group_id, member)
         partitions = self._migration.by_name(member.assigned)
@@ -210,7 +215,7 @@ class ClassicMembers:
     # Heartbeat.
 
     def heartbeat(self, request: HeartbeatRequest) -> int:
-        """The error code that tells a member of a consumer group how it is."""
+        """The error code of the heartbeat; restarts the session of the member."""
         group = self._find(request.group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
@@ -242,7 +247,7 @@ class ClassicMembers:
         response_callback: LeaveCallback,
         as_classic: Callable[[], None],
     ) -> None:
-        """`as_classic` handles the request once it is about a classic group."""
+        """`as_classic` handles the request if the group is a classic one by its turn."""
 
         def handle() -> Change | None:
             group = self._find(group_id)
@@ -265,7 +270,7 @@ class ClassicMembers:
         response_callback: LeaveCallback,
     ) -> Change | None:
         rows = []
-        gone: dict[str, tuple[ConsumerMember, str]] = {}
+        removed: dict[str, tuple[ConsumerMember, str]] = {}
         for identity in leaving:
             row = MemberResponse(identity.member_id, identity.group_instance_id)
             rows.append(row)
@@ -275,12 +280,12 @@ class ClassicMembers:
                 row.error_code = rejection.error_code
             else:
                 row.member_id = member.member_id
-                gone[member.member_id] = (member, identity.reason or "not provided")
-        if not gone:
+                removed[member.member_id] = (member, identity.reason or "not provided")
+        if not removed:
             response_callback(LeaveGroupResponse(members=rows))
             return None
         draft = GroupDraft(group, self._catalog)
-        for member_id in gone:
+        for member_id in removed:
             draft.remove_member(member_id)
         draft.refresh_topics()
         draft.bump_epoch()
@@ -289,7 +294,7 @@ class ClassicMembers:
             if error_code:
                 response_callback(LeaveGroupResponse(error_code=error_code))
                 return
-            for member, reason in gone.values():
+            for member, reason in removed.values():
                 self._sessions.on_member_removed(group.group_id, member, "left", reason)
             response_callback(LeaveGroupResponse(members=rows))
 
@@ -297,19 +302,19 @@ class ClassicMembers:
 
 
 def _subscription(join: JoinParameters) -> Subscription:
-    """What the member wants: as its preferred protocol says it."""
+    """The subscription in the metadata of the preferred protocol."""
     try:
         return decode_subscription(join.protocols[0][1])
     except ProtocolError:
         raise RejectedRequest(
-            ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "its subscription cannot be read"
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "The subscription cannot be decoded."
         ) from None
 
 
 def _joining(
     draft: GroupDraft, member_id: str, instance_id: str | None, is_unknown: bool
 ) -> ConsumerMember:
-    """Who joins: a member, a new one, or an instance that is back."""
+    """The member that joins: a known one, a new one, or a static member that rejoins."""
     group = draft.group
     if instance_id is None:
         return group.members.get(member_id) or ConsumerMember(member_id)
@@ -338,7 +343,7 @@ def _classic_member(
 def _leaving_member(group: ConsumerGroup, identity: MemberIdentity) -> ConsumerMember:
     member_id, instance_id = identity.member_id, identity.group_instance_id
     if instance_id is not None and not member_id:
-        # An administrator names the instance only.
+        # An administrator sends the instance id only.
         known = group.static_member(instance_id)
         member_id = "" if known is None else known.member_id
     return _classic_member(group, member_id, instance_id)[0]

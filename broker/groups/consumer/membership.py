@@ -1,8 +1,8 @@
-"""ConsumerGroupHeartbeat: joining, following and leaving a group of the newer protocol (KIP-848).
+"""ConsumerGroupHeartbeat: members join, reconcile and leave consumer groups (KIP-848).
 
-The one request does it all: it says what a member wants and has, and is answered with what it is
-to have. The checks come in Kafka's order, so that a client sees the same error for the same
-mistake; what changes is drafted as records, and answered when they are committed.
+The request has the subscription and the owned partitions of a member; the response has its
+assignment. Requests are validated in Kafka's order, so that clients get the same error code. A
+change is drafted as records; the response is sent when they are committed.
 """
 
 import logging
@@ -50,7 +50,7 @@ HeartbeatCallback = Callable[[ConsumerGroupHeartbeatResponse], None]
 
 
 class ConsumerMembership:
-    """The heartbeats of all groups of the newer protocol that this broker coordinates."""
+    """The heartbeats of members of consumer groups of this coordinator."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class ConsumerMembership:
         client_host: str,
         response_callback: HeartbeatCallback,
     ) -> None:
-        """Answer through `response_callback`, when what changed is committed."""
+        """Responds when the change, if there is one, is committed."""
 
         def reject(error_code: int, reason: str | None = None) -> None:
             response_callback(
@@ -130,9 +130,7 @@ class ConsumerMembership:
                 response_callback(ConsumerGroupHeartbeatResponse(error_code=error_code))
                 return
             if is_new:
-                self._sessions.record_event(
-                    request.group_id, "joined", after, "its first heartbeat"
-                )
+                self._sessions.record_event(request.group_id, "joined", after, "first heartbeat")
             self._sessions.start(request.group_id, after)
             self._sessions.watch(request.group_id, member, after)
             response_callback(response)
@@ -140,7 +138,7 @@ class ConsumerMembership:
         return self.finish(draft, done)
 
     def finish(self, draft: GroupDraft, done: Callable[[int], None]) -> Change | None:
-        """Write the draft; without records it is done at once."""
+        """The change to append; calls `done` at once when the draft has no records."""
         if not draft.records:
             done(ErrorCode.NONE)
             return None
@@ -161,17 +159,17 @@ class ConsumerMembership:
         return Change(draft.records, upgraded)
 
     def _open_draft(self, group_id: str, is_join: bool) -> GroupDraft:
-        """The group as a draft; a join makes it, or turns an old one into it."""
+        """A draft of the group. A join creates the group, or converts a classic one."""
         group = self._partitions.find(group_id)
         if group is not None and group.kind == "consumer":
             return GroupDraft(group, self._catalog)
         if not is_join:
             raise RejectedRequest(
-                ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {group_id}"
+                ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found."
             )
         if group is not None and group.is_dead:
             raise RejectedRequest(
-                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {group_id} is being deleted"
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"Group {group_id} is being deleted."
             )
         if group is None:
             return GroupDraft(ConsumerGroup(group_id), self._catalog)
@@ -179,18 +177,18 @@ class ConsumerMembership:
         if draft is None:
             raise RejectedRequest(
                 ErrorCode.GROUP_ID_NOT_FOUND,
-                f"group {group_id} is one of the classic protocol, and stays that "
-                "(see group.consumer.migration.policy)",
+                f"Group {group_id} is not a consumer group, and group.consumer.migration.policy "
+                "does not allow to convert it.",
             )
         return draft
 
     def check_room(self, group: ConsumerGroup, member_id: str) -> None:
-        """A full group takes in nobody else."""
+        """Raises GROUP_MAX_SIZE_REACHED for a new member of a full group."""
         max_size = self._settings.group_consumer_max_size
         if len(group.members) >= max_size and member_id not in group.members:
             raise RejectedRequest(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"the group has {max_size} members, and group.consumer.max.size allows no more",
+                f"The consumer group has reached its maximum capacity of {max_size} members.",
             )
 
     def _known_member(
@@ -200,7 +198,7 @@ class ConsumerMembership:
         is_join: bool,
         owned: Assignment | None,
     ) -> ConsumerMember:
-        """Who sends this: a member, a new one, or an instance that is back."""
+        """The sender: a known member, a new one, or a static member that rejoins."""
         member_id = request.member_id or new_member_id()
         instance_id = request.instance_id
         if instance_id is None:
@@ -219,7 +217,8 @@ class ConsumerMembership:
         if known.epoch != AWAY:
             raise RejectedRequest(
                 ErrorCode.UNRELEASED_INSTANCE_ID,
-                f"instance {instance_id} is member {known.member_id}, which has not left",
+                f"Static member {member_id} with instance id {instance_id} cannot join the group "
+                f"because the instance id is owned by member {known.member_id}.",
             )
         return draft.replace_static_member(known, member_id)
 
@@ -230,7 +229,7 @@ class ConsumerMembership:
         wanted: ConsumerMember,
         owned: Assignment | None,
     ) -> ConsumerMember:
-        """Draft what the member's wish means for the group, and the member's next step."""
+        """Drafts the updated member, the target assignment, and the reconciled member."""
         self._maybe_bump_epoch(draft, draft.put_subscription(before, wanted))
         if draft.group.epoch > draft.group.assignment_epoch:
             draft.update_target(self._settings.group_consumer_assignors[0])
@@ -251,7 +250,7 @@ class ConsumerMembership:
         return after
 
     def _maybe_bump_epoch(self, draft: GroupDraft, is_bumped: bool) -> None:
-        """A new epoch when a member wants other topics, or something happened to the topics."""
+        """Bumps the group epoch when a subscription or the metadata of the topics changed."""
         group = self._partitions.find(draft.group.group_id)
         version = self._catalog.version
         if (
@@ -265,7 +264,7 @@ class ConsumerMembership:
             draft.bump_epoch()
             self._sessions.rebalances += 1
             logger.info(
-                "group %s: epoch %d, to assign anew",
+                "[GroupId %s] Bumped group epoch to %d",
                 draft.group.group_id,
                 draft.group.epoch,
                 extra={"group": draft.group.group_id},
@@ -281,7 +280,7 @@ class ConsumerMembership:
         group = self._partitions.find(request.group_id)
         if group is None or group.kind != "consumer":
             raise RejectedRequest(
-                ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {request.group_id}"
+                ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {request.group_id} not found."
             )
         member_id, instance_id = request.member_id, request.instance_id
         if instance_id is not None:
@@ -300,18 +299,20 @@ class ConsumerMembership:
             )
 
         if request.member_epoch == AWAY and instance_id is not None:
-            # It keeps its partitions until its session is over.
+            # It keeps its partitions until its session expires.
             self._sessions.record_event(
-                group.group_id, "away", member, f"{instance_id} will be back"
+                group.group_id, "away", member, f"static member {instance_id} left temporarily"
             )
             draft = GroupDraft(group, self._catalog)
             draft.put_current(member._replace(epoch=AWAY, revoking={}))
             return Change(draft.records, done)
-        return self._sessions.remove(group, member, "left", "it left on its own", done)
+        return self._sessions.remove(
+            group, member, "left", "left with a heartbeat of member epoch -1", done
+        )
 
 
 def guarded(handle: Callable[[], Change | None], reject: Callable[[int, str | None], None]) -> Step:
-    """A step that is answered whatever happens."""
+    """A step that responds with an error when `handle` raises an exception."""
 
     def step(error_code: int) -> Change | None:
         if error_code:
@@ -322,7 +323,7 @@ def guarded(handle: Callable[[], Change | None], reject: Callable[[int, str | No
         except RejectedRequest as rejection:
             reject(rejection.error_code, str(rejection))
         except Exception:
-            logger.exception("a request about a consumer group failed")
+            logger.exception("Unexpected error handling a request for a consumer group")
             reject(ErrorCode.UNKNOWN_SERVER_ERROR, None)
         return None
 
@@ -332,7 +333,7 @@ def guarded(handle: Callable[[], Change | None], reject: Callable[[int, str | No
 def _updated_member(
     member: ConsumerMember, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerMember:
-    """The member with what the request changes; what it leaves out stays as it is."""
+    """The member with the fields that the request sets; others are unchanged."""
     changes: dict[str, object] = {"classic": None}
     if request.instance_id is not None:
         changes["instance_id"] = request.instance_id

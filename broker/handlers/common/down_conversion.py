@@ -1,8 +1,8 @@
-"""Record batches for consumers that know only older formats (Fetch below version 4).
+"""Down-conversion of record batches for Fetch below version 4 (`message.downconversion.enable`).
 
-The batches are read and converted in a worker thread, one partition after the other, each to no
-more than the client asked for: the memory that one old consumer costs is bounded by its own
-`max_bytes` (and by `fetch.max.bytes`), and the number that convert at a time by the worker pool.
+Batches are converted in a worker thread, one partition after the other, each up to the requested
+bytes. So the memory for one request is bounded by its `max_bytes` (and `fetch.max.bytes`), and the
+number of concurrent conversions by the worker pool.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _FIRST_WITH_ZSTD = 10
 
 
 class DownConversion:
-    """Converts the records of an answer, then sends it."""
+    """Converts the records of a Fetch response, then sends it."""
 
     def __init__(self, workers: WorkerPool, log_config: Callable[[str], LogConfig]) -> None:
         self._workers = workers
         self._log_config = log_config
 
-    def refuse(self, version: int, results: list[FetchResult]) -> bool:
-        """Puts errors where a client of `version` cannot read a topic at all.
+    def check(self, version: int, results: list[FetchResult]) -> bool:
+        """Sets errors for topics that clients of `version` cannot read.
 
-        Returns whether records are left that have to be converted.
+        Returns whether the response has records that need to be converted.
         """
         needed = False
         for topic, _, data in results:
@@ -47,12 +47,12 @@ class DownConversion:
                 continue
             config = self._log_config(topic)
             if config.compression_type == "zstd" and version < _FIRST_WITH_ZSTD:
-                _refuse(data, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+                _set_error(data, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
             elif version < _FIRST_WITH_BATCHES:
                 if config.message_downconversion_enable:
                     needed = True
                 else:
-                    _refuse(data, ErrorCode.UNSUPPORTED_VERSION)
+                    _set_error(data, ErrorCode.UNSUPPORTED_VERSION)
         return needed
 
     def convert_and_respond(
@@ -62,7 +62,7 @@ class DownConversion:
         results: list[FetchResult],
         items: list[FetchItem],
     ) -> None:
-        """Converts in a worker thread, then answers."""
+        """Converts the records in a worker thread, then sends the response."""
         spawn(self._run(context, response, results, items), name="fetch-down-conversion")
 
     async def _run(
@@ -75,7 +75,7 @@ class DownConversion:
         try:
             await self._convert(context.header.api_version, results, items)
         except BaseException:
-            context.close("the records could not be converted for an old consumer")
+            context.close("down-conversion of a Fetch response failed")
             raise
         context.respond(response)
 
@@ -97,19 +97,19 @@ class DownConversion:
                     position.partition_max_bytes,
                 )
             except UnsupportedCompressionError:
-                _refuse(data, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+                _set_error(data, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
             except (RecordsError, OSError) as error:
                 logger.error(
-                    "%s-%d cannot be converted for an old consumer: %s",
+                    "Down-conversion of records of %s-%d failed: %s",
                     topic,
                     data.partition_index,
                     error,
                     extra={"topic": topic, "partition": data.partition_index},
                 )
-                _refuse(data, ErrorCode.CORRUPT_MESSAGE)
+                _set_error(data, ErrorCode.CORRUPT_MESSAGE)
 
 
-def _refuse(data: PartitionData, code: int) -> None:
+def _set_error(data: PartitionData, code: int) -> None:
     data.error_code = code
     data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
     data.records = b""

@@ -1,4 +1,4 @@
-"""Where the leader is, for clients that asked the wrong broker (KIP-951)."""
+"""The current leader of a partition, for responses with NOT_LEADER_OR_FOLLOWER (KIP-951)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ottla.broker.requests.request_channel import RequestContext
 
 
 class LeaderHint(NamedTuple):
-    """The leader as this broker knows it; `node` is None when it is not reachable."""
+    """The leader in the metadata cache; `node` is None when it has no endpoint for the client."""
 
     leader_id: int
     leader_epoch: int
@@ -18,7 +18,7 @@ class LeaderHint(NamedTuple):
 
 
 class LeaderHints:
-    """Looks leaders up in the metadata cache."""
+    """Finds leaders in the metadata cache."""
 
     def __init__(self, metadata: MetadataCache, endpoints: Endpoints) -> None:
         self._metadata = metadata

@@ -1,4 +1,4 @@
-"""Responses that list partitions under their topics, as nearly all of Kafka's do."""
+"""Groups the rows of a response by topic, as most responses of Kafka require."""
 
 from collections.abc import ItemsView, Iterable
 from typing import Generic, Protocol, TypeVar
@@ -12,14 +12,14 @@ Value = TypeVar("Value")
 
 
 class Topics(Protocol):
-    """What is needed of the metadata cache."""
+    """The metadata cache, as far as it is used here."""
 
     @property
     def snapshot(self) -> MetadataSnapshot: ...
 
 
 class TopicRows(Generic[Row]):
-    """Collects (partition index, row) pairs by topic, in the order in which they come."""
+    """Collects (partition index, row) pairs by topic, in insertion order."""
 
     __slots__ = ("_topics",)
 
@@ -40,7 +40,7 @@ def split_known(
 ) -> dict[TopicPartition, Value]:
     """The partitions that exist; the others get UNKNOWN_TOPIC_OR_PARTITION in `unknown`.
 
-    Of a partition that is named twice the last one counts.
+    The last value of a duplicate partition is used.
     """
     snapshot = topics.snapshot
     known: dict[TopicPartition, Value] = {}

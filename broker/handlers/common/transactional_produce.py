@@ -1,8 +1,8 @@
-"""Appends of transactional producers: verified before the first batch in a partition (KIP-890).
+"""Appends of transactional producers, verified before the first batch in a partition (KIP-890).
 
-Before a batch opens a transaction in a partition, the coordinator is asked whether the producer's
-transaction is open and holds that partition. The guard that the log gives out for the question has
-to come back with the append, so a marker that is written meanwhile makes the answer worthless.
+Before a batch starts a transaction in a partition, the transaction coordinator verifies that the
+transaction is ongoing and contains the partition. The append passes the verification guard that the
+log created before; a marker that is appended meanwhile invalidates the guard.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from ottla.broker.replication.replica_manager import ProduceEntry, ReplicaManager
     from ottla.broker.transactions.verification import TransactionVerifier
 
-# Responses of the coordinator that a producer may wait out; it knows this code in every
+# Errors of the coordinator that a producer should retry. It knows NOT_ENOUGH_REPLICAS in every
 # version.
-_TRY_AGAIN = frozenset(
+_RETRIABLE = frozenset(
     (
         ErrorCode.CONCURRENT_TRANSACTIONS,
         ErrorCode.NETWORK_EXCEPTION,
@@ -36,7 +36,7 @@ Guards = dict[tuple[str, int], Verification]
 
 
 class TransactionalProduce:
-    """Verifies, then appends."""
+    """Verifies transactions, then appends."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class TransactionalProduce:
         )
 
     def _begin(self, entries: Sequence[ProduceEntry]) -> tuple[Guards, Producer | None]:
-        """The guards of partitions whose transaction would begin now, and whose it is."""
+        """The guards of partitions in which the transaction starts, and the producer."""
         guards: Guards = {}
         producer: Producer | None = None
         for topic, index, records, _ in entries:
@@ -85,7 +85,7 @@ class TransactionalProduce:
             try:
                 log = self._replica_manager.partition(topic, index).leader_log()
             except KafkaError:
-                continue  # The append says what is wrong.
+                continue  # The append returns the error.
             if log.producer_state.has_open_transaction(header.producer_id):
                 continue
             producer = Producer(header.producer_id, header.producer_epoch)
@@ -109,5 +109,5 @@ class TransactionalProduce:
             if code == ErrorCode.NONE:
                 good.append(entry)
             else:
-                entry[3].error_code = ErrorCode.NOT_ENOUGH_REPLICAS if code in _TRY_AGAIN else code
+                entry[3].error_code = ErrorCode.NOT_ENOUGH_REPLICAS if code in _RETRIABLE else code
         self._replica_manager.append_records(acks, timeout_ms, good, callback, guards=guards)

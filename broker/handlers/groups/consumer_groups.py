@@ -1,7 +1,7 @@
-"""ConsumerGroupHeartbeat (68) and ConsumerGroupDescribe (69) of the newer group protocol (KIP-848).
+"""ConsumerGroupHeartbeat (68) and ConsumerGroupDescribe (69), versions 0 and 1 (KIP-848).
 
-Versions: 0 as Kafka 3.9 has it, and 1 of Kafka 4, with subscriptions by pattern and the kind of
-each member. Listed where `group.coordinator.rebalance.protocols` has `consumer` in it.
+Version 1 is of Kafka 4: subscriptions by regular expression, and the type of each member. Listed
+where `group.coordinator.rebalance.protocols` contains `consumer`.
 """
 
 from ottla.broker.groups.consumer.consumer_groups import ConsumerGroups
@@ -19,7 +19,7 @@ from ottla.protocol.messages.consumer_group_heartbeat import (
 
 
 class ConsumerGroupHandlers:
-    """Hands the requests to the coordinator."""
+    """Hands the requests to the group coordinator."""
 
     def __init__(self, groups: ConsumerGroups, request_errors: GroupRequestErrorLog) -> None:
         self._groups = groups
@@ -28,7 +28,7 @@ class ConsumerGroupHandlers:
     def heartbeat(
         self, context: RequestContext, request: ConsumerGroupHeartbeatRequest
     ) -> Deferred:
-        def reply(response: ConsumerGroupHeartbeatResponse) -> None:
+        def send_response(response: ConsumerGroupHeartbeatResponse) -> None:
             if response.error_code:
                 self._request_errors.log(
                     *(context, "ConsumerGroupHeartbeat", request.group_id, request.member_id),
@@ -41,7 +41,7 @@ class ConsumerGroupHandlers:
             context.header.api_version,
             context.header.client_id or "",
             f"/{context.client_host}",  # as Java prints an address
-            reply,
+            send_response,
         )
         return DEFERRED
 

@@ -31,13 +31,13 @@ TRANSACTION = 1
 SHARE = 2
 
 EnsureTopic = Callable[[str], Coroutine[Any, Any, int]]
-"""Creates an internal topic if it is missing; its result is an error code."""
+"""Creates an internal topic if it does not exist; returns an error code."""
 
 FindNode = Callable[[RequestContext, int], Node | None]
 
 
 class Metadata(Protocol):
-    """What is needed of the metadata cache."""
+    """The metadata cache, as far as it is used here."""
 
     @property
     def snapshot(self) -> MetadataSnapshot: ...
@@ -52,7 +52,7 @@ class Found(NamedTuple):
 
 
 class FindCoordinatorHandler:
-    """Looks coordinators up in the metadata of this broker."""
+    """Finds coordinators in the metadata cache."""
 
     def __init__(
         self,
@@ -64,8 +64,8 @@ class FindCoordinatorHandler:
         *,
         waits_for_creation: bool = False,
     ) -> None:
-        """`find_node` gives the address under which the client reaches a live broker.
-        `waits_for_creation`: the first answer comes when there is a coordinator."""
+        """`find_node` returns the endpoint of a live broker for the client.
+        `waits_for_creation`: the first response is delayed until the topic exists."""
         self._waits_for_creation = waits_for_creation
         self._metadata = metadata
         self._find_node = find_node
@@ -113,7 +113,7 @@ class FindCoordinatorHandler:
 
     def _find(self, context: RequestContext, key_type: int, key: str, version: int) -> Found:
         if key_type == SHARE:
-            # Share groups came with version 6, and no broker on ZooKeeper coordinates them.
+            # Version 6 added share groups, which no broker in ZooKeeper mode coordinates.
             return Found(
                 ErrorCode.INVALID_REQUEST if version < 6 else ErrorCode.COORDINATOR_NOT_AVAILABLE
             )
@@ -133,7 +133,7 @@ class FindCoordinatorHandler:
         return Found(ErrorCode.NONE, node.node_id, node.host, node.port)
 
     def _create(self, topic: str) -> None:
-        """Start to create an internal topic, once at a time; the client comes back."""
+        """Starts to create an internal topic unless it is being created; the client retries."""
         if topic not in self._being_created:
             self._being_created.add(topic)
             spawn(self._await_creation(topic), name=f"create-{topic}")
@@ -145,8 +145,7 @@ class FindCoordinatorHandler:
             self._being_created.discard(topic)
         if error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             logger.warning(
-                "the internal topic %s cannot be created (%s); its first user asked for it now "
-                "and will ask again",
+                "Internal topic %s cannot be created (%s); the next FindCoordinator retries",
                 topic,
                 error_name(error),
             )
@@ -159,6 +158,6 @@ def _coordinator(key: str, found: Found) -> Coordinator:
         host=found.host,
         port=found.port,
         error_code=found.error_code,
-        # Kafka leaves the others without one.
+        # As in Kafka, others have no message.
         error_message="unknown key type" if found.is_unknown_type else "",
     )

@@ -1,8 +1,8 @@
 """DescribeUserScramCredentials (50) and AlterUserScramCredentials (51), version 0 (KIP-554).
 
-A user has at most one credential a mechanism, kept among its settings under `/config/users`, from
-where every broker takes it. Only the controller changes them. Mirrors Kafka's `ZkAdminManager`,
-down to the messages. Passwords never come here: clients salt them first.
+A user has at most one credential for each mechanism, stored under `/config/users`, from which every
+broker loads it. Only the controller changes credentials. Mirrors Kafka's `ZkAdminManager`, with its
+messages. Requests have salted passwords, never plain ones.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ class UserCredentialHandlers:
     ) -> DescribeUserScramCredentialsResponse:
         if not request.users:
             return DescribeUserScramCredentialsResponse(results=await self._all())
-        asked = Counter(user.name for user in request.users)
+        requested = Counter(user.name for user in request.users)
         results = []
-        for user, times in asked.items():
+        for user, times in requested.items():
             if not user:
                 result = _described(user, ErrorCode.RESOURCE_NOT_FOUND, _NO_NAME)
             elif times > 1:
@@ -98,15 +98,15 @@ class UserCredentialHandlers:
     ) -> AlterUserScramCredentialsResponse:
         if not self._is_controller():
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
-        refused = _illegal(request)
+        rejected = _illegal(request)
         changes: dict[str, list[_Change]] = {}
-        changes_asked: list[_Change] = [*request.upsertions, *request.deletions]
-        for change in changes_asked:
-            if change.name not in refused:
+        requested_changes: list[_Change] = [*request.upsertions, *request.deletions]
+        for change in requested_changes:
+            if change.name not in rejected:
                 changes.setdefault(change.name, []).append(change)
         rows = [
             AlterUserScramCredentialsResult(user, code, words)
-            for user, (code, words) in refused.items()
+            for user, (code, words) in rejected.items()
         ]
         for user, wanted in changes.items():
             if len({change.mechanism for change in wanted}) < len(wanted):
@@ -161,8 +161,8 @@ def _describe(user: str, properties: Properties) -> DescribeUserScramCredentials
 
 
 def _illegal(request: AlterUserScramCredentialsRequest) -> dict[str, tuple[int, str]]:
-    """Code and words by user of what cannot be done whatever there is. One wrong change of a user
-    refuses all of them."""
+    """Error code and message of users with invalid changes. One invalid change of a user rejects
+    all of them."""
     found: dict[str, tuple[int, str]] = {}
     changes: list[_Change] = [*request.deletions, *request.upsertions]
     for change in changes:
@@ -180,7 +180,7 @@ def _illegal(request: AlterUserScramCredentialsRequest) -> dict[str, tuple[int, 
 
 
 def _apply(properties: Properties, wanted: list[_Change]) -> bool:
-    """Changes the settings of a user; False when one of them deletes what is not there."""
+    """Applies changes to the settings of a user; False when one deletes a missing credential."""
     for change in wanted:
         mechanism = TYPES[change.mechanism]
         if isinstance(change, ScramCredentialUpsertion):

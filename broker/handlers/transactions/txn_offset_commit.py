@@ -1,4 +1,4 @@
-"""TxnOffsetCommit (28): offsets that count when the producer's transaction commits."""
+"""TxnOffsetCommit (28), versions 0 to 4: commits offsets in the transaction of a producer."""
 
 from collections.abc import Callable
 
@@ -25,7 +25,7 @@ ABORTABLE_KNOWN_SINCE = 4
 
 
 class TxnOffsetCommitHandler:
-    """Verifies the transaction, then hands the offsets to the group's coordinator."""
+    """Verifies the transaction, then hands the offsets to the group coordinator."""
 
     def __init__(
         self,
@@ -53,16 +53,16 @@ class TxnOffsetCommitHandler:
             self._topics,
             (
                 (
-                    TopicPartition(topic.name, asked.partition_index),
+                    TopicPartition(topic.name, partition.partition_index),
                     CommittedOffset(
-                        asked.committed_offset,
-                        asked.committed_leader_epoch,
-                        asked.committed_metadata or "",
+                        partition.committed_offset,
+                        partition.committed_leader_epoch,
+                        partition.committed_metadata or "",
                         now_ms,
                     ),
                 )
                 for topic in request.topics
-                for asked in topic.partitions
+                for partition in topic.partitions
             ),
             rows,
         )
@@ -73,7 +73,7 @@ class TxnOffsetCommitHandler:
             request.group_id, request.member_id, request.group_instance_id, request.generation_id
         )
 
-        def reply(results: dict[TopicPartition, int]) -> None:
+        def send_response(results: dict[TopicPartition, int]) -> None:
             for partition, error in results.items():
                 self._request_errors.log(
                     *(context, "TxnOffsetCommit", request.group_id, request.member_id),
@@ -88,16 +88,18 @@ class TxnOffsetCommitHandler:
 
         def verified(errors: dict[TopicPartition, int]) -> None:
             if errors:
-                reply(dict.fromkeys(known, offset_error(next(iter(errors.values())))))
+                send_response(dict.fromkeys(known, offset_error(next(iter(errors.values())))))
             else:
-                self._commits.commit_transactional(committer, *producer, known, reply, guard)
+                self._commits.commit_transactional(
+                    committer, *producer, known, send_response, guard
+                )
 
         error = self._commits.check(request.group_id)
         guard = None if error else self._commits.begin_verification(request.group_id, *producer)
         if error:
-            reply(dict.fromkeys(known, error))
+            send_response(dict.fromkeys(known, error))
         elif guard is None:
-            verified({})  # it was verified when it began
+            verified({})  # verified when the transaction started in the partition
         else:
             where = TopicPartition(
                 GROUP_METADATA_TOPIC, self._group_partition_for(request.group_id)

@@ -133,7 +133,7 @@ def test_a_classic_member_has_its_rebalance_timeout_to_join_again() -> None:
         setup.timer.advance(5_000)
     assert setup.consumer_group.members.keys() == {"new"}
     events = [event.reason for event in setup.coordinator.events.of("g")]
-    assert "it did not join again within its rebalance timeout" in events
+    assert "failed to rejoin within the rebalance timeout" in events
 
 
 def test_an_empty_consumer_group_becomes_a_classic_one_and_back() -> None:
