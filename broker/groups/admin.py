@@ -140,8 +140,8 @@ class GroupAdmin:
             assert self.consumer_admin is not None, "consumer groups exist only with it"
             self.consumer_admin.delete(group.group_id, reason, on_result)
             return
-        home = self._partitions.home_of(group.group_id)
-        assert home is not None, "the caller has checked it, without an await since"
+        group_partition = self._partitions.home_of(group.group_id)
+        assert group_partition is not None, "the caller has checked it, without an await since"
         self._rebalancer.mark_dead(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         partitions = list(group.offsets.committed)
         keys = [offset_key(group.group_id, partition) for partition in partitions]
@@ -150,8 +150,10 @@ class GroupAdmin:
 
         def committed(error_code: int, base_offset: int) -> None:
             if error_code:
-                if self._partitions.is_active(home):
-                    home.groups[group.group_id] = group.recreated_empty(self._clock.now_ms())
+                if self._partitions.is_active(group_partition):
+                    group_partition.groups[group.group_id] = group.recreated_empty(
+                        self._clock.now_ms()
+                    )
                 on_result(offset_error(error_code))
                 return
             logger.info(
@@ -159,12 +161,12 @@ class GroupAdmin:
             )
             self._rebalancer.record_event(group, "deleted", reason=reason)
             for partition in partitions:
-                home.replay_offset(group.group_id, partition, None, base_offset)
-            home.groups.pop(group.group_id, None)
+                group_partition.replay_offset(group.group_id, partition, None, base_offset)
+            group_partition.groups.pop(group.group_id, None)
             on_result(ErrorCode.NONE)
 
         if keys:
-            self._appender.append_tombstones(home, keys, committed)
+            self._appender.append_tombstones(group_partition, keys, committed)
         else:
             committed(ErrorCode.NONE, -1)
 
@@ -185,20 +187,20 @@ class GroupAdmin:
             response_callback(error, {})
             return
         results: dict[TopicPartition, int] = {}
-        doomed = []
+        to_remove = []
         for partition in partitions:
             if not group.is_empty and group.is_subscribed_to(partition.topic):
                 results[partition] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
             else:
                 results[partition] = ErrorCode.NONE
-                doomed.append(partition)
+                to_remove.append(partition)
 
         def removed(error_code: int) -> None:
-            for partition in doomed:
+            for partition in to_remove:
                 results[partition] = offset_error(error_code)
             response_callback(ErrorCode.NONE, results)
 
-        self._remove_offsets(group, doomed, "deleted by an OffsetDelete request", removed)
+        self._remove_offsets(group, to_remove, "deleted by an OffsetDelete request", removed)
 
     def _remove_offsets(
         self,
@@ -208,8 +210,8 @@ class GroupAdmin:
         on_result: Callable[[int], None],
     ) -> None:
         """Appends tombstones for offsets, and deletes a classic group that has nothing left."""
-        home = self._partitions.home_of(group.group_id)
-        assert home is not None, "the caller has checked it, without an await since"
+        group_partition = self._partitions.home_of(group.group_id)
+        assert group_partition is not None, "the caller has checked it, without an await since"
         known = [partition for partition in partitions if partition in group.offsets.committed]
 
         def committed(error_code: int, base_offset: int) -> None:
@@ -217,7 +219,7 @@ class GroupAdmin:
                 on_result(error_code)
                 return
             for partition in known:
-                home.replay_offset(group.group_id, partition, None, base_offset)
+                group_partition.replay_offset(group.group_id, partition, None, base_offset)
             if known:
                 self._rebalancer.record_event(
                     group, "offsets removed", reason=f"{len(known)}: {reason}"
@@ -229,16 +231,16 @@ class GroupAdmin:
 
         if known:
             keys = [offset_key(group.group_id, partition) for partition in known]
-            self._appender.append_tombstones(home, keys, committed)
+            self._appender.append_tombstones(group_partition, keys, committed)
         else:
             committed(ErrorCode.NONE, -1)
 
     def on_partitions_deleted(self, partitions: Iterable[TopicPartition]) -> None:
         """Topics were deleted: removes the offsets that groups have in them."""
-        doomed = list(partitions)
+        deleted = list(partitions)
         for group in list(self.all_groups()):
-            if any(partition in group.offsets.committed for partition in doomed):
-                self._remove_offsets(group, doomed, "the topic was deleted", _ignore)
+            if any(partition in group.offsets.committed for partition in deleted):
+                self._remove_offsets(group, deleted, "the topic was deleted", _ignore)
 
     # Expiration.
 

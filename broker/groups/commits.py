@@ -139,10 +139,10 @@ class GroupCommits:
 
         None when no verification is needed: the transaction is ongoing in the group's partition.
         """
-        home = self._partitions.home_of(group_id)
-        if home is None:
+        group_partition = self._partitions.home_of(group_id)
+        if group_partition is None:
             return None
-        return self._appender.begin_verification(home, producer_id, producer_epoch)
+        return self._appender.begin_verification(group_partition, producer_id, producer_epoch)
 
     def _store(
         self,
@@ -160,8 +160,8 @@ class GroupCommits:
         if not accepted:
             response_callback(results)
             return
-        home = self._partitions.home_of(group.group_id)
-        assert home is not None, "the caller has checked it, without an await since"
+        group_partition = self._partitions.home_of(group.group_id)
+        assert group_partition is not None, "the caller has checked it, without an await since"
         partitions = [partition for partition, _ in accepted]
         producer_id = None if transaction is None else transaction.producer_id
         group.offsets.begin(partitions, producer_id)
@@ -169,12 +169,12 @@ class GroupCommits:
         def on_result(error_code: int, base_offset: int) -> None:
             group.offsets.finish(partitions, producer_id)
             if not error_code:
-                _replay(home, group.group_id, accepted, base_offset, producer_id)
+                _replay(group_partition, group.group_id, accepted, base_offset, producer_id)
             results.update(dict.fromkeys(partitions, offset_error(error_code)))
             response_callback(results)
 
         self._appender.append(
-            home,
+            group_partition,
             [
                 (offset_key(group.group_id, partition), offset_value(value))
                 for partition, value in accepted
@@ -227,17 +227,17 @@ class GroupCommits:
 
 
 def _replay(
-    home: GroupPartition,
+    group_partition: GroupPartition,
     group_id: str,
     offsets: Iterable[tuple[TopicPartition, CommittedOffset]],
     base_offset: int,
     producer_id: int | None,
 ) -> None:
-    group = home.groups.get(group_id)
+    group = group_partition.groups.get(group_id)
     if group is not None and group.is_deleted:
         return  # deleted while the commit was pending: its tombstones follow
     for partition, value in offsets:
-        home.replay_offset(
+        group_partition.replay_offset(
             group_id, partition, value._replace(appended_at=base_offset), base_offset, producer_id
         )
 

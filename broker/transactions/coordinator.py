@@ -132,13 +132,13 @@ class TransactionCoordinator:
     def on_resigned(self, partition: int, leader_epoch: int | None = None) -> None:
         self.partitions.resign(partition, leader_epoch)
 
-    def _on_loaded(self, home: TransactionPartition) -> None:
-        for transaction in list(home.transactions.values()):
+    def _on_loaded(self, state_partition: TransactionPartition) -> None:
+        for transaction in list(state_partition.transactions.values()):
             if transaction.state in COMPLETING:
-                self.markers.start(home, transaction)
+                self.markers.start(state_partition, transaction)
 
-    def _on_unloaded(self, home: TransactionPartition) -> None:
-        self.markers.cancel_partition(home.index)
+    def _on_unloaded(self, state_partition: TransactionPartition) -> None:
+        self.markers.cancel_partition(state_partition.index)
 
     # InitProducerId.
 
@@ -174,17 +174,17 @@ class TransactionCoordinator:
     ) -> None:
         """Runs a second time, with `fresh_id`, when a new producer id is needed."""
         error = self.partitions.status_of(transactional_id)
-        home = self.partitions.home_of(transactional_id)
-        if error or home is None:
+        state_partition = self.partitions.home_of(transactional_id)
+        if error or state_partition is None:
             response_callback(error or ErrorCode.NOT_COORDINATOR, NO_PRODUCER)
             return
         now_ms = self._clock.now_ms()
         try:
-            transaction = home.transactions.get(transactional_id)
+            transaction = state_partition.transactions.get(transactional_id)
             if transaction is None:
                 if fresh_id is None:
                     raise NeedsProducerId
-                transaction = home.transactions[transactional_id] = Transaction(
+                transaction = state_partition.transactions[transactional_id] = Transaction(
                     transactional_id,
                     TransactionValue(
                         TransactionState.EMPTY,
@@ -216,7 +216,7 @@ class TransactionCoordinator:
                 extra={"transactional_id": transactional_id},
             )
             self._prepare_completion(
-                home,
+                state_partition,
                 transaction,
                 value,
                 lambda error: response_callback(
@@ -226,7 +226,7 @@ class TransactionCoordinator:
             return
         producer = Producer(value.producer_id, value.epoch)
         self._append(
-            home,
+            state_partition,
             transaction,
             value,
             lambda error: response_callback(error, NO_PRODUCER if error else producer),
@@ -243,7 +243,7 @@ class TransactionCoordinator:
     ) -> None:
         """Adds partitions to the transaction of the producer, which starts one if needed."""
         try:
-            home, transaction = self._find(transactional_id)
+            state_partition, transaction = self._find(transactional_id)
             value = transaction.add_partitions(producer, partitions, self._clock.now_ms())
         except RejectedRequest as rejection:
             response_callback(rejection.code)
@@ -251,7 +251,7 @@ class TransactionCoordinator:
         if value is None:
             response_callback(ErrorCode.NONE)
         else:
-            self._append(home, transaction, value, response_callback)
+            self._append(state_partition, transaction, value, response_callback)
 
     def verify_partitions(
         self,
@@ -276,7 +276,7 @@ class TransactionCoordinator:
         """Commits or aborts. Responds when PrepareCommit or PrepareAbort is committed to the log;
         then the markers are sent."""
         try:
-            home, transaction = self._find(transactional_id)
+            state_partition, transaction = self._find(transactional_id)
             value = transaction.end(producer, committed, self._clock.now_ms())
         except RejectedRequest as rejection:
             response_callback(rejection.code)
@@ -284,23 +284,23 @@ class TransactionCoordinator:
         if value is None:
             response_callback(ErrorCode.NONE)
         else:
-            self._prepare_completion(home, transaction, value, response_callback)
+            self._prepare_completion(state_partition, transaction, value, response_callback)
 
     def _find(self, transactional_id: str | None) -> tuple[TransactionPartition, Transaction]:
         if not transactional_id:
             raise RejectedRequest(ErrorCode.INVALID_REQUEST)
         error = self.partitions.status_of(transactional_id)
-        home = self.partitions.home_of(transactional_id)
-        if error or home is None:
+        state_partition = self.partitions.home_of(transactional_id)
+        if error or state_partition is None:
             raise RejectedRequest(error or ErrorCode.NOT_COORDINATOR)
-        transaction = home.transactions.get(transactional_id)
+        transaction = state_partition.transactions.get(transactional_id)
         if transaction is None:
             raise RejectedRequest(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        return home, transaction
+        return state_partition, transaction
 
     def _prepare_completion(
         self,
-        home: TransactionPartition,
+        state_partition: TransactionPartition,
         transaction: Transaction,
         value: TransactionValue,
         response_callback: ErrorCallback,
@@ -310,21 +310,26 @@ class TransactionCoordinator:
         def on_prepared(error: int) -> None:
             response_callback(error)
             if not error:
-                self.markers.start(home, transaction)
+                self.markers.start(state_partition, transaction)
 
-        self._append(home, transaction, value, on_prepared)
+        self._append(state_partition, transaction, value, on_prepared)
 
-    def _on_markers_written(self, home: TransactionPartition, transaction: Transaction) -> None:
+    def _on_markers_written(
+        self, state_partition: TransactionPartition, transaction: Transaction
+    ) -> None:
         """All markers are written: appends CompleteCommit or CompleteAbort."""
-        if not self.partitions.is_active(home) or transaction.state not in COMPLETING:
+        if not self.partitions.is_active(state_partition) or transaction.state not in COMPLETING:
             return
         value = transaction.complete(self._clock.now_ms())
         self._append(
-            home, transaction, value, partial(self._on_completion_appended, home, transaction)
+            state_partition,
+            transaction,
+            value,
+            partial(self._on_completion_appended, state_partition, transaction),
         )
 
     def _on_completion_appended(
-        self, home: TransactionPartition, transaction: Transaction, error: int
+        self, state_partition: TransactionPartition, transaction: Transaction, error: int
     ) -> None:
         if error in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR):
             return  # completed, or left to the next coordinator
@@ -334,15 +339,17 @@ class TransactionCoordinator:
             error_name(error),
             extra={"transactional_id": transaction.transactional_id},
         )
-        self._timer.schedule(RETRY_DELAY_MS, partial(self._on_markers_written, home, transaction))
+        self._timer.schedule(
+            RETRY_DELAY_MS, partial(self._on_markers_written, state_partition, transaction)
+        )
 
     # Timeouts and expiration.
 
     def abort_timed_out(self) -> None:
         """Aborts transactions that exceeded the transaction timeout of their producer."""
         now_ms = self._clock.now_ms()
-        for home in self.partitions.active:
-            for transaction in list(home.transactions.values()):
+        for state_partition in self.partitions.active:
+            for transaction in list(state_partition.transactions.values()):
                 if transaction.has_timed_out(now_ms):
                     logger.info(
                         "TransactionalId %s: aborting the ongoing transaction after its timeout of "
@@ -351,22 +358,24 @@ class TransactionCoordinator:
                         transaction.value.timeout_ms,
                         extra={"transactional_id": transaction.transactional_id},
                     )
-                    self._prepare_completion(home, transaction, transaction.fence(now_ms), _ignore)
+                    self._prepare_completion(
+                        state_partition, transaction, transaction.fence(now_ms), _ignore
+                    )
 
     def remove_expired(self) -> None:
         """Removes transactional ids that were not used for transactional.id.expiration.ms."""
         now_ms = self._clock.now_ms()
         expiration_ms = self._settings.transactional_id_expiration_ms
-        for home in self.partitions.active:
+        for state_partition in self.partitions.active:
             expired = [
                 transaction
-                for transaction in home.transactions.values()
+                for transaction in state_partition.transactions.values()
                 if transaction.has_expired(now_ms, expiration_ms)
             ]
             for start in range(0, len(expired), MAX_TOMBSTONES_PER_BATCH):
-                self._remove(home, expired[start : start + MAX_TOMBSTONES_PER_BATCH])
+                self._remove(state_partition, expired[start : start + MAX_TOMBSTONES_PER_BATCH])
 
-    def _remove(self, home: TransactionPartition, expired: list[Transaction]) -> None:
+    def _remove(self, state_partition: TransactionPartition, expired: list[Transaction]) -> None:
         now_ms = self._clock.now_ms()
         for transaction in expired:
             transaction.prepare_transition(transaction.value._replace(state=TransactionState.DEAD))
@@ -378,21 +387,21 @@ class TransactionCoordinator:
         )
 
         def on_append(error: int, _: int) -> None:
-            if error or not self.partitions.is_active(home):
+            if error or not self.partitions.is_active(state_partition):
                 for transaction in expired:
                     transaction.clear_pending_state()
                 return
             for transaction in expired:
-                home.replay(transaction.transactional_id, None)
+                state_partition.replay(transaction.transactional_id, None)
             logger.info("Removed %d expired transactional ids", len(expired))
 
-        self._log.append(home.index, batch, on_append)
+        self._log.append(state_partition.index, batch, on_append)
 
     # The log.
 
     def _append(
         self,
-        home: TransactionPartition,
+        state_partition: TransactionPartition,
         transaction: Transaction,
         value: TransactionValue,
         on_result: ErrorCallback,
@@ -411,7 +420,7 @@ class TransactionCoordinator:
         )
 
         def on_append(error: int, _: int) -> None:
-            if not self.partitions.is_active(home):
+            if not self.partitions.is_active(state_partition):
                 on_result(ErrorCode.NOT_COORDINATOR)
             elif error:
                 transaction.clear_pending_state()
@@ -425,10 +434,10 @@ class TransactionCoordinator:
                         value.state.label,
                         extra={"transactional_id": transaction.transactional_id},
                     )
-                home.replay(transaction.transactional_id, value)
+                state_partition.replay(transaction.transactional_id, value)
                 on_result(ErrorCode.NONE)
 
-        self._log.append(home.index, batch, on_append)
+        self._log.append(state_partition.index, batch, on_append)
 
 
 def _first_epoch(error: int, producer_id: int) -> Producer:

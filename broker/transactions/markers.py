@@ -57,17 +57,17 @@ class MarkerTransport(Protocol):
 class PendingMarkers:
     """A transaction with partitions that have no marker yet (`PendingCompleteTxn`)."""
 
-    __slots__ = ("committed", "home", "remaining", "transaction")
+    __slots__ = ("committed", "remaining", "state_partition", "transaction")
 
-    def __init__(self, home: TransactionPartition, transaction: Transaction) -> None:
-        self.home = home
+    def __init__(self, state_partition: TransactionPartition, transaction: Transaction) -> None:
+        self.state_partition = state_partition
         self.transaction = transaction
         self.committed = transaction.state is TransactionState.PREPARE_COMMIT
         self.remaining = set(transaction.value.partitions)
 
     @property
     def key(self) -> tuple[int, str]:
-        return (self.home.index, self.transaction.transactional_id)
+        return (self.state_partition.index, self.transaction.transactional_id)
 
 
 class MarkerSender:
@@ -94,9 +94,9 @@ class MarkerSender:
         """How many transactions have markers to be written."""
         return len(self._pending)
 
-    def start(self, home: TransactionPartition, transaction: Transaction) -> None:
+    def start(self, state_partition: TransactionPartition, transaction: Transaction) -> None:
         """Sends the markers of a transaction in PrepareCommit or PrepareAbort."""
-        pending = PendingMarkers(home, transaction)
+        pending = PendingMarkers(state_partition, transaction)
         self._pending[pending.key] = pending
         self._dispatch([(pending, list(pending.remaining))])
         self._check_completed(pending)
@@ -234,7 +234,7 @@ class MarkerSender:
                 pending.transaction.transactional_id,
                 extra={"transactional_id": pending.transaction.transactional_id},
             )
-            self._on_completed(pending.home, pending.transaction)
+            self._on_completed(pending.state_partition, pending.transaction)
 
 
 def _marker(pending: PendingMarkers, partitions: list[TopicPartition]) -> WritableTxnMarker:
@@ -247,7 +247,7 @@ def _marker(pending: PendingMarkers, partitions: list[TopicPartition]) -> Writab
         producer_epoch=value.epoch,
         transaction_result=pending.committed,
         topics=[WritableTxnMarkerTopic(name, indexes) for name, indexes in topics.items()],
-        coordinator_epoch=pending.home.leader_epoch,
+        coordinator_epoch=pending.state_partition.leader_epoch,
     )
 
 

@@ -27,10 +27,10 @@ class TransactionQueries:
             described.error_code = ErrorCode.INVALID_REQUEST
             return described
         described.error_code = self._partitions.status_of(transactional_id)
-        home = self._partitions.home_of(transactional_id)
-        if described.error_code or home is None:
+        state_partition = self._partitions.home_of(transactional_id)
+        if described.error_code or state_partition is None:
             return described
-        transaction = home.transactions.get(transactional_id)
+        transaction = state_partition.transactions.get(transactional_id)
         if transaction is None:
             described.error_code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
             return described
@@ -68,8 +68,8 @@ class TransactionQueries:
                     transaction.value.producer_id,
                     transaction.state.label,
                 )
-                for home in self._partitions.active
-                for transaction in home.transactions.values()
+                for state_partition in self._partitions.active
+                for transaction in state_partition.transactions.values()
                 if _is_selected(transaction, states, producer_ids)
                 and (duration_ms < 0 or now_ms - transaction.value.start_timestamp_ms > duration_ms)
             ],

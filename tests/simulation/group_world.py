@@ -117,7 +117,7 @@ class Client:
         elif error == ErrorCode.FENCED_INSTANCE_ID and self in self.world.clients:
             self.world.clients.remove(self)
 
-    def sync_response(self, response: SyncGroupResponse) -> None:
+    def synced(self, response: SyncGroupResponse) -> None:
         self.is_stable = response.error_code == ErrorCode.NONE
         if not self.is_stable:
             if response.error_code == ErrorCode.UNKNOWN_MEMBER_ID:

@@ -141,7 +141,7 @@ class Application:
         self.transaction: int | None = None
         self.added: set[TopicPartition] = set()
         # How it wants to end its transaction, until it knows that it did.
-        self.pending: bool | None = None
+        self.ending: bool | None = None
         self.is_waiting = False
         self.is_dead = False
 
@@ -150,8 +150,8 @@ class Application:
             return
         if self.producer is None:
             self.start()
-        elif self.pending is not None:
-            self.end(self.pending)
+        elif self.ending is not None:
+            self.end(self.ending)
         elif self.transaction is None or self.world.random.random() < 0.6:
             self.write()
         else:
@@ -208,7 +208,7 @@ class Application:
     def end(self, committed: bool) -> None:
         assert self.producer is not None
         self.is_waiting = True
-        self.pending = committed
+        self.ending = committed
         self.world.setup.coordinator.end_transaction(
             self.transactional_id, self.producer, committed, partial(self.ended, committed)
         )
@@ -222,7 +222,7 @@ class Application:
             assert self.transaction is not None
             if self.added:
                 self.world.confirmed(self.transaction, committed)
-            self.transaction = self.pending = None
+            self.transaction = self.ending = None
         elif error == ErrorCode.CONCURRENT_TRANSACTIONS:
             pass  # retried unchanged
         elif error in (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from types import SimpleNamespace
 from typing import Any, cast
 
 from ottla.broker.handlers import table as table_module
@@ -54,11 +55,11 @@ def modules_of_attributes() -> dict[str, str]:
 
 def modules_of_apis() -> dict[tuple[str, int], str]:
     """The module that handles each API of the table, by its name and key."""
-    handlers = Handlers()
-    for attribute, module in modules_of_attributes().items():
-        setattr(handlers, attribute, HandlerOf(module))
+    handlers = SimpleNamespace(
+        **{name: HandlerOf(module) for name, module in modules_of_attributes().items()}
+    )
     found = {}
-    for entry in build_table(handlers):
+    for entry in build_table(cast(Handlers, handlers)):
         handler: Any = entry.handler
         if getattr(handler, "__module__", TABLE) == table_module.__name__:
             # One that the table makes at the first request.

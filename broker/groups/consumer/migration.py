@@ -140,8 +140,8 @@ class Migration:
 
     def abort_upgrade(self, group: Group) -> None:
         """The append failed: the classic group continues with its last assignment."""
-        home = self._partitions.home_of(group.group_id)
-        if home is None or home.groups.get(group.group_id) is not group:
+        group_partition = self._partitions.home_of(group.group_id)
+        if group_partition is None or group_partition.groups.get(group.group_id) is not group:
             return
         assignments = {member.member_id: member.assignment for member in group.members.values()}
         if group.members and group.protocol_name is None:
@@ -149,7 +149,7 @@ class Migration:
         value = group_value(group, assignments)
         again = read_group_value(group.group_id, value, self._clock())
         again.offsets = group.offsets
-        home.groups[group.group_id] = again
+        group_partition.groups[group.group_id] = again
         self._rebalancer.on_group_loaded(again)
 
     # Downgrade.

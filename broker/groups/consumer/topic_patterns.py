@@ -39,8 +39,8 @@ def compile_pattern(text: str) -> Pattern:
         compiled: Pattern = re2.compile(text, options)
     except re2.error as problem:
         reason = problem.args[0] if problem.args else ""
-        words = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
-        raise BadPattern(words) from None
+        message = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+        raise BadPattern(message) from None
     return compiled
 
 

@@ -84,8 +84,8 @@ class GroupWriter:
 
     def _write(self, group_id: str, change: Change, waiting: deque[Step]) -> bool:
         """Appends the records; true when the append has completed already."""
-        home = self._partitions.home_of(group_id)
-        assert home is not None, "checked before the step, without an await since"
+        group_partition = self._partitions.home_of(group_id)
+        assert group_partition is not None, "checked before the step, without an await since"
         is_inside = True
         is_done = False
 
@@ -97,7 +97,7 @@ class GroupWriter:
             if is_late or not error_code:
                 at = _AFTER_ALL if is_late else base_offset
                 for key, value in change.records:
-                    replay_record(home, key, value, at, None, self._clock)
+                    replay_record(group_partition, key, value, at, None, self._clock)
             try:
                 change.on_result(_error(error_code))
                 if is_late:
@@ -106,7 +106,7 @@ class GroupWriter:
                 if not is_inside:
                     self._run(group_id, waiting)
 
-        self._appender.append(home, change.records, on_append)
+        self._appender.append(group_partition, change.records, on_append)
         is_inside = False
         return is_done
 

@@ -184,12 +184,12 @@ class ConfigAlterer:
             if name:
                 check_broker_id(name, self._broker_id, "")
         else:
-            words = "AlterConfigs is only supported for topics and brokers, but resource type is"
+            message = "AlterConfigs is only supported for topics and brokers, but resource type is"
             if kind == CLIENT_METRICS and self._config.ottla_metrics_address:
                 parse_subscription(name, {})
                 return
             if kind == CLIENT_METRICS:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{words} CLIENT_METRICS")
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{message} CLIENT_METRICS")
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
 
     async def _store(self, resource: Resource, wanted: dict[str, str], validate_only: bool) -> None:

@@ -141,8 +141,8 @@ class QuotaAdminHandlers:
         await self._dynamic_config.write(path, settings)
 
 
-def _rejected(words: str) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_REQUEST, words)
+def _invalid_request(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, message)
 
 
 def _components(components: Sequence[ComponentData]) -> dict[str, tuple[int, str | None]]:
@@ -151,20 +151,20 @@ def _components(components: Sequence[ComponentData]) -> dict[str, tuple[int, str
     for component in components:
         kind = component.entity_type
         if kind == "":
-            raise _rejected("Unexpected empty filter component entity type")
+            raise _invalid_request("Unexpected empty filter component entity type")
         if kind not in (USER, CLIENT_ID, IP):
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION, f"Custom entity type '{kind}' not supported"
             )
         if kind in wanted:
-            raise _rejected(f"Duplicate {kind} filter component entity type")
+            raise _invalid_request(f"Duplicate {kind} filter component entity type")
         if component.match_type not in (EXACT, DEFAULT, ANY):
-            raise _rejected(f"Unexpected match type: {component.match_type}")
+            raise _invalid_request(f"Unexpected match type: {component.match_type}")
         if component.match_type == EXACT and component.match is None:
-            raise _rejected("Request specifies MATCH_TYPE_EXACT but no name to match")
+            raise _invalid_request("Request specifies MATCH_TYPE_EXACT but no name to match")
         wanted[kind] = (component.match_type, component.match)
     if IP in wanted and len(wanted) > 1:
-        raise _rejected(
+        raise _invalid_request(
             "Invalid entity filter component combination, IP filter component should not be used "
             "with user or clientId filter component."
         )
@@ -194,16 +194,18 @@ def _entity_of(path: str) -> Entity:
 def _path_of(entity: Entity) -> str:
     """Where the quotas of an entity are kept; INVALID_REQUEST for one that cannot have any."""
     if not entity:
-        raise _rejected("Invalid empty client quota entity")
+        raise _invalid_request("Invalid empty client quota entity")
     for kind, name in entity.items():
         if kind not in (USER, CLIENT_ID, IP):
-            raise _rejected(f"Unhandled client quota entity type: {kind}")
+            raise _invalid_request(f"Unhandled client quota entity type: {kind}")
         if name == "":
-            raise _rejected(f"Empty {kind} not supported")
+            raise _invalid_request(f"Empty {kind} not supported")
     names = {kind: _encoded(name) for kind, name in entity.items()}
     if IP in names:
         if len(names) > 1:
-            raise _rejected("Invalid quota entity combination: an ip stands alone")
+            raise _invalid_request(
+                "Invalid quota entity combination: an ip cannot be combined with others"
+            )
         if entity[IP] is not None:
             _check_address(names[IP])
         return f"{znodes.ENTITY_IPS}/{names[IP]}"
@@ -225,7 +227,7 @@ def _check_address(text: str) -> None:
         # The encoded name, as in Kafka: no address of version 6 passes.
         ipaddress.ip_address(text)
     except ValueError:
-        raise _rejected(f"{text} is not a valid IP address.") from None
+        raise _invalid_request(f"{text} is not a valid IP address.") from None
 
 
 def _checked_changes(operations: Sequence[OpData], is_ip: bool) -> dict[str, str | None]:
@@ -239,19 +241,19 @@ def _checked_changes(operations: Sequence[OpData], is_ip: bool) -> dict[str, str
         elif key in known:
             changes[key] = _text(key, operation.value)
         else:
-            raise _rejected(f"Invalid configuration key {key}")
+            raise _invalid_request(f"Invalid configuration key {key}")
     return changes
 
 
 def _text(key: str, value: float) -> str:
     """A quota in the format in which it is stored, which Kafka can read."""
     if math.isnan(value):
-        raise _rejected(f"Configuration {key} must be a number")
+        raise _invalid_request(f"Configuration {key} must be a number")
     if key in _DOUBLES:
         return str(value).replace("inf", "Infinity")
     kind, largest = ("Int", _INT_MAX) if key in _IP_KEYS else ("Long", _LONG_MAX)
     # Truncated after adding the tolerance, as in Kafka: -1 is not an integer then, but 0 is.
     whole = int(min(max(value + _EPSILON, -largest - 1), largest))
     if abs(whole - value) > _EPSILON:
-        raise _rejected(f"Configuration {key} must be a {kind} value")
+        raise _invalid_request(f"Configuration {key} must be a {kind} value")
     return str(whole)

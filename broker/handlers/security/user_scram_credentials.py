@@ -105,14 +105,14 @@ class UserCredentialHandlers:
             if change.name not in rejected:
                 changes.setdefault(change.name, []).append(change)
         rows = [
-            AlterUserScramCredentialsResult(user, code, words)
-            for user, (code, words) in rejected.items()
+            AlterUserScramCredentialsResult(user, code, message)
+            for user, (code, message) in rejected.items()
         ]
         for user, wanted in changes.items():
             if len({change.mechanism for change in wanted}) < len(wanted):
-                words = "A user credential cannot be altered twice in the same request"
+                message = "A user credential cannot be altered twice in the same request"
                 rows.append(
-                    AlterUserScramCredentialsResult(user, ErrorCode.DUPLICATE_RESOURCE, words)
+                    AlterUserScramCredentialsResult(user, ErrorCode.DUPLICATE_RESOURCE, message)
                 )
             else:
                 rows.append(await self._alter_user(user, wanted))
@@ -124,8 +124,8 @@ class UserCredentialHandlers:
         try:
             properties = await self._dynamic_config.read(_entity(user))
             if not _apply(properties, wanted):
-                words = "Attempt to delete a user credential that does not exist"
-                return AlterUserScramCredentialsResult(user, ErrorCode.RESOURCE_NOT_FOUND, words)
+                message = "Attempt to delete a user credential that does not exist"
+                return AlterUserScramCredentialsResult(user, ErrorCode.RESOURCE_NOT_FOUND, message)
             await self._dynamic_config.write(_entity(user), properties)
         except Exception as error:
             return AlterUserScramCredentialsResult(
@@ -141,8 +141,8 @@ def _entity(user: str) -> str:
     return f"{znodes.ENTITY_USERS}/{znodes.sanitize(user)}"
 
 
-def _described(user: str, code: int, words: str) -> DescribeUserScramCredentialsResult:
-    return DescribeUserScramCredentialsResult(user, code, words)
+def _described(user: str, code: int, message: str) -> DescribeUserScramCredentialsResult:
+    return DescribeUserScramCredentialsResult(user, code, message)
 
 
 def _describe(user: str, properties: Properties) -> DescribeUserScramCredentialsResult | None:
@@ -169,8 +169,8 @@ def _illegal(request: AlterUserScramCredentialsRequest) -> dict[str, tuple[int, 
         if not change.name:
             found[change.name] = (ErrorCode.UNACCEPTABLE_CREDENTIAL, _NO_NAME)
         elif change.mechanism not in TYPES:
-            words = "Unknown SCRAM mechanism"
-            found[change.name] = (ErrorCode.UNSUPPORTED_SASL_MECHANISM, words)
+            message = "Unknown SCRAM mechanism"
+            found[change.name] = (ErrorCode.UNSUPPORTED_SASL_MECHANISM, message)
         elif isinstance(change, ScramCredentialUpsertion):
             if change.iterations > MAX_ITERATIONS:
                 found[change.name] = (ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
