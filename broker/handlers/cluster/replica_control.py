@@ -1,8 +1,8 @@
-"""LeaderAndIsr (4), StopReplica (5), UpdateMetadata (6): requests of the controller, all versions.
+"""LeaderAndIsr (4), StopReplica (5), UpdateMetadata (6): the controller's orders, all versions.
 
-They come over the network from the controller on another broker, or as a call from the one in this
-process. Each has the broker epoch that the controller knows: a request for an earlier registration
-of this broker fails with STALE_BROKER_EPOCH (KIP-380).
+They come over the network from another broker's controller, or by a plain call from our own. Every
+order names the broker epoch of the registration it was made for: one for an earlier life of this
+broker is refused with STALE_BROKER_EPOCH (KIP-380).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _UNKNOWN_EPOCH = -1
 
 
 class ReplicaControl:
-    """Handles controller requests; also the channel of the controller to its own broker."""
+    """Carries out the controller's requests; also the controller's channel to its own broker."""
 
     def __init__(
         self, roles: LeaderAndIsrApplier, metadata: MetadataCache, dynamic_config: DynamicConfig
@@ -39,7 +39,7 @@ class ReplicaControl:
         self._dynamic_config = dynamic_config
 
     def handle(self, request: Message, version: int) -> Message | Awaitable[Message]:
-        """Handles a request of the controller in this process."""
+        """A request of the controller in this process."""
         if isinstance(request, LeaderAndIsrRequest):
             return self.leader_and_isr(request, version)
         if isinstance(request, UpdateMetadataRequest):
@@ -64,7 +64,7 @@ class ReplicaControl:
     ) -> StopReplicaResponse:
         return self.stop_replica(request)
 
-    # -- requests of either origin --------------------------------------------------------------
+    # -- what they do ---------------------------------------------------------------------------
 
     def _is_stale(self, epoch: int) -> bool:
         return epoch != _UNKNOWN_EPOCH and epoch < self.broker_epoch
@@ -72,7 +72,7 @@ class ReplicaControl:
     async def leader_and_isr(
         self, request: LeaderAndIsrRequest, version: int
     ) -> LeaderAndIsrResponse:
-        """Becomes leader or follower, after the configuration of new topics has been loaded."""
+        """Takes roles, after the settings of topics that are new here have been read."""
         if self._is_stale(request.broker_epoch):
             return LeaderAndIsrResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
         names = {topic.topic_name for topic in request.topic_states}
@@ -81,7 +81,7 @@ class ReplicaControl:
         return await self._roles.become_leader_or_follower(request, version)
 
     def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
-        """Updates the metadata cache."""
+        """Publishes the next picture of the cluster."""
         if self._is_stale(request.broker_epoch):
             return UpdateMetadataResponse(ErrorCode.STALE_BROKER_EPOCH)
         if request.controller_epoch < self._roles.controller_epoch:
