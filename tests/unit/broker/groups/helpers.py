@@ -229,13 +229,13 @@ class Setup:
 
 
 class PendingResponse(Generic[T]):
-    """Takes one answer; fails the test at a second one."""
+    """Takes one response; fails the test at a second one."""
 
     def __init__(self) -> None:
         self.values: list[T] = []
 
     def __call__(self, value: T) -> None:
-        assert not self.values, f"answered twice: {self.values[0]!r} and {value!r}"
+        assert not self.values, f"two responses: {self.values[0]!r} and {value!r}"
         self.values.append(value)
 
     @property
@@ -244,5 +244,5 @@ class PendingResponse(Generic[T]):
 
     @property
     def value(self) -> T:
-        assert self.values, "not answered yet"
+        assert self.values, "no response yet"
         return self.values[0]

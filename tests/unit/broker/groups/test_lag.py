@@ -12,7 +12,7 @@ KEY = (GROUP, "t", "0")
 
 
 class Logs:
-    """A coordinator, and the ends of the logs it is asked about."""
+    """A coordinator, and the high watermarks of partitions."""
 
     def __init__(self) -> None:
         self.setup = Setup()
@@ -67,7 +67,7 @@ def test_the_picture_gets_coarser_and_not_bigger() -> None:
     assert seconds == pytest.approx(records, rel=0.05)  # one record a second
 
 
-def test_partitions_nobody_commits_in_are_forgotten() -> None:
+def test_samples_of_partitions_without_commits_are_dropped() -> None:
     logs = Logs()
     logs.setup.commit({T0: 1})
     logs.after(0, 5)

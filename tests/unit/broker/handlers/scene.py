@@ -19,7 +19,7 @@ from tests.doubles.replicas import BROKER, Replicas
 
 
 class Verifier:
-    """Says yes, unless a partition is among `errors`."""
+    """Verifies every transaction, except partitions in `errors`."""
 
     def __init__(self) -> None:
         self.errors: dict[TopicPartition, int] = {}

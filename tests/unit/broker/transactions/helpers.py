@@ -56,10 +56,10 @@ class Ids:
 
 
 class Leaders:
-    """Satisfies `MarkerTransport`: notes markers, and answers at once unless told otherwise.
+    """Implements `MarkerTransport`: records markers, and responds at once by default.
 
     `leaders` says who leads what (broker 1 unless named); `errors` fail single partitions, once
-    each; brokers in `unreachable` do not answer; `hold` keeps requests back.
+    each; brokers in `unreachable` do not respond; `hold` keeps requests back.
     """
 
     def __init__(self) -> None:

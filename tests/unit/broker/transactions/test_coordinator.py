@@ -49,7 +49,7 @@ def test_each_start_fences_the_one_before() -> None:
     assert setup.add(second, T0) == ErrorCode.NONE
 
 
-def test_a_producer_is_answered_when_its_epoch_is_committed() -> None:
+def test_the_init_response_waits_for_the_commit_of_the_epoch() -> None:
     setup = Setup()
     setup.log.hold = True
     responses = setup.init_later()
@@ -141,7 +141,7 @@ def test_a_transaction_from_start_to_end() -> None:
     assert setup.end(producer, committed=False) == ErrorCode.INVALID_TXN_STATE
 
 
-def test_the_answer_comes_with_the_decision_and_the_markers_follow() -> None:
+def test_the_end_txn_response_is_sent_when_the_prepare_state_is_committed() -> None:
     setup = Setup()
     producer = setup.ongoing(T0)
     setup.log.hold = True

@@ -111,7 +111,7 @@ def test_the_last_epoch_is_good_enough_to_fence() -> None:
 
 
 @pytest.mark.parametrize("state", [S.PREPARE_COMMIT, S.PREPARE_ABORT])
-def test_nobody_starts_while_markers_are_written(state: TransactionState) -> None:
+def test_init_producer_id_fails_while_markers_are_written(state: TransactionState) -> None:
     transaction = Transaction("x", ONGOING._replace(state=state))
     for expected in (None, Producer(99, 0)):
         code = refusal(transaction.init_producer, 1_000, expected, None, 50)

@@ -49,7 +49,7 @@ def mark(setup: Setup, producer_id: int, *, committed: bool) -> None:
 # States of a partition.
 
 
-def test_while_loading_nobody_is_served() -> None:
+def test_no_request_is_served_while_loading() -> None:
     setup = Setup()
     setup.commit({T0: 1})
     setup.coordinator.on_elected(0, 1)

@@ -138,7 +138,7 @@ def test_new_versions_leave_together(version: int) -> None:
     assert [row.error_code for row in response.members] == [0, ErrorCode.UNKNOWN_MEMBER_ID]
 
 
-def test_an_answer_may_come_later() -> None:
+def test_a_delayed_response() -> None:
     group = Group(3)
     sync = SyncGroupRequest("g", 1, group.member)
     Asked(group.handlers.sync_group, sync, 3)

@@ -22,7 +22,7 @@ GROUP, TRANSACTION, SHARE = 0, 1, 2
 
 
 class Cluster:
-    """A handler, and the topics it asked for."""
+    """A handler, and the topics that it created."""
 
     def __init__(self, **topics: int) -> None:
         self.metadata = Metadata(**topics)

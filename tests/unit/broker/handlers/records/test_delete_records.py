@@ -89,7 +89,7 @@ def test_compacted_topics_are_not_cut() -> None:
     assert outcome(scene.delete(1)) == (ErrorCode.POLICY_VIOLATION, -1)
 
 
-def test_the_answer_waits_for_live_followers() -> None:
+def test_the_response_waits_for_live_followers() -> None:
     scene = Scene()
     scene.lead(replicas=[1, 2], isr=[1])
     scene.append(5)
@@ -111,7 +111,7 @@ def test_a_follower_that_follows_lets_it_go() -> None:
     assert outcome(asked) == (0, 3)
 
 
-def test_a_leader_that_leads_no_more_answers_at_once() -> None:
+def test_the_request_fails_when_the_broker_is_no_longer_leader() -> None:
     scene = Scene()
     scene.lead(replicas=[1, 2], isr=[1])
     scene.append(5)
