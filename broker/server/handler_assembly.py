@@ -10,29 +10,42 @@ from ottla.broker.handlers.admin.alter_configs import ConfigAlterer
 from ottla.broker.handlers.admin.client_quotas import QuotaAdminHandlers
 from ottla.broker.handlers.admin.client_telemetry import ClientMetricsHandlers
 from ottla.broker.handlers.admin.describe_configs import ConfigDescriber
-from ottla.broker.handlers.admin.log_dirs import LogDirsAdminHandler
+from ottla.broker.handlers.admin.log_dirs import LogDirsHandlers
 from ottla.broker.handlers.admin.topics import TopicAdminHandlers
-from ottla.broker.handlers.cluster.controller_api import ControllerHandlers
-from ottla.broker.handlers.groups.find_coordinator import FindCoordinatorHandler
+from ottla.broker.handlers.cluster.allocate_producer_ids import AllocateProducerIdsHandler
+from ottla.broker.handlers.cluster.alter_partition import AlterPartitionHandler
+from ottla.broker.handlers.cluster.controlled_shutdown import ControlledShutdownHandler
+from ottla.broker.handlers.cluster.elect_leaders import ElectLeadersHandler
+from ottla.broker.handlers.cluster.partition_reassignments import PartitionReassignmentHandlers
+from ottla.broker.handlers.cluster.update_features import UpdateFeaturesHandler
+from ottla.broker.handlers.common.down_conversion import DownConversion
+from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorLog
+from ottla.broker.handlers.common.leader_hints import LeaderHints
+from ottla.broker.handlers.common.transaction_request_errors import TransactionRequestErrorLog
+from ottla.broker.handlers.common.transactional_produce import TransactionalProduce
 from ottla.broker.handlers.groups.group_admin import GroupAdminHandlers
 from ottla.broker.handlers.groups.membership import GroupMembershipHandlers
-from ottla.broker.handlers.groups.offsets import GroupOffsetHandlers
-from ottla.broker.handlers.groups.refusals import GroupRefusals
-from ottla.broker.handlers.metadata.describe_cluster import ClusterHandlers
+from ottla.broker.handlers.groups.offset_commit import OffsetCommitHandler
+from ottla.broker.handlers.groups.offset_delete import OffsetDeleteHandler
+from ottla.broker.handlers.groups.offset_fetch import OffsetFetchHandler
+from ottla.broker.handlers.metadata.describe_cluster import DescribeClusterHandler
 from ottla.broker.handlers.metadata.describe_topic_partitions import TopicPartitionsHandler
+from ottla.broker.handlers.metadata.find_coordinator import FindCoordinatorHandler
 from ottla.broker.handlers.metadata.metadata import MetadataHandler
-from ottla.broker.handlers.records.down_conversion import DownConversion
+from ottla.broker.handlers.records.delete_records import DeleteRecordsHandler
 from ottla.broker.handlers.records.fetch import FetchHandler
-from ottla.broker.handlers.records.leader_hints import LeaderHints
 from ottla.broker.handlers.records.list_offsets import ListOffsetsHandler
+from ottla.broker.handlers.records.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from ottla.broker.handlers.records.produce import ProduceHandler
-from ottla.broker.handlers.records.records_admin import RecordsAdminHandlers
-from ottla.broker.handlers.records.transactional_produce import TransactionalProduce
 from ottla.broker.handlers.security.acls import AclAdminHandlers
 from ottla.broker.handlers.table import Handlers
-from ottla.broker.handlers.transactions.refusals import TransactionRefusals
-from ottla.broker.handlers.transactions.transactions import TransactionHandlers
-from ottla.broker.handlers.transactions.txn_offset_commit import TransactionalOffsetHandlers
+from ottla.broker.handlers.transactions.add_partitions_to_txn import AddPartitionsToTxnHandlers
+from ottla.broker.handlers.transactions.describe_producers import DescribeProducersHandler
+from ottla.broker.handlers.transactions.describe_transactions import TransactionQueryHandlers
+from ottla.broker.handlers.transactions.end_txn import EndTxnHandler
+from ottla.broker.handlers.transactions.init_producer_id import InitProducerIdHandler
+from ottla.broker.handlers.transactions.txn_offset_commit import TxnOffsetCommitHandler
+from ottla.broker.handlers.transactions.write_txn_markers import WriteTxnMarkersHandler
 from ottla.broker.transactions.queries import TransactionQueries
 
 if TYPE_CHECKING:
@@ -46,7 +59,8 @@ def build_handlers(parts: BrokerParts) -> Handlers:
     config, metadata, replicas = parts.config, parts.metadata, parts.replica_manager
     groups, transactions = parts.coordinators.groups, parts.coordinators.transactions
     hints = LeaderHints(metadata, parts.endpoints)
-    refusals = GroupRefusals(groups.events, parts.clock.now_ms)
+    group_errors = GroupRequestErrorLog(groups.events, parts.clock.now_ms)
+    transaction_errors = TransactionRequestErrorLog(parts.clock.now_ms)
     found = Handlers()
     verifier = parts.coordinators.verifier
     found.produce = ProduceHandler(
@@ -73,22 +87,25 @@ def build_handlers(parts: BrokerParts) -> Handlers:
         config.auto_create_topics_enable,
     )
     found.replica_control = parts.replica_control
-    found.group_membership = GroupMembershipHandlers(groups.membership, refusals)
-    found.group_admin = GroupAdminHandlers(groups.admin, metadata)
+    found.group_membership = GroupMembershipHandlers(groups.membership, group_errors)
+    found.group_admin = GroupAdminHandlers(groups.admin)
+    found.offset_delete = OffsetDeleteHandler(groups.admin, metadata)
     if groups.consumers is not None:
         from ottla.broker.handlers.groups.consumer_groups import ConsumerGroupHandlers
 
-        found.consumer_groups = ConsumerGroupHandlers(groups.consumers, refusals)
-    found.group_offsets = GroupOffsetHandlers(
+        found.consumer_groups = ConsumerGroupHandlers(groups.consumers, group_errors)
+    znode_offsets = ZnodeConsumerOffsets(parts.store)
+    found.offset_commit = OffsetCommitHandler(
         groups.commits,
         metadata,
-        ZnodeConsumerOffsets(parts.store),
+        znode_offsets,
         parts.clock.now_ms,
-        refusals,
+        group_errors,
         config.offset_metadata_max_bytes,
     )
-    found.transactional_offsets = TransactionalOffsetHandlers(
-        groups.commits, verifier, metadata, groups.partition_for, parts.clock.now_ms, refusals
+    found.offset_fetch = OffsetFetchHandler(groups.commits, metadata, znode_offsets)
+    found.txn_offset_commit = TxnOffsetCommitHandler(
+        groups.commits, verifier, metadata, groups.partition_for, parts.clock.now_ms, group_errors
     )
     found.find_coordinator = FindCoordinatorHandler(
         metadata,
@@ -98,13 +115,14 @@ def build_handlers(parts: BrokerParts) -> Handlers:
         parts.endpoints.node,
         waits_for_creation=config.embedded,
     )
-    found.transactions = TransactionHandlers(
-        transactions,
-        parts.coordinators.marker_writer,
-        TransactionQueries(transactions.partitions, parts.clock.now_ms),
-        metadata,
-        groups.partition_for,
-        TransactionRefusals(parts.clock.now_ms),
+    found.init_producer_id = InitProducerIdHandler(transactions, transaction_errors)
+    found.add_partitions_to_txn = AddPartitionsToTxnHandlers(
+        transactions, metadata, groups.partition_for, transaction_errors
+    )
+    found.end_txn = EndTxnHandler(transactions, transaction_errors)
+    found.write_txn_markers = WriteTxnMarkersHandler(parts.coordinators.marker_writer)
+    found.transaction_queries = TransactionQueryHandlers(
+        TransactionQueries(transactions.partitions, parts.clock.now_ms)
     )
     found.config_describe = ConfigDescriber(
         parts.broker_id, config, parts.dynamic_config, metadata, groups.history
@@ -113,21 +131,27 @@ def build_handlers(parts: BrokerParts) -> Handlers:
     found.topic_admin = TopicAdminHandlers(
         parts.controller, config, metadata, found.config_describe, parts.quotas.mutation
     )
-    found.records_admin = RecordsAdminHandlers(replicas)
-    found.cluster = ClusterHandlers(
-        parts.cluster_id, metadata, parts.endpoints, parts.logs, replicas
-    )
+    found.delete_records = DeleteRecordsHandler(replicas)
+    found.offset_for_leader_epoch = OffsetForLeaderEpochHandler(replicas)
+    found.describe_producers = DescribeProducersHandler(replicas)
+    found.describe_cluster = DescribeClusterHandler(parts.cluster_id, metadata, parts.endpoints)
     found.topic_partitions = TopicPartitionsHandler(
         metadata, parts.endpoints, config.max_request_partition_size_limit
     )
     found.client_metrics = None
     if parts.client_metrics is not None:
         found.client_metrics = ClientMetricsHandlers(*parts.client_metrics, parts.workers)
-    found.log_dirs_admin = LogDirsAdminHandler(parts.mover)
+    found.log_dirs = LogDirsHandlers(parts.mover, parts.logs)
     found.quota_admin = QuotaAdminHandlers(parts.dynamic_config)
     found.user_credentials = cache(lambda: _user_credentials(parts))
     found.delegation_tokens = cache(lambda: _delegation_tokens(parts))
-    found.controller = ControllerHandlers(parts.controller)
+    controller = parts.controller
+    found.controlled_shutdown = ControlledShutdownHandler(controller)
+    found.elect_leaders = ElectLeadersHandler(controller)
+    found.partition_reassignments = PartitionReassignmentHandlers(controller)
+    found.alter_partition = AlterPartitionHandler(controller)
+    found.update_features = UpdateFeaturesHandler(controller)
+    found.allocate_producer_ids = AllocateProducerIdsHandler(controller)
     security = parts.access_control
     found.acl_admin = AclAdminHandlers(security.rules, security.store)
     found.fetch.may_read = security.may_read

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ottla.broker.cluster.endpoints import Endpoints
-from ottla.broker.handlers.records.down_conversion import DownConversion
+from ottla.broker.handlers.common.down_conversion import DownConversion
+from ottla.broker.handlers.common.leader_hints import LeaderHints
+from ottla.broker.handlers.common.transactional_produce import TransactionalProduce
 from ottla.broker.handlers.records.fetch import FetchHandler
-from ottla.broker.handlers.records.leader_hints import LeaderHints
 from ottla.broker.handlers.records.list_offsets import ListOffsetsHandler
 from ottla.broker.handlers.records.produce import ProduceHandler
-from ottla.broker.handlers.records.transactional_produce import TransactionalProduce
 from ottla.broker.quotas.client_quotas import ClientQuotas
 from ottla.broker.replication.fetch_sessions import FetchSessions
 from ottla.broker.runtime.tasks import WorkerPool
@@ -19,7 +19,7 @@ from tests.doubles.replicas import BROKER, Replicas
 
 
 class Verifier:
-    """Says yes, unless a partition is among `errors`."""
+    """Verifies every transaction, except partitions in `errors`."""
 
     def __init__(self) -> None:
         self.errors: dict[TopicPartition, int] = {}
