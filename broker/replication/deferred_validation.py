@@ -15,21 +15,46 @@ kept; other clients' batches may overtake, as they may anywhere on the way.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.runtime.tasks import WorkerPool, WorkerPoolClosed, spawn
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.produce import PartitionProduceResponse
 from ottla.storage.producer.producer_entry import AppendOrigin
 from ottla.storage.records.validation import Examined, examine
 
 if TYPE_CHECKING:
-    from ottla.broker.replication.replica_manager import ProduceEntry, ReplicaManager
+    from ottla.broker.replication.partition import Partition
     from ottla.storage.producer.verification import Verification
+
+# One partition of a produce request: topic, index, what to append, and the response to fill.
+ProduceEntry = tuple[str, int, bytearray | memoryview, PartitionProduceResponse]
 
 # Each may unpack a hundred megabytes at a time; and what computes here takes turns with the loop.
 _THREADS = 2
 # How often an append follows settings that change while its records are looked at.
 _ATTEMPTS = 10
+
+
+class RecordAppender(Protocol):
+    """What `DeferredValidation` needs of the `ReplicaManager`; see the methods there."""
+
+    def partition(self, topic: str, index: int) -> Partition: ...
+
+    def append_records(
+        self,
+        required_acks: int,
+        timeout_ms: int,
+        entries: Sequence[ProduceEntry],
+        callback: Callable[[], None],
+        *,
+        guards: Mapping[tuple[str, int], Verification] | None = None,
+        examined: Examined | None = None,
+    ) -> None: ...
+
+    def append_failed(
+        self, topic: str, index: int, error: Exception, response: PartitionProduceResponse
+    ) -> None: ...
 
 
 class DeferredValidation:
@@ -46,7 +71,7 @@ class DeferredValidation:
 
     def start(
         self,
-        replica_manager: ReplicaManager,
+        appender: RecordAppender,
         required_acks: int,
         timeout_ms: int,
         entries: Sequence[ProduceEntry],
@@ -69,24 +94,24 @@ class DeferredValidation:
             for entry in entries:
                 topic, index, _, response = entry
                 try:
-                    examined = await self._examine(replica_manager, entry)
+                    examined = await self._examine(appender, entry)
                 except Exception as error:
-                    replica_manager.append_failed(topic, index, error, response)
+                    appender.append_failed(topic, index, error, response)
                     ended()
                     continue
                 # From here on nothing awaits: what was found is still true.
-                replica_manager.append_records(
+                appender.append_records(
                     required_acks, timeout_ms, [entry], ended, guards=guards, examined=examined
                 )
 
         spawn(run(), name="examine-records")
         return ended
 
-    async def _examine(self, replica_manager: ReplicaManager, entry: ProduceEntry) -> Examined:
+    async def _examine(self, appender: RecordAppender, entry: ProduceEntry) -> Examined:
         topic, index, records, _ = entry
         self.total += 1
         for _ in range(_ATTEMPTS):
-            config = replica_manager.partition(topic, index).leader_log().config
+            config = appender.partition(topic, index).leader_log().config
             try:
                 found = await self.workers.run(
                     examine, records, config, AppendOrigin.CLIENT, self._now_ms()
@@ -95,7 +120,7 @@ class DeferredValidation:
                 raise KafkaError(
                     ErrorCode.NOT_LEADER_OR_FOLLOWER, "The broker is stopping."
                 ) from None
-            if replica_manager.partition(topic, index).leader_log().config is config:
+            if appender.partition(topic, index).leader_log().config is config:
                 return found
         raise KafkaError(
             ErrorCode.NOT_LEADER_OR_FOLLOWER, f"The settings of {topic} change too often just now."

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.purgatory.purgatory import Purgatory
+from ottla.broker.replication.deferred_validation import DeferredValidation, ProduceEntry
 from ottla.broker.replication.delayed_delete_records import DelayedDeleteRecords
 from ottla.broker.replication.delayed_fetch import DelayedFetch, FetchParams, read_bound
 from ottla.broker.replication.delayed_produce import DelayedProduce
@@ -29,7 +30,6 @@ from ottla.storage.records.validation_budget import AT_ONCE, TooMuchAtOnce, Vali
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.broker.quotas.replication_quotas import ReplicationQuota
-    from ottla.broker.replication.deferred_validation import DeferredValidation
     from ottla.broker.replication.fetch_sessions import FetchItem, FetchPosition, FetchResult
     from ottla.broker.replication.isr import IsrManager
     from ottla.broker.replication.read_replica import RackAwareSelector
@@ -43,8 +43,6 @@ logger = logging.getLogger("ottla.replication")
 
 _CLIENT = AppendOrigin.CLIENT
 
-# One partition of a produce request: topic, index, what to append, and the answer to fill.
-ProduceEntry = tuple[str, int, bytearray | memoryview, PartitionProduceResponse]
 PartitionKey = tuple[str | None, int]
 
 # What a client did wrong in an append is its own business; what the disk did is ours.
