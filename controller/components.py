@@ -15,7 +15,7 @@ from ottla.controller.changes.reassignment import Reassignment
 from ottla.controller.changes.topic_changes import TopicChanges
 from ottla.controller.changes.topic_deletion import TopicDeletion
 from ottla.controller.events.events import Event, PartitionReassignmentIsrChange
-from ottla.controller.events.watching import Watching
+from ottla.controller.events.zk_watches import ZkWatches
 from ottla.controller.requests.broker_channels import BrokerChannels
 from ottla.controller.requests.delivery import Delivery
 from ottla.controller.requests.request_batch import RequestBatch, ResponseCallbacks
@@ -70,7 +70,7 @@ class ControllerComponents:
         versions = control_versions(settings.inter_broker_protocol_version)
         writer = self.writer = FencedWriter(store)
         batch = self.batch = RequestBatch(broker_id, context, channels, settings, responses)
-        watching = self.watching = Watching(store, put)
+        watches = self.watches = ZkWatches(store, put)
         deleted = self.deleted = DeletedTopics()
         partitions = self.partitions = PartitionStateMachine(
             context, writer, batch, self._unclean_allowed, deleted.first_epoch
@@ -79,7 +79,7 @@ class ControllerComponents:
         self.features = Features(context, writer, versions, supported_features)
         self.topic_admin = TopicAdmin(context, writer, settings)
         self.topic_changes = TopicChanges(
-            context, writer, partitions, replicas, watching, topic_ids=versions.topic_ids
+            context, writer, partitions, replicas, watches, topic_ids=versions.topic_ids
         )
         self.deletion = TopicDeletion(
             context,
@@ -87,7 +87,7 @@ class ControllerComponents:
             partitions,
             replicas,
             batch,
-            watching,
+            watches,
             deleted,
             enabled=lambda: self.settings.delete_topic_enable,
             on_deleted=on_topic_deleted,
@@ -102,11 +102,11 @@ class ControllerComponents:
             batch,
             self.deletion,
             link,
-            watching,
+            watches,
             self.features.is_compatible,
         )
         self.reassignment = link.target = Reassignment(
-            context, writer, partitions, replicas, batch, self.deletion, watching
+            context, writer, partitions, replicas, batch, self.deletion, watches
         )
         self.isr_changes = IsrChanges(context, writer, replicas, batch, self.reassignment)
         self.elections = LeaderElections(context, writer, partitions)
@@ -128,7 +128,7 @@ class ControllerComponents:
 
     # Taking over
 
-    async def take_over(self, epoch: int, epoch_version: int) -> None:
+    async def on_controller_failover(self, epoch: int, epoch_version: int) -> None:
         """Reads the tree, tells the brokers, goes on with what was under way.
 
         Watches come first, so that nothing that changes meanwhile is missed. Brokers must know
@@ -139,13 +139,13 @@ class ControllerComponents:
         context.epoch = epoch
         self.writer.set_epoch(epoch, epoch_version)
         await self.features.load()
-        await self.watching.watch_general()
+        await self.watches.watch_general()
         await self.isr_changes.discard_notifications()
         await self.broker_changes.load()
         await self.topic_changes.load_topics(await self.store.children(znodes.TOPICS))
         for partition in context.partitions():
             if context.assignment(partition).is_being_reassigned:
-                context.reassigning[partition] = None
+                context.partitions_being_reassigned[partition] = None
         await refresh_leadership(context, self.writer, context.partitions())
         await self.deleted.load(self.store)
         await self.deletion.load()
@@ -161,24 +161,24 @@ class ControllerComponents:
         await self.replicas.startup()
         await self.partitions.startup()
         await self.reassignment.load()
-        await self.deletion.resume()
+        await self.deletion.resume_deletions()
         await self.elections.on_znode()
 
-    def give_up(self) -> None:
+    def on_controller_resignation(self) -> None:
         """Forgets everything and stops talking to brokers; the tree is not touched."""
-        self.watching.stop()
+        self.watches.stop()
         self.batch.clear()
         for broker_id in list(self.context.brokers):
             self.channels.remove_broker(broker_id)
         self.writer.set_epoch(0, -1)
         self.context.reset()
 
-    async def take_in_topics(self) -> None:
+    async def process_topic_change(self) -> None:
         """Topics that came or went; one that was marked for deletion before we knew it, too."""
         if await self.topic_changes.on_topic_change():
             await self.deletion.on_deletion_requested()
 
-    async def look_for_brokers(self, *, count: int = 0, ids: Iterable[int] = ()) -> None:
+    async def refresh_brokers_if_missing(self, *, count: int = 0, ids: Iterable[int] = ()) -> None:
         """Before a request is refused for want of brokers: one may have just registered, and its
         event still wait behind the request."""
         known = self.context.brokers
@@ -192,7 +192,7 @@ class ControllerComponents:
         deliveries = self.batch.metadata_deliveries
         return [deliveries[each] for each in self.context.brokers if each in deliveries]
 
-    def is_worth_an_event(self, broker_id: int, response: "LeaderAndIsrResponse") -> bool:
+    def needs_processing(self, broker_id: int, response: "LeaderAndIsrResponse") -> bool:
         """Most answers say "done" about replicas that were fine before."""
         if response.error_code or self.context.offline_directories.get(broker_id):
             return True
@@ -209,5 +209,5 @@ class ControllerComponents:
             for row in topic.partitions:
                 if name is not None and not row.error_code:
                     partition = TopicPartition(name, row.partition_index)
-                    if partition in self.context.reassigning:
+                    if partition in self.context.partitions_being_reassigned:
                         self.put(PartitionReassignmentIsrChange(partition))

@@ -41,12 +41,12 @@ from ottla.controller.admin.topic_admin import (
     CreatedTopic,
     NewPartitions,
     NewTopic,
-    free_of_charge,
+    no_mutation_quota,
 )
 from ottla.controller.changes.reassignment import Targets
 from ottla.controller.components import ControllerComponents
 from ottla.controller.errors import ApiError
-from ottla.controller.events.event_queue import Measure, no_measure
+from ottla.controller.events.event_queue import EventProcessedCallback, ignore_processed_event
 from ottla.controller.events.events import (
     BrokerResend,
     ControllerChange,
@@ -68,7 +68,7 @@ from ottla.controller.requests.request_batch import ResponseCallbacks
 from ottla.controller.runtime import Runtime
 from ottla.controller.settings import ControllerSettings
 from ottla.controller.state.context import ControllerContext
-from ottla.controller.state.gauges import ControllerNumbers, count
+from ottla.controller.state.gauges import ControllerGauges, collect_gauges
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import (
     DELETED,
@@ -106,7 +106,7 @@ class Controller:
         *,
         supported_features: Mapping[str, tuple[int, int]] | None = None,
         on_controller_change: Callable[[int], None] = lambda _id: None,
-        measure: Measure = no_measure,
+        on_event_processed: EventProcessedCallback = ignore_processed_event,
     ) -> None:
         self.broker_id = broker_id
         self._store = store
@@ -126,11 +126,11 @@ class Controller:
                 supported_features or {},
             )
 
-        self._life = Lifecycle(
-            broker_id, store, registration, runtime, build, on_controller_change, measure
+        self._lifecycle = Lifecycle(
+            broker_id, store, registration, runtime, build, on_controller_change, on_event_processed
         )
-        self._parts = self._life.parts
-        self._queue = self._life.queue
+        self._components = self._lifecycle.components
+        self._queue = self._lifecycle.queue
         self._handles: list[WatchHandle] = []
         self._deletions: dict[str, list[Delivery]] = {}
         self._expired = False
@@ -141,26 +141,26 @@ class Controller:
 
     @property
     def is_active(self) -> bool:
-        return self._life.is_active
+        return self._lifecycle.is_active
 
     @property
     def controller_id(self) -> int:
         """The broker id of the active controller as far as known here, -1 when there is none."""
-        return self._life.controller_id
+        return self._lifecycle.controller_id
 
     @property
     def epoch(self) -> int:
         """The controller epoch while active, 0 otherwise."""
-        return self._parts.context.epoch
+        return self._components.context.epoch
 
     @property
     def context(self) -> ControllerContext:
         """The cluster as the active controller sees it; to be read only."""
-        return self._parts.context
+        return self._components.context
 
     @property
     def settings(self) -> ControllerSettings:
-        return self._parts.settings
+        return self._components.settings
 
     @property
     def state(self) -> ControllerState:
@@ -170,14 +170,14 @@ class Controller:
     def queue_size(self) -> int:
         return len(self._queue)
 
-    def numbers(self) -> ControllerNumbers:
+    def gauges(self) -> ControllerGauges:
         """For the metrics; see numbers.py."""
-        return count(self.context, is_active=self.is_active)
+        return collect_gauges(self.context, is_active=self.is_active)
 
     @property
     def unclean_elections_total(self) -> int:
         """Leaders that this broker, as controller, elected out of the ISR since it started."""
-        return self._parts.partitions.unclean_elections_total
+        return self._components.partitions.unclean_elections_total
 
     async def start(self, timeout_ms: int = 60_000) -> None:
         """Looks for a controller, else becomes it; the work goes on if the time is not enough."""
@@ -186,8 +186,8 @@ class Controller:
             await self._store.watch_data(znodes.CONTROLLER, self._on_controller_node)
         )
         self._queue.put(Startup())
-        self._runtime.spawn(self._life.run(), name="controller-events")
-        await wait_for([self._life.started], timeout_ms, self._runtime)
+        self._runtime.spawn(self._lifecycle.run(), name="controller-events")
+        await wait_for([self._lifecycle.started], timeout_ms, self._runtime)
 
     async def stop(self, timeout_ms: int = 10_000) -> None:
         """Resigns if active and ends; waits at most so long for an unreachable store."""
@@ -195,12 +195,12 @@ class Controller:
             handle.cancel()
         self._handles.clear()
         self._queue.clear_and_put(ShutDown())
-        await wait_for([self._life.stopped], timeout_ms, self._runtime)
+        await wait_for([self._lifecycle.stopped], timeout_ms, self._runtime)
 
     def update_settings(self, settings: ControllerSettings) -> None:
         """Takes in changed dynamic settings; not the protocol version or listeners."""
         unclean_before = self.settings.unclean_leader_election_enable
-        self._parts.update_settings(settings)
+        self._components.update_settings(settings)
         if settings.unclean_leader_election_enable and not unclean_before:
             self._queue.put(UncleanLeaderElectionEnable(None))
 
@@ -223,7 +223,7 @@ class Controller:
         *,
         validate_only: bool = False,
         timeout_ms: int = 30_000,
-        charge: Charge = free_of_charge,
+        charge: Charge = no_mutation_quota,
     ) -> list[CreatedTopic]:
         """CreateTopics; returns with leaders chosen and every live broker told, or timed out."""
         wanted = list(topics)
@@ -231,24 +231,24 @@ class Controller:
         async def work() -> tuple[list[CreatedTopic], list[Delivery]]:
             default = self.settings.default_replication_factor
             factors = [topic.replication_factor for topic in wanted]
-            await self._parts.look_for_brokers(count=max([default, *factors]))
-            rows = await self._parts.topic_admin.create_topics(
+            await self._components.refresh_brokers_if_missing(count=max([default, *factors]))
+            rows = await self._components.topic_admin.create_topics(
                 wanted, validate_only=validate_only, charge=charge
             )
             if validate_only:
                 return rows, []
             if any(not row.error.code for row in rows):
-                await self._parts.take_in_topics()
-            return [self._with_leaders(row) for row in rows], self._parts.deliveries()
+                await self._components.process_topic_change()
+            return [self._with_leaders(row) for row in rows], self._components.deliveries()
 
         rows, deliveries = await self._call("CreateTopics", ControllerState.TOPIC_CHANGE, work)
-        if validate_only or await self._taken_in(deliveries, timeout_ms):
+        if validate_only or await self._wait_for_brokers(deliveries, timeout_ms):
             return rows
         late = ApiError(ErrorCode.REQUEST_TIMED_OUT)
         return [row if row.error.code else row._replace(error=late) for row in rows]
 
     def _with_leaders(self, row: CreatedTopic) -> CreatedTopic:
-        waiting = self._parts.topic_admin.partitions_waiting(row.name)
+        waiting = self._components.topic_admin.partitions_without_leader(row.name)
         if row.error.code or not waiting:
             return row
         message = f"the topic is made, but {len(waiting)} partitions have no live replica to lead"
@@ -260,24 +260,26 @@ class Controller:
         *,
         validate_only: bool = False,
         timeout_ms: int = 30_000,
-        charge: Charge = free_of_charge,
+        charge: Charge = no_mutation_quota,
     ) -> dict[str, ApiError]:
         """CreatePartitions; waits as ``create_topics`` does."""
         wanted = list(requests)
 
         async def work() -> tuple[dict[str, ApiError], list[Delivery]]:
-            admin = self._parts.topic_admin
+            admin = self._components.topic_admin
             asked = [ids for request in wanted for ids in request.assignments or ()]
-            await self._parts.look_for_brokers(ids={each for ids in asked for each in ids})
+            await self._components.refresh_brokers_if_missing(
+                ids={each for ids in asked for each in ids}
+            )
             rows = await admin.create_partitions(wanted, validate_only=validate_only, charge=charge)
             if not validate_only:
                 for name, row in rows.items():
                     if not row.code:
-                        await self._parts.topic_changes.on_partition_modification(name)
-            return rows, self._parts.deliveries()
+                        await self._components.topic_changes.on_partition_modification(name)
+            return rows, self._components.deliveries()
 
         rows, deliveries = await self._call("CreatePartitions", ControllerState.TOPIC_CHANGE, work)
-        if validate_only or await self._taken_in(deliveries, timeout_ms):
+        if validate_only or await self._wait_for_brokers(deliveries, timeout_ms):
             return rows
         return {
             name: row if row.code else ApiError(ErrorCode.REQUEST_TIMED_OUT)
@@ -293,15 +295,15 @@ class Controller:
         gone: dict[str, Delivery] = {}
 
         async def work() -> tuple[dict[str, ApiError], list[Delivery]]:
-            rows = await self._parts.topic_admin.request_deletion(wanted)
+            rows = await self._components.topic_admin.request_deletion(wanted)
             for topic, row in rows.items():
                 if not row.code:
                     gone[topic] = Delivery()
                     self._deletions.setdefault(topic, []).append(gone[topic])
             if gone:
-                await self._parts.topic_changes.on_topic_change()
-                await self._parts.deletion.on_deletion_requested()
-            return rows, self._parts.deliveries()
+                await self._components.topic_changes.on_topic_change()
+                await self._components.deletion.on_deletion_requested()
+            return rows, self._components.deliveries()
 
         rows, told = await self._call("DeleteTopics", ControllerState.TOPIC_DELETION, work)
         started = self.context.topics_with_deletion_started
@@ -330,12 +332,12 @@ class Controller:
         wanted = None if partitions is None else list(partitions)
 
         async def work() -> tuple[dict[TopicPartition, ApiError], list[Delivery]]:
-            rows = await self._parts.elections.elect(wanted, election_type)
-            return rows, self._parts.deliveries()
+            rows = await self._components.elections.elect(wanted, election_type)
+            return rows, self._components.deliveries()
 
         state = ControllerState.MANUAL_LEADER_BALANCE
         rows, deliveries = await self._call("ElectLeaders", state, work)
-        if await self._taken_in(deliveries, timeout_ms):
+        if await self._wait_for_brokers(deliveries, timeout_ms):
             return rows
         late = ApiError(ErrorCode.REQUEST_TIMED_OUT)
         return {partition: row if row.code else late for partition, row in rows.items()}
@@ -348,8 +350,10 @@ class Controller:
 
         async def work() -> dict[TopicPartition, ApiError]:
             asked = [ids for ids in targets.values() if ids]
-            await self._parts.look_for_brokers(ids={each for ids in asked for each in ids})
-            return await self._parts.reassignment.alter(targets)
+            await self._components.refresh_brokers_if_missing(
+                ids={each for ids in asked for each in ids}
+            )
+            return await self._components.reassignment.alter(targets)
 
         state = ControllerState.ALTER_PARTITION_REASSIGNMENT
         return await self._call("AlterPartitionReassignments", state, work)
@@ -361,7 +365,7 @@ class Controller:
         wanted = None if partitions is None else list(partitions)
 
         async def work() -> dict[TopicPartition, ReplicaAssignment]:
-            return self._parts.reassignment.under_way(wanted)
+            return self._components.reassignment.active_reassignments(wanted)
 
         state = ControllerState.LIST_PARTITION_REASSIGNMENT
         return await self._call("ListPartitionReassignments", state, work)
@@ -371,7 +375,7 @@ class Controller:
         return await self._call(
             "ControlledShutdown",
             ControllerState.CONTROLLED_SHUTDOWN,
-            lambda: self._parts.shutdown.shut_down(broker_id, broker_epoch),
+            lambda: self._components.shutdown.shut_down(broker_id, broker_epoch),
         )
 
     async def alter_partition(
@@ -380,10 +384,10 @@ class Controller:
         """AlterPartition of any version, from any broker, ours included."""
 
         async def work() -> "AlterPartitionResponse":
-            return await self._parts.isr_changes.alter_partition(request, version)
+            return await self._components.isr_changes.alter_partition(request, version)
 
         response = await self._call("AlterPartition", ControllerState.ISR_CHANGE, work)
-        self._parts.check_reassignments(response)
+        self._components.check_reassignments(response)
         return response
 
     async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> ProducerIdBlock:
@@ -407,7 +411,7 @@ class Controller:
         return await self._call(
             "UpdateFeatures",
             ControllerState.UPDATE_FEATURES,
-            lambda: self._parts.features.update(wanted, validate_only=validate_only),
+            lambda: self._components.features.update(wanted, validate_only=validate_only),
         )
 
     async def _call(self, name: str, state: ControllerState, work: Callable[[], Awaitable[T]]) -> T:
@@ -420,7 +424,7 @@ class Controller:
 
         return cast("T", await self._queue.call(name, state, if_active))
 
-    async def _taken_in(self, deliveries: Iterable[Delivery], timeout_ms: int) -> bool:
+    async def _wait_for_brokers(self, deliveries: Iterable[Delivery], timeout_ms: int) -> bool:
         return timeout_ms > 0 and await wait_for(deliveries, timeout_ms, self._runtime)
 
     # What happens outside

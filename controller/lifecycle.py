@@ -12,7 +12,7 @@ from typing import Any
 from ottla.controller import election
 from ottla.controller.components import ControllerComponents
 from ottla.controller.errors import ControllerMoved, StateChangeFailed
-from ottla.controller.events.event_queue import EventQueue, Measure
+from ottla.controller.events.event_queue import EventProcessedCallback, EventQueue
 from ottla.controller.events.events import (
     AutoLeaderBalance,
     BrokerChange,
@@ -68,15 +68,15 @@ class Lifecycle:
         runtime: Runtime,
         build: "Callable[[ResponseCallbacks, Callable[[Event], None]], ControllerComponents]",
         on_controller_change: Callable[[int], None],
-        measure: Measure,
+        on_event_processed: EventProcessedCallback,
     ) -> None:
         self.broker_id = broker_id
         self.controller_id = election.NO_CONTROLLER
         self.store = store
         self.registration = registration
         self.runtime = runtime
-        self.queue = EventQueue(self.process, runtime.now_ms, measure)
-        self.parts = build(
+        self.queue = EventQueue(self.process, runtime.now_ms, on_event_processed)
+        self.components = build(
             ResponseCallbacks(self._on_leader_and_isr, self._on_metadata, self._on_deletion),
             self.queue.put,
         )
@@ -104,30 +104,32 @@ class Lifecycle:
 
     def _table(self) -> Mapping[type, Handler]:
         """Only for the active controller; those for everybody are in ``_process_always``."""
-        parts = self.parts
+        components = self.components
         return {
-            BrokerChange: lambda _: parts.broker_changes.on_broker_change(),
-            BrokerModification: lambda event: parts.broker_changes.on_broker_modification(
+            BrokerChange: lambda _: components.broker_changes.on_broker_change(),
+            BrokerModification: lambda event: components.broker_changes.on_broker_modification(
                 event.broker_id
             ),
-            BrokerResend: lambda event: parts.broker_changes.on_resend(event.broker_id),
-            TopicChange: lambda _: parts.take_in_topics(),
-            PartitionModification: lambda event: parts.topic_changes.on_partition_modification(
+            BrokerResend: lambda event: components.broker_changes.on_resend(event.broker_id),
+            TopicChange: lambda _: components.process_topic_change(),
+            PartitionModification: lambda event: components.topic_changes.on_partition_modification(
                 event.topic
             ),
-            TopicDeletion: lambda _: parts.deletion.on_deletion_requested(),
+            TopicDeletion: lambda _: components.deletion.on_deletion_requested(),
             TopicDeletionStopReplicaResponseReceived: self._replica_deletion,
             LeaderAndIsrResponseReceived: self._leader_and_isr,
-            UpdateMetadataResponseReceived: self._metadata_refused,
-            LogDirEventNotification: lambda _: parts.isr_changes.on_log_dir_notification(),
-            IsrChangeNotification: lambda _: parts.isr_changes.on_isr_notification(),
-            PreferredReplicaElection: lambda _: parts.elections.on_znode(),
-            PartitionReassignment: lambda _: parts.reassignment.on_znode(),
-            PartitionReassignmentIsrChange: lambda event: parts.reassignment.on_isr_change(
+            UpdateMetadataResponseReceived: self._log_metadata_error,
+            LogDirEventNotification: lambda _: components.isr_changes.on_log_dir_notification(),
+            IsrChangeNotification: lambda _: components.isr_changes.on_isr_notification(),
+            PreferredReplicaElection: lambda _: components.elections.on_znode(),
+            PartitionReassignment: lambda _: components.reassignment.on_znode(),
+            PartitionReassignmentIsrChange: lambda event: components.reassignment.on_isr_change(
                 event.partition
             ),
-            AutoLeaderBalance: lambda _: self._balance(),
-            UncleanLeaderElectionEnable: lambda event: parts.partitions.trigger_online(event.topic),
+            AutoLeaderBalance: lambda _: self._auto_leader_rebalance(),
+            UncleanLeaderElectionEnable: lambda event: (
+                components.partitions.trigger_online_partitions(event.topic)
+            ),
         }
 
     async def process(self, event: Event) -> None:
@@ -139,14 +141,14 @@ class Lifecycle:
                 await self._handlers[type(event)](event)
         except ControllerMoved as moved:
             logger.info("%s", moved)
-            self.parts.batch.clear()
-            await self._guard_resignation()
+            self.components.batch.clear()
+            await self._on_controller_moved()
         except StoreError as error:
-            self.parts.batch.clear()
+            self.components.batch.clear()
             name = event.name if isinstance(event, Call) else type(event).__name__
-            self._store_failed(f"{name}: {type(error).__name__}: {error}")
+            self._on_store_failure(f"{name}: {type(error).__name__}: {error}")
         except Exception:
-            self.parts.batch.clear()
+            self.components.batch.clear()
             logger.exception("Handling %r failed", event)
 
     async def _process_call(self, call: Call) -> None:
@@ -184,13 +186,13 @@ class Lifecycle:
             await self._maybe_resign()
             await self._elect()
         elif isinstance(event, RegisterBrokerAndReelect):
-            await self._register_again()
+            await self._register_if_expired()
             await self._maybe_resign()
             await self._elect()
         elif isinstance(event, Expire):
             logger.warning("The session with the znode store has expired")
             self._registered = False
-            self._give_up(election.NO_CONTROLLER)
+            self._resign(election.NO_CONTROLLER)
         elif isinstance(event, ForceResign):
             await self._force_resign()
         elif isinstance(event, ShutDown):
@@ -199,34 +201,36 @@ class Lifecycle:
             return False
         return True
 
-    def _is_of_this_run(self, broker_id: int, broker_epoch: int) -> bool:
-        broker = self.parts.context.brokers.get(broker_id)
+    def _is_current_epoch(self, broker_id: int, broker_epoch: int) -> bool:
+        broker = self.components.context.brokers.get(broker_id)
         return broker is not None and broker.epoch == broker_epoch
 
     async def _replica_deletion(self, event: TopicDeletionStopReplicaResponseReceived) -> None:
-        if self._is_of_this_run(event.broker_id, event.broker_epoch):
-            await self.parts.deletion.on_response(event.broker_id, event.outcome)
+        if self._is_current_epoch(event.broker_id, event.broker_epoch):
+            await self.components.deletion.on_response(event.broker_id, event.outcome)
 
     async def _leader_and_isr(self, event: LeaderAndIsrResponseReceived) -> None:
-        if self._is_of_this_run(event.broker_id, event.broker_epoch):
-            await self.parts.broker_changes.on_leader_and_isr_response(
+        if self._is_current_epoch(event.broker_id, event.broker_epoch):
+            await self.components.broker_changes.on_leader_and_isr_response(
                 event.broker_id, event.response
             )
 
-    async def _metadata_refused(self, event: UpdateMetadataResponseReceived) -> None:
+    async def _log_metadata_error(self, event: UpdateMetadataResponseReceived) -> None:
         logger.error(
             "Broker %d refused an UpdateMetadata with error %d", event.broker_id, event.error_code
         )
 
-    async def _balance(self) -> None:
-        settings = self.parts.settings
+    async def _auto_leader_rebalance(self) -> None:
+        settings = self.components.settings
         try:
             if settings.auto_leader_rebalance_enable:
-                await self.parts.elections.balance(settings)
+                await self.components.elections.auto_leader_rebalance(settings)
         finally:
-            self._schedule_balance(settings.leader_imbalance_check_interval_seconds * 1000)
+            self._schedule_auto_leader_rebalance(
+                settings.leader_imbalance_check_interval_seconds * 1000
+            )
 
-    def _schedule_balance(self, delay_ms: int) -> None:
+    def _schedule_auto_leader_rebalance(self, delay_ms: int) -> None:
         self._cancel_timer()
         self._timer = self.runtime.call_later(delay_ms, lambda: self.queue.put(AutoLeaderBalance()))
 
@@ -238,7 +242,7 @@ class Lifecycle:
     # Responses of brokers
 
     def _on_leader_and_isr(self, broker_id: int, broker_epoch: int, response: Any) -> None:
-        if self.is_active and self.parts.is_worth_an_event(broker_id, response):
+        if self.is_active and self.components.needs_processing(broker_id, response):
             self.queue.put(LeaderAndIsrResponseReceived(broker_id, broker_epoch, response))
 
     def _on_metadata(self, broker_id: int, error_code: int) -> None:
@@ -276,90 +280,90 @@ class Lifecycle:
         logger.info("Broker %d is the controller with epoch %d", self.broker_id, elected.epoch)
         self._set_controller(self.broker_id)
         try:
-            await self.parts.take_over(elected.epoch, elected.epoch_version)
+            await self.components.on_controller_failover(elected.epoch, elected.epoch_version)
         except (ControllerMoved, StoreError):
             raise
         except Exception:
             logger.exception("Taking over as controller failed; resigning")
-            self._store_failed("taking over failed")
+            self._on_store_failure("taking over failed")
             return
-        if self.parts.settings.auto_leader_rebalance_enable:
-            self._schedule_balance(FIRST_BALANCE_DELAY_MS)
+        if self.components.settings.auto_leader_rebalance_enable:
+            self._schedule_auto_leader_rebalance(FIRST_BALANCE_DELAY_MS)
 
     async def _maybe_resign(self) -> None:
         """Looks who is the controller now, and resigns if it is not us any more."""
         was_active = self.is_active
         current = await election.current_controller(self.store)
         if was_active and current != self.broker_id:
-            self._give_up(current)
+            self._resign(current)
         elif not was_active and current != self.broker_id:
             self._set_controller(current)
 
-    async def _guard_resignation(self) -> None:
+    async def _on_controller_moved(self) -> None:
         """A fenced write was refused: whoever is named, we are not the controller of this epoch."""
         if not self.is_active:
             try:
                 await self._maybe_resign()
             except StoreError as error:
-                self._store_failed(str(error))
+                self._on_store_failure(str(error))
             return
         try:
             current = await election.current_controller(self.store)
         except StoreError as error:
-            self._store_failed(str(error))
+            self._on_store_failure(str(error))
             return
         if current == self.broker_id:
             # The epoch moved on and yet the node is ours: somebody wrote the epoch by hand.
-            self._store_failed("the controller epoch was changed from outside")
+            self._on_store_failure("the controller epoch was changed from outside")
         else:
-            self._give_up(current)
+            self._resign(current)
 
-    def _give_up(self, successor: int) -> None:
+    def _resign(self, successor: int) -> None:
         self._cancel_timer()
         if self._retry is not None:  # nothing is left to be given up
             self._retry.cancel()
             self._retry = None
         if self.is_active:
             logger.info("Broker %d is no longer the controller", self.broker_id)
-        self.parts.give_up()
+        self.components.on_controller_resignation()
         self._set_controller(successor)
 
-    def _store_failed(self, reason: str) -> None:
+    def _on_store_failure(self, reason: str) -> None:
         """Memory and tree may differ now: stops being the controller at once, and starts over from
         what is in the tree in a moment."""
         logger.warning("The znode store failed: %s", reason)
         if self.is_active:
             logger.warning("No longer acting as controller until the tree was read anew")
-            self._give_up(election.NO_CONTROLLER)
+            self._resign(election.NO_CONTROLLER)
         if self._retry is None:
-            self._retry = self.runtime.call_later(RETRY_DELAY_MS, self._start_over)
+            self._retry = self.runtime.call_later(RETRY_DELAY_MS, self._retry_election)
 
-    def _start_over(self) -> None:
+    def _retry_election(self) -> None:
         self._retry = None
         self.queue.put(ForceResign())
 
-    async def _register_again(self) -> None:
+    async def _register_if_expired(self) -> None:
         """After an expired session; what fails is tried again, for without it we do not exist."""
         if self._registered:
             return
         try:
             await self.registration.register()
         except BrokerIdTaken as error:
-            self._store_failed(str(error))
+            self._on_store_failure(str(error))
             return
         self._registered = True
 
     async def _force_resign(self) -> None:
-        """The second half of ``_store_failed``: gives the election up in the tree as well (that is
-        done by ``_elect``, which finds our name there), then takes part in the next."""
-        await self._register_again()
+        """The second half of ``_on_store_failure``: deletes our ``/controller``, if there is one
+        (``_elect`` does so), and takes part in the next election."""
+        await self._register_if_expired()
         await self._maybe_resign()
         await self._elect()
 
     async def _shut_down(self) -> None:
-        epoch_version = self.parts.writer.epoch_version
+        epoch_version = self.components.writer.epoch_version
         was_active = self.is_active
-        self._give_up(election.NO_CONTROLLER)
+        self._resign(election.NO_CONTROLLER)
         if was_active and epoch_version >= 0:
             await election.resign(self.store, epoch_version)
 

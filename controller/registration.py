@@ -129,7 +129,7 @@ class BrokerRegistration:
                 break
             except NodeExists:
                 pass
-            owned = await self._settle(path)
+            owned = await self._resolve_existing_registration(path)
             if owned is not None:
                 stat = owned
                 break
@@ -138,7 +138,7 @@ class BrokerRegistration:
         self._on_registered(stat.czxid)
         return stat.czxid
 
-    async def _settle(self, path: str) -> Stat | None:
+    async def _resolve_existing_registration(self, path: str) -> Stat | None:
         """Deals with a node that is there; its Stat when it is ours, None when to try again."""
         try:
             data, stat = await self.store.get(path)

@@ -29,7 +29,7 @@ logger = logging.getLogger("ottla.broker")
 _ANNOUNCE_AGAIN_SECONDS = 1.0
 
 
-class DirectoryFailures:
+class LogDirFailureHandler:
     """Takes the partitions of failed directories out of service. Loop only."""
 
     def __init__(
@@ -76,9 +76,9 @@ class DirectoryFailures:
             partition.offline = True
             partition.is_leader = False
         if self.fetchers is not None:
-            self.fetchers.stop(gone)
+            self.fetchers.remove_fetcher_for_partitions(gone)
         for partition in gone:
-            self._replica_manager.wake_all(partition)
+            self._replica_manager.complete_all_delayed_requests(partition)
         self._on_offline(gone)
         if not self._log_manager.directories.online():
             logger.critical("no log directory is left: the broker ends")

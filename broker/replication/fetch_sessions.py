@@ -212,7 +212,7 @@ class FetchContext:
         return ErrorCode.NONE, NO_SESSION
 
 
-class FailedFetch(FetchContext):
+class SessionErrorContext(FetchContext):
     """A request for a session that is unknown or at another epoch: nothing is read."""
 
     def __init__(self, error_code: int) -> None:
@@ -226,7 +226,7 @@ class FailedFetch(FetchContext):
         return self.error_code, NO_SESSION
 
 
-class FullFetch(FetchContext):
+class FullFetchContext(FetchContext):
     """A full request whose answer opens a session, if there is room when it is answered."""
 
     def __init__(
@@ -251,7 +251,7 @@ class FullFetch(FetchContext):
         return ErrorCode.NONE, session.session_id, results
 
 
-class IncrementalFetch(FetchContext):
+class IncrementalFetchContext(FetchContext):
     """The next request of a session."""
 
     def __init__(self, session: FetchSession, expected_epoch: int, names: NamesById) -> None:
@@ -317,23 +317,23 @@ class FetchSessions:
             if epoch == FINAL_EPOCH:
                 return FetchContext(items)
             now_ms = self._now_ms
-            return FullFetch(
+            return FullFetchContext(
                 items, lambda size: cache.create(is_follower, size, uses_topic_ids, now_ms())
             )
         session = cache.get(request.session_id)
         if session is None:
-            return FailedFetch(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+            return SessionErrorContext(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.epoch != epoch:
-            return FailedFetch(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+            return SessionErrorContext(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != uses_topic_ids:
-            return FailedFetch(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+            return SessionErrorContext(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         _apply_changes(session, request, names)
         if not session.partitions:
             cache.remove(session.session_id)
             return FetchContext(_requested(request, uses_topic_ids, names))
         cache.touch(session, self._now_ms())
         session.epoch = next_epoch(session.epoch)
-        return IncrementalFetch(session, session.epoch, names)
+        return IncrementalFetchContext(session, session.epoch, names)
 
 
 def _apply_changes(session: FetchSession, request: FetchRequest, names: NamesById) -> None:

@@ -28,7 +28,7 @@ _BURST_SECONDS = 1.0
 _UNLIMITED = 1e15
 
 
-class CompactionThrottle:
+class CleanerThrottler:
     """Holds compactions, all together, to a rate of bytes read and written. For worker threads."""
 
     def __init__(self, bytes_per_second: Callable[[], float], clock: Clock) -> None:
@@ -58,7 +58,7 @@ class CompactionThrottle:
         self._stopped.set()
 
 
-class CompactionWork:
+class LogCleaner:
     """`log.cleaner.threads` loops that each compact one log at a time. Loop only."""
 
     def __init__(self, config: BrokerConfig, clock: Clock, log_manager: LogManager) -> None:
@@ -66,9 +66,7 @@ class CompactionWork:
         self._clock = clock
         # Threads of their own: a compaction may take minutes, and is made to wait when throttled.
         self._workers = WorkerPool(threads=_THREADS_MAX, name="cleaner")
-        self._throttle = CompactionThrottle(
-            lambda: config.log_cleaner_io_max_bytes_per_second, clock
-        )
+        self._throttle = CleanerThrottler(lambda: config.log_cleaner_io_max_bytes_per_second, clock)
         self.cleaner = Cleaner(
             log_manager.logs, memory_bytes=self._memory_bytes(), throttle=self._throttle
         )

@@ -12,7 +12,7 @@ from ottla.broker.cluster.controlled_shutdown import hand_over
 from ottla.broker.cluster.identity import StartError, broker_info, establish, open_store
 from ottla.broker.coordination.ports import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.broker.observability.monitoring import event_log, http_address, serve_http
-from ottla.broker.replication.stray_logs import set_strays_aside
+from ottla.broker.replication.stray_logs import rename_stray_logs
 from ottla.broker.runtime.tasks import run_in_threads
 from ottla.broker.server.parts import BrokerParts
 from ottla.controller.tree import znodes
@@ -223,7 +223,7 @@ async def _join_cluster(parts: BrokerParts) -> None:
     parts.coordinators.startup(*counts)
     parts.request_channel.start()
     await parts.registration.register()
-    await set_strays_aside(parts.logs, parts.store, parts.broker_id)
+    await rename_stray_logs(parts.logs, parts.store, parts.broker_id)
     await parts.controller.start()
 
 

@@ -27,7 +27,7 @@ from ottla.broker.quotas.client_quotas import ClientQuotas
 from ottla.broker.quotas.connection_quotas import ConnectionLimits, ListenerLimits
 from ottla.broker.replication.alter_partition import AlterPartitionManager
 from ottla.broker.replication.deferred_validation import DeferredValidation
-from ottla.broker.replication.directory_failures import DirectoryFailures
+from ottla.broker.replication.directory_failures import LogDirFailureHandler
 from ottla.broker.replication.fetch_sessions import FetchSessions
 from ottla.broker.replication.fetcher import FetcherSettings
 from ottla.broker.replication.fetcher_manager import FetcherManager
@@ -35,7 +35,7 @@ from ottla.broker.replication.isr import IsrManager
 from ottla.broker.replication.leader_and_isr import LeaderAndIsrApplier
 from ottla.broker.replication.log_dir_mover import LogDirMover
 from ottla.broker.replication.partition import PartitionContext
-from ottla.broker.replication.read_replica import RACK_AWARE, RackAwareSelector
+from ottla.broker.replication.read_replica import RACK_AWARE, RackAwareReplicaSelector
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.replication.throttles import ReplicationThrottles
 from ottla.broker.requests.error_response import error_response
@@ -113,7 +113,7 @@ class BrokerParts:
             self.channel,
             self.peers,
         )
-        self.failures = DirectoryFailures(
+        self.failures = LogDirFailureHandler(
             logs, self.replica_manager, store, self._partitions_offline, on_all_disks_failed
         )
         self.failures.fetchers = self.fetchers
@@ -140,10 +140,12 @@ class BrokerParts:
         self.replica_manager = ReplicaManager(
             context, clock, self.timer, self.metadata, deferred_validation=self.deferred_validation
         )
-        self.roles = LeaderAndIsrApplier(
+        self.leader_and_isr = LeaderAndIsrApplier(
             self.replica_manager, self.logs, self.dynamic_config.log_config, clock.now_ms
         )
-        self.replica_control = ReplicaControl(self.roles, self.metadata, self.dynamic_config)
+        self.replica_control = ReplicaControl(
+            self.leader_and_isr, self.metadata, self.dynamic_config
+        )
         self.mover = LogDirMover(self.logs, self.replica_manager, self.workers, clock.now_ms)
 
     def _build_controller(self) -> None:
@@ -206,9 +208,9 @@ class BrokerParts:
             self.clock.now_ms,
             config.num_replica_fetchers,
         )
-        self.roles.fetchers = self.fetchers
+        self.leader_and_isr.fetchers = self.fetchers
         if config.replica_selector_class == RACK_AWARE:
-            self.replica_manager.read_replica = RackAwareSelector(self.metadata)
+            self.replica_manager.read_replica = RackAwareReplicaSelector(self.metadata)
 
     def _build_quotas(self) -> None:
         config = self.config
@@ -285,9 +287,9 @@ class BrokerParts:
     # -- who is told of what --------------------------------------------------------------------
 
     def _connect(self) -> None:
-        self.roles.on_leadership = self.coordinators.on_leadership
-        self.roles.on_deleted = self._replicas_deleted
-        self.roles.before_delete = self.background.compaction.deleted
+        self.leader_and_isr.on_leadership = self.coordinators.on_leadership
+        self.leader_and_isr.on_deleted = self._replicas_deleted
+        self.leader_and_isr.before_delete = self.background.compaction.deleted
         self.replica_manager.on_truncated = self._log_truncated
         self.replica_manager.on_directory_failure = self.failures.handle
         self.replica_control.on_metadata = self._metadata_changed

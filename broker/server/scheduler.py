@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from ottla.broker.replication.log_cleaner import CompactionWork
+from ottla.broker.replication.log_cleaner import LogCleaner
 from ottla.broker.runtime.tasks import WorkerPool, spawn, stop
 from ottla.storage.errors import DiskFull, StorageError
 
@@ -54,7 +54,7 @@ class BrokerScheduler:
         self._log_manager = log_manager
         self._replica_manager = replica_manager
         self._isr_manager = isr_manager
-        self.compaction = CompactionWork(config, clock, log_manager)
+        self.compaction = LogCleaner(config, clock, log_manager)
         self._on_tick = on_tick
         self._tasks: list[asyncio.Task[None]] = []
 

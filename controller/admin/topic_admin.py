@@ -41,7 +41,7 @@ Charge = Callable[[int], None]
 """Told how many partitions are about to be made; raises KafkaError where they may not be now."""
 
 
-def free_of_charge(partitions: int) -> None:
+def no_mutation_quota(partitions: int) -> None:
     """Makes no difference."""
 
 
@@ -102,7 +102,7 @@ class TopicAdmin:
         topics: Iterable[NewTopic],
         *,
         validate_only: bool = False,
-        charge: Charge = free_of_charge,
+        charge: Charge = no_mutation_quota,
     ) -> list[CreatedTopic]:
         """Checks each, writes the good ones, pipelined. Leaders are not chosen here."""
         results: dict[str, CreatedTopic] = {}
@@ -271,7 +271,7 @@ class TopicAdmin:
         requests: Iterable[NewPartitions],
         *,
         validate_only: bool = False,
-        charge: Charge = free_of_charge,
+        charge: Charge = no_mutation_quota,
     ) -> dict[str, ApiError]:
         """One row a topic; the new partitions get their leaders elsewhere."""
         rows: dict[str, ApiError] = {}
@@ -387,7 +387,7 @@ class TopicAdmin:
                 rows[topic] = OK
         return rows
 
-    def partitions_waiting(self, topic: str) -> list[TopicPartition]:
+    def partitions_without_leader(self, topic: str) -> list[TopicPartition]:
         """Partitions of the topic that have no leader yet."""
         return [
             partition

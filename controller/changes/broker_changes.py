@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.controller.changes.topic_deletion import TopicDeletion
-from ottla.controller.events.watching import Watching
+from ottla.controller.events.zk_watches import ZkWatches
 from ottla.controller.model import BrokerInfo, LeaderAndIsr, PartitionReplica
 from ottla.controller.requests.broker_channels import BrokerChannels
 from ottla.controller.requests.request_batch import RequestBatch
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.controller")
 
 
-class Reassigning(Protocol):
+class ReassignmentResumer(Protocol):
     async def resume_for_brokers(self, broker_ids: Iterable[int]) -> None:
         """Goes on with reassignments that have a target on one of the brokers."""
 
 
-class Compatible(Protocol):
+class IsCompatible(Protocol):
     def __call__(self, broker: BrokerInfo) -> bool:
         """Whether the broker supports the finalised features (KIP-584)."""
 
@@ -60,9 +60,9 @@ class BrokerChanges:
         replicas: ReplicaStateMachine,
         batch: RequestBatch,
         deletion: TopicDeletion,
-        reassigning: Reassigning,
-        watching: Watching,
-        compatible: Compatible,
+        reassignments: ReassignmentResumer,
+        watches: ZkWatches,
+        is_compatible: IsCompatible,
     ) -> None:
         self.context = context
         self.store = store
@@ -71,21 +71,21 @@ class BrokerChanges:
         self.replicas = replicas
         self.batch = batch
         self.deletion = deletion
-        self.reassigning = reassigning
-        self.watching = watching
-        self.compatible = compatible
+        self.reassignments = reassignments
+        self.watches = watches
+        self.is_compatible = is_compatible
 
     async def load(self) -> None:
         """The brokers as a new controller finds them; opens their channels."""
-        self.context.brokers = self._compatible_ones(await read_brokers(self.store))
+        self.context.brokers = self._compatible_brokers(await read_brokers(self.store))
         for broker in self.context.brokers.values():
             self.channels.add_broker(broker)
-        await self.watching.watch_brokers(self.context.brokers)
+        await self.watches.watch_brokers(self.context.brokers)
 
-    def _compatible_ones(self, brokers: dict[int, BrokerInfo]) -> dict[int, BrokerInfo]:
+    def _compatible_brokers(self, brokers: dict[int, BrokerInfo]) -> dict[int, BrokerInfo]:
         accepted: dict[int, BrokerInfo] = {}
         for broker in brokers.values():
-            if self.compatible(broker):
+            if self.is_compatible(broker):
                 accepted[broker.broker_id] = broker
             else:
                 logger.warning(
@@ -97,7 +97,7 @@ class BrokerChanges:
     async def on_broker_change(self) -> None:
         """Compares the registered brokers with those known; a new epoch is a new start."""
         context = self.context
-        registered = self._compatible_ones(await read_brokers(self.store))
+        registered = self._compatible_brokers(await read_brokers(self.store))
         known = context.brokers
         new = [each for each in registered.values() if each.broker_id not in known]
         dead = [broker_id for broker_id in known if broker_id not in registered]
@@ -142,21 +142,21 @@ class BrokerChanges:
         self.batch.send(context.epoch)
         # New ones get every partition, and before any order: a follower must know where its
         # leader lives.
-        self.batch.add_update_metadata(broker_ids, context.with_leadership())
+        self.batch.add_update_metadata(broker_ids, context.partitions_with_leaders())
         self.batch.send(context.epoch)
         replicas = context.replicas_on(broker_ids)
-        await self.replicas.change(
-            [each for each in replicas if self._may_come_online(each)], ReplicaState.ONLINE
+        await self.replicas.handle_state_changes(
+            [each for each in replicas if self._can_come_online(each)], ReplicaState.ONLINE
         )
-        await self.partitions.trigger_online()
-        await self.reassigning.resume_for_brokers(broker_ids)
+        await self.partitions.trigger_online_partitions()
+        await self.reassignments.resume_for_brokers(broker_ids)
         waiting = dict.fromkeys(
             each.partition[0] for each in replicas if each.partition[0] in context.topics_to_delete
         )
-        await self.deletion.resume_topics(waiting)
-        await self.watching.watch_brokers(broker_ids)
+        await self.deletion.resume_deletion_for_topics(waiting)
+        await self.watches.watch_brokers(broker_ids)
 
-    def _may_come_online(self, replica: PartitionReplica) -> bool:
+    def _can_come_online(self, replica: PartitionReplica) -> bool:
         """A replica whose deletion was done or is under way is for topic deletion to handle."""
         return self.context.replica_states.get(replica) not in (
             ReplicaState.DELETION_STARTED,
@@ -171,18 +171,20 @@ class BrokerChanges:
             context.shutting_down.discard(broker_id)
         await self.on_replicas_offline(context.replicas_on(broker_ids))
         for broker_id in broker_ids:
-            self.watching.unwatch_broker(broker_id)
+            self.watches.unwatch_broker(broker_id)
 
     async def on_replicas_offline(self, replicas: list[PartitionReplica]) -> None:
         """New leaders where the old are gone; the gone replicas leave their ISRs."""
         context = self.context
-        gone = context.going_topics()
+        gone = context.topics_exempt_from_election()
         going = [each for each in replicas if each.partition[0] in gone]
         staying = [each for each in replicas if each.partition[0] not in gone]
-        await self.partitions.change(context.with_offline_leader(), PartitionState.OFFLINE)
-        outcomes = await self.partitions.trigger_online()
-        await self.replicas.change(staying, ReplicaState.OFFLINE)
-        await self.deletion.fail(going)
+        await self.partitions.handle_state_changes(
+            context.partitions_with_offline_leader(), PartitionState.OFFLINE
+        )
+        outcomes = await self.partitions.trigger_online_partitions()
+        await self.replicas.handle_state_changes(staying, ReplicaState.OFFLINE)
+        await self.deletion.fail_replica_deletion(going)
         elected = any(isinstance(outcome, LeaderAndIsr) for outcome in outcomes.values())
         if not staying and not elected:  # otherwise the metadata went out with those changes
             self.batch.add_update_metadata(context.brokers, ())
@@ -233,7 +235,7 @@ class BrokerChanges:
         if fresh:
             logger.info("Replicas on a failed log directory of broker %d: %s", broker_id, fresh)
             await self.on_replicas_offline(
-                [each for each in fresh if self.context.knows(each.partition)]
+                [each for each in fresh if self.context.has_partition(each.partition)]
             )
 
     def _errors_by_partition(

@@ -5,7 +5,7 @@ import logging
 from ottla.controller.model import PartitionReplica
 from ottla.controller.requests.request_batch import RequestBatch
 from ottla.controller.state.context import ControllerContext, PartitionState, ReplicaState
-from ottla.controller.state.leader_selection import Choice
+from ottla.controller.state.leader_selection import ElectionStrategy
 from ottla.controller.state_machines.partitions import PartitionStateMachine
 from ottla.controller.state_machines.replicas import ReplicaStateMachine
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -55,11 +55,13 @@ class ControlledShutdown:
             if state is None or len(replicas) < 2 or partition[0] in context.topics_to_delete:
                 continue
             (leading if state.leader == broker_id else following).append(partition)
-        await self.partitions.change(leading, PartitionState.ONLINE, Choice.CONTROLLED_SHUTDOWN)
+        await self.partitions.handle_state_changes(
+            leading, PartitionState.ONLINE, ElectionStrategy.CONTROLLED_SHUTDOWN
+        )
         for partition in following:  # stops fetching before it leaves the ISR
             self.batch.add_stop_replica((broker_id,), partition, delete=False)
         self.batch.send(context.epoch)
-        await self.replicas.change(
+        await self.replicas.handle_state_changes(
             [
                 replica
                 for replica in (PartitionReplica(partition, broker_id) for partition in following)
@@ -73,4 +75,4 @@ class ControlledShutdown:
             ],
             ReplicaState.OFFLINE,
         )
-        return context.led_by(broker_id)
+        return context.partitions_led_by(broker_id)

@@ -83,7 +83,7 @@ class IsrChanges:
                     logger.error("Ignoring a notification: %s", error)
                     continue
                 partitions.update(
-                    dict.fromkeys(each for each in announced if self.context.knows(each))
+                    dict.fromkeys(each for each in announced if self.context.has_partition(each))
                 )
             if partitions:
                 await refresh_leadership(self.context, self.writer, partitions)
@@ -116,7 +116,7 @@ class IsrChanges:
                     for each in self.context.replicas_on(live)
                     if self.context.replica_states.get(each) in usable
                 ]
-                await self.replicas.change(replicas, ReplicaState.ONLINE)
+                await self.replicas.handle_state_changes(replicas, ReplicaState.ONLINE)
         finally:
             await self.writer.delete_many(paths)
 
@@ -170,7 +170,7 @@ class IsrChanges:
                 continue
             for each in topic.partitions:
                 partition = TopicPartition(name, each.partition_index)
-                decision = self._judge(request.broker_id, partition, each, version)
+                decision = self._validate(request.broker_id, partition, each, version)
                 if isinstance(decision, LeaderAndIsr) and decision != self.context.leadership.get(
                     partition
                 ):
@@ -202,7 +202,7 @@ class IsrChanges:
             by_topic[partition[0]].partitions.append(response)
         return AlterPartitionResponse(topics=[*by_topic.values(), *unknown])
 
-    def _judge(
+    def _validate(
         self,
         broker_id: int,
         partition: TopicPartition,
@@ -239,7 +239,10 @@ class IsrChanges:
             each
             for each in isr
             if each not in context.assignment(partition).replicas
-            or (each not in current.isr and not self._may_join(each, epochs.get(each, -1)))
+            or (
+                each not in current.isr
+                and not self._is_eligible_replica(each, epochs.get(each, -1))
+            )
         ]
         if ineligible:
             logger.info(
@@ -250,7 +253,7 @@ class IsrChanges:
             return ErrorCode.OPERATION_NOT_ATTEMPTED
         return current._replace(isr=isr, recovery_state=asked.leader_recovery_state)
 
-    def _may_join(self, broker_id: int, epoch: int) -> bool:
+    def _is_eligible_replica(self, broker_id: int, epoch: int) -> bool:
         """Whether a replica there may come into an ISR: the broker is neither dead nor on its way
         out, and it is still the one whose fetches the leader saw."""
         context = self.context

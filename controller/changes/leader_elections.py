@@ -8,7 +8,7 @@ from ottla.controller.model import NO_LEADER, LeaderAndIsr
 from ottla.controller.settings import ControllerSettings
 from ottla.controller.state.context import ControllerContext, PartitionState
 from ottla.controller.state.fenced_writes import FencedWriter
-from ottla.controller.state.leader_selection import Choice, preferred_leader
+from ottla.controller.state.leader_selection import ElectionStrategy, preferred_leader
 from ottla.controller.state_machines.partitions import Outcomes, PartitionStateMachine
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import NoNode
@@ -44,13 +44,17 @@ class LeaderElections:
         response: dict[TopicPartition, ApiError] = {}
         electable: list[TopicPartition] = []
         for partition in wanted:
-            error = self._refusal(partition, election_type)
+            error = self._validate(partition, election_type)
             if error is None:
                 electable.append(partition)
             else:
                 response[partition] = error
-        choice = Choice.UNCLEAN if election_type == UNCLEAN else Choice.PREFERRED
-        outcomes = await self.partitions.change(electable, PartitionState.ONLINE, choice)
+        strategy = (
+            ElectionStrategy.UNCLEAN if election_type == UNCLEAN else ElectionStrategy.PREFERRED
+        )
+        outcomes = await self.partitions.handle_state_changes(
+            electable, PartitionState.ONLINE, strategy
+        )
         for partition in electable:
             response[partition] = self._row(outcomes, partition, election_type)
         if everywhere:
@@ -61,11 +65,11 @@ class LeaderElections:
             }
         return {partition: response[partition] for partition in wanted if partition in response}
 
-    def _refusal(self, partition: TopicPartition, election_type: int) -> ApiError | None:
+    def _validate(self, partition: TopicPartition, election_type: int) -> ApiError | None:
         context = self.context
         if election_type not in (PREFERRED, UNCLEAN):
             return ApiError(ErrorCode.INVALID_REQUEST, f"Unknown election type {election_type}.")
-        if not context.knows(partition):
+        if not context.has_partition(partition):
             return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
         if partition[0] in context.topics_to_delete:
             return ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted")
@@ -113,7 +117,7 @@ class LeaderElections:
         finally:
             await self.writer.delete_many([znodes.PREFERRED_REPLICA_ELECTION])
 
-    async def balance(self, settings: ControllerSettings) -> None:
+    async def auto_leader_rebalance(self, settings: ControllerSettings) -> None:
         """Where too many of a broker's partitions are led by others, gives them back to it."""
         context = self.context
         by_preferred: dict[int, list[TopicPartition]] = {}
@@ -139,7 +143,9 @@ class LeaderElections:
                     ratio * 100,
                     len(candidates),
                 )
-                await self.partitions.change(candidates, PartitionState.ONLINE, Choice.PREFERRED)
+                await self.partitions.handle_state_changes(
+                    candidates, PartitionState.ONLINE, ElectionStrategy.PREFERRED
+                )
 
     def _preferred_can_lead(self, partition: TopicPartition) -> bool:
         context = self.context

@@ -22,12 +22,12 @@ from collections.abc import Callable, Iterable, Mapping
 
 from ottla.controller.changes.topic_deletion import TopicDeletion
 from ottla.controller.errors import OK, ApiError, StateChangeFailed
-from ottla.controller.events.watching import Watching
+from ottla.controller.events.zk_watches import ZkWatches
 from ottla.controller.model import LeaderAndIsr, PartitionReplica, ReplicaAssignment
 from ottla.controller.requests.request_batch import RequestBatch
 from ottla.controller.state.context import ControllerContext, PartitionState, ReplicaState
 from ottla.controller.state.fenced_writes import FencedWriter
-from ottla.controller.state.leader_selection import Choice
+from ottla.controller.state.leader_selection import ElectionStrategy
 from ottla.controller.state_machines.partitions import MAX_WRITE_ATTEMPTS, PartitionStateMachine
 from ottla.controller.state_machines.replicas import ReplicaStateMachine
 from ottla.controller.tree import znodes
@@ -52,7 +52,7 @@ class Reassignment:
         replicas: ReplicaStateMachine,
         batch: RequestBatch,
         deletion: TopicDeletion,
-        watching: Watching,
+        watches: ZkWatches,
     ) -> None:
         self.context = context
         self.writer = writer
@@ -60,7 +60,7 @@ class Reassignment:
         self.replicas = replicas
         self.batch = batch
         self.deletion = deletion
-        self.watching = watching
+        self.watches = watches
 
     # Entrances
 
@@ -81,7 +81,7 @@ class Reassignment:
         failed = {partition: error for partition, error in outcome.items() if error.code}
         if failed:
             logger.warning("Reassignments through the znode that failed: %s", failed)
-            await self._leave_znode(lambda partition, _: partition in failed)
+            await self._remove_from_znode(lambda partition, _: partition in failed)
         return {partition for partition, error in outcome.items() if not error.code}
 
     async def alter(self, targets: Targets) -> dict[TopicPartition, ApiError]:
@@ -96,21 +96,21 @@ class Reassignment:
                 else:
                     response[partition] = ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
                 continue
-            problem = self._problem(partition, replicas)
+            problem = self._validate(partition, replicas)
             if problem is None:
                 accepted[partition] = replicas
             else:
                 response[partition] = problem
-        await self._leave_znode(lambda partition, _: partition in accepted)
+        await self._remove_from_znode(lambda partition, _: partition in accepted)
         for partition, replicas in accepted.items():
             response[partition] = await self._start(partition, replicas)
         return {partition: response[partition] for partition in targets}
 
-    def under_way(
+    def active_reassignments(
         self, partitions: Iterable[TopicPartition] | None
     ) -> dict[TopicPartition, ReplicaAssignment]:
         """Moves under way, of the given partitions or of all."""
-        wanted = self.context.reassigning if partitions is None else partitions
+        wanted = self.context.partitions_being_reassigned if partitions is None else partitions
         found = {partition: self.context.assignment(partition) for partition in wanted}
         return {
             each: assignment for each, assignment in found.items() if assignment.is_being_reassigned
@@ -118,26 +118,26 @@ class Reassignment:
 
     async def on_isr_change(self, partition: TopicPartition) -> None:
         """The ISR of a partition changed: perhaps its move can be finished."""
-        if partition not in self.context.reassigning:
+        if partition not in self.context.partitions_being_reassigned:
             return
         assignment = self.context.assignment(partition)
         if await self._is_complete(partition, assignment):
-            await self._proceed(partition, assignment)
+            await self._on_partition_reassignment(partition, assignment)
 
     async def resume_for_brokers(self, broker_ids: Iterable[int]) -> None:
         started = set(broker_ids)
         await self._resume(lambda _, assignment: not started.isdisjoint(assignment.target_replicas))
 
     async def _resume(self, wanted: Callable[[TopicPartition, ReplicaAssignment], bool]) -> None:
-        for partition in list(self.context.reassigning):
+        for partition in list(self.context.partitions_being_reassigned):
             assignment = self.context.assignment(partition)
             if wanted(partition, assignment):
-                await self._proceed(partition, assignment)
+                await self._on_partition_reassignment(partition, assignment)
 
     # Checks
 
-    def _problem(self, partition: TopicPartition, replicas: tuple[int, ...]) -> ApiError | None:
-        if not self.context.knows(partition):
+    def _validate(self, partition: TopicPartition, replicas: tuple[int, ...]) -> ApiError | None:
+        if not self.context.has_partition(partition):
             return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
         invalid = ErrorCode.INVALID_REPLICA_ASSIGNMENT
         if not replicas:
@@ -160,10 +160,12 @@ class Reassignment:
 
     async def _start(self, partition: TopicPartition, targets: tuple[int, ...]) -> ApiError:
         context = self.context
-        if partition[0] in context.topics_to_delete or not context.knows(partition):
+        if partition[0] in context.topics_to_delete or not context.has_partition(partition):
             return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
         try:
-            await self._proceed(partition, context.assignment(partition).reassign_to(targets))
+            await self._on_partition_reassignment(
+                partition, context.assignment(partition).reassign_to(targets)
+            )
         except KafkaError as error:
             return ApiError(error.code, error.message)
         except StateChangeFailed as error:
@@ -187,33 +189,39 @@ class Reassignment:
 
     # Steps
 
-    async def _place_anew(self, partition: TopicPartition, targets: tuple[int, ...]) -> None:
+    async def _reassign_without_leader(
+        self, partition: TopicPartition, targets: tuple[int, ...]
+    ) -> None:
         """A partition that never had a leader has nothing to be moved: it begins at the targets."""
         context = self.context
         before = context.assignment(partition)
         placed = ReplicaAssignment(targets)
         await self._write(partition, placed)
         context.set_assignment(partition, placed)
-        context.reassigning.pop(partition, None)
+        context.partitions_being_reassigned.pop(partition, None)
         for replica in before.replicas:
             context.replica_states.pop(PartitionReplica(partition, replica), None)
         replicas = self._replicas(partition, targets)
-        await self.replicas.change(replicas, ReplicaState.NEW)
-        await self.partitions.change((partition,), PartitionState.ONLINE)
-        await self.replicas.change(replicas, ReplicaState.ONLINE)
-        await self._leave_znode(lambda each, _: each == partition)
+        await self.replicas.handle_state_changes(replicas, ReplicaState.NEW)
+        await self.partitions.handle_state_changes((partition,), PartitionState.ONLINE)
+        await self.replicas.handle_state_changes(replicas, ReplicaState.ONLINE)
+        await self._remove_from_znode(lambda each, _: each == partition)
 
-    async def _proceed(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
+    async def _on_partition_reassignment(
+        self, partition: TopicPartition, assignment: ReplicaAssignment
+    ) -> None:
         if partition not in self.context.leadership:
-            await self._place_anew(partition, assignment.target_replicas)
+            await self._reassign_without_leader(partition, assignment.target_replicas)
             return
-        self.deletion.halt((partition[0],), "a partition is being reassigned")
+        self.deletion.mark_ineligible_for_deletion(
+            (partition[0],), "a partition is being reassigned"
+        )
         await self._update(partition, assignment)
         if await self._is_complete(partition, assignment):
             await self._complete(partition, assignment)
         else:
             await self._bump_leader_epoch(partition, assignment)  # A
-            await self.replicas.change(
+            await self.replicas.handle_state_changes(
                 [
                     each
                     for each in self._replicas(partition, assignment.adding)
@@ -232,18 +240,20 @@ class Reassignment:
         before = context.assignment(partition)
         if before != assignment:
             unneeded = [each for each in before.replicas if each not in assignment.replicas]
-            await self._check_survivors(partition, assignment, unneeded)
+            await self._check_in_sync_replica_remains(partition, assignment, unneeded)
             await self._write(partition, assignment)
             context.set_assignment(partition, assignment)
-            context.reassigning[partition] = None
+            context.partitions_being_reassigned[partition] = None
             if context.leadership[partition].leader in unneeded:
-                await self.partitions.change((partition,), PartitionState.ONLINE, Choice.OFFLINE)
-            await self._stop(partition, unneeded)
+                await self.partitions.handle_state_changes(
+                    (partition,), PartitionState.ONLINE, ElectionStrategy.OFFLINE
+                )
+            await self._stop_removed_replicas(partition, unneeded)
         if not self.batch.versions.alter_partition:
-            await self.watching.watch_state(partition)
-        context.reassigning[partition] = None
+            await self.watches.watch_state(partition)
+        context.partitions_being_reassigned[partition] = None
 
-    async def _check_survivors(
+    async def _check_in_sync_replica_remains(
         self, partition: TopicPartition, assignment: ReplicaAssignment, unneeded: list[int]
     ) -> None:
         """Refuses to drop, by cancelling or replacing a move, the replicas that hold the data."""
@@ -279,7 +289,7 @@ class Reassignment:
             return
         raise StateChangeFailed(f"{path} keeps changing")
 
-    async def _stop(self, partition: TopicPartition, ids: Iterable[int]) -> None:
+    async def _stop_removed_replicas(self, partition: TopicPartition, ids: Iterable[int]) -> None:
         """Out of the ISR, stopped, deleted, forgotten; a broker that is down deletes its copy
         when it is back and finds itself not in the assignment."""
         replicas = self._replicas(partition, ids)
@@ -291,16 +301,16 @@ class Reassignment:
             ReplicaState.DELETION_SUCCESSFUL,
             ReplicaState.NON_EXISTENT,
         ):
-            await self.replicas.change(replicas, state)
+            await self.replicas.handle_state_changes(replicas, state)
 
     async def _complete(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
         context = self.context
-        await self.replicas.change(
+        await self.replicas.handle_state_changes(
             self._replicas(partition, assignment.adding), ReplicaState.ONLINE
         )
         done = ReplicaAssignment(assignment.target_replicas)
         context.set_assignment(partition, done)
-        await self._settle_leader(partition, done)
+        await self._move_leader_if_required(partition, done)
         if context.leadership[partition].leader not in done.replicas:
             # The targets are in sync but none may lead now (on its way out, directory lost): the
             # old replicas must stay until one may.
@@ -311,21 +321,21 @@ class Reassignment:
             )
             context.set_assignment(partition, assignment)
             return
-        strangers = [
+        unassigned = [
             each
             for each in context.leadership[partition].isr
             if each not in done.replicas and each not in assignment.removing
         ]
-        await self._stop(partition, (*assignment.removing, *strangers))
+        await self._stop_removed_replicas(partition, (*assignment.removing, *unassigned))
         # Stopping took the removed replicas out of the assignment in memory as well; the targets
         # are what remains either way.
         context.set_assignment(partition, done)
         await self._write(partition, done)
-        self.watching.unwatch_state(partition)
-        await self._leave_znode(
+        self.watches.unwatch_state(partition)
+        await self._remove_from_znode(
             lambda each, replicas: each == partition and replicas == done.replicas
         )
-        context.reassigning.pop(partition, None)
+        context.partitions_being_reassigned.pop(partition, None)
         logger.info(
             "The reassignment of %s to %s is done",
             partition,
@@ -334,9 +344,11 @@ class Reassignment:
         )
         self.batch.add_update_metadata(context.brokers, (partition,))
         self.batch.send(context.epoch)
-        await self.deletion.resume_topics((partition[0],))
+        await self.deletion.resume_deletion_for_topics((partition[0],))
 
-    async def _settle_leader(self, partition: TopicPartition, done: ReplicaAssignment) -> None:
+    async def _move_leader_if_required(
+        self, partition: TopicPartition, done: ReplicaAssignment
+    ) -> None:
         state = self.context.leadership.get(partition)
         if (
             state is not None
@@ -345,7 +357,9 @@ class Reassignment:
         ):
             await self._bump_leader_epoch(partition, done)
         else:
-            await self.partitions.change((partition,), PartitionState.ONLINE, Choice.REASSIGN)
+            await self.partitions.handle_state_changes(
+                (partition,), PartitionState.ONLINE, ElectionStrategy.REASSIGN
+            )
 
     async def _bump_leader_epoch(
         self, partition: TopicPartition, assignment: ReplicaAssignment
@@ -387,7 +401,9 @@ class Reassignment:
             await self.writer.delete_many([znodes.REASSIGN_PARTITIONS])
             return None
 
-    async def _leave_znode(self, done: Callable[[TopicPartition, tuple[int, ...]], bool]) -> None:
+    async def _remove_from_znode(
+        self, done: Callable[[TopicPartition, tuple[int, ...]], bool]
+    ) -> None:
         """Takes finished, failed or replaced partitions out of it; deletes it when empty."""
         targets = await self._znode_targets()
         if targets is None:

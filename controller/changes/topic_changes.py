@@ -6,11 +6,11 @@ Handlers of ``/brokers/topics`` (TopicChange) and of one topic's node (Partition
 import logging
 from collections.abc import Iterable
 
-from ottla.controller.events.watching import Watching
+from ottla.controller.events.zk_watches import ZkWatches
 from ottla.controller.model import TopicState
 from ottla.controller.state.context import ControllerContext, PartitionState, ReplicaState
 from ottla.controller.state.fenced_writes import FencedWriter
-from ottla.controller.state.leader_selection import Choice
+from ottla.controller.state.leader_selection import ElectionStrategy
 from ottla.controller.state_machines.partitions import PartitionStateMachine
 from ottla.controller.state_machines.replicas import ReplicaStateMachine
 from ottla.controller.tree import znodes
@@ -31,7 +31,7 @@ class TopicChanges:
         writer: FencedWriter,
         partitions: PartitionStateMachine,
         replicas: ReplicaStateMachine,
-        watching: Watching,
+        watches: ZkWatches,
         *,
         topic_ids: bool,
     ) -> None:
@@ -39,16 +39,16 @@ class TopicChanges:
         self.writer = writer
         self.partitions = partitions
         self.replicas = replicas
-        self.watching = watching
+        self.watches = watches
         self.topic_ids = topic_ids
 
     async def load_topics(self, topics: Iterable[str]) -> list[TopicPartition]:
         """Watches the topics, reads their assignments and ids into the context."""
         names = list(topics)
-        await self.watching.watch_topics(names)
+        await self.watches.watch_topics(names)
         found = await self.read_topics(names)
         if self.topic_ids:
-            await self._give_ids(found)
+            await self._assign_topic_ids(found)
         added: list[TopicPartition] = []
         for topic, (state, _) in found.items():
             self.context.add_topic(topic, state.topic_id)
@@ -71,7 +71,7 @@ class TopicChanges:
                 logger.error("Leaving out a topic: %s", error)
         return found
 
-    async def _give_ids(self, found: dict[str, tuple[TopicState, Stat]]) -> None:
+    async def _assign_topic_ids(self, found: dict[str, tuple[TopicState, Stat]]) -> None:
         """Topics made by old tools have no id; theirs is written now (KIP-516)."""
         nameless = [topic for topic, (state, _) in found.items() if state.topic_id is None]
         wanted = {topic: found[topic][0]._replace(topic_id=random_uuid()) for topic in nameless}
@@ -105,25 +105,27 @@ class TopicChanges:
         still_there = set(present)
         vanished = [topic for topic in context.assignments if topic not in still_there]
         for topic in vanished:
-            self.watching.unwatch_topic(topic)
+            self.watches.unwatch_topic(topic)
             context.remove_topic(topic)
         added = await self.load_topics(new)
         if new or vanished:
             logger.info(
                 "New topics: %s; vanished topics: %s", ", ".join(new) or "none", vanished or "none"
             )
-        await self.bring_online(added)
+        await self.on_new_partition_creation(added)
         return new
 
-    async def bring_online(self, partitions: list[TopicPartition]) -> None:
+    async def on_new_partition_creation(self, partitions: list[TopicPartition]) -> None:
         """New partitions get their leaders, new replicas their orders."""
         if not partitions:
             return
         replicas = self.context.replicas_of_partitions(partitions)
-        await self.partitions.change(partitions, PartitionState.NEW)
-        await self.replicas.change(replicas, ReplicaState.NEW)
-        await self.partitions.change(partitions, PartitionState.ONLINE, Choice.OFFLINE)
-        await self.replicas.change(replicas, ReplicaState.ONLINE)
+        await self.partitions.handle_state_changes(partitions, PartitionState.NEW)
+        await self.replicas.handle_state_changes(replicas, ReplicaState.NEW)
+        await self.partitions.handle_state_changes(
+            partitions, PartitionState.ONLINE, ElectionStrategy.OFFLINE
+        )
+        await self.replicas.handle_state_changes(replicas, ReplicaState.ONLINE)
 
     async def on_partition_modification(self, topic: str) -> None:
         """Brings added partitions online; takes them back out while the topic is deleted."""
@@ -142,14 +144,14 @@ class TopicChanges:
         if not added:
             return
         if topic in context.topics_to_delete:
-            await self._take_back(topic, state, stat)
+            await self._restore_assignment(topic, state, stat)
             return
         logger.info("New partitions of %s: %s", topic, [partition[1] for partition in added])
         for partition, assignment in added.items():
             context.set_assignment(partition, assignment)
-        await self.bring_online(list(added))
+        await self.on_new_partition_creation(list(added))
 
-    async def _take_back(self, topic: str, state: TopicState, stat: Stat) -> None:
+    async def _restore_assignment(self, topic: str, state: TopicState, stat: Stat) -> None:
         logger.warning("Taking back partitions added to %s: it is being deleted", topic)
         known = state._replace(assignments=dict(self.context.assignments[topic]))
         try:

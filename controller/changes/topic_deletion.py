@@ -15,7 +15,7 @@ controller goes on where the last one stopped.
 import logging
 from collections.abc import Callable, Iterable
 
-from ottla.controller.events.watching import Watching
+from ottla.controller.events.zk_watches import ZkWatches
 from ottla.controller.model import PartitionReplica
 from ottla.controller.requests.request_batch import RequestBatch
 from ottla.controller.state.context import ControllerContext, PartitionState, ReplicaState
@@ -40,7 +40,7 @@ class TopicDeletion:
         partitions: PartitionStateMachine,
         replicas: ReplicaStateMachine,
         batch: RequestBatch,
-        watching: Watching,
+        watches: ZkWatches,
         deleted: DeletedTopics,
         *,
         enabled: Callable[[], bool],
@@ -51,7 +51,7 @@ class TopicDeletion:
         self.partitions = partitions
         self.replicas = replicas
         self.batch = batch
-        self.watching = watching
+        self.watches = watches
         self.deleted = deleted
         self.enabled = enabled
         self.on_deleted = on_deleted
@@ -89,8 +89,10 @@ class TopicDeletion:
         if fresh:
             logger.info("Topics to be deleted: %s", ", ".join(fresh))
         context.topics_to_delete.update(dict.fromkeys(queued))
-        self.halt((topic for topic in queued if self._being_reassigned(topic)), "reassignment")
-        await self.resume()
+        self.mark_ineligible_for_deletion(
+            (topic for topic in queued if self._being_reassigned(topic)), "reassignment"
+        )
+        await self.resume_deletions()
 
     async def _queued_topics(self) -> list[str]:
         topics = await self.writer.store.children(znodes.DELETE_TOPICS)
@@ -109,21 +111,21 @@ class TopicDeletion:
         await self.writer.delete_many([znodes.delete_topic_path(topic) for topic in topics])
 
     def _being_reassigned(self, topic: str) -> bool:
-        return any(partition[0] == topic for partition in self.context.reassigning)
+        return any(partition[0] == topic for partition in self.context.partitions_being_reassigned)
 
-    def halt(self, topics: Iterable[str], reason: str) -> None:
-        """Queued topics among these wait until ``resume_topics`` names them."""
+    def mark_ineligible_for_deletion(self, topics: Iterable[str], reason: str) -> None:
+        """Queued topics among these wait until ``resume_deletion_for_topics`` names them."""
         halted = [topic for topic in topics if topic in self.context.topics_to_delete]
         if halted:
             self.context.topics_ineligible_for_deletion.update(halted)
             logger.info("Halting the deletion of %s: %s", ", ".join(halted), reason)
 
-    async def resume_topics(self, topics: Iterable[str]) -> None:
+    async def resume_deletion_for_topics(self, topics: Iterable[str]) -> None:
         """A broker with their replicas started, or their reassignment ended."""
         waiting = [topic for topic in topics if topic in self.context.topics_to_delete]
         if waiting and self.enabled():
             self.context.topics_ineligible_for_deletion.difference_update(waiting)
-            await self.resume()
+            await self.resume_deletions()
 
     async def on_response(
         self, broker_id: int, outcome: Iterable[tuple[TopicPartition, int]]
@@ -138,22 +140,24 @@ class TopicDeletion:
                 continue
             (failed if code else done).append(replica)
         if failed:
-            await self.fail(failed)
+            await self.fail_replica_deletion(failed)
         if done:
-            await self.replicas.change(done, ReplicaState.DELETION_SUCCESSFUL)
-            await self.resume()
+            await self.replicas.handle_state_changes(done, ReplicaState.DELETION_SUCCESSFUL)
+            await self.resume_deletions()
 
-    async def fail(self, replicas: Iterable[PartitionReplica]) -> None:
+    async def fail_replica_deletion(self, replicas: Iterable[PartitionReplica]) -> None:
         """Replicas that cannot be deleted now: an error, or their broker or directory died."""
         going = [each for each in replicas if each.partition[0] in self.context.topics_to_delete]
         if not going:
             return
-        await self.replicas.change(
+        await self.replicas.handle_state_changes(
             [each for each in going if self._may_become_ineligible(each)],
             ReplicaState.DELETION_INELIGIBLE,
         )
-        self.halt(dict.fromkeys(each.partition[0] for each in going), "a replica failed")
-        await self.resume()
+        self.mark_ineligible_for_deletion(
+            dict.fromkeys(each.partition[0] for each in going), "a replica failed"
+        )
+        await self.resume_deletions()
 
     def _may_become_ineligible(self, replica: PartitionReplica) -> bool:
         state = self.context.replica_states.get(replica)
@@ -161,7 +165,7 @@ class TopicDeletion:
 
     # The machine
 
-    async def resume(self) -> None:
+    async def resume_deletions(self) -> None:
         """Takes every queued topic as far as it goes."""
         context = self.context
         if not self.enabled():
@@ -175,12 +179,12 @@ class TopicDeletion:
                 continue
             if ReplicaState.DELETION_STARTED in states:
                 continue
-            retry.extend(context.replicas_in(topic, ReplicaState.DELETION_INELIGIBLE))
+            retry.extend(context.replicas_in_state(topic, ReplicaState.DELETION_INELIGIBLE))
             halted = topic in context.topics_ineligible_for_deletion
             if not halted and not self._being_reassigned(topic):
                 start.append(topic)
         if retry:
-            await self.replicas.change(retry, ReplicaState.OFFLINE)
+            await self.replicas.handle_state_changes(retry, ReplicaState.OFFLINE)
         if start:
             await self._start(start)
 
@@ -189,8 +193,8 @@ class TopicDeletion:
         logger.info("Deleting topics %s", ", ".join(topics))
         unseen = [each for each in topics if each not in context.topics_with_deletion_started]
         partitions = [partition for topic in unseen for partition in context.partitions_of(topic)]
-        await self.partitions.change(partitions, PartitionState.OFFLINE)
-        await self.partitions.change(partitions, PartitionState.NON_EXISTENT)
+        await self.partitions.handle_state_changes(partitions, PartitionState.OFFLINE)
+        await self.partitions.handle_state_changes(partitions, PartitionState.NON_EXISTENT)
         context.topics_with_deletion_started.update(unseen)
         # Brokers forget the topics, so that no client is sent to them any more.
         self.batch.add_update_metadata(
@@ -205,17 +209,19 @@ class TopicDeletion:
                     dead.append(each)
                 elif context.replica_states.get(each) is not ReplicaState.DELETION_SUCCESSFUL:
                     alive.append(each)
-        await self.replicas.change(
+        await self.replicas.handle_state_changes(
             [each for each in dead if self._may_become_ineligible(each)],
             ReplicaState.DELETION_INELIGIBLE,
         )
-        await self.replicas.change(alive, ReplicaState.OFFLINE)
-        await self.replicas.change(alive, ReplicaState.DELETION_STARTED)
-        self.halt(dict.fromkeys(each.partition[0] for each in dead), "replicas are offline")
+        await self.replicas.handle_state_changes(alive, ReplicaState.OFFLINE)
+        await self.replicas.handle_state_changes(alive, ReplicaState.DELETION_STARTED)
+        self.mark_ineligible_for_deletion(
+            dict.fromkeys(each.partition[0] for each in dead), "replicas are offline"
+        )
 
     async def _complete(self, topic: str) -> None:
         context = self.context
-        self.watching.unwatch_topic(topic)
+        self.watches.unwatch_topic(topic)
         replicas = context.replicas_of(topic)
         partitions = context.partitions_of(topic)
         highest = max(
@@ -225,7 +231,7 @@ class TopicDeletion:
         await self._delete_nodes(topic, partitions, highest)
         for each in replicas:
             context.replica_states[each] = ReplicaState.DELETION_SUCCESSFUL
-        await self.replicas.change(replicas, ReplicaState.NON_EXISTENT)
+        await self.replicas.handle_state_changes(replicas, ReplicaState.NON_EXISTENT)
         context.remove_topic(topic)
         logger.info("Topic %s is deleted", topic)
         self.on_deleted(topic)
@@ -246,7 +252,7 @@ class TopicDeletion:
             )
             if found is not None
         )
-        last.extend(self.deleted.remember(topic, highest_epoch))
+        last.extend(self.deleted.record(topic, highest_epoch))
         expected: list[Op] = []
         for partition in partitions:
             if partition in self.context.leadership:
@@ -261,4 +267,4 @@ class TopicDeletion:
                 await self.writer.delete_tree(path, last)
         except (NoNode, NotEmpty):  # not what we remember: look what is there
             await self.writer.delete_tree(path, last)
-        self.deleted.remembered()
+        self.deleted.recorded()

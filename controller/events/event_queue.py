@@ -27,11 +27,11 @@ MAX_WAITING_CALLS = 10_000
 than this; beyond it something is wrong, and the caller is told to try again."""
 
 Process = Callable[[Event], Awaitable[None]]
-Measure = Callable[[ControllerState, int, int], None]
+EventProcessedCallback = Callable[[ControllerState, int, int], None]
 """Told after each event: its state, milliseconds in the queue, milliseconds in the works."""
 
 
-def no_measure(state: ControllerState, queued_ms: int, busy_ms: int) -> None:
+def ignore_processed_event(state: ControllerState, queued_ms: int, busy_ms: int) -> None:
     pass
 
 
@@ -39,12 +39,15 @@ class EventQueue:
     """``process`` handles one event and lets no exception out but cancellation."""
 
     def __init__(
-        self, process: Process, now_ms: Callable[[], int], measure: Measure = no_measure
+        self,
+        process: Process,
+        now_ms: Callable[[], int],
+        on_event_processed: EventProcessedCallback = ignore_processed_event,
     ) -> None:
         self.state = ControllerState.IDLE
         self._process = process
         self._now_ms = now_ms
-        self._measure = measure
+        self._on_event_processed = on_event_processed
         self._events: deque[tuple[Event, int]] = deque()
         # Signals in the queue, to keep each only once; with their types, for those without fields
         # are equal as tuples.
@@ -119,7 +122,7 @@ class EventQueue:
             try:
                 await self._process(event)
             finally:
-                self._measure(self.state, started - queued_at, self._now_ms() - started)
+                self._on_event_processed(self.state, started - queued_at, self._now_ms() - started)
                 self.state = ControllerState.IDLE
             if isinstance(event, ShutDown):
                 self.close()

@@ -28,7 +28,7 @@ RETRY_BACKOFF_MS = 100
 """Between attempts, as Kafka's RequestSendThread."""
 MAX_QUEUED_REQUESTS = 10_000
 """A broker that is registered but answers nothing would otherwise collect requests without end.
-Beyond this its line is dropped and ``on_overflow`` asks the controller to tell it everything
+Beyond this its sender is dropped and ``on_overflow`` asks the controller to tell it everything
 anew, which is shorter than ten thousand changes."""
 
 Callback = Callable[["Message | None"], None]
@@ -74,7 +74,7 @@ class _Item(NamedTuple):
     callback: Callback
 
 
-class _Line:
+class _RequestSender:
     """The queue of one broker and the task that empties it."""
 
     def __init__(self, channels: "QueuedBrokerChannels", broker: BrokerInfo) -> None:
@@ -99,13 +99,13 @@ class _Line:
             self.channels.on_overflow(self.broker.broker_id)
             return
         self.items.append(item)
-        self.complete_delayed_requests()
+        self.notify()
         if self.task is None:
             self.task = self.channels.runtime.spawn(
                 self.run(), name=f"controller-to-broker-{self.broker.broker_id}"
             )
 
-    def complete_delayed_requests(self) -> None:
+    def notify(self) -> None:
         if self.waiter is not None and not self.waiter.done():
             self.waiter.set_result(None)
 
@@ -128,7 +128,7 @@ class _Line:
                     await self.waiter
                     continue
                 item = self.items[0]
-                response = await self._deliver(item)
+                response = await self._send(item)
                 # ``put`` may have dropped the queue while the answer was awaited.
                 if self.items and self.items[0] is item:
                     self.items.popleft()
@@ -137,7 +137,7 @@ class _Line:
         finally:
             await self._disconnect()
 
-    async def _deliver(self, item: _Item) -> "Message":
+    async def _send(self, item: _Item) -> "Message":
         local = self.channels.local
         if self.broker.broker_id == self.channels.local_broker_id and local is not None:
             response = local.handle(item.request, item.version)
@@ -152,14 +152,14 @@ class _Line:
                     item.request, item.version, self.channels.timeout_ms
                 )
             except Exception as error:
-                self._failed(item.request.NAME, str(error) or type(error).__name__)
+                self._log_failure(item.request.NAME, str(error) or type(error).__name__)
             else:
-                self._responded()
+                self._log_recovery()
                 return response
             await self._disconnect()
             await self._pause()
 
-    def _failed(self, what: str, failure: str) -> None:
+    def _log_failure(self, what: str, failure: str) -> None:
         """One line for what happens again with every attempt, ten times a second."""
         if failure != self.failure:
             self.failure = failure
@@ -171,7 +171,7 @@ class _Line:
                 extra={"broker": self.broker.broker_id},
             )
 
-    def _responded(self) -> None:
+    def _log_recovery(self) -> None:
         if self.failure:
             self.failure = ""
             broker_id = self.broker.broker_id
@@ -182,11 +182,11 @@ class _Line:
 
         waiter = asyncio.get_running_loop().create_future()
 
-        def complete_delayed_requests() -> None:
+        def notify() -> None:
             if not waiter.done():
                 waiter.set_result(None)
 
-        timer = self.channels.runtime.call_later(RETRY_BACKOFF_MS, complete_delayed_requests)
+        timer = self.channels.runtime.call_later(RETRY_BACKOFF_MS, notify)
         try:
             await waiter
         finally:
@@ -224,26 +224,26 @@ class QueuedBrokerChannels:
         self.connect = connect
         self.timeout_ms = timeout_ms
         self.on_overflow = on_overflow
-        self._lines: dict[int, _Line] = {}
+        self._senders: dict[int, _RequestSender] = {}
 
     def add_broker(self, broker: BrokerInfo) -> None:
-        if broker.broker_id not in self._lines:
-            self._lines[broker.broker_id] = _Line(self, broker)
+        if broker.broker_id not in self._senders:
+            self._senders[broker.broker_id] = _RequestSender(self, broker)
 
     def remove_broker(self, broker_id: int) -> None:
-        line = self._lines.pop(broker_id, None)
-        if line is not None:
-            line.stop()
+        sender = self._senders.pop(broker_id, None)
+        if sender is not None:
+            sender.stop()
 
     def send(self, broker_id: int, request: "Message", version: int, callback: Callback) -> None:
-        line = self._lines.get(broker_id)
-        if line is None:
+        sender = self._senders.get(broker_id)
+        if sender is None:
             logger.warning("Not sending %s to broker %d: it is offline", request.NAME, broker_id)
             callback(None)
             return
-        line.put(_Item(request, version, callback))
+        sender.put(_Item(request, version, callback))
 
     def queued(self, broker_id: int) -> int:
         """Requests waiting or under way, for the metric."""
-        line = self._lines.get(broker_id)
-        return 0 if line is None else len(line.items)
+        sender = self._senders.get(broker_id)
+        return 0 if sender is None else len(sender.items)

@@ -49,7 +49,7 @@ class ControllerContext:
         self.topic_ids: dict[str, bytes] = {}
         self.topic_names: dict[bytes, str] = {}
         self.leadership: dict[TopicPartition, LeaderAndIsr] = {}
-        self.reassigning: dict[TopicPartition, None] = {}
+        self.partitions_being_reassigned: dict[TopicPartition, None] = {}
         self.partition_states: dict[TopicPartition, PartitionState] = {}
         self.replica_states: dict[PartitionReplica, ReplicaState] = {}
         self.offline_directories: dict[int, set[TopicPartition]] = {}
@@ -72,10 +72,10 @@ class ControllerContext:
         return [broker_id for broker_id in self.brokers if broker_id not in self.shutting_down]
 
     def is_online(
-        self, broker_id: int, partition: TopicPartition, *, or_shutting_down: bool = False
+        self, broker_id: int, partition: TopicPartition, *, include_shutting_down: bool = False
     ) -> bool:
         """Whether a replica there can serve: its broker is live, its log directory is not lost."""
-        alive = broker_id in self.brokers if or_shutting_down else self.is_live(broker_id)
+        alive = broker_id in self.brokers if include_shutting_down else self.is_live(broker_id)
         return alive and partition not in self.offline_directories.get(broker_id, ())
 
     # Topics and assignments
@@ -98,7 +98,7 @@ class ControllerContext:
             self._index(partition, assignment.replicas, ())
             self.leadership.pop(partition, None)
             self.partition_states.pop(partition, None)
-            self.reassigning.pop(partition, None)
+            self.partitions_being_reassigned.pop(partition, None)
             for replica in assignment.replicas:
                 self.replica_states.pop(PartitionReplica(partition, replica), None)
             for lost in self.offline_directories.values():
@@ -131,7 +131,7 @@ class ControllerContext:
     def partitions_of(self, topic: str) -> list[TopicPartition]:
         return [TopicPartition(topic, index) for index in self.assignments.get(topic, ())]
 
-    def knows(self, partition: TopicPartition) -> bool:
+    def has_partition(self, partition: TopicPartition) -> bool:
         return partition[1] in self.assignments.get(partition[0], ())
 
     def partitions_on(self, broker_id: int) -> list[TopicPartition]:
@@ -160,27 +160,27 @@ class ControllerContext:
             for replica in self.assignment(partition).replicas
         ]
 
-    def replicas_in(self, topic: str, state: ReplicaState) -> list[PartitionReplica]:
+    def replicas_in_state(self, topic: str, state: ReplicaState) -> list[PartitionReplica]:
         states = self.replica_states
         return [each for each in self.replicas_of(topic) if states.get(each) is state]
 
     # Leadership
 
-    def going_topics(self) -> set[str]:
+    def topics_exempt_from_election(self) -> set[str]:
         """Topics queued for deletion that need no leaders any more. While one of its partitions is
         being reassigned a topic still does: the move must end before the deletion can begin."""
-        moving = {partition[0] for partition in self.reassigning}
+        moving = {partition[0] for partition in self.partitions_being_reassigned}
         return {topic for topic in self.topics_to_delete if topic not in moving}
 
-    def with_offline_leader(self) -> list[TopicPartition]:
-        going = self.going_topics()
+    def partitions_with_offline_leader(self) -> list[TopicPartition]:
+        going = self.topics_exempt_from_election()
         return [
             partition
             for partition, state in self.leadership.items()
             if not self.is_online(state.leader, partition) and partition[0] not in going
         ]
 
-    def led_by(self, broker_id: int) -> list[TopicPartition]:
+    def partitions_led_by(self, broker_id: int) -> list[TopicPartition]:
         """Partitions with other replicas that it leads, leaving out topics on the way out."""
         return [
             partition
@@ -191,7 +191,7 @@ class ControllerContext:
             and partition[0] not in self.topics_to_delete
         ]
 
-    def with_leadership(self) -> list[TopicPartition]:
+    def partitions_with_leaders(self) -> list[TopicPartition]:
         """Partitions that ever had a leader chosen, leaving out topics on the way out."""
         return [p for p in self.leadership if p[0] not in self.topics_to_delete]
 
@@ -212,7 +212,7 @@ class ControllerContext:
         )
 
     def preferred_replica_imbalance_count(self) -> int:
-        return sum(not self.has_preferred_leader(p) for p in self.with_leadership())
+        return sum(not self.has_preferred_leader(p) for p in self.partitions_with_leaders())
 
     def has_preferred_leader(self, partition: TopicPartition) -> bool:
         assignment = self.assignment(partition)

@@ -33,7 +33,7 @@ class DeletedTopics:
         """The leader epoch with which a new partition of the topic begins."""
         return max(self._epochs.get(topic, -1), self._floor) + 1
 
-    def remember(self, topic: str, highest_epoch: int) -> list[Op]:
+    def record(self, topic: str, highest_epoch: int) -> list[Op]:
         """The writes that belong into the multi that deletes the topic."""
         highest_epoch = max(highest_epoch, self._epochs.pop(topic, -1))
         self._epochs[topic] = highest_epoch
@@ -52,6 +52,6 @@ class DeletedTopics:
             if await store.exists(parent) is None:
                 await store.create(parent)
 
-    def remembered(self) -> None:
+    def recorded(self) -> None:
         """The multi with the operations of ``remember`` succeeded."""
         self._exists = True

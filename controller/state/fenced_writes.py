@@ -63,7 +63,7 @@ class FencedWriter:
         try:
             return (await self.store.multi([self._fence(), *ops]))[1:]
         except StoreError as error:
-            raise self._meaning(error) from None
+            raise self._translated(error) from None
 
     async def multi_many(
         self, batches: Sequence[Sequence[Op]]
@@ -99,15 +99,15 @@ class FencedWriter:
         responses: list[list[OpResult] | StoreError] = []
         for result in await self.store.multi_many([[fence, *ops] for ops in batches]):
             if isinstance(result, StoreError):
-                meaning = self._meaning(result)
-                if isinstance(meaning, ControllerMoved):
-                    raise meaning
-                responses.append(meaning)
+                translated = self._translated(result)
+                if isinstance(translated, ControllerMoved):
+                    raise translated
+                responses.append(translated)
             else:
                 responses.append(result[1:])
         return responses
 
-    def _meaning(self, error: StoreError) -> StoreError | ControllerMoved:
+    def _translated(self, error: StoreError) -> StoreError | ControllerMoved:
         if error.index == 0 and isinstance(error, (BadVersion, NoNode)):
             return ControllerMoved(
                 f"the controller epoch is no longer {self.epoch}: another broker was elected"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ottla.controller.state.context import ControllerContext, ReplicaState
 
 
-class ControllerNumbers(NamedTuple):
+class ControllerGauges(NamedTuple):
     active_controller_count: int = 0
     active_broker_count: int = 0
     offline_partitions_count: int = 0
@@ -23,15 +23,15 @@ class ControllerNumbers(NamedTuple):
     reassigning_partitions_count: int = 0
 
 
-def count(context: ControllerContext, *, is_active: bool) -> ControllerNumbers:
+def collect_gauges(context: ControllerContext, *, is_active: bool) -> ControllerGauges:
     if not is_active:
-        return ControllerNumbers()
+        return ControllerGauges()
     going = [
         context.replica_states.get(replica)
         for topic in context.topics_to_delete
         for replica in context.replicas_of(topic)
     ]
-    return ControllerNumbers(
+    return ControllerGauges(
         active_controller_count=1,
         active_broker_count=len(context.brokers),
         offline_partitions_count=context.offline_partition_count(),
@@ -46,5 +46,5 @@ def count(context: ControllerContext, *, is_active: bool) -> ControllerNumbers:
         replicas_ineligible_to_delete_count=sum(
             state is ReplicaState.DELETION_INELIGIBLE for state in going
         ),
-        reassigning_partitions_count=len(context.reassigning),
+        reassigning_partitions_count=len(context.partitions_being_reassigned),
     )

@@ -1,8 +1,8 @@
-"""Who becomes leader: pure functions of assignment, ISR and live replicas.
+"""Leader election of a partition: pure functions of assignment, ISR and live replicas.
 
-The four choices are those of Kafka's PartitionLeaderElectionAlgorithms. ``choose`` turns a choice
-into the next state of the partition and the replicas that must hear of it; all writing, sending
-and waiting is elsewhere.
+Mirrors Kafka's ``PartitionLeaderElectionAlgorithms`` and ``Election``. ``elect_leader`` applies a
+strategy and returns the next state of the partition and the replicas to send it to; the state
+machines write and send it.
 """
 
 from collections.abc import Collection, Sequence
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ottla.controller.model import RECOVERING, LeaderAndIsr, ReplicaAssignment
 
 
-class Choice(Enum):
+class ElectionStrategy(Enum):
     OFFLINE = "offline"
     """A partition without a live leader; out of the ISR only where the topic allows it."""
     UNCLEAN = "unclean"
@@ -68,8 +68,8 @@ def controlled_shutdown_leader(
     return None
 
 
-class Situation(NamedTuple):
-    """Everything a choice may look at."""
+class ElectionInput(NamedTuple):
+    """Everything a strategy may look at."""
 
     current: LeaderAndIsr
     assignment: ReplicaAssignment
@@ -80,23 +80,23 @@ class Situation(NamedTuple):
     recovery_supported: bool = True
 
 
-class Election(NamedTuple):
+class ElectionResult(NamedTuple):
     """``state`` is None when nobody can lead; ``recipients`` get the LeaderAndIsr."""
 
     state: LeaderAndIsr | None
     recipients: tuple[int, ...]
 
 
-def choose(choice: Choice, situation: Situation) -> Election:
-    """Applies a choice; the leader epoch of the new state is one above the current."""
-    if choice in (Choice.OFFLINE, Choice.UNCLEAN):
-        return _choose_offline(situation)
+def elect_leader(strategy: ElectionStrategy, situation: ElectionInput) -> ElectionResult:
+    """Applies a strategy; the leader epoch of the new state is one above the current."""
+    if strategy in (ElectionStrategy.OFFLINE, ElectionStrategy.UNCLEAN):
+        return _elect_offline_leader(situation)
     current, replicas = situation.current, situation.assignment.replicas
-    if choice is Choice.REASSIGN:
+    if strategy is ElectionStrategy.REASSIGN:
         targets = situation.assignment.target_replicas
         leader = reassign_leader(targets, current.isr, situation.live)
         return _elected(current, leader, current.isr, targets)
-    if choice is Choice.PREFERRED:
+    if strategy is ElectionStrategy.PREFERRED:
         leader = preferred_leader(replicas, current.isr, situation.live)
         return _elected(current, leader, current.isr, replicas)
     leader = controlled_shutdown_leader(
@@ -106,7 +106,7 @@ def choose(choice: Choice, situation: Situation) -> Election:
     return _elected(current, leader, isr, situation.live_or_shutting_down)
 
 
-def _choose_offline(situation: Situation) -> Election:
+def _elect_offline_leader(situation: ElectionInput) -> ElectionResult:
     current = situation.current
     leader = offline_leader(
         situation.assignment.replicas,
@@ -115,18 +115,18 @@ def _choose_offline(situation: Situation) -> Election:
         unclean=situation.unclean_allowed,
     )
     if leader is None:
-        return Election(None, situation.live)
+        return ElectionResult(None, situation.live)
     if leader in current.isr:
         isr = tuple(each for each in current.isr if each in situation.live)
         return _elected(current, leader, isr, situation.live)
     state = current.with_leader_and_isr(leader, (leader,))
     if situation.recovery_supported:
         state = state._replace(recovery_state=RECOVERING)
-    return Election(state, situation.live)
+    return ElectionResult(state, situation.live)
 
 
 def _elected(
     current: LeaderAndIsr, leader: int | None, isr: tuple[int, ...], recipients: tuple[int, ...]
-) -> Election:
+) -> ElectionResult:
     state = None if leader is None else current.with_leader_and_isr(leader, isr)
-    return Election(state, recipients)
+    return ElectionResult(state, recipients)

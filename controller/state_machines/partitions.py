@@ -19,7 +19,12 @@ from ottla.controller.model import LeaderAndIsr
 from ottla.controller.requests.request_batch import RequestBatch
 from ottla.controller.state.context import ControllerContext, PartitionState
 from ottla.controller.state.fenced_writes import FencedWriter
-from ottla.controller.state.leader_selection import Choice, Election, Situation, choose
+from ottla.controller.state.leader_selection import (
+    ElectionInput,
+    ElectionResult,
+    ElectionStrategy,
+    elect_leader,
+)
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import StoreError
 from ottla.controller.tree.znode_json import MalformedZnode
@@ -72,12 +77,12 @@ class PartitionStateMachine:
                 context.partition_states[partition] = PartitionState.ONLINE
             else:
                 context.partition_states[partition] = PartitionState.OFFLINE
-        await self.trigger_online()
+        await self.trigger_online_partitions()
 
-    async def trigger_online(self, topic: str | None = None) -> Outcomes:
+    async def trigger_online_partitions(self, topic: str | None = None) -> Outcomes:
         """Tries to bring every new or offline partition (of the topic) online."""
         waiting = (PartitionState.NEW, PartitionState.OFFLINE)
-        going = self.context.going_topics()
+        going = self.context.topics_exempt_from_election()
         candidates = [
             partition
             for partition, state in self.context.partition_states.items()
@@ -85,20 +90,24 @@ class PartitionStateMachine:
             and (topic is None or partition[0] == topic)
             and partition[0] not in going
         ]
-        return await self.change(candidates, PartitionState.ONLINE, Choice.OFFLINE)
+        return await self.handle_state_changes(
+            candidates, PartitionState.ONLINE, ElectionStrategy.OFFLINE
+        )
 
-    async def change(
+    async def handle_state_changes(
         self,
         partitions: Iterable[TopicPartition],
         target: PartitionState,
-        choice: Choice = Choice.OFFLINE,
+        strategy: ElectionStrategy = ElectionStrategy.OFFLINE,
     ) -> Outcomes:
         """Moves partitions and sends what follows from it.
 
         Returns one outcome for each partition for which a leader was to be chosen. Raises
         ControllerMoved when deposed, ConnectionLost or SessionExpired when the store is gone.
         """
-        valid = [partition for partition in partitions if self._may(partition, target)]
+        valid = [
+            partition for partition in partitions if self._is_valid_transition(partition, target)
+        ]
         outcomes: Outcomes = {}
         if target is PartitionState.ONLINE:
             states = self.context.partition_states
@@ -107,14 +116,14 @@ class PartitionStateMachine:
             if new:
                 await self._initialize(new)
             if others:
-                outcomes = await self._elect(others, choice)
+                outcomes = await self._elect(others, strategy)
         else:
             for partition in valid:
                 self.context.partition_states[partition] = target
         self.batch.send(self.context.epoch)
         return outcomes
 
-    def _may(self, partition: TopicPartition, target: PartitionState) -> bool:
+    def _is_valid_transition(self, partition: TopicPartition, target: PartitionState) -> bool:
         current = self.context.partition_states.setdefault(partition, PartitionState.NON_EXISTENT)
         if current in VALID_PREVIOUS[target]:
             return True
@@ -162,13 +171,15 @@ class PartitionStateMachine:
                 result.isr, partition, result, context.assignment(partition), is_new=True
             )
 
-    async def _elect(self, partitions: list[TopicPartition], choice: Choice) -> Outcomes:
+    async def _elect(
+        self, partitions: list[TopicPartition], strategy: ElectionStrategy
+    ) -> Outcomes:
         outcomes: Outcomes = {}
         remaining = partitions
         for _attempt in range(MAX_WRITE_ATTEMPTS):
             if not remaining:
                 break
-            remaining = await self._try_elect(remaining, choice, outcomes)
+            remaining = await self._try_elect(remaining, strategy, outcomes)
         for partition in remaining:
             outcomes[partition] = StateChangeFailed(
                 f"the state of {partition} changed {MAX_WRITE_ATTEMPTS} times while a leader was "
@@ -184,19 +195,19 @@ class PartitionStateMachine:
         return outcomes
 
     async def _try_elect(
-        self, partitions: list[TopicPartition], choice: Choice, outcomes: Outcomes
+        self, partitions: list[TopicPartition], strategy: ElectionStrategy, outcomes: Outcomes
     ) -> list[TopicPartition]:
         """One read, one decision, one write; returns those to try again."""
         current = await self._read(partitions, outcomes)
-        unclean = await self._unclean_topics(current, choice)
+        unclean = await self._unclean_topics(current, strategy)
         wanted: dict[TopicPartition, LeaderAndIsr] = {}
         recipients: dict[TopicPartition, tuple[int, ...]] = {}
         for partition, state in current.items():
-            election = self._choose(partition, state, choice, partition[0] in unclean)
+            election = self._elect_leader(partition, state, strategy, partition[0] in unclean)
             if election.state is None:
                 outcomes[partition] = StateChangeFailed(
-                    f"no replica of {partition} can be elected by the choice "
-                    f"{choice.value!r}: assignment "
+                    f"no replica of {partition} can be elected by the strategy "
+                    f"{strategy.value!r}: assignment "
                     f"{list(self.context.assignment(partition).replicas)}, ISR {list(state.isr)}"
                 )
             else:
@@ -247,7 +258,7 @@ class PartitionStateMachine:
         return current
 
     async def _unclean_topics(
-        self, current: dict[TopicPartition, LeaderAndIsr], choice: Choice
+        self, current: dict[TopicPartition, LeaderAndIsr], strategy: ElectionStrategy
     ) -> set[str]:
         """Topics that may elect out of the ISR; asked only where it matters."""
         without = {
@@ -255,28 +266,32 @@ class PartitionStateMachine:
             for partition, state in current.items()
             if not any(self.context.is_online(each, partition) for each in state.isr)
         }
-        if choice is Choice.UNCLEAN:
+        if strategy is ElectionStrategy.UNCLEAN:
             return set(without)
-        if choice is not Choice.OFFLINE or not without:
+        if strategy is not ElectionStrategy.OFFLINE or not without:
             return set()
         allowed = await self.unclean_allowed(without)
         return {topic for topic, enabled in allowed.items() if enabled}
 
-    def _choose(
-        self, partition: TopicPartition, state: LeaderAndIsr, choice: Choice, unclean: bool
-    ) -> Election:
+    def _elect_leader(
+        self,
+        partition: TopicPartition,
+        state: LeaderAndIsr,
+        strategy: ElectionStrategy,
+        unclean: bool,
+    ) -> ElectionResult:
         context = self.context
         assignment = context.assignment(partition)
-        return choose(
-            choice,
-            Situation(
+        return elect_leader(
+            strategy,
+            ElectionInput(
                 current=state,
                 assignment=assignment,
                 live=tuple(r for r in assignment.replicas if context.is_online(r, partition)),
                 live_or_shutting_down=tuple(
                     r
                     for r in assignment.replicas
-                    if context.is_online(r, partition, or_shutting_down=True)
+                    if context.is_online(r, partition, include_shutting_down=True)
                 ),
                 shutting_down=frozenset(context.shutting_down),
                 unclean_allowed=unclean,

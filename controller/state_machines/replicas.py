@@ -77,12 +77,14 @@ class ReplicaStateMachine:
                 else:
                     context.replica_states[each] = ReplicaState.DELETION_INELIGIBLE
                     offline.append(each)
-        await self.change(online, ReplicaState.ONLINE)
-        await self.change(offline, ReplicaState.OFFLINE)
+        await self.handle_state_changes(online, ReplicaState.ONLINE)
+        await self.handle_state_changes(offline, ReplicaState.OFFLINE)
 
-    async def change(self, replicas: Iterable[PartitionReplica], target: ReplicaState) -> None:
+    async def handle_state_changes(
+        self, replicas: Iterable[PartitionReplica], target: ReplicaState
+    ) -> None:
         """Moves replicas and sends what follows from it; raises as the partition machine does."""
-        valid = [replica for replica in replicas if self._may(replica, target)]
+        valid = [replica for replica in replicas if self._is_valid_transition(replica, target)]
         if target is ReplicaState.NEW:
             self._to_new(valid)
         elif target is ReplicaState.ONLINE:
@@ -103,7 +105,7 @@ class ReplicaStateMachine:
                 self._set(each, target)
         self.batch.send(self.context.epoch)
 
-    def _may(self, replica: PartitionReplica, target: ReplicaState) -> bool:
+    def _is_valid_transition(self, replica: PartitionReplica, target: ReplicaState) -> bool:
         current = self.context.replica_states.setdefault(replica, ReplicaState.NON_EXISTENT)
         if current in VALID_PREVIOUS[target]:
             return True
@@ -159,14 +161,14 @@ class ReplicaStateMachine:
 
     async def _to_offline(self, replicas: list[PartitionReplica]) -> None:
         context = self.context
-        going = context.going_topics()
+        going = context.topics_exempt_from_election()
         by_broker: dict[int, list[TopicPartition]] = {}
         for partition, replica in replicas:
             self.batch.add_stop_replica((replica,), partition, delete=False)
             by_broker.setdefault(replica, []).append(partition)
         for replica, partitions in by_broker.items():
-            with_leadership = [each for each in partitions if each in context.leadership]
-            shrunk = await self._leave_isr(replica, with_leadership)
+            partitions_with_leaders = [each for each in partitions if each in context.leadership]
+            shrunk = await self._remove_from_isr(replica, partitions_with_leaders)
             for partition in partitions:
                 each = PartitionReplica(partition, replica)
                 if partition in shrunk:
@@ -181,7 +183,7 @@ class ReplicaStateMachine:
                     self.batch.add_update_metadata(context.brokers, (partition,))
                     self._set(each, ReplicaState.OFFLINE)
 
-    async def _leave_isr(
+    async def _remove_from_isr(
         self, replica: int, partitions: list[TopicPartition]
     ) -> dict[TopicPartition, LeaderAndIsr]:
         """Writes the smaller ISRs; returns the state of every partition that was dealt with."""
@@ -190,14 +192,14 @@ class ReplicaStateMachine:
         for _attempt in range(MAX_WRITE_ATTEMPTS):
             if not remaining:
                 break
-            remaining = await self._try_leave_isr(replica, remaining, done)
+            remaining = await self._try_remove_from_isr(replica, remaining, done)
         for partition in remaining:
             logger.error(
                 "Replica %d cannot leave the ISR of %s: it keeps changing", replica, partition
             )
         return done
 
-    async def _try_leave_isr(
+    async def _try_remove_from_isr(
         self,
         replica: int,
         partitions: list[TopicPartition],

@@ -30,7 +30,7 @@ from ottla.controller.tree.store import (
     WatchHandle,
 )
 from ottla.controller.tree.zookeeper_errors import error_from, is_connection_loss
-from ottla.controller.tree.zookeeper_watches import StandingWatch
+from ottla.controller.tree.zookeeper_watches import PersistentWatch
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
@@ -40,11 +40,11 @@ logger = logging.getLogger("ottla.zookeeper")
 MAX_IN_FLIGHT = 128
 """Requests handed to kazoo and not yet answered. Each sends a byte through kazoo's wake-up pipe,
 a blocking socket pair that takes some 270 of them: more could block the event loop."""
-READ_ANSWERS_S = 0.05
+READ_RESPONSES_SECONDS = 0.05
 """After a deadline, for kazoo's threads to hand over what they have read."""
-CLOSE_TIMEOUT_S = 10.0
+CLOSE_TIMEOUT_SECONDS = 10.0
 """For the thread of a client that somebody else has stopped; kazoo itself waits as long."""
-REVIVE_DELAY_S = 1.0
+RESTART_DELAY_SECONDS = 1.0
 """Before a client that died is replaced, lest it die again and again in a hot loop."""
 
 T = TypeVar("T")
@@ -118,7 +118,7 @@ class ZooKeeperSession:
         self._waiting_for_slot: deque[asyncio.Future[None]] = deque()
         self._waiting_for_connection: list[asyncio.Future[None]] = []
         self._session_callbacks: list[SessionCallback] = []
-        self._watches: set[StandingWatch] = set()
+        self._watches: set[PersistentWatch] = set()
         self._waiting_arms: deque[tuple[Callable[[], AsyncResult], Callable[[AsyncResult], None]]]
         self._waiting_arms = deque()
 
@@ -218,29 +218,29 @@ class ZooKeeperSession:
             self._connected = True
             self._connections += 1
             self._session_id = client_id[0]
-            self._wake_waiters()
+            self._notify_waiters()
             for watch in list(self._watches):
-                watch.arm_again()
-            self._tell(SESSION_CONNECTED)
+                watch.rearm()
+            self._notify_session_callbacks(SESSION_CONNECTED)
         elif state == "SUSPENDED":
             self._connected = False
             self._waiting_arms.clear()  # every watch is set again after the reconnection
-            self._tell(SESSION_SUSPENDED)
+            self._notify_session_callbacks(SESSION_SUSPENDED)
         else:
             self._connected = False
             self._waiting_arms.clear()
             if self._session_id:
                 self._session_id = 0
-                self._tell(SESSION_EXPIRED)
+                self._notify_session_callbacks(SESSION_EXPIRED)
             if detail == "AUTH_FAILED":  # kazoo does not try again
                 self._refused = True
-                self._wake_waiters()
+                self._notify_waiters()
             elif detail == "CLOSED":
                 assert self._loop is not None
                 logger.error("The ZooKeeper client has stopped; starting another one")
-                self._loop.call_later(REVIVE_DELAY_S, self._revive)
+                self._loop.call_later(RESTART_DELAY_SECONDS, self._restart_client)
 
-    def _revive(self) -> None:
+    def _restart_client(self) -> None:
         """kazoo's connection thread ends for good on an answer it does not understand."""
         if self._closing or self._client is None or self._loop is None:
             return
@@ -251,13 +251,13 @@ class ZooKeeperSession:
         client.add_listener(lambda state: self._state_changed(state, client))
         client.start_async()
 
-    def _wake_waiters(self) -> None:
+    def _notify_waiters(self) -> None:
         for waiter in self._waiting_for_connection:
             if not waiter.done():
                 waiter.set_result(None)
         self._waiting_for_connection.clear()
 
-    def _tell(self, event: str) -> None:
+    def _notify_session_callbacks(self, event: str) -> None:
         for callback in list(self._session_callbacks):
             callback(event)
 
@@ -276,7 +276,7 @@ class ZooKeeperSession:
         assert loop is not None
         timer: asyncio.TimerHandle
 
-        def give_up() -> None:
+        def fail_with_connection_loss() -> None:
             if not future.done():
                 future.set_exception(
                     ConnectionLost(path, f"ZooKeeper gave no answer for {path or 'a request'}")
@@ -284,7 +284,9 @@ class ZooKeeperSession:
 
         def expire() -> None:
             nonlocal timer
-            timer = loop.call_later(READ_ANSWERS_S, lambda: loop.call_soon(give_up))
+            timer = loop.call_later(
+                READ_RESPONSES_SECONDS, lambda: loop.call_soon(fail_with_connection_loss)
+            )
 
         timer = loop.call_at(deadline, expire)
         try:
@@ -407,9 +409,9 @@ class ZooKeeperSession:
         assert self._loop is not None
         deadline = self._loop.time() + self._call_timeout_ms / 1000
         await self._until_connected("", deadline)
-        standing: list[StandingWatch] = []
+        standing: list[PersistentWatch] = []
         for path, callback in watches:
-            watch = StandingWatch(
+            watch = PersistentWatch(
                 self.kazoo,
                 path,
                 on_children,
@@ -420,7 +422,7 @@ class ZooKeeperSession:
             )
             standing.append(watch)
             self._watches.add(watch)
-            watch.arm_again()
+            watch.rearm()
         try:
             for watch in standing:
                 await self._until(watch.armed(), watch.path, deadline)
@@ -458,7 +460,7 @@ def _stop(client: "KazooClient") -> None:
         logger.warning("Ending the ZooKeeper session failed: %s", error)
     # When it was told to stop before, `stop` has returned at once, and its thread may still be at
     # it: until that has ended, closing is refused.
-    deadline = monotonic() + CLOSE_TIMEOUT_S
+    deadline = monotonic() + CLOSE_TIMEOUT_SECONDS
     while True:
         try:
             client.close()

@@ -35,7 +35,7 @@ Seen = tuple[int, int] | None
 """(zxid of the last change, zxid of creation) of the node or of its children; None: no node."""
 
 
-class StandingWatch:
+class PersistentWatch:
     """``arm`` starts a call of kazoo's and runs a function on the loop with its result."""
 
     def __init__(
@@ -46,7 +46,7 @@ class StandingWatch:
         callback: WatchCallback,
         arm: Arm,
         loop: asyncio.AbstractEventLoop,
-        forget: "Callable[[StandingWatch], None]",
+        forget: "Callable[[PersistentWatch], None]",
     ) -> None:
         self.client = client
         self.path = path
@@ -71,7 +71,7 @@ class StandingWatch:
             self._armed.exception()  # seen, whether or not anybody waits for it
         self._forget(self)
 
-    def arm_again(self, event: WatchEvent | None = None) -> None:
+    def rearm(self, event: WatchEvent | None = None) -> None:
         """Sets the watch; then tells ``event``, or whatever has changed since it last stood."""
         if self._cancelled:
             return
@@ -111,7 +111,7 @@ class StandingWatch:
             return
         if result.exception is None:
             _, stat = result.value
-            self._stands((stat.pzxid, stat.czxid), event)
+            self._on_set((stat.pzxid, stat.czxid), event)
         elif type(result.exception).__name__ == "NoNodeError":
             # Its creation is waited for; when it comes, the children are watched.
             self._look(fired, this_round, event, children=False)
@@ -124,11 +124,11 @@ class StandingWatch:
         if result.exception is not None:
             self._failed(result.exception)
         elif result.value is None:
-            self._stands(None, event)
+            self._on_set(None, event)
         elif self.on_children:  # made between the two looks
-            self.arm_again(event)
+            self.rearm(event)
         else:
-            self._stands((result.value.mzxid, result.value.czxid), event)
+            self._on_set((result.value.mzxid, result.value.czxid), event)
 
     def _is_old(self, this_round: int) -> bool:
         return self._cancelled or this_round != self._round
@@ -141,7 +141,7 @@ class StandingWatch:
             logger.error("The watch on %s cannot be set: %s", self.path, meaning)
         # After a lost connection the store sets every watch again.
 
-    def _stands(self, seen: Seen, event: WatchEvent | None) -> None:
+    def _on_set(self, seen: Seen, event: WatchEvent | None) -> None:
         changed = self._known and seen != self._seen
         self._known = True
         self._seen = seen
@@ -154,4 +154,4 @@ class StandingWatch:
 
     def _on_fired(self, this_round: int, kind: str) -> None:
         if not self._is_old(this_round):
-            self.arm_again(WatchEvent(kind, self.path))
+            self.rearm(WatchEvent(kind, self.path))

@@ -77,7 +77,7 @@ class Replicas:
         self.manager = ReplicaManager(
             context, self.clock, self.timer, self.metadata, deferred_validation=deferred_validation
         )
-        self.roles = LeaderAndIsrApplier(
+        self.leader_and_isr = LeaderAndIsrApplier(
             self.manager, self.logs, lambda _: self.config, self.clock.now_ms
         )
 
@@ -113,7 +113,7 @@ class Replicas:
             controller_epoch=controller_epoch,
             topic_states=[LeaderAndIsrTopicState(topic, topic_id, [state])],
         )
-        return run_now(self.roles.become_leader_or_follower(request, version))
+        return run_now(self.leader_and_isr.become_leader_or_follower(request, version))
 
     def lead(self, index: int = 0, **fields: object) -> Partition:
         """This broker leads a partition; other brokers know of it, too."""

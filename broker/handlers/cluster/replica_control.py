@@ -30,11 +30,11 @@ class ReplicaControl:
     """Carries out the controller's requests; also the controller's channel to its own broker."""
 
     def __init__(
-        self, roles: LeaderAndIsrApplier, metadata: MetadataCache, dynamic_config: DynamicConfig
+        self, applier: LeaderAndIsrApplier, metadata: MetadataCache, dynamic_config: DynamicConfig
     ) -> None:
         self.broker_epoch = _UNKNOWN_EPOCH
         self.on_metadata: Callable[[list[TopicPartition]], None] = lambda deleted: None
-        self._roles = roles
+        self._applier = applier
         self._metadata = metadata
         self._dynamic_config = dynamic_config
 
@@ -78,15 +78,15 @@ class ReplicaControl:
         names = {topic.topic_name for topic in request.topic_states}
         names.update(state.topic_name for state in request.ungrouped_partition_states)
         await self._dynamic_config.load_topics(names)
-        return await self._roles.become_leader_or_follower(request, version)
+        return await self._applier.become_leader_or_follower(request, version)
 
     def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
         """Publishes the next picture of the cluster."""
         if self._is_stale(request.broker_epoch):
             return UpdateMetadataResponse(ErrorCode.STALE_BROKER_EPOCH)
-        if request.controller_epoch < self._roles.controller_epoch:
+        if request.controller_epoch < self._applier.controller_epoch:
             return UpdateMetadataResponse(ErrorCode.STALE_CONTROLLER_EPOCH)
-        self._roles.controller_epoch = request.controller_epoch
+        self._applier.controller_epoch = request.controller_epoch
         deleted = self._metadata.update(request)
         self.on_metadata(deleted)
         return UpdateMetadataResponse()
@@ -95,4 +95,4 @@ class ReplicaControl:
         """Stops and deletes replicas."""
         if self._is_stale(request.broker_epoch):
             return StopReplicaResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
-        return self._roles.stop_replicas(request)
+        return self._applier.stop_replicas(request)

@@ -189,7 +189,7 @@ async def test_topics_are_made_grow_move_and_go(network: Network) -> None:
         3,
     )
     assert response.topics[0].partitions[0].error_code == 0
-    await eventually(lambda: not controller.context.reassigning)
+    await eventually(lambda: not controller.context.partitions_being_reassigned)
     assert controller.context.assignment(T0) == ReplicaAssignment((1, 3))
     gone = await controller.delete_topics(["t"])
     assert gone["t"].code == 0
@@ -236,7 +236,7 @@ async def test_expired_controller_changes_nothing_and_comes_back_as_a_broker(
     state = await network.state(active)
     assert state.leader in (1, 2, 3)
     assert state.controller_epoch >= epoch
-    parts = active.controller._parts
+    parts = active.controller._components
     assert parts.writer.epoch_version == parts.writer.epoch  # made with 0, set at each election
 
 

@@ -132,7 +132,7 @@ async def test_store_that_fails_again_and_again_is_tried_again_and_again(
 
 async def test_failure_while_taking_over(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     await cluster.create_topic("t", (1, 2))
-    parts = cluster.controller._parts
+    parts = cluster.controller._components
 
     async def broken() -> None:
         monkeypatch.undo()
@@ -155,7 +155,7 @@ async def test_bug_in_one_handler_does_not_stop_the_others(
         monkeypatch.undo()
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(cluster.controller._parts.deletion, "on_deletion_requested", broken)
+    monkeypatch.setattr(cluster.controller._components.deletion, "on_deletion_requested", broken)
     cluster.create_node(znodes.delete_topic_path("nothing"))
     await settle()
     assert "Handling TopicDeletion() failed" in caplog.text
@@ -168,7 +168,7 @@ async def test_bug_in_a_call_is_answered(cluster: Cluster, monkeypatch: pytest.M
     async def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(cluster.controller._parts.elections, "elect", broken)
+    monkeypatch.setattr(cluster.controller._components.elections, "elect", broken)
     with pytest.raises(KafkaError) as failed:
         await cluster.controller.elect_leaders(None, 0)
     assert failed.value.code == ErrorCode.UNKNOWN_SERVER_ERROR
@@ -277,4 +277,4 @@ async def test_stop_without_a_store_ends_all_the_same(
     await cluster.controller.stop(timeout_ms=0)
     await settle()
     assert not cluster.controller.is_active
-    assert cluster.controller._life.stopped.done
+    assert cluster.controller._lifecycle.stopped.done

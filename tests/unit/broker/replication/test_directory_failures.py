@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from ottla.broker.replication import directory_failures
-from ottla.broker.replication.directory_failures import DirectoryFailures
+from ottla.broker.replication.directory_failures import LogDirFailureHandler
 from ottla.broker.replication.partition import Partition
 from ottla.controller.tree import znodes
 from ottla.controller.tree.embedded_store import EmbeddedStore
@@ -25,11 +25,11 @@ class Scene(Replicas):
         paths = [f"/disk{number}" for number in range(directories)]
         self.logs = LogManager(paths, self.config, MemoryFileSystem())
         self.logs.load(self.clock.now_ms())
-        self.roles._log_manager = self.logs
+        self.leader_and_isr._log_manager = self.logs
         self.store = EmbeddedStore()
         self.gone: list[Partition] = []
         self.all_failed = 0
-        self.failures = DirectoryFailures(
+        self.failures = LogDirFailureHandler(
             self.logs, self.manager, self.store, self.gone.extend, self._all_failed
         )
 

@@ -340,7 +340,7 @@ def test_a_fenced_follower_waits_for_its_next_order() -> None:
         ErrorCode.UNKNOWN_SERVER_ERROR,
     ],
 )
-def test_a_partition_with_an_error_rests_while_the_others_go_on(code: int) -> None:
+def test_a_partition_with_an_error_is_delayed_and_the_others_are_fetched(code: int) -> None:
     async def body(pair: Pair) -> None:
         pair.begin(index=0)
         pair.begin(index=1)
@@ -350,7 +350,7 @@ def test_a_partition_with_an_error_rests_while_the_others_go_on(code: int) -> No
         request, _ = await pair.asked()
         assert [topic.partitions for topic in request.forgotten_topics_data] == [[0]]
         pair.settings.backoff_ms = 10
-        pair.fetcher._resting.clear()
+        pair.fetcher._delayed_until.clear()
         await pair.leader.response(2)
         pair.assert_equal(1)
         pair.leading.append(1, index=0)

@@ -80,7 +80,9 @@ def run(body: Callable[[Scene], Awaitable[None]], fetchers: int = 1) -> None:
 
 def test_each_leader_has_its_fetcher() -> None:
     async def body(scene: Scene) -> None:
-        scene.manager.follow([scene.partition(0, 2), scene.partition(1, 3), scene.partition(2, 2)])
+        scene.manager.add_fetcher_for_partitions(
+            [scene.partition(0, 2), scene.partition(1, 3), scene.partition(2, 2)]
+        )
         assert await scene.tried() == {("host", 9092), ("host", 9093)}
 
     run(body)
@@ -88,8 +90,8 @@ def test_each_leader_has_its_fetcher() -> None:
 
 def test_a_partition_moves_with_its_leader() -> None:
     async def body(scene: Scene) -> None:
-        scene.manager.follow([scene.partition(0, 2)])
-        scene.manager.follow([scene.replicas.follow(3, 0, epoch=1)])
+        scene.manager.add_fetcher_for_partitions([scene.partition(0, 2)])
+        scene.manager.add_fetcher_for_partitions([scene.replicas.follow(3, 0, epoch=1)])
         assert await scene.tried() == {("host", 9093)}
 
     run(body)
@@ -98,8 +100,8 @@ def test_a_partition_moves_with_its_leader() -> None:
 def test_what_is_stopped_is_asked_for_no_more() -> None:
     async def body(scene: Scene) -> None:
         partition = scene.partition(0, 2)
-        scene.manager.follow([partition])
-        scene.manager.stop([partition])
+        scene.manager.add_fetcher_for_partitions([partition])
+        scene.manager.remove_fetcher_for_partitions([partition])
         assert await scene.tried() == set()
 
     run(body)
@@ -109,7 +111,7 @@ def test_a_leader_that_is_not_known_yet_is_waited_for() -> None:
     async def body(scene: Scene) -> None:
         partition = scene.partition(0, 2)
         scene.live({1: 9091})
-        scene.manager.follow([partition])
+        scene.manager.add_fetcher_for_partitions([partition])
         assert await scene.tried() == set()
         scene.live({1: 9091, 2: 9192})
         assert await scene.tried() == {("host", 9192)}
@@ -119,7 +121,7 @@ def test_a_leader_that_is_not_known_yet_is_waited_for() -> None:
 
 def test_a_leader_that_moved_is_found_again() -> None:
     async def body(scene: Scene) -> None:
-        scene.manager.follow([scene.partition(0, 2)])
+        scene.manager.add_fetcher_for_partitions([scene.partition(0, 2)])
         scene.live({1: 9091, 2: 9999})
         assert await scene.tried() == {("host", 9999)}
 
@@ -128,7 +130,7 @@ def test_a_leader_that_moved_is_found_again() -> None:
 
 def test_a_leader_that_went_is_tried_until_another_is_named() -> None:
     async def body(scene: Scene) -> None:
-        scene.manager.follow([scene.partition(0, 2)])
+        scene.manager.add_fetcher_for_partitions([scene.partition(0, 2)])
         scene.live({1: 9091})
         assert await scene.tried() == {("host", 9092)}
 
@@ -137,7 +139,7 @@ def test_a_leader_that_went_is_tried_until_another_is_named() -> None:
 
 def test_several_fetchers_share_the_partitions_of_a_leader() -> None:
     async def body(scene: Scene) -> None:
-        scene.manager.follow([scene.partition(index, 2) for index in range(20)])
+        scene.manager.add_fetcher_for_partitions([scene.partition(index, 2) for index in range(20)])
         numbers = {key[1] for key in scene.manager._fetchers}
         assert numbers == {0, 1}
 

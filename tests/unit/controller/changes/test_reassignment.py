@@ -96,7 +96,7 @@ async def test_other_order_needs_no_copying(cluster: Cluster) -> None:
     assert await move(cluster, 3, 1, 2) == 0
     assert assignment(cluster) == ReplicaAssignment((3, 1, 2))
     assert cluster.leader("t") == 1  # the preferred leader is another election
-    assert not cluster.controller.context.reassigning
+    assert not cluster.controller.context.partitions_being_reassigned
 
 
 async def test_fewer_and_more_replicas(cluster: Cluster) -> None:
@@ -238,7 +238,7 @@ async def test_new_controller_goes_on_with_the_move(cluster: Cluster) -> None:
     cluster.delete_node(znodes.CONTROLLER)
     await settle()
     assert cluster.controller.epoch == 2
-    assert list(cluster.controller.context.reassigning) == [T0]
+    assert list(cluster.controller.context.partitions_being_reassigned) == [T0]
     await cluster.change_isr("t", (1, 3))
     assert assignment(cluster) == ReplicaAssignment((3,))
 

@@ -374,7 +374,7 @@ async def test_tls(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
 async def test_client_that_died_is_replaced(
     ensemble: ZooKeeperEnsemble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zookeeper_session, "REVIVE_DELAY_S", 0.0)
+    monkeypatch.setattr(zookeeper_session, "RESTART_DELAY_SECONDS", 0.0)
     store = await ensemble.open()
     assert isinstance(store, ZooKeeperStore)
     events: list[WatchEvent] = []
@@ -413,7 +413,7 @@ def test_a_client_is_closed_when_its_thread_has_ended(monkeypatch: pytest.Monkey
     client = StoppedBySomebody(refusals=3)
     zookeeper_session._stop(cast("KazooClient", client))
     assert client.is_closed
-    monkeypatch.setattr(zookeeper_session, "CLOSE_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(zookeeper_session, "CLOSE_TIMEOUT_SECONDS", 0.0)
     zookeeper_session._stop(cast("KazooClient", StoppedBySomebody(refusals=3)))
 
 

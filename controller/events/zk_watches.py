@@ -43,7 +43,7 @@ CREATION_SIGNALS: dict[str, Event] = {
 }
 
 
-class Watching:
+class ZkWatches:
     def __init__(self, store: ZnodeStore, put: Callable[[Event], None]) -> None:
         self.store = store
         self.put = put
