@@ -1,15 +1,14 @@
-"""Appends whose records take long to look at: examined in a worker thread, then appended.
+"""Appends with records that take long to validate: a worker thread validates, the loop appends.
 
-Compacted topics ask for a key in every record, other settings for another compression, old clients
-for another format. A batch may unpack to a hundred megabytes; looking at those would hold up every
-other client. So the loop looks at what it has time for
-(`ottla.storage.records.validation_budget`), which is nearly all there is, and the rest comes here.
+Compacted topics need a key in each record, other settings another compression, old clients another
+message format. A batch may decompress to a hundred megabytes; its validation would block the event
+loop for all clients. So the loop validates what is within the budget of a request
+(`ottla.storage.records.validation_budget`), which is nearly all batches; the others are deferred.
 
-What was found is not allowed to age: as soon as a worker thread is done with a partition's records,
-one step of the loop makes sure that the settings are still those by which they were examined, and
-appends. Leadership, in-sync replicas, sequence numbers and transactions are looked at in that step,
-not before. The connection takes no other request meanwhile, so the order of a client's batches is
-kept; other clients' batches may overtake, as they may anywhere on the way.
+When a worker thread has validated the records of a partition, one step of the loop checks that the
+topic's settings have not changed since, and appends. Leader, ISR, sequence numbers and transactions
+are checked in that step, not before. The connection handles no other request meanwhile, so the
+batches of a client stay in order.
 """
 
 from __future__ import annotations
@@ -30,9 +29,10 @@ if TYPE_CHECKING:
 # One partition of a produce request: topic, index, what to append, and the response to fill.
 ProduceEntry = tuple[str, int, bytearray | memoryview, PartitionProduceResponse]
 
-# Each may unpack a hundred megabytes at a time; and what computes here takes turns with the loop.
+# Each may need a hundred megabytes for decompressed records, and shares the interpreter with the
+# loop.
 _THREADS = 2
-# How often an append follows settings that change while its records are looked at.
+# How often an append is validated again because the topic's settings changed meanwhile.
 _ATTEMPTS = 10
 
 
@@ -58,15 +58,15 @@ class RecordAppender(Protocol):
 
 
 class DeferredValidation:
-    """The worker threads, apart from those for disks: who sends bombs holds up nobody's reads."""
+    """Validates in threads of its own, so that large batches do not delay reads from disk."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self.workers = WorkerPool(threads=_THREADS, name="records")
-        self.total = 0  # batches that were not looked at on the loop
+        self.total = 0  # batches that were not validated on the loop
 
     async def close(self) -> None:
-        """Waits for what has begun; nothing more is begun."""
+        """Waits for running validations; later ones fail with NOT_LEADER_OR_FOLLOWER."""
         await self.workers.close()
 
     def start(
@@ -78,13 +78,13 @@ class DeferredValidation:
         callback: Callable[[], None],
         guards: Mapping[tuple[str, int], Verification] | None,
     ) -> Callable[[], None]:
-        """Begins with `entries`; as `ReplicaManager.append_records`.
+        """Validates `entries`, then appends each; parameters as `ReplicaManager.append_records`.
 
-        Gives the callback for the rest of the request: the last of all that end calls the real one.
+        Returns the callback for the rest of the request; `callback` runs when all parts are done.
         """
         left = len(entries) + 1
 
-        def ended() -> None:
+        def completed() -> None:
             nonlocal left
             left -= 1
             if not left:
@@ -94,20 +94,20 @@ class DeferredValidation:
             for entry in entries:
                 topic, index, _, response = entry
                 try:
-                    examined = await self._examine(appender, entry)
+                    examined = await self._validate(appender, entry)
                 except Exception as error:
                     appender.append_failed(topic, index, error, response)
-                    ended()
+                    completed()
                     continue
-                # From here on nothing awaits: what was found is still true.
+                # Nothing awaits between the check of the settings and the append.
                 appender.append_records(
-                    required_acks, timeout_ms, [entry], ended, guards=guards, examined=examined
+                    required_acks, timeout_ms, [entry], completed, guards=guards, examined=examined
                 )
 
-        spawn(run(), name="examine-records")
-        return ended
+        spawn(run(), name="validate-records")
+        return completed
 
-    async def _examine(self, appender: RecordAppender, entry: ProduceEntry) -> Examined:
+    async def _validate(self, appender: RecordAppender, entry: ProduceEntry) -> Examined:
         topic, index, records, _ = entry
         self.total += 1
         for _ in range(_ATTEMPTS):
@@ -123,5 +123,5 @@ class DeferredValidation:
             if appender.partition(topic, index).leader_log().config is config:
                 return found
         raise KafkaError(
-            ErrorCode.NOT_LEADER_OR_FOLLOWER, f"The settings of {topic} change too often just now."
+            ErrorCode.NOT_LEADER_OR_FOLLOWER, f"The settings of topic {topic} keep changing."
         )

@@ -64,7 +64,7 @@ async def worker() -> AsyncIterator[DeferredValidation]:
     found = DeferredValidation(lambda: NOW_MS)
     yield found
     await found.close()
-    await until(lambda: all(task.get_name() != "examine-records" for task in running_tasks()))
+    await until(lambda: all(task.get_name() != "validate-records" for task in running_tasks()))
 
 
 @pytest.fixture

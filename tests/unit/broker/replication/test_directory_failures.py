@@ -67,7 +67,7 @@ def test_the_partitions_of_a_broken_disk_go_offline() -> None:
 
 
 def test_the_controller_is_told_until_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directory_failures, "_ANNOUNCE_AGAIN_SECONDS", 0.001)
+    monkeypatch.setattr(directory_failures, "_RETRY_SECONDS", 0.001)
 
     async def whole() -> None:
         scene = Scene(2)  # its store is not connected yet
