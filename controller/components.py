@@ -1,5 +1,8 @@
-"""Builds the parts of a controller, and runs them through the two moments that touch all of them:
-taking over as the controller and giving it up."""
+"""Builds the components of a controller, and runs its failover and its resignation.
+
+Both touch all components; they mirror ``onControllerFailover`` and ``onControllerResignation`` of
+Kafka's ``KafkaController``.
+"""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -38,7 +41,7 @@ logger = logging.getLogger("ottla.controller")
 
 
 class _ReassignmentLink:
-    """Broker changes resume reassignments, which are built after them."""
+    """BrokerChanges resumes reassignments, and Reassignment is built after it."""
 
     def __init__(self) -> None:
         self.target: Reassignment | None = None
@@ -49,7 +52,7 @@ class _ReassignmentLink:
 
 
 class ControllerComponents:
-    """Wiring only; the parts do the work. Nine collaborators because it is where all meet."""
+    """Constructs the components and connects them."""
 
     def __init__(
         self,
@@ -126,14 +129,14 @@ class ControllerComponents:
             allowed[entities[entity]] = default if value is None else value.lower() == "true"
         return allowed
 
-    # Taking over
+    # Failover and resignation
 
     async def on_controller_failover(self, epoch: int, epoch_version: int) -> None:
-        """Reads the tree, tells the brokers, goes on with what was under way.
+        """Reads the state from the znode tree, sends it to the brokers, resumes pending work.
 
-        Watches come first, so that nothing that changes meanwhile is missed. Brokers must know
-        each other before they get orders, so the live brokers are sent ahead of the state
-        machines' first requests.
+        The watches are set first, so that no later change is missed. Brokers get the live brokers
+        in UpdateMetadata before the first LeaderAndIsr requests of the state machines, as followers
+        need the addresses of their leaders.
         """
         context = self.context
         context.epoch = epoch
@@ -150,7 +153,7 @@ class ControllerComponents:
         await self.deleted.load(self.store)
         await self.deletion.load()
         logger.info(
-            "Controller of epoch %d: %d brokers, %d topics, %d partitions",
+            "Initialized controller context with epoch %d: %d brokers, %d topics, %d partitions",
             epoch,
             len(context.brokers),
             len(context.assignments),
@@ -163,9 +166,12 @@ class ControllerComponents:
         await self.reassignment.load()
         await self.deletion.resume_deletions()
         await self.elections.on_znode()
+        logger.info(
+            "Controller startup complete: ready to serve as the new controller with epoch %d", epoch
+        )
 
     def on_controller_resignation(self) -> None:
-        """Forgets everything and stops talking to brokers; the tree is not touched."""
+        """Resets the context, the watches and the requests to brokers; writes no znode."""
         self.watches.stop()
         self.batch.clear()
         for broker_id in list(self.context.brokers):
@@ -174,26 +180,28 @@ class ControllerComponents:
         self.context.reset()
 
     async def process_topic_change(self) -> None:
-        """Topics that came or went; one that was marked for deletion before we knew it, too."""
+        """Handles new and removed topics, and new ones that are already marked for deletion."""
         if await self.topic_changes.on_topic_change():
             await self.deletion.on_deletion_requested()
 
     async def refresh_brokers_if_missing(self, *, count: int = 0, ids: Iterable[int] = ()) -> None:
-        """Before a request is refused for want of brokers: one may have just registered, and its
-        event still wait behind the request."""
+        """Reads the registered brokers if fewer than ``count`` or not all ``ids`` are known.
+
+        A broker may have registered just now, with its event still in the queue behind the request.
+        """
         known = self.context.brokers
         if count > len(self.context.live_broker_ids()) or any(each not in known for each in ids):
             await self.broker_changes.on_broker_change()
 
-    # Small services
+    # Responses
 
     def deliveries(self) -> list[Delivery]:
-        """The last metadata on its way to each live broker."""
+        """The last UpdateMetadata request to each live broker."""
         deliveries = self.batch.metadata_deliveries
         return [deliveries[each] for each in self.context.brokers if each in deliveries]
 
     def needs_processing(self, broker_id: int, response: "LeaderAndIsrResponse") -> bool:
-        """Most answers say "done" about replicas that were fine before."""
+        """Whether a response has errors, or may clear those of offline directories; most do not."""
         if response.error_code or self.context.offline_directories.get(broker_id):
             return True
         rows = list(response.partition_errors)
@@ -202,8 +210,10 @@ class ControllerComponents:
         return any(row.error_code for row in rows)
 
     def check_reassignments(self, response: "AlterPartitionResponse") -> None:
-        """ISRs that grew may complete a move; after the answer, so that the leader need not wait
-        for the whole of it."""
+        """Queues the completion of reassignments for ISRs that changed.
+
+        It runs after the response is sent, so that the leader does not wait for it.
+        """
         for topic in response.topics:
             name = topic.topic_name or self.context.topic_names.get(topic.topic_id)
             for row in topic.partitions:

@@ -1,8 +1,10 @@
-"""Becoming the controller, being it, ceasing to be it; and the way of each event to its handler.
+"""Election, failover and resignation of the controller, and the dispatch of events to handlers.
 
-When a fenced write says that another controller was elected, this one resigns. When the store
-fails in the middle of an event, memory and tree may differ: this one gives up, lets ``/controller``
-go if it still can, and takes part in the next election, which reads everything afresh.
+Mirrors ``process``, ``elect`` and ``onControllerResignation`` of Kafka's ``KafkaController``. When
+a fenced write fails because another controller was elected, this one resigns. When the store fails
+while an event is processed, the context may differ from the znode tree: the controller resigns,
+deletes ``/controller`` if it can, and takes part in the next election, after which all state is
+read again.
 """
 
 import logging
@@ -51,15 +53,17 @@ from ottla.protocol.topics import TopicPartition
 logger = logging.getLogger("ottla.controller")
 
 FIRST_BALANCE_DELAY_MS = 5_000
-"""After an election brokers get a moment to settle before leaders are moved; as Kafka."""
+"""From the election to the first check of the leader imbalance, as in Kafka."""
 RETRY_DELAY_MS = 1_000
-"""Before trying again to resign or to be elected after the store failed."""
+"""From a failure of the store to the next attempt to resign and to be elected."""
 
-# Handlers of one event class each; Any because a table cannot say "of its own class".
+# A handler of one event class; Any, as the type of the table cannot relate key and parameter.
 Handler = Callable[[Any], Awaitable[object]]
 
 
 class Lifecycle:
+    """``components`` are active from election to resignation. Loop only, one event at a time."""
+
     def __init__(
         self,
         broker_id: int,
@@ -85,7 +89,7 @@ class Lifecycle:
         self._on_controller_change = on_controller_change
         self._timer: Cancellable | None = None
         self._retry: Cancellable | None = None
-        self._registered = True  # the broker registers itself before it starts us
+        self._registered = True  # the broker registers before it starts the controller
         self._handlers: Mapping[type, Handler] = self._table()
 
     @property
@@ -93,7 +97,7 @@ class Lifecycle:
         return self.controller_id == self.broker_id
 
     async def run(self) -> None:
-        """The task of the controller; ends after ``ShutDown``."""
+        """Processes events until ``ShutDown``; the task of the controller."""
         try:
             await self.queue.run()
         finally:
@@ -103,7 +107,7 @@ class Lifecycle:
     # Events
 
     def _table(self) -> Mapping[type, Handler]:
-        """Only for the active controller; those for everybody are in ``_process_always``."""
+        """The events that only the active controller processes; see ``_process_always``."""
         components = self.components
         return {
             BrokerChange: lambda _: components.broker_changes.on_broker_change(),
@@ -133,7 +137,7 @@ class Lifecycle:
         }
 
     async def process(self, event: Event) -> None:
-        """One event; nothing but cancellation gets out."""
+        """Processes an event; raises nothing but cancellation."""
         try:
             if isinstance(event, Call):
                 await self._process_call(event)
@@ -149,7 +153,7 @@ class Lifecycle:
             self._on_store_failure(f"{name}: {type(error).__name__}: {error}")
         except Exception:
             self.components.batch.clear()
-            logger.exception("Handling %r failed", event)
+            logger.exception("Error processing event %r", event)
 
     async def _process_call(self, call: Call) -> None:
         try:
@@ -161,20 +165,20 @@ class Lifecycle:
             raise
         except StoreError as error:
             _respond(
-                call, KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"the znode store failed: {error}")
+                call, KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"The znode store failed: {error}")
             )
             raise
         except StateChangeFailed as error:
             _respond(call, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
         except Exception as error:
-            _respond(call, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"internal error: {error}"))
+            _respond(call, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Internal error: {error}"))
             raise
         else:
             if not call.future.done():
                 call.future.set_result(result)
 
     async def _process_always(self, event: Event) -> bool:
-        """Events that every broker handles; whether it was one."""
+        """Processes the events that all brokers process; returns whether it was one."""
         if isinstance(event, Startup):
             try:
                 await self._elect()
@@ -190,7 +194,7 @@ class Lifecycle:
             await self._maybe_resign()
             await self._elect()
         elif isinstance(event, Expire):
-            logger.warning("The session with the znode store has expired")
+            logger.warning("The session of the znode store has expired")
             self._registered = False
             self._resign(election.NO_CONTROLLER)
         elif isinstance(event, ForceResign):
@@ -217,7 +221,9 @@ class Lifecycle:
 
     async def _log_metadata_error(self, event: UpdateMetadataResponseReceived) -> None:
         logger.error(
-            "Broker %d refused an UpdateMetadata with error %d", event.broker_id, event.error_code
+            "Received error %d in UpdateMetadata response from broker %d",
+            event.error_code,
+            event.broker_id,
         )
 
     async def _auto_leader_rebalance(self) -> None:
@@ -239,7 +245,7 @@ class Lifecycle:
             self._timer.cancel()
             self._timer = None
 
-    # Responses of brokers
+    # Responses from brokers
 
     def _on_leader_and_isr(self, broker_id: int, broker_epoch: int, response: Any) -> None:
         if self.is_active and self.components.needs_processing(broker_id, response):
@@ -258,7 +264,7 @@ class Lifecycle:
             )
         )
 
-    # Becoming and ceasing
+    # Election and resignation
 
     def _set_controller(self, controller_id: int) -> None:
         if controller_id != self.controller_id:
@@ -266,7 +272,7 @@ class Lifecycle:
             self._on_controller_change(controller_id)
 
     async def _elect(self) -> None:
-        """Takes part in the election unless there is a controller; if elected, takes over."""
+        """Tries to become controller unless there is one; starts the failover if elected."""
         current = await election.current_controller(self.store)
         if current == self.broker_id and self.is_active:
             return
@@ -274,24 +280,28 @@ class Lifecycle:
             self._set_controller(current)
             return
         if current == self.broker_id:
-            # Ours by name but not by deed: a former session's, or one we could not give up.
+            # From an earlier session, or from a resignation that could not be written.
             await election.remove_own(self.store, self.broker_id)
         elected = await election.elect(self.store, self.broker_id, self.runtime.now_ms())
-        logger.info("Broker %d is the controller with epoch %d", self.broker_id, elected.epoch)
+        logger.info(
+            "%d successfully elected as the controller. Epoch incremented to %d",
+            self.broker_id,
+            elected.epoch,
+        )
         self._set_controller(self.broker_id)
         try:
             await self.components.on_controller_failover(elected.epoch, elected.epoch_version)
         except (ControllerMoved, StoreError):
             raise
         except Exception:
-            logger.exception("Taking over as controller failed; resigning")
-            self._on_store_failure("taking over failed")
+            logger.exception("Error during controller failover, resigning")
+            self._on_store_failure("the controller failover failed")
             return
         if self.components.settings.auto_leader_rebalance_enable:
             self._schedule_auto_leader_rebalance(FIRST_BALANCE_DELAY_MS)
 
     async def _maybe_resign(self) -> None:
-        """Looks who is the controller now, and resigns if it is not us any more."""
+        """Reads ``/controller``, and resigns if this broker is not the controller any more."""
         was_active = self.is_active
         current = await election.current_controller(self.store)
         if was_active and current != self.broker_id:
@@ -300,7 +310,7 @@ class Lifecycle:
             self._set_controller(current)
 
     async def _on_controller_moved(self) -> None:
-        """A fenced write was refused: whoever is named, we are not the controller of this epoch."""
+        """A fenced write failed: this broker is not the controller of this epoch any more."""
         if not self.is_active:
             try:
                 await self._maybe_resign()
@@ -313,27 +323,27 @@ class Lifecycle:
             self._on_store_failure(str(error))
             return
         if current == self.broker_id:
-            # The epoch moved on and yet the node is ours: somebody wrote the epoch by hand.
-            self._on_store_failure("the controller epoch was changed from outside")
+            # The controller epoch was written by another client although /controller is ours.
+            self._on_store_failure("the controller epoch was changed by another client")
         else:
             self._resign(current)
 
     def _resign(self, successor: int) -> None:
         self._cancel_timer()
-        if self._retry is not None:  # nothing is left to be given up
+        if self._retry is not None:
             self._retry.cancel()
             self._retry = None
         if self.is_active:
-            logger.info("Broker %d is no longer the controller", self.broker_id)
+            logger.info("Broker %d resigned as the controller", self.broker_id)
         self.components.on_controller_resignation()
         self._set_controller(successor)
 
     def _on_store_failure(self, reason: str) -> None:
-        """Memory and tree may differ now: stops being the controller at once, and starts over from
-        what is in the tree in a moment."""
+        """The context may differ from the znode tree: resigns at once, and takes part in the next
+        election after RETRY_DELAY_MS."""
         logger.warning("The znode store failed: %s", reason)
         if self.is_active:
-            logger.warning("No longer acting as controller until the tree was read anew")
+            logger.warning("Resigning; the controller state is read again after the next election")
             self._resign(election.NO_CONTROLLER)
         if self._retry is None:
             self._retry = self.runtime.call_later(RETRY_DELAY_MS, self._retry_election)
@@ -343,7 +353,7 @@ class Lifecycle:
         self.queue.put(ForceResign())
 
     async def _register_if_expired(self) -> None:
-        """After an expired session; what fails is tried again, for without it we do not exist."""
+        """Registers the broker again after its session has expired; retries if that fails."""
         if self._registered:
             return
         try:

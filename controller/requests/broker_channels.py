@@ -1,12 +1,12 @@
-"""One ordered line of requests from the controller to every broker.
+"""An ordered request queue from the controller to each broker.
 
-A broker gets LeaderAndIsr, UpdateMetadata and StopReplica one at a time, in the order they were
-sent; a failed send is tried again over a new connection until it succeeds or the broker is
-removed, because a request left out would leave the broker with an old picture for ever.
+Mirrors Kafka's ``ControllerChannelManager``. A broker gets LeaderAndIsr, UpdateMetadata and
+StopReplica requests one at a time, in the order they were sent; a failed request is retried over a
+new connection until it succeeds or the broker is removed, because a broker that misses a request
+keeps a stale state.
 
-The line to our own broker is a plain call through a ``LocalChannel``; the lines to others go
-through whatever ``Connector`` opens (the broker gives one built on ottla.protocol.client.aio, with
-its security settings).
+The local broker is called through a ``LocalChannel``; connections to others are opened by a
+``Connector`` (that of the broker uses ottla.protocol.client.aio, with its security settings).
 """
 
 import logging
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.controller")
 
 RETRY_BACKOFF_MS = 100
-"""Between attempts, as Kafka's RequestSendThread."""
+"""Between attempts, as in Kafka's ``RequestSendThread``."""
 MAX_QUEUED_REQUESTS = 10_000
-"""A broker that is registered but answers nothing would otherwise collect requests without end.
-Beyond this its sender is dropped and ``on_overflow`` asks the controller to tell it everything
-anew, which is shorter than ten thousand changes."""
+"""The bound of a queue, for a registered broker that does not respond. Above it the queue is
+cleared and ``on_overflow`` makes the controller send the full state, which is smaller than ten
+thousand changes."""
 
 Callback = Callable[["Message | None"], None]
-"""Gets the answer, or None when the broker was removed before one came."""
+"""Called with the response, or with None if the broker was removed before it arrived."""
 
 
 class BrokerChannels(Protocol):
-    """What the controller needs; every call returns at once."""
+    """The channels as the controller uses them; no call blocks or awaits."""
 
     def add_broker(self, broker: BrokerInfo) -> None: ...
 
     def remove_broker(self, broker_id: int) -> None:
-        """Drops what is queued; a request on the wire is abandoned."""
+        """Drops the queued requests and the one in flight; their callbacks get None."""
 
     def send(
         self, broker_id: int, request: "Message", version: int, callback: Callback
@@ -49,7 +49,7 @@ class BrokerChannels(Protocol):
 
 
 class LocalChannel(Protocol):
-    """The control request handlers of the broker that is the controller itself."""
+    """The handlers of control requests of the local broker."""
 
     def handle(self, request: "Message", version: int) -> "Message | Awaitable[Message]": ...
 
@@ -65,7 +65,7 @@ class Connection(Protocol):
 
 class Connector(Protocol):
     async def __call__(self, broker: BrokerInfo, timeout_ms: int) -> Connection:
-        """Connects (with TLS and SASL where set) or raises, within the time-out."""
+        """Connects (with TLS and SASL if configured) or raises, within the timeout."""
 
 
 class _Item(NamedTuple):
@@ -75,7 +75,7 @@ class _Item(NamedTuple):
 
 
 class _RequestSender:
-    """The queue of one broker and the task that empties it."""
+    """The queue of a broker and the task that sends it; mirrors Kafka's ``RequestSendThread``."""
 
     def __init__(self, channels: "QueuedBrokerChannels", broker: BrokerInfo) -> None:
         self.channels = channels
@@ -84,14 +84,14 @@ class _RequestSender:
         self.stopped = False
         self.waiter: asyncio.Future[None] | None = None
         self.connection: Connection | None = None
-        self.failure = ""  # what the log says of it now
+        self.failure = ""  # the last failure that was logged
         self.task: Cancellable | None = None
 
     def put(self, item: _Item) -> None:
         if len(self.items) >= MAX_QUEUED_REQUESTS:
             logger.error(
-                "Broker %d has %d requests of the controller waiting; dropping them and starting "
-                "over with the full state",
+                "Broker %d has %d queued requests of the controller; dropping them and sending the "
+                "full state",
                 self.broker.broker_id,
                 len(self.items),
             )
@@ -118,7 +118,7 @@ class _RequestSender:
             self.task.cancel()
 
     async def run(self) -> None:
-        """Ends with ``stop``; everything it awaits has a deadline or is woken by it."""
+        """Sends until ``stop``."""
         import asyncio
 
         try:
@@ -129,7 +129,7 @@ class _RequestSender:
                     continue
                 item = self.items[0]
                 response = await self._send(item)
-                # ``put`` may have dropped the queue while the answer was awaited.
+                # ``put`` may have cleared the queue meanwhile.
                 if self.items and self.items[0] is item:
                     self.items.popleft()
                 if not self.stopped:
@@ -160,11 +160,11 @@ class _RequestSender:
             await self._pause()
 
     def _log_failure(self, what: str, failure: str) -> None:
-        """One line for what happens again with every attempt, ten times a second."""
+        """Logs a failure once, not for each attempt."""
         if failure != self.failure:
             self.failure = failure
             logger.warning(
-                "%s to broker %d failed (%s); connecting again until it answers",
+                "Failed to send %s to broker %d (%s); reconnecting until it responds",
                 what,
                 self.broker.broker_id,
                 failure,
@@ -175,7 +175,7 @@ class _RequestSender:
         if self.failure:
             self.failure = ""
             broker_id = self.broker.broker_id
-            logger.info("Broker %d answers again", broker_id, extra={"broker": broker_id})
+            logger.info("Broker %d responds again", broker_id, extra={"broker": broker_id})
 
     async def _pause(self) -> None:
         import asyncio
@@ -202,11 +202,11 @@ class _RequestSender:
 
 
 async def _no_connector(broker: BrokerInfo, timeout_ms: int) -> Connection:
-    raise ConnectionError("this controller reaches no brokers but its own")
+    raise ConnectionError("this controller has no connector to other brokers")
 
 
 class QueuedBrokerChannels:
-    """``BrokerChannels`` with one task a broker; the one used outside tests."""
+    """``BrokerChannels`` with a queue and a task for each broker."""
 
     def __init__(
         self,
@@ -244,6 +244,6 @@ class QueuedBrokerChannels:
         sender.put(_Item(request, version, callback))
 
     def queued(self, broker_id: int) -> int:
-        """Requests waiting or under way, for the metric."""
+        """Requests that are queued or in flight, for the metric."""
         sender = self._senders.get(broker_id)
         return 0 if sender is None else len(sender.items)
