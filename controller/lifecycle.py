@@ -211,7 +211,7 @@ class Lifecycle:
 
     async def _replica_deletion(self, event: TopicDeletionStopReplicaResponseReceived) -> None:
         if self._is_current_epoch(event.broker_id, event.broker_epoch):
-            await self.components.deletion.on_response(event.broker_id, event.outcome)
+            await self.components.deletion.on_stop_replica_response(event.broker_id, event.outcome)
 
     async def _leader_and_isr(self, event: LeaderAndIsrResponseReceived) -> None:
         if self._is_current_epoch(event.broker_id, event.broker_epoch):

@@ -1,7 +1,7 @@
-"""What the controller's metrics show, under the meanings of Kafka's gauges of the same names.
+"""The gauges of the controller, with the meaning of Kafka's gauges of the same names.
 
-Counted when asked: a scrape every few seconds is cheaper than keeping counters at every change,
-and cannot drift. All are zero on a broker that is not the controller.
+They are computed at each scrape, which is cheaper than counters that are updated at each change.
+All are zero on a broker that is not the active controller.
 """
 
 from typing import NamedTuple
@@ -10,6 +10,8 @@ from ottla.controller.state.context import ControllerContext, ReplicaState
 
 
 class ControllerGauges(NamedTuple):
+    """Kafka's gauges of KafkaController, in snake case."""
+
     active_controller_count: int = 0
     active_broker_count: int = 0
     offline_partitions_count: int = 0
@@ -26,7 +28,7 @@ class ControllerGauges(NamedTuple):
 def collect_gauges(context: ControllerContext, *, is_active: bool) -> ControllerGauges:
     if not is_active:
         return ControllerGauges()
-    going = [
+    to_delete = [
         context.replica_states.get(replica)
         for topic in context.topics_to_delete
         for replica in context.replicas_of(topic)
@@ -40,11 +42,11 @@ def collect_gauges(context: ControllerContext, *, is_active: bool) -> Controller
         global_partition_count=len(context.leadership),
         topics_to_delete_count=len(context.topics_to_delete),
         replicas_to_delete_count=sum(
-            state is not ReplicaState.DELETION_SUCCESSFUL for state in going
+            state is not ReplicaState.DELETION_SUCCESSFUL for state in to_delete
         ),
         topics_ineligible_to_delete_count=len(context.topics_ineligible_for_deletion),
         replicas_ineligible_to_delete_count=sum(
-            state is ReplicaState.DELETION_INELIGIBLE for state in going
+            state is ReplicaState.DELETION_INELIGIBLE for state in to_delete
         ),
         reassigning_partitions_count=len(context.partitions_being_reassigned),
     )

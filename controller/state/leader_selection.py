@@ -13,22 +13,24 @@ from ottla.controller.model import RECOVERING, LeaderAndIsr, ReplicaAssignment
 
 
 class ElectionStrategy(Enum):
-    OFFLINE = "offline"
-    """A partition without a live leader; out of the ISR only where the topic allows it."""
-    UNCLEAN = "unclean"
-    """As OFFLINE, out of the ISR allowed because an administrator asked for it."""
-    REASSIGN = "reassign"
-    """The leader is not among the replicas a partition is being moved to."""
-    PREFERRED = "preferred"
-    """The first replica of the assignment or nobody."""
-    CONTROLLED_SHUTDOWN = "controlled shutdown"
-    """The leader's broker asked to go."""
+    """When a leader is elected; the values are the names of Kafka's strategies."""
+
+    OFFLINE = "OfflinePartitionLeaderElectionStrategy(allowUnclean=false)"
+    """The partition has no live leader; unclean only if the topic's configuration allows it."""
+    UNCLEAN = "OfflinePartitionLeaderElectionStrategy(allowUnclean=true)"
+    """As OFFLINE, unclean because an administrator requested it (ElectLeaders)."""
+    REASSIGN = "ReassignPartitionLeaderElectionStrategy"
+    """The leader is not one of the target replicas of a reassignment."""
+    PREFERRED = "PreferredReplicaPartitionLeaderElectionStrategy"
+    """Only the first replica of the assignment may be elected."""
+    CONTROLLED_SHUTDOWN = "ControlledShutdownPartitionLeaderElectionStrategy"
+    """The leader's broker is shutting down."""
 
 
 def offline_leader(
     assignment: Sequence[int], isr: Collection[int], live: Collection[int], *, unclean: bool
 ) -> int | None:
-    """The first live replica in sync; failing that, if allowed, the first live one (data loss)."""
+    """The first live replica in the ISR; else, if ``unclean``, the first live one (data loss)."""
     for replica in assignment:
         if replica in live and replica in isr:
             return replica
@@ -69,7 +71,7 @@ def controlled_shutdown_leader(
 
 
 class ElectionInput(NamedTuple):
-    """Everything a strategy may look at."""
+    """The state of a partition for an election."""
 
     current: LeaderAndIsr
     assignment: ReplicaAssignment
@@ -81,48 +83,48 @@ class ElectionInput(NamedTuple):
 
 
 class ElectionResult(NamedTuple):
-    """``state`` is None when nobody can lead; ``recipients`` get the LeaderAndIsr."""
+    """``state`` is None if no replica can be elected; ``recipients`` get the LeaderAndIsr."""
 
     state: LeaderAndIsr | None
     recipients: tuple[int, ...]
 
 
-def elect_leader(strategy: ElectionStrategy, situation: ElectionInput) -> ElectionResult:
-    """Applies a strategy; the leader epoch of the new state is one above the current."""
+def elect_leader(strategy: ElectionStrategy, inputs: ElectionInput) -> ElectionResult:
+    """Applies a strategy; the new state has the next leader epoch."""
     if strategy in (ElectionStrategy.OFFLINE, ElectionStrategy.UNCLEAN):
-        return _elect_offline_leader(situation)
-    current, replicas = situation.current, situation.assignment.replicas
+        return _elect_offline_leader(inputs)
+    current, replicas = inputs.current, inputs.assignment.replicas
     if strategy is ElectionStrategy.REASSIGN:
-        targets = situation.assignment.target_replicas
-        leader = reassign_leader(targets, current.isr, situation.live)
+        targets = inputs.assignment.target_replicas
+        leader = reassign_leader(targets, current.isr, inputs.live)
         return _elected(current, leader, current.isr, targets)
     if strategy is ElectionStrategy.PREFERRED:
-        leader = preferred_leader(replicas, current.isr, situation.live)
+        leader = preferred_leader(replicas, current.isr, inputs.live)
         return _elected(current, leader, current.isr, replicas)
     leader = controlled_shutdown_leader(
-        replicas, current.isr, situation.live_or_shutting_down, situation.shutting_down
+        replicas, current.isr, inputs.live_or_shutting_down, inputs.shutting_down
     )
-    isr = tuple(each for each in current.isr if each not in situation.shutting_down)
-    return _elected(current, leader, isr, situation.live_or_shutting_down)
+    isr = tuple(each for each in current.isr if each not in inputs.shutting_down)
+    return _elected(current, leader, isr, inputs.live_or_shutting_down)
 
 
-def _elect_offline_leader(situation: ElectionInput) -> ElectionResult:
-    current = situation.current
+def _elect_offline_leader(inputs: ElectionInput) -> ElectionResult:
+    current = inputs.current
     leader = offline_leader(
-        situation.assignment.replicas,
+        inputs.assignment.replicas,
         current.isr,
-        situation.live,
-        unclean=situation.unclean_allowed,
+        inputs.live,
+        unclean=inputs.unclean_allowed,
     )
     if leader is None:
-        return ElectionResult(None, situation.live)
+        return ElectionResult(None, inputs.live)
     if leader in current.isr:
-        isr = tuple(each for each in current.isr if each in situation.live)
-        return _elected(current, leader, isr, situation.live)
+        isr = tuple(each for each in current.isr if each in inputs.live)
+        return _elected(current, leader, isr, inputs.live)
     state = current.with_leader_and_isr(leader, (leader,))
-    if situation.recovery_supported:
+    if inputs.recovery_supported:
         state = state._replace(recovery_state=RECOVERING)
-    return ElectionResult(state, situation.live)
+    return ElectionResult(state, inputs.live)
 
 
 def _elected(

@@ -178,8 +178,8 @@ async def test_topic_with_more_nodes_than_one_write_takes(
 ) -> None:
     from ottla.controller.state import fenced_writes
 
-    monkeypatch.setattr(topic_deletion, "MAX_OPS_A_MULTI", 10)
-    monkeypatch.setattr(fenced_writes, "MAX_OPS_A_MULTI", 10)
+    monkeypatch.setattr(topic_deletion, "MAX_OPS_PER_MULTI", 10)
+    monkeypatch.setattr(fenced_writes, "MAX_OPS_PER_MULTI", 10)
     await cluster.create_topic("t", *[(1, 2)] * 20)
     delete(cluster)
     await settle()

@@ -59,7 +59,7 @@ def test_controlled_shutdown() -> None:
 CURRENT = LeaderAndIsr(leader=1, leader_epoch=4, isr=(1, 2, 3), partition_epoch=9)
 
 
-def situation(
+def inputs(
     *,
     current: LeaderAndIsr = CURRENT,
     assignment: ReplicaAssignment | None = None,
@@ -78,7 +78,7 @@ def situation(
 
 
 def test_offline_election_leaves_the_dead_out_of_the_isr() -> None:
-    election = elect_leader(ElectionStrategy.OFFLINE, situation(live=(2, 3)))
+    election = elect_leader(ElectionStrategy.OFFLINE, inputs(live=(2, 3)))
     assert election.state == CURRENT._replace(leader=2, isr=(2, 3), leader_epoch=5)
     assert election.recipients == (2, 3)
 
@@ -86,16 +86,15 @@ def test_offline_election_leaves_the_dead_out_of_the_isr() -> None:
 def test_unclean_election_starts_over_with_one_recovering_replica() -> None:
     current = CURRENT._replace(isr=(1,))
     election = elect_leader(
-        ElectionStrategy.UNCLEAN, situation(current=current, live=(2, 3), unclean=True)
+        ElectionStrategy.UNCLEAN, inputs(current=current, live=(2, 3), unclean=True)
     )
     assert election.state == current._replace(leader=2, isr=(2,), leader_epoch=5, recovery_state=1)
-    old = situation(current=current, live=(2, 3), unclean=True)._replace(recovery_supported=False)
+    old = inputs(current=current, live=(2, 3), unclean=True)._replace(recovery_supported=False)
     state = elect_leader(ElectionStrategy.OFFLINE, old).state
     assert state is not None
     assert state.recovery_state == 0
     assert (
-        elect_leader(ElectionStrategy.OFFLINE, situation(current=current, live=(2, 3))).state
-        is None
+        elect_leader(ElectionStrategy.OFFLINE, inputs(current=current, live=(2, 3))).state is None
     )
 
 
@@ -103,7 +102,7 @@ def test_reassignment_takes_a_target_and_tells_all_targets() -> None:
     assignment = ReplicaAssignment((4, 2, 1, 3), adding=(4,), removing=(1, 3))
     current = CURRENT._replace(isr=(1, 2, 3, 4))
     election = elect_leader(
-        ElectionStrategy.REASSIGN, situation(current=current, assignment=assignment, live=(1, 2, 3))
+        ElectionStrategy.REASSIGN, inputs(current=current, assignment=assignment, live=(1, 2, 3))
     )
     assert election.state == current._replace(leader=2, leader_epoch=5)
     assert election.recipients == (4, 2)
@@ -111,16 +110,15 @@ def test_reassignment_takes_a_target_and_tells_all_targets() -> None:
 
 def test_preferred_election_keeps_the_isr() -> None:
     current = CURRENT._replace(leader=2)
-    election = elect_leader(ElectionStrategy.PREFERRED, situation(current=current, live=(1, 2, 3)))
+    election = elect_leader(ElectionStrategy.PREFERRED, inputs(current=current, live=(1, 2, 3)))
     assert election.state == current._replace(leader=1, leader_epoch=5)
     assert (
-        elect_leader(ElectionStrategy.PREFERRED, situation(current=current, live=(2, 3))).state
-        is None
+        elect_leader(ElectionStrategy.PREFERRED, inputs(current=current, live=(2, 3))).state is None
     )
 
 
 def test_controlled_shutdown_takes_the_leaving_out_of_the_isr() -> None:
-    leaving = situation(live=(2, 3), shutting_down=frozenset({1}))
+    leaving = inputs(live=(2, 3), shutting_down=frozenset({1}))
     election = elect_leader(ElectionStrategy.CONTROLLED_SHUTDOWN, leaving)
     assert election.state == CURRENT._replace(leader=2, isr=(2, 3), leader_epoch=5)
     assert election.recipients == (1, 2, 3)
