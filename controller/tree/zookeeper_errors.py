@@ -1,4 +1,4 @@
-"""kazoo's exceptions as those of the store."""
+"""Translates kazoo's exceptions to those of the store."""
 
 from ottla.controller.tree.store import (
     BadVersion,
@@ -42,18 +42,18 @@ def _translated(error: BaseException) -> type[StoreError]:
 
 
 def error_from(error: BaseException, path: str) -> StoreError:
-    """The store's error for one of kazoo's, with words that name the node."""
+    """The error of the store for one of kazoo's; the message has the path."""
     translated = _translated(error)
     if translated is NoNode:
         return NoNode(path, f"{path} or its parent does not exist")
     if translated is NodeExists:
         return NodeExists(path, f"{path} exists already")
     if translated is BadVersion:
-        return BadVersion(path, f"{path} is not at the version expected")
+        return BadVersion(path, f"{path} does not have the expected version")
     if translated is NotPermitted:
         return NotPermitted(
             path,
-            f"ZooKeeper does not permit the operation on {path or 'the tree'}: check the "
+            f"ZooKeeper denied the operation on {path or 'the tree'}: check the "
             f"credentials for ZooKeeper and zookeeper.set.acl ({error or type(error).__name__})",
         )
     return translated(path, f"{path or 'ZooKeeper'}: {error or type(error).__name__}")
