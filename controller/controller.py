@@ -274,9 +274,9 @@ class Controller:
 
         async def work() -> tuple[dict[str, ApiError], list[Delivery]]:
             admin = self._components.topic_admin
-            asked = [ids for request in wanted for ids in request.assignments or ()]
+            requested = [ids for request in wanted for ids in request.assignments or ()]
             await self._components.refresh_brokers_if_missing(
-                ids={each for ids in asked for each in ids}
+                ids={each for ids in requested for each in ids}
             )
             rows = await admin.create_partitions(wanted, validate_only=validate_only, charge=charge)
             if not validate_only:
@@ -360,9 +360,9 @@ class Controller:
         error means that the reassignment is started, not that it is completed."""
 
         async def work() -> dict[TopicPartition, ApiError]:
-            asked = [ids for ids in targets.values() if ids]
+            requested = [ids for ids in targets.values() if ids]
             await self._components.refresh_brokers_if_missing(
-                ids={each for ids in asked for each in ids}
+                ids={each for ids in requested for each in ids}
             )
             return await self._components.reassignment.alter(targets)
 

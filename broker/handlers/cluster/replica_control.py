@@ -1,8 +1,8 @@
-"""LeaderAndIsr (4), StopReplica (5), UpdateMetadata (6): the controller's orders, all versions.
+"""LeaderAndIsr (4), StopReplica (5), UpdateMetadata (6): the requests of the controller.
 
-They come over the network from another broker's controller, or by a plain call from our own. Every
-order names the broker epoch of the registration it was made for: one for an earlier life of this
-broker is refused with STALE_BROKER_EPOCH (KIP-380).
+They come over the network from the controller on another broker, or by a call from the controller
+in this process. Each request has the broker epoch of a registration: one with the epoch of an
+earlier registration of this broker is refused with STALE_BROKER_EPOCH (KIP-380).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _UNKNOWN_EPOCH = -1
 
 
 class ReplicaControl:
-    """Carries out the controller's requests; also the controller's channel to its own broker."""
+    """Handles the requests of the controller; implements the controller's ``LocalChannel``."""
 
     def __init__(
         self, applier: LeaderAndIsrApplier, metadata: MetadataCache, dynamic_config: DynamicConfig
@@ -39,7 +39,7 @@ class ReplicaControl:
         self._dynamic_config = dynamic_config
 
     def handle(self, request: Message, version: int) -> Message | Awaitable[Message]:
-        """A request of the controller in this process."""
+        """Handles a request of the controller in this process."""
         if isinstance(request, LeaderAndIsrRequest):
             return self.leader_and_isr(request, version)
         if isinstance(request, UpdateMetadataRequest):
@@ -64,7 +64,7 @@ class ReplicaControl:
     ) -> StopReplicaResponse:
         return self.stop_replica(request)
 
-    # -- what they do ---------------------------------------------------------------------------
+    # -- handling -------------------------------------------------------------------------------
 
     def _is_stale(self, epoch: int) -> bool:
         return epoch != _UNKNOWN_EPOCH and epoch < self.broker_epoch
@@ -72,7 +72,7 @@ class ReplicaControl:
     async def leader_and_isr(
         self, request: LeaderAndIsrRequest, version: int
     ) -> LeaderAndIsrResponse:
-        """Takes roles, after the settings of topics that are new here have been read."""
+        """Makes replicas leader or follower, after the settings of new topics have been read."""
         if self._is_stale(request.broker_epoch):
             return LeaderAndIsrResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
         names = {topic.topic_name for topic in request.topic_states}
@@ -81,7 +81,7 @@ class ReplicaControl:
         return await self._applier.become_leader_or_follower(request, version)
 
     def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
-        """Publishes the next picture of the cluster."""
+        """Updates the metadata cache."""
         if self._is_stale(request.broker_epoch):
             return UpdateMetadataResponse(ErrorCode.STALE_BROKER_EPOCH)
         if request.controller_epoch < self._applier.controller_epoch:
