@@ -35,7 +35,7 @@ async def test_one_broker_from_start_to_stop() -> None:
     broker.broker_epoch = await registration.register()
     channels = QueuedBrokerChannels(1, broker, runtime)
     measured: list[ControllerState] = []
-    told: list[int] = []
+    notified: list[int] = []
     controller = Controller(
         1,
         store,
@@ -43,13 +43,13 @@ async def test_one_broker_from_start_to_stop() -> None:
         channels,
         ControllerSettings(),
         runtime,
-        on_controller_change=told.append,
+        on_controller_change=notified.append,
         on_event_processed=lambda state, _queued, _busy: measured.append(state),
     )
     assert (controller.is_active, controller.controller_id, controller.epoch) == (False, -1, 0)
     await controller.start()
     assert (controller.is_active, controller.controller_id, controller.epoch) == (True, 1, 1)
-    assert told == [1]
+    assert notified == [1]
     rows = await controller.create_topics([NewTopic("t", 3, 1)], timeout_ms=1000)
     assert rows[0].error.code == 0
     assert sorted(broker.metadata) == [TopicPartition("t", index) for index in range(3)]
@@ -59,7 +59,7 @@ async def test_one_broker_from_start_to_stop() -> None:
     await controller.stop()
     assert not controller.is_active
     assert await store.exists(znodes.CONTROLLER) is None
-    assert told == [1, -1]
+    assert notified == [1, -1]
     assert measured[0] is ControllerState.CONTROLLER_CHANGE
     assert measured[-1] is ControllerState.CONTROLLER_SHUTDOWN
     await store.close()

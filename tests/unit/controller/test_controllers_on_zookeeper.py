@@ -116,7 +116,7 @@ class Network:
         return len(active) == 1 and sorted(active[0].controller.context.brokers) == living
 
     async def create(self, topic: str) -> None:
-        """Asks until it is made: an outage may have ended sessions, which is noticed only later."""
+        """Retries until it is created: an outage may have expired sessions, noticed only later."""
         async with asyncio.timeout(WAIT_DEADLINE_S):
             while True:
                 await eventually(self.is_settled)
@@ -206,7 +206,7 @@ async def test_killed_controller_is_replaced_and_its_partitions_get_leaders(
     assert rows[0].error.code == 0
     first.alive = False
     await network.ensemble.expire(first.store)  # what its death comes to, after the session
-    first.store.session._closing = True  # the dead hear and say nothing
+    first.store.session._closing = True  # a dead process handles and sends nothing
     survivors = [node for node in network.nodes.values() if node is not first]
     await eventually(lambda: any(node.controller.is_active for node in survivors))
     second = next(node for node in survivors if node.controller.is_active)
@@ -253,6 +253,6 @@ async def test_outage_of_zookeeper_keeps_the_controller(
     assert active.controller.is_active
     assert active.broker.hosted[T0].leader == 1  # served all the time
     await asyncio.to_thread(own_zookeeper.start)
-    assert len(await during) == 1  # made, or refused with an error: nobody waits for ever
+    assert len(await during) == 1  # created, or failed with an error: no call waits for ever
     await network.create("v")
     assert (await network.state(network.active())).leader_epoch >= before.leader_epoch

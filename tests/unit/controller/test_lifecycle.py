@@ -17,7 +17,7 @@ T0 = TopicPartition("t", 0)
 
 
 def somebody_else_is_elected(cluster: Cluster) -> None:
-    """As another broker does it, before our watches have told us."""
+    """As another broker does it, before our watches fire."""
     epoch = int(cluster.tree.nodes[znodes.CONTROLLER_EPOCH].data)
     if cluster.exists(znodes.CONTROLLER):
         cluster.delete_node(znodes.CONTROLLER)
@@ -64,13 +64,13 @@ async def test_deposed_controller_learns_it_by_its_next_write(
     await cluster.create_topic("t", (1, 2))
     original = cluster.store.multi_many
 
-    async def deposed(batches: object) -> object:
+    async def fenced(batches: object) -> object:
         monkeypatch.undo()
         somebody_else_is_elected(cluster)
         return await original(batches)  # type: ignore[arg-type] # passed through
 
     before = cluster.state("t")
-    monkeypatch.setattr(cluster.store, "multi_many", deposed)
+    monkeypatch.setattr(cluster.store, "multi_many", fenced)
     with pytest.raises(KafkaError) as moved:
         await cluster.controller.create_topics([NewTopic("u", 1, 1)], timeout_ms=1000)
     assert moved.value.code == ErrorCode.NOT_CONTROLLER
@@ -81,7 +81,7 @@ async def test_deposed_controller_learns_it_by_its_next_write(
 
 
 async def test_epoch_changed_by_hand_makes_us_start_over(cluster: Cluster) -> None:
-    """The node still names us, but our writes are refused: nobody else would ever take over."""
+    """The znode has our id, but our writes fail: no other broker would become controller."""
     cluster.write(SetOp(znodes.CONTROLLER_EPOCH, b"41"))
     with pytest.raises(KafkaError):
         await cluster.controller.create_topics([NewTopic("t", 1, 1)], timeout_ms=1000)

@@ -56,7 +56,7 @@ def test_the_partitions_of_a_broken_disk_go_offline() -> None:
         assert scene.append(1, index=1).code == 0
         assert scene.all_failed == 0
         await asyncio.sleep(0.01)
-        # The controller hears of it.
+        # The controller is notified.
         events = await scene.store.children(znodes.LOG_DIR_EVENT_NOTIFICATION)
         assert len(events) == 1
         scene.failures.check()

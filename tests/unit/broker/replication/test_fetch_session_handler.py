@@ -25,7 +25,7 @@ def fill(
     return request
 
 
-def asked(request: FetchRequest) -> list[tuple[int, int]]:
+def positions_in(request: FetchRequest) -> list[tuple[int, int]]:
     """(partition, offset) of everything that is named."""
     return [
         (row.partition, row.fetch_offset) for topic in request.topics for row in topic.partitions
@@ -48,7 +48,7 @@ def session() -> FetchSessionHandler:
 def test_the_first_request_opens_a_session_with_everything() -> None:
     request = fill(FetchSessionHandler(1000), {ZERO: wanted(), ONE: wanted(7)})
     assert (request.session_id, request.session_epoch) == (0, 0)
-    assert asked(request) == [(0, 0), (1, 7)]
+    assert positions_in(request) == [(0, 0), (1, 7)]
     (topic,) = request.topics
     assert (topic.topic_id, topic.topic) == (ID, "")
     row = topic.partitions[0]
@@ -64,21 +64,21 @@ def test_topics_by_name_for_old_leaders() -> None:
 def test_only_what_moved_is_named_again(session: FetchSessionHandler) -> None:
     request = fill(session, {ZERO: wanted(3), ONE: wanted()})
     assert (request.session_id, request.session_epoch) == (77, 1)
-    assert asked(request) == [(0, 3)]
+    assert positions_in(request) == [(0, 3)]
     assert session.handle_response(0, 77)
     request = fill(session, {ZERO: wanted(3), ONE: wanted()})
-    assert (request.session_epoch, asked(request)) == (2, [])
+    assert (request.session_epoch, positions_in(request)) == (2, [])
 
 
 def test_what_is_not_wanted_any_more_is_forgotten(session: FetchSessionHandler) -> None:
     request = fill(session, {ZERO: wanted()})
-    assert asked(request) == []
+    assert positions_in(request) == []
     assert forgotten(request) == [(ID, [1])]
 
 
 def test_a_topic_made_anew_is_forgotten_and_named(session: FetchSessionHandler) -> None:
     request = fill(session, {ZERO: wanted(topic_id=OTHER_ID), ONE: wanted()})
-    assert asked(request) == [(0, 0)]
+    assert positions_in(request) == [(0, 0)]
     assert [topic.topic_id for topic in request.topics] == [OTHER_ID]
     assert forgotten(request) == [(ID, [0])]
 
@@ -90,7 +90,7 @@ def test_a_lost_session_is_opened_anew(session: FetchSessionHandler, code: int) 
     assert not session.handle_response(code, 0)
     request = fill(session, {ZERO: wanted(), ONE: wanted()})
     assert (request.session_id, request.session_epoch) == (0, 0)
-    assert asked(request) == [(0, 0), (1, 0)]
+    assert positions_in(request) == [(0, 0), (1, 0)]
 
 
 def test_a_leader_without_room_for_a_session_is_told_everything_each_time() -> None:
@@ -98,7 +98,7 @@ def test_a_leader_without_room_for_a_session_is_told_everything_each_time() -> N
     for _ in range(2):
         request = fill(session, {ZERO: wanted()})
         assert (request.session_id, request.session_epoch) == (0, 0)
-        assert asked(request) == [(0, 0)]
+        assert positions_in(request) == [(0, 0)]
         assert session.handle_response(0, 0)
 
 

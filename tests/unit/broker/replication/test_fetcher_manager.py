@@ -19,7 +19,7 @@ FOLLOWER = 1
 
 
 class Unreachable(FetcherSettings):
-    """Notes where a connection was wanted; there is nobody."""
+    """Records the addresses of connection attempts, which all fail."""
 
     def __init__(self) -> None:
         super().__init__(BrokerConfig({"replica.fetch.backoff.ms": "5"}), FOLLOWER)
@@ -73,7 +73,7 @@ def run(body: Callable[[Scene], Awaitable[None]], fetchers: int = 1) -> None:
             await body(scene)
         finally:
             scene.manager.close()
-            assert await scene.tried() == set(), "who is closed asks nobody"
+            assert await scene.tried() == set(), "a closed manager sends no requests"
 
     asyncio.run(whole())
 

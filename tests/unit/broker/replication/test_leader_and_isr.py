@@ -26,7 +26,7 @@ from tests.doubles.replicas import TOPIC, TOPIC_ID, Replicas, codes, run_now
 
 
 class Listener:
-    """Notes what it is told."""
+    """Notes what it is notified."""
 
     def __init__(self, replicas: Replicas) -> None:
         self.leads: list[TopicPartition] = []
@@ -188,7 +188,7 @@ def test_the_layouts_of_old_controllers(version: int) -> None:
 
 
 def test_a_broken_disk_keeps_out_old_partitions_but_not_new_ones() -> None:
-    """The log of an old one may be on that disk; of a new one nobody has any."""
+    """The log of an old one may be on that disk; a new one has no log yet."""
     replicas = Replicas()
     replicas.logs = LogManager(["/one", "/two"], replicas.config, MemoryFileSystem())
     replicas.logs.load(replicas.clock.now_ms())

@@ -41,7 +41,7 @@ def loops() -> set[str]:
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 (nobody tells when a loop has done its work)
+        while not condition():  # noqa: ASYNC110 (there is no event for the end of its work)
             await asyncio.sleep(0.001)
 
 

@@ -305,7 +305,7 @@ async def test_deletion_switched_off() -> None:
 
 
 class Purse:
-    """Lets as many partitions be made as it holds; notes what was asked."""
+    """Allows that many partitions; records what was requested."""
 
     def __init__(self, partitions: int) -> None:
         self.left = partitions

@@ -31,7 +31,7 @@ async def test_new_broker_is_told_everything_and_the_others_of_it(cluster: Clust
 
 
 async def test_metadata_goes_before_orders(cluster: Cluster) -> None:
-    """A follower must know where its leader lives before it is told to follow."""
+    """A follower needs the address of its leader before its LeaderAndIsr."""
     await cluster.create_topic("t", (1, 2))
     await cluster.remove_broker(2)
     cluster.sent.clear()

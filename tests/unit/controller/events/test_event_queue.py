@@ -130,7 +130,7 @@ async def _expect(queue: EventQueue, work: object, code: int) -> None:
     assert refused.value.code == code
 
 
-async def test_too_many_calls_are_told_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_calls_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_queue, "MAX_QUEUED_CALLS", 1)
     consumer = Consumer()
 

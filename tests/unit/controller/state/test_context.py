@@ -91,7 +91,7 @@ def test_offline_leaders(context: ControllerContext) -> None:
 def test_leaderships_of_a_broker(context: ControllerContext) -> None:
     assert context.partitions_led_by(1) == [A0]
     assert context.partitions_led_by(3) == [A1]
-    context.set_assignment(A1, ReplicaAssignment((3,)))  # nobody else could lead it
+    context.set_assignment(A1, ReplicaAssignment((3,)))  # no other replica could lead it
     assert context.partitions_led_by(3) == []
 
 

@@ -57,8 +57,8 @@ async def test_new_partition_gets_its_live_replicas(cluster: Cluster) -> None:
     cluster.sent.clear()
     await cluster.create_topic("t", (2, 3, 1))
     assert cluster.state("t") == LeaderAndIsr(3, 0, (3, 1), controller_epoch=1)
-    told = {to for to, request in cluster.sent if isinstance(request, LeaderAndIsrRequest)}
-    assert told == {3, 1}
+    notified = {to for to, request in cluster.sent if isinstance(request, LeaderAndIsrRequest)}
+    assert notified == {3, 1}
     state = cluster.requests(LeaderAndIsrRequest, 3)[0].topic_states[0].partition_states[0]
     assert state.is_new
     assert state.replicas == [2, 3, 1]

@@ -85,9 +85,9 @@ async def test_replica_that_comes_back_gets_its_orders(cluster: Cluster) -> None
 
 async def test_replica_outside_its_assignment_is_added(cluster: Cluster) -> None:
     await cluster.create_topic("t", (1, 2))
-    stranger = PartitionReplica(T0, 3)
-    cluster.controller.context.replica_states[stranger] = S.NEW
-    await machine(cluster).handle_state_changes([stranger], S.ONLINE)
+    unassigned = PartitionReplica(T0, 3)
+    cluster.controller.context.replica_states[unassigned] = S.NEW
+    await machine(cluster).handle_state_changes([unassigned], S.ONLINE)
     assert cluster.controller.context.assignment(T0).replicas == (1, 2, 3)
 
 
@@ -99,8 +99,8 @@ async def test_offline_follower_leaves_the_isr(cluster: Cluster) -> None:
     assert (state.leader, state.isr, state.leader_epoch) == (1, (1, 3), 1)
     stop = cluster.requests(StopReplicaRequest, 2)[0].topic_states[0].partition_states[0]
     assert not stop.delete_partition
-    told = {to for to, request in cluster.sent if isinstance(request, LeaderAndIsrRequest)}
-    assert told == {1, 3}
+    notified = {to for to, request in cluster.sent if isinstance(request, LeaderAndIsrRequest)}
+    assert notified == {1, 3}
 
 
 async def test_offline_leader_leaves_the_partition_without_one(cluster: Cluster) -> None:
