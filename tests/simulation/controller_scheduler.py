@@ -64,7 +64,7 @@ class Scheduler:
             (1, "deletion is refused", self._refuse_deletion),
             (1, "producer ids", self._producer_ids),
             (1, "producer ids from the tree", self._producer_ids_from_tree),
-            (2, "another client deletes /controller", self._delete_controller),
+            (2, "somebody deletes /controller", self._depose),
             (1, "features", self._features),
         ]
         return [(name, act) for weight, name, act in weighted for _ in range(weight)]
@@ -97,18 +97,18 @@ class Scheduler:
     def _hear_of_loss(self) -> None:
         for process in self.world.alive():
             if process.session_lost:
-                self.deliver_session_events(process)
+                self.hear(process)
                 return
 
     @staticmethod
-    def deliver_session_events(process: Process) -> None:
+    def hear(process: Process) -> None:
         process.session_lost = False
         process.store.inner.expire_session()
 
-    # Requests of administrators
+    # What administrators want
 
-    def _called_controller(self) -> Process:
-        """Usually the active controller, sometimes another broker."""
+    def _asked(self) -> Process:
+        """Usually a controller, sometimes one that is none."""
         active = self.world.active()
         if active and self.random.random() < 0.95:
             return self.random.choice(active)
@@ -127,13 +127,13 @@ class Scheduler:
         topic = NewTopic(
             name, self.random.randint(1, 3), self.random.randint(1, 3), configs=configs
         )
-        called = self._called_controller().controller
-        self.world.call(f"create {name}", called, called.create_topics([topic], timeout_ms=5_000))
+        asked = self._asked().controller
+        self.world.call(f"create {name}", asked, asked.create_topics([topic], timeout_ms=5_000))
 
     def _delete_topic(self) -> None:
         name = self.random.choice(TOPIC_NAMES)
-        called = self._called_controller().controller
-        self.world.call(f"delete {name}", called, called.delete_topics([name], timeout_ms=5_000))
+        asked = self._asked().controller
+        self.world.call(f"delete {name}", asked, asked.delete_topics([name], timeout_ms=5_000))
 
     def _write(self, path: str, data: bytes = b"") -> None:
         try:
@@ -147,10 +147,8 @@ class Scheduler:
     def _add_partitions(self) -> None:
         name = self.random.choice(TOPIC_NAMES)
         request = NewPartitions(name, self.random.randint(2, 5))
-        called = self._called_controller().controller
-        self.world.call(
-            f"grow {name}", called, called.create_partitions([request], timeout_ms=5_000)
-        )
+        asked = self._asked().controller
+        self.world.call(f"grow {name}", asked, asked.create_partitions([request], timeout_ms=5_000))
 
     def _reassign(self) -> None:
         partitions = self.world.partitions()
@@ -160,8 +158,8 @@ class Scheduler:
             partition: None if self.random.random() < 0.2 else tuple(self._brokers(3))
             for partition in self.random.sample(partitions, min(2, len(partitions)))
         }
-        called = self._called_controller().controller
-        self.world.call("reassign", called, called.alter_partition_reassignments(targets))
+        asked = self._asked().controller
+        self.world.call("reassign", asked, asked.alter_partition_reassignments(targets))
 
     def _reassign_by_znode(self) -> None:
         partitions = self.world.partitions()
@@ -172,15 +170,15 @@ class Scheduler:
 
     def _elect(self) -> None:
         wanted = None if self.random.random() < 0.5 else self.world.partitions()[:2]
-        called = self._called_controller().controller
-        self.world.call("elect", called, called.elect_leaders(wanted, 0, timeout_ms=5_000))
+        asked = self._asked().controller
+        self.world.call("elect", asked, asked.elect_leaders(wanted, 0, timeout_ms=5_000))
 
     def _elect_unclean(self) -> None:
         if self.random.random() < 0.9:  # it loosens a rule for the rest of the history
             return
         self.world.rules.unclean_allowed = True
-        called = self._called_controller().controller
-        self.world.call("elect", called, called.elect_leaders(None, 1, timeout_ms=5_000))
+        asked = self._asked().controller
+        self.world.call("elect", asked, asked.elect_leaders(None, 1, timeout_ms=5_000))
 
     def _elect_by_znode(self) -> None:
         partitions = self.world.partitions()[:2]
@@ -189,25 +187,25 @@ class Scheduler:
 
     def _controlled_shutdown(self) -> None:
         process = self.random.choice(self.world.alive())
-        called = self._called_controller().controller
+        asked = self._asked().controller
         self.world.call(
             "shutdown",
-            called,
-            called.controlled_shutdown(process.broker_id, process.broker.broker_epoch),
+            asked,
+            asked.controlled_shutdown(process.broker_id, process.broker.broker_epoch),
         )
 
     def _producer_ids(self) -> None:
         process = self.random.choice(self.world.alive())
-        called = self._called_controller().controller
+        asked = self._asked().controller
 
         async def allocate() -> object:
-            block = await called.allocate_producer_ids(
+            block = await asked.allocate_producer_ids(
                 process.broker_id, process.broker.broker_epoch
             )
             self.world.producer_ids.append(block.first)
             return block
 
-        self.world.call("producer ids", called, allocate())
+        self.world.call("producer ids", asked, allocate())
 
     def _producer_ids_from_tree(self) -> None:
         """As brokers of an old protocol version do it, two at the same time."""
@@ -223,14 +221,14 @@ class Scheduler:
 
             self.world.call("producer ids", process.controller, allocate())
 
-    def _delete_controller(self) -> None:
+    def _depose(self) -> None:
         """The old way to force an election: the controller learns of it later than others may."""
         if znodes.CONTROLLER in self.world.tree.nodes:
             self.world.tree.apply(self.world.admin, [DeleteOp(znodes.CONTROLLER)])
 
     def _features(self) -> None:
-        called = self._called_controller().controller
-        self.world.call("features", called, called.update_features([FeatureUpdate("nothing", 1)]))
+        asked = self._asked().controller
+        self.world.call("features", asked, asked.update_features([FeatureUpdate("nothing", 1)]))
 
     # What brokers do
 
@@ -278,7 +276,7 @@ class Scheduler:
     # Rest
 
     async def rest(self) -> None:
-        """No more faults, all processes restarted: runs until nothing is left to do."""
+        """No more faults, everybody restarted: runs until nothing is left to do."""
         world = self.world
         world.faults = False
         world.trace.append("rest")
@@ -298,7 +296,7 @@ class Scheduler:
         raise AssertionError("the cluster does not come to rest")
 
     async def _restart(self) -> bool:
-        """The dead, the damaged, and those that called to go."""
+        """The dead, the damaged, and those that asked to go."""
         world = self.world
         going = {
             broker_id
@@ -327,7 +325,7 @@ class Scheduler:
             self._end_zombie()
         for process in self.world.alive():
             if process.session_lost:
-                self.deliver_session_events(process)
+                self.hear(process)
         await self.world.settle()
 
     async def _drain(self) -> bool:
