@@ -16,10 +16,11 @@ import socket
 from collections.abc import Callable
 from struct import Struct
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ottla.broker.net.invalid_frames import refuse_size
-from ottla.broker.net.sending import SendingSide
+from ottla.broker.net.output import Output
+from ottla.broker.net.response_writer import ResponseWriter
 from ottla.broker.net.wrong_protocol import FOREIGN_SIZE
 from ottla.broker.requests.request_channel import ANONYMOUS, Principal
 
@@ -49,27 +50,34 @@ _SIZE = Struct(">i")
 _ZEROS = memoryview(bytes(MAX_GROWTH_BYTES))  # never written, so the system keeps no memory for it
 
 
-class Connection(SendingSide):
+class Connection:
     """See the module. Loop thread only; `closed` connections ignore everything."""
 
     __slots__ = (
         "__weakref__",
         "_busy",
         "_ending",
+        "_fd",
         "_filled",
         "_filled_before",
         "_frame",
         "_frame_size",
         "_in_a_row",
+        "_on_closed",
         "_pending",
         "_position",
+        "_read_at",
         "_reading",
+        "_services",
+        "_sock",
         "_timer_task",
+        "_writer",
         "authenticated",
         "client_host",
         "client_port",
         "client_software_name",
         "client_software_version",
+        "closed",
         "identified",
         "listener",
         "listener_name",
@@ -80,14 +88,24 @@ class Connection(SendingSide):
         "token_handler",
     )
 
+    #: Sends what the socket does not take at once.
+    output_class: ClassVar[type[Output]] = Output
+
     def __init__(
         self,
         sock: socket.socket,
         client: tuple[str, int],
         listener: "ListenerFacts",
         services: "NetworkServices",
+        on_closed: "Callable[[Connection], None]",
     ) -> None:
-        super().__init__(sock, services)
+        self.closed = False
+        self._sock = sock
+        self._fd = sock.fileno()
+        self._services = services
+        self._on_closed = on_closed
+        self._writer = ResponseWriter(sock, services, self, self.output_class)
+        self._read_at = monotonic()
         self.listener = listener
         self.listener_name = listener.name
         self.client_host, self.client_port = client
@@ -117,7 +135,7 @@ class Connection(SendingSide):
         self._frame_size = 0
         self._filled = 0
         self._filled_before = -1  # at the last look of `is_stalled`
-        self._timer_task: TimerTask | None = None  # a throttle or a farewell
+        self._timer_task: TimerTask | None = None  # the end of a throttle or of the connection
         self._reading = False
 
     def __repr__(self) -> str:
@@ -133,6 +151,25 @@ class Connection(SendingSide):
         self.authenticated = True
         self.max_frame_bytes = self.listener.request_max_bytes
 
+    @property
+    def last_active(self) -> float:
+        """When the client last sent or took something, in monotonic seconds."""
+        return max(self._read_at, self._writer.last_active)
+
+    @property
+    def in_flight(self) -> bool:
+        """A request is being handled, or a response is not sent yet."""
+        return self._writer.in_flight
+
+    @property
+    def waits_for_records(self) -> bool:
+        """All it has in flight is a fetch that waits until there are records to return."""
+        return self._writer.waits_for_records
+
+    def send_response(self, context: "RequestContext", parts: list[Any]) -> None:
+        """Send the response to the request in flight; no parts: there is none (acks=0)."""
+        self._writer.send_response(context, parts)
+
     def is_idle_since(self, moment: float) -> bool:
         """Whether nothing moved since `moment` (monotonic) and no request is being worked on.
 
@@ -140,7 +177,7 @@ class Connection(SendingSide):
         """
         if self.last_active > moment:
             return False
-        return not self._busy or self._output is not None
+        return not self._busy or self._writer.has_unsent_bytes
 
     def is_stalled(self, least_bytes: int) -> bool:
         """Whether a request holds memory and fewer bytes of it came since the last call than
@@ -156,7 +193,7 @@ class Connection(SendingSide):
         logger.debug("closing %r: %s", self, reason)
         services = self._services
         self._pause_reading()
-        self._stop_writing()
+        self._writer.close()
         self._sock.close()
         if self._timer_task is not None:
             self._timer_task.cancel()
@@ -164,10 +201,9 @@ class Connection(SendingSide):
         if self._frame is not None:
             services.channel.release(self._frame_size)
         self._frame = self._pending = None
-        self._drop_output()
-        services.on_closed(self)
+        self._on_closed(self)
 
-    def farewell(self, response: bytes, linger_ms: int) -> None:
+    def close_after_response(self, response: bytes, linger_ms: int) -> None:
         """Send a last word to somebody who is in the wrong place, then close.
 
         The socket stays open, unread, for a moment: closed at once it could be reset before the
@@ -212,7 +248,7 @@ class Connection(SendingSide):
     def send_token(self, token: bytes) -> None:
         """Answer a frame that `token_handler` got: the size is put in front, nothing else."""
         if not self.closed:
-            self._send_parts([_SIZE.pack(len(token)) + token])
+            self._writer.send_parts([_SIZE.pack(len(token)) + token])
         if not self.closed:
             self._next_request()
 
@@ -253,7 +289,7 @@ class Connection(SendingSide):
             self.close("the client closed it")
             return
         self._in_a_row = 0
-        self.last_active = monotonic()
+        self._read_at = monotonic()
         services.statistics.bytes_in += received
         buffer = services.receive_buffer
         if self._pending is None:
@@ -310,8 +346,8 @@ class Connection(SendingSide):
             if self._busy or self.closed:
                 return
         self._resume_reading()
-        if self._sent_nothing:
-            self._sent_nothing = False
+        if self._writer.sent_nothing:
+            self._writer.sent_nothing = False
             self._check_for_reset()
 
     def _take_pending(self) -> None:
@@ -368,7 +404,7 @@ class Connection(SendingSide):
         if received == 0:
             self.close("the client closed it in the middle of a request")
             return
-        self.last_active = monotonic()
+        self._read_at = monotonic()
         self._services.statistics.bytes_in += received
         filled += received
         self._filled = filled
@@ -391,14 +427,14 @@ class Connection(SendingSide):
             return
         self.identified = True
         self._busy = True
-        self._context = context
+        self._writer.context = context
         if 0 < self._in_a_row < MAX_IN_A_ROW:
             channel.put_first(context)
         else:
             self._in_a_row = 0
             channel.put(context)
 
-    def _response_is_sent(self, context: "RequestContext") -> None:
+    def response_is_sent(self, context: "RequestContext") -> None:
         """Let the next request in, when the client's throttle time is over."""
         if context.throttle_time_ms > 0 and not self._ending:
             self._timer_task = self._services.timer.schedule(
@@ -411,7 +447,8 @@ class Connection(SendingSide):
         self._timer_task = None
         self._next_request()
 
-    def _can_hold(self) -> bool:
+    def has_whole_request(self) -> bool:
+        """One more whole request was read ahead."""
         pending = self._pending
         if pending is None:
             return False

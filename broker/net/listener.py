@@ -128,6 +128,7 @@ class Listener:
         self._connection_limits = limits
         self._accepting = False
         self._closed = False
+        self._on_closed = self._forget  # one bound method for all connections
         self._connection_class: type[Connection] = Connection
         if facts.tls_context is not None:
             from ottla.broker.net.tls import TlsConnection
@@ -209,7 +210,7 @@ class Listener:
             if self._settings.send_buffer_bytes > 0:
                 size = self._settings.send_buffer_bytes
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
-            connection = self._connection_class(sock, client, self.facts, services)
+            connection = self._connection_class(sock, client, self.facts, services, self._on_closed)
         except OSError as error:
             # The client was gone before we had looked at it.
             logger.debug("connection from %s broke at once: %s", client[0], error)
@@ -222,8 +223,11 @@ class Listener:
         if self.limits.protected:
             self.on_protected_connection()
 
-    def forget(self, connection: Connection) -> None:
+    def _forget(self, connection: Connection) -> None:
         """A connection of this listener has closed."""
+        self._services.statistics.connections_closed += 1
+        if connection.sasl is not None:
+            connection.sasl.close()
         self.connections.discard(connection)
         self._connection_limits.released(self.limits, connection.client_host)
 

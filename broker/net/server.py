@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from ottla.broker.metrics.statistics import NetworkStatistics
 from ottla.broker.net.connection import READ_BYTES, Connection
 from ottla.broker.net.listener import Listener, ListenError, SocketSettings, bind
-from ottla.broker.net.requests import RequestDecoder
 from ottla.broker.net.services import ListenerFacts, NetworkServices
 from ottla.broker.quotas.connection_quotas import ConnectionLimits, ListenerLimits
 from ottla.broker.requests.request_channel import Principal, RequestChannel
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     import ssl
 
     from ottla.broker.runtime.wheel import TimerTask
-    from ottla.broker.security.sasl.session import SaslSession
+    from ottla.broker.security.sasl.session import NewSession
 
 logger = logging.getLogger("ottla.net")
 
@@ -69,7 +68,7 @@ class NetworkServer:
         limits: ListenerLimits | None = None,
         tls_context: "ssl.SSLContext | None" = None,
         principal_of_certificate: Callable[[dict[str, Any]], Principal] | None = None,
-        new_session: "Callable[[Connection, RequestDecoder], SaslSession] | None" = None,
+        new_session: "NewSession | None" = None,
         first_frame_max_bytes: int = 524288,
     ) -> int:
         """Bind a listener; port 0 picks a free one. Returns the port. Raises ListenError.
@@ -89,7 +88,6 @@ class NetworkServer:
                 self._timer,
                 self._worker_pool,
                 self.statistics,
-                self._closed,
                 READ_BYTES,
             )
         if security_protocol.endswith("SSL") and tls_context is None:
@@ -171,12 +169,6 @@ class NetworkServer:
         if clients and self.limits.open > self.limits.max_connections:
             silent_longest = min(clients, key=lambda connection: connection.last_active)
             silent_longest.close("max.connections is reached and a broker came in")
-
-    def _closed(self, connection: Connection) -> None:
-        self.statistics.connections_closed += 1
-        if connection.sasl is not None:
-            connection.sasl.close()
-        self._listeners[connection.listener_name].forget(connection)
 
     def _schedule_reaper(self) -> None:
         # Often enough that nobody overstays by more than a tenth.

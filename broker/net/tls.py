@@ -18,6 +18,8 @@ from ottla.broker.net.connection import Connection
 from ottla.broker.net.output import FilePart, FileTruncated, Output
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ottla.broker.metrics.statistics import NetworkStatistics
     from ottla.broker.net.services import ListenerFacts, NetworkServices
 
@@ -138,7 +140,9 @@ def _join(buffers: list[Any]) -> Any:
 class TlsConnection(Connection):
     """A connection that begins with a handshake."""
 
-    __slots__ = ("_deadline", "_handshaking", "_tls")
+    __slots__ = ("_deadline", "_handshake_writes", "_handshaking", "_tls")
+
+    output_class = TlsOutput
 
     def __init__(
         self,
@@ -146,6 +150,7 @@ class TlsConnection(Connection):
         client: tuple[str, int],
         listener: "ListenerFacts",
         services: "NetworkServices",
+        on_closed: "Callable[[Connection], None]",
     ) -> None:
         assert listener.tls_context is not None
         secured = listener.tls_context.wrap_socket(
@@ -153,8 +158,9 @@ class TlsConnection(Connection):
         )
         self._tls = TlsSocket(secured)
         # The base class calls nothing on it that TlsSocket has not.
-        super().__init__(self._tls, client, listener, services)  # type: ignore[arg-type]
+        super().__init__(self._tls, client, listener, services, on_closed)  # type: ignore[arg-type]
         self._handshaking = True
+        self._handshake_writes = False  # the loop watches for room in the socket
         self._deadline: Any = None
 
     def start(self) -> None:
@@ -165,10 +171,8 @@ class TlsConnection(Connection):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+        self._stop_handshake_writes()
         super().close(reason)
-
-    def _new_output(self) -> Output:
-        return TlsOutput(self._sock, self._services.statistics)
 
     def _too_slow(self) -> None:
         self._deadline = None
@@ -178,18 +182,18 @@ class TlsConnection(Connection):
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
-            self._stop_writing()
+            self._stop_handshake_writes()
             self._check_for_reset()
             return
         except ssl.SSLWantWriteError:
-            if not self._writing:
-                self._writing = True
+            if not self._handshake_writes:
+                self._handshake_writes = True
                 self._services.loop.add_writer(self._fd, self._shake_hands)
             return
         except OSError as error:  # also every error of TLS
             self._refuse(error)
             return
-        self._stop_writing()
+        self._stop_handshake_writes()
         self._handshaking = False
         if self._deadline is not None:
             self._deadline.cancel()
@@ -202,6 +206,11 @@ class TlsConnection(Connection):
                 self._refuse(error)
                 return
         self._read_decrypted()
+
+    def _stop_handshake_writes(self) -> None:
+        if self._handshake_writes:
+            self._handshake_writes = False
+            self._services.loop.remove_writer(self._fd)
 
     def _refuse(self, error: Exception) -> None:
         services = self._services

@@ -14,9 +14,8 @@ from ottla.protocol.headers import encode_response
 from ottla.protocol.message import Message
 
 if TYPE_CHECKING:
-    from ottla.broker.net.services import ListenerFacts
-    from ottla.broker.security.sasl.session import SaslSession
     from ottla.protocol.headers import RequestHeader
+    from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
 
 logger = logging.getLogger("ottla.requests")
 
@@ -87,10 +86,34 @@ class Route:
         self.throttle: Callable[[RequestContext], int] | None = None
 
 
+class RequestListener(Protocol):
+    """What a request needs from the listener that accepted its connection."""
+
+    security_protocol: str
+
+
+class AuthenticationSession(Protocol):
+    """What a request needs from the SASL session of its connection."""
+
+    #: Whether the client logged in with a delegation token.
+    is_token: bool
+
+    def renew(
+        self, context: "RequestContext", request: "SaslHandshakeRequest"
+    ) -> Message | None: ...
+
+    def close(self) -> None: ...
+
+
 class RequestConnection(Protocol):
     """What a request needs from the connection it came in on."""
 
-    listener: "ListenerFacts"
+    @property
+    def listener(self) -> RequestListener: ...
+
+    @property
+    def sasl(self) -> AuthenticationSession | None: ...
+
     listener_name: str
     principal: Principal
     authenticated: bool
@@ -100,7 +123,6 @@ class RequestConnection(Protocol):
     closed: bool
     client_software_name: str
     client_software_version: str
-    sasl: "SaslSession | None"
 
     def send_response(self, context: "RequestContext", parts: list[Any]) -> None: ...
 

@@ -14,10 +14,16 @@ import re
 from collections.abc import Callable
 from enum import Enum
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from ottla.broker.requests.error_response import error_response
-from ottla.broker.requests.request_context import HandlerEntry, Principal, RequestContext, Route
+from ottla.broker.requests.request_context import (
+    HandlerEntry,
+    Principal,
+    RequestConnection,
+    RequestContext,
+    Route,
+)
 from ottla.broker.security.sasl.exchanges import AuthenticationRefused, Exchange, shown
 from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.protocol.headers import RequestHeader, decode_request, encode_response
@@ -31,9 +37,8 @@ from ottla.protocol.registry import API, ApiKey
 
 if TYPE_CHECKING:
     from ottla.broker.metrics.statistics import NetworkStatistics
-    from ottla.broker.net.connection import Connection
-    from ottla.broker.net.requests import RequestDecoder
-    from ottla.broker.net.wrong_protocol import LogLimiter
+    from ottla.broker.requests.request_decoder import RequestDecoder
+    from ottla.broker.runtime.log_limiter import LogLimiter
     from ottla.broker.runtime.timer import DelayQueue
     from ottla.broker.runtime.wheel import TimerTask
     from ottla.protocol.message import Message
@@ -57,6 +62,24 @@ class _State(Enum):
     OTHER_MECHANISM = 5  # an authentication again that is going to fail
     DONE = 6
     EXPIRED = 7
+
+
+class SaslConnection(RequestConnection, Protocol):
+    """What a session needs from the connection that it authenticates."""
+
+    #: A whole request came in: it is a Kafka client.
+    identified: bool
+    #: Takes the frames that come in; None gives them to the request decoder.
+    token_handler: Callable[[bytes], None] | None
+
+    def authenticate(self, principal: Principal) -> None:
+        """The client proved who it is."""
+
+    def send_token(self, token: bytes) -> None:
+        """Sends a response without a header to a frame that `token_handler` got."""
+
+    def refuse_after(self, delay_ms: int, response: bytes, linger_ms: int, reason: str) -> None:
+        """Sends `response` after the delay and closes the connection `linger_ms` later."""
 
 
 class SaslListener(NamedTuple):
@@ -98,7 +121,7 @@ class SaslSession:
     )
 
     def __init__(
-        self, connection: Connection, decoder: RequestDecoder, listener: SaslListener
+        self, connection: SaslConnection, decoder: RequestDecoder, listener: SaslListener
     ) -> None:
         #: Whether the client logged in with a delegation token.
         self.is_token = False
@@ -354,6 +377,10 @@ class SaslSession:
             )
         delay_ms = listener.failure_delay_ms
         connection.refuse_after(delay_ms, refusal.response, FAREWELL_MS, "authentication failed")
+
+
+# Makes the session of a new connection.
+NewSession = Callable[[SaslConnection, "RequestDecoder"], SaslSession]
 
 
 def _java_name(key: int) -> str:

@@ -377,7 +377,7 @@ class TestBackpressure:
                 client.send(metadata_request())
             await network.until(lambda: len(network.channel._waiting_for_place) == 3)
             for connection in network.server.connections:
-                if connection._context is None:
+                if connection._writer.context is None:
                     connection.close("the test says so")
             network.channel.start()
             other = await network.connect()

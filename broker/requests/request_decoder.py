@@ -12,13 +12,13 @@ from time import monotonic
 from typing import Any
 
 from ottla.broker.metrics.statistics import NetworkStatistics
-from ottla.broker.net.wrong_protocol import LogLimiter
 from ottla.broker.requests.request_channel import (
     HandlerEntry,
     RequestConnection,
     RequestContext,
     Route,
 )
+from ottla.broker.runtime.log_limiter import LogLimiter
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.headers import RequestHeader, decode_request, decode_request_header
 from ottla.protocol.message import Message
