@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from ottla.broker.cluster.controlled_shutdown import hand_over
 from ottla.broker.cluster.identity import StartError, broker_info, establish, open_store
 from ottla.broker.coordination.ports import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
-from ottla.broker.observability.monitoring import event_log, http_address, serve_http
+from ottla.broker.observability.monitoring import event_log
 from ottla.broker.replication.stray_logs import set_strays_aside
 from ottla.broker.runtime.tasks import run_in_threads
+from ottla.broker.server.http_assembly import open_http
 from ottla.broker.server.parts import BrokerParts
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import NoNode
@@ -105,11 +106,7 @@ class BrokerServer:
         if self.watches_stalls:
             parts.stalls.start()
         self._started = True
-        address = http_address(config)
-        if address is not None:
-            self._http, self.metrics_port = await serve_http(
-                address, parts, lambda: self._started, events
-            )
+        self._http, self.metrics_port = await open_http(parts, lambda: self._started, events)
 
     def _listen(self, parts: BrokerParts) -> None:
         for name, protocol, host, port in self.config.listener_endpoints():

@@ -21,8 +21,8 @@ from ottla.broker.observability.console.messages import Peek
 from ottla.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
+    from ottla.broker.observability.console.console_parts import ConsoleParts
     from ottla.broker.observability.console.event_log import EventLog
-    from ottla.broker.server.parts import BrokerParts
 
 JSON = "application/json; charset=utf-8"
 TEXT = "text/plain; charset=utf-8"
@@ -95,7 +95,7 @@ class Console:
     #: What each answer carries beside its type and length.
     headers = SECURITY_HEADERS
 
-    def __init__(self, parts: BrokerParts, events: EventLog, *, allow_remote: bool) -> None:
+    def __init__(self, parts: ConsoleParts, events: EventLog, *, allow_remote: bool) -> None:
         self._allow_remote = allow_remote
         self.history = History(parts)
         self._peek = Peek(parts.replica_manager, parts.workers)
@@ -166,7 +166,11 @@ def _asset(name: str) -> tuple[str, str, bytes]:
     if found is None:
         return "404 Not Found", TEXT, b"no such page; the console is /console\n"
     file, content_type = found
-    return "200 OK", content_type, (files("ottla.broker.console") / "assets" / file).read_bytes()
+    return (
+        "200 OK",
+        content_type,
+        (files("ottla.broker.observability.console") / "assets" / file).read_bytes(),
+    )
 
 
 def _is_local(peer: str) -> bool:
