@@ -117,11 +117,14 @@ class Listener:
         settings: SocketSettings,
         limits: ConnectionLimits,
         listener_limits: ListenerLimits,
+        on_protected_connection: Callable[[], None],
     ) -> None:
+        """`on_protected_connection` is called when a listener with protected limits accepted a
+        connection."""
         self.facts = facts
         self.limits = listener_limits
         self.connections: set[Connection] = set()
-        self.on_protected_connection: Callable[[], None] = lambda: None
+        self._on_protected_connection = on_protected_connection
         self._sock = sock
         self._services = services
         self._settings = settings
@@ -221,7 +224,7 @@ class Listener:
         self.connections.add(connection)
         connection.start()
         if self.limits.protected:
-            self.on_protected_connection()
+            self._on_protected_connection()
 
     def _forget(self, connection: Connection) -> None:
         """A connection of this listener has closed."""

@@ -103,9 +103,14 @@ class NetworkServer:
             principal_of_certificate=principal_of_certificate,
         )
         listener = Listener(
-            sock, facts, services, self._sockets, self.limits, limits or ListenerLimits()
+            sock,
+            facts,
+            services,
+            self._sockets,
+            self.limits,
+            limits or ListenerLimits(),
+            self._make_room,
         )
-        listener.on_protected_connection = self._make_room
         self._listeners[name] = listener
         return listener.port
 

@@ -37,11 +37,12 @@ class DirectoryFailures:
         log_manager: LogManager,
         replica_manager: ReplicaManager,
         store: ZnodeStore,
+        fetchers: Fetchers,
         on_offline: Callable[[list[Partition]], None],
         on_all_failed: Callable[[], None],
     ) -> None:
         """`on_offline` is told which partitions went; `on_all_failed` that no disk is left."""
-        self.fetchers: Fetchers | None = None
+        self._fetchers = fetchers
         self._log_manager = log_manager
         self._replica_manager = replica_manager
         self._store = store
@@ -75,8 +76,7 @@ class DirectoryFailures:
         for partition in gone:
             partition.offline = True
             partition.is_leader = False
-        if self.fetchers is not None:
-            self.fetchers.stop(gone)
+        self._fetchers.stop(gone)
         for partition in gone:
             self._replica_manager.wake_all(partition)
         self._on_offline(gone)

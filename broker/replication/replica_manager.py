@@ -64,8 +64,14 @@ class ReplicaManager:
         clock: Clock,
         timer: DelayQueue,
         metadata: MetadataCache,
+        *,
+        isr_manager: IsrManager | None,
+        on_directory_failure: Callable[[str], None],
+        on_truncated: Callable[[Log], None],
+        deferred_validation: DeferredValidation | None,
+        leader_throttle: ReplicationQuota | None = None,
+        read_replica: RackAwareSelector | None = None,
         purge_intervals: tuple[int, int] = (1000, 1000),
-        deferred_validation: DeferredValidation | None = None,
     ) -> None:
         """`purge_intervals` are those of the produce and the fetch purgatory.
 
@@ -73,15 +79,15 @@ class ReplicaManager:
         """
         self.context = context
         self.partitions: dict[PartitionKey, Partition] = {}
-        self.isr_manager: IsrManager | None = None
+        self.isr_manager = isr_manager
         #: Told once when a log directory failed during an append or a read.
-        self.on_directory_failure: Callable[[str], None] = lambda directory: None
+        self.on_directory_failure = on_directory_failure
         #: Told when a follower has cut its log.
-        self.on_truncated: Callable[[Log], None] = lambda log: None
+        self.on_truncated = on_truncated
         #: Chooses another replica for consumers (KIP-392); None: they read from the leader.
-        self.read_replica: RackAwareSelector | None = None
+        self.read_replica = read_replica
         #: Holds back followers that are not in sync (KIP-73).
-        self.leader_throttle: ReplicationQuota | None = None
+        self.leader_throttle = leader_throttle
         self._clock = clock
         self._metadata = metadata
         self._refusals_told: dict[tuple[str, int, int], int] = {}

@@ -79,10 +79,15 @@ class RequestChannel:
         max_requests: int = 500,
         max_bytes: int | None = None,
         handler_tasks: int = 8,
+        throttle: Callable[[RequestContext], int] | None = None,
     ) -> None:
         """`max_requests`: Kafka's queued.max.requests. `max_bytes`: queued.max.request.bytes,
-        None for no bound. `handler_tasks`: num.io.threads."""
-        self.routes = {entry.api_key: Route(entry) for entry in handler_table}
+        None for no bound. `handler_tasks`: num.io.threads. `throttle` counts each response against
+        the request quota, but for exempt APIs, and returns the throttle time in ms."""
+        self.routes = {
+            entry.api_key: Route(entry, None if entry.exempt_from_request_quota else throttle)
+            for entry in handler_table
+        }
         self.stalls = StallStatistics()
         self.in_progress_bytes = 0  # frames received or being received, until answered
         self.busy_seconds = 0.0  # spent in handlers and in sending what they answered at once
@@ -98,12 +103,6 @@ class RequestChannel:
         self._idle: list[asyncio.Future[None]] = []
         self._busy_tasks = 0
         self._tasks: list[asyncio.Task[None]] = []
-
-    def throttle_by(self, throttle: Callable[[RequestContext], int]) -> None:
-        """Have every answer counted against the request quota, but for exempt APIs."""
-        for route in self.routes.values():
-            if not route.entry.exempt_from_request_quota:
-                route.throttle = throttle
 
     def start(self) -> None:
         """Start the handler tasks."""

@@ -75,15 +75,17 @@ class Route:
         "throttle",
     )
 
-    def __init__(self, entry: HandlerEntry) -> None:
+    def __init__(
+        self, entry: HandlerEntry, throttle: "Callable[[RequestContext], int] | None" = None
+    ) -> None:
+        """`throttle` counts a response and returns the throttle time of its client in ms."""
         self.entry = entry
         self.handler = entry.handler
         self.min_version = entry.min_version
         self.max_version = entry.max_version
         self.statistics = RequestStatistics(entry.name)
         self.task_name = f"request-{entry.name}"
-        # Counts an answered request and returns how long its client must be silent.
-        self.throttle: Callable[[RequestContext], int] | None = None
+        self.throttle = throttle
 
 
 class RequestListener(Protocol):

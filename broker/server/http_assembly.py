@@ -26,30 +26,30 @@ async def open_http(
 
     With `events` it serves the console too. ConfigError when the port cannot be opened.
     """
-    address = http_address(parts.config)
+    address = http_address(parts.base.config)
     if address is None:
         return None, 0
     registry = build_registry(_measured(parts))
     console = None if events is None else _console(parts, events)
     return await serve_http(
-        address, registry, parts.request_channel, parts.workers, is_ready, console
+        address, registry, parts.network.request_channel, parts.base.workers, is_ready, console
     )
 
 
 def _measured(parts: BrokerParts) -> MeasuredParts:
     return MeasuredParts(
-        network=parts.network,
-        request_channel=parts.request_channel,
-        replica_manager=parts.replica_manager,
-        isr_manager=parts.isr_manager,
-        deferred_validation=parts.deferred_validation,
-        fetch_sessions=parts.sessions.cache,
+        network=parts.network.server,
+        request_channel=parts.network.request_channel,
+        replica_manager=parts.replicas.manager,
+        isr_manager=parts.replicas.isr_manager,
+        deferred_validation=parts.replicas.deferred_validation,
+        fetch_sessions=parts.network.sessions.cache,
         groups=parts.coordinators.groups,
-        controller=parts.controller,
-        metadata=parts.metadata,
-        workers=parts.workers,
-        now_ms=parts.clock.now_ms,
-        client_metrics=parts.client_metrics,
+        controller=parts.control.controller,
+        metadata=parts.base.metadata,
+        workers=parts.base.workers,
+        now_ms=parts.base.clock.now_ms,
+        client_metrics=parts.base.client_metrics,
     )
 
 
@@ -59,18 +59,18 @@ def _console(parts: BrokerParts, events: EventLog) -> Console:
     from ottla.broker.observability.console.console_parts import ConsoleParts
 
     console_parts = ConsoleParts(
-        broker_id=parts.broker_id,
-        cluster_id=parts.cluster_id,
-        metadata=parts.metadata,
-        replica_manager=parts.replica_manager,
+        broker_id=parts.base.broker_id,
+        cluster_id=parts.base.cluster_id,
+        metadata=parts.base.metadata,
+        replica_manager=parts.replicas.manager,
         groups=parts.coordinators.groups,
-        controller=parts.controller,
+        controller=parts.control.controller,
         config_describer=ConfigDescriber(
-            parts.broker_id, parts.config, parts.dynamic_config, parts.metadata
+            parts.base.broker_id, parts.base.config, parts.base.dynamic_config, parts.base.metadata
         ),
-        network=parts.network,
-        request_channel=parts.request_channel,
-        workers=parts.workers,
-        now_ms=parts.clock.now_ms,
+        network=parts.network.server,
+        request_channel=parts.network.request_channel,
+        workers=parts.base.workers,
+        now_ms=parts.base.clock.now_ms,
     )
-    return Console(console_parts, events, allow_remote=parts.config.ottla_console_allow_remote)
+    return Console(console_parts, events, allow_remote=parts.base.config.ottla_console_allow_remote)

@@ -11,13 +11,13 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from ottla.broker.replication.log_cleaner import CompactionWork
 from ottla.broker.runtime.tasks import WorkerPool, spawn, stop
 from ottla.storage.errors import DiskFull, StorageError
 
 if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
     from ottla.broker.replication.isr import IsrManager
+    from ottla.broker.replication.log_cleaner import CompactionWork
     from ottla.broker.replication.replica_manager import ReplicaManager
     from ottla.broker.runtime.clock import Clock
     from ottla.storage.directories.log_manager import LogManager
@@ -45,6 +45,7 @@ class BrokerScheduler:
         log_manager: LogManager,
         replica_manager: ReplicaManager,
         isr_manager: IsrManager,
+        compaction: CompactionWork,
         on_tick: Callable[[], None],
     ) -> None:
         """`on_tick` runs once a second, on the loop."""
@@ -54,7 +55,7 @@ class BrokerScheduler:
         self._log_manager = log_manager
         self._replica_manager = replica_manager
         self._isr_manager = isr_manager
-        self.compaction = CompactionWork(config, clock, log_manager)
+        self._compaction = compaction
         self._on_tick = on_tick
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -96,13 +97,13 @@ class BrokerScheduler:
         self._every("tick", _TICK_MS, self._tick)
         self._every("isr-shrink", config.replica_lag_time_max_ms // 2, self._shrink)
 
-        self.compaction.start()
+        self._compaction.start()
 
     async def stop(self) -> None:
         """Ends the jobs; what runs in a worker thread now is waited for by the pool."""
         tasks, self._tasks = self._tasks, []
         await stop(*tasks)
-        await self.compaction.stop()
+        await self._compaction.stop()
 
     def _every(
         self,

@@ -55,12 +55,14 @@ class ClientInstance:
 class ClientMetricsManager:
     """All subscriptions and all clients of this broker."""
 
-    def __init__(self, max_bytes: int, now_ms: Callable[[], int]) -> None:
-        """`max_bytes`: telemetry.max.bytes. `now_ms` never goes back."""
+    def __init__(
+        self, max_bytes: int, now_ms: Callable[[], int], on_forgotten: Callable[[bytes], None]
+    ) -> None:
+        """`max_bytes`: telemetry.max.bytes. `now_ms` is monotonic. `on_forgotten` is called with
+        the id of a client instance that is no longer kept."""
         self.max_bytes = max_bytes
         self.now_ms = now_ms
-        #: Told when a client is forgotten.
-        self.on_forgotten: Callable[[bytes], None] = lambda instance_id: None
+        self._on_forgotten = on_forgotten
         self._subscriptions: dict[str, Subscription] = {}
         self._version = 0  # grows with every change of a subscription
         self._instances: dict[bytes, ClientInstance] = {}  # the one longest unheard of first
@@ -151,7 +153,7 @@ class ClientMetricsManager:
 
     def _forget(self, instance_id: bytes) -> None:
         del self._instances[instance_id]
-        self.on_forgotten(instance_id)
+        self._on_forgotten(instance_id)
 
     def _subscribe(self, instance: ClientInstance) -> None:
         """The subscriptions have changed, or the client is new: it may speak at once."""

@@ -54,7 +54,14 @@ logger = logging.getLogger("ottla.security")
 class DelegationTokens:
     """The tokens of the cluster. Loop only."""
 
-    def __init__(self, config: BrokerConfig, store: ZnodeStore, runtime: Runtime) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: ZnodeStore,
+        runtime: Runtime,
+        is_controller: Callable[[], bool],
+    ) -> None:
+        """`is_controller`: whether this broker removes the tokens that have expired."""
         secret = config.delegation_token_secret_key or config.delegation_token_master_key
         self._secret = (secret or "").encode()
         self._config = config
@@ -69,8 +76,7 @@ class DelegationTokens:
             store, runtime, [TOKEN_CHANGES], self._reload, name="token-changes"
         )
         self._sweep: Cancellable | None = None
-        #: Whether this broker removes what has expired; the controller does.
-        self.is_controller: Callable[[], bool] = lambda: False
+        self._is_controller = is_controller
 
     @property
     def is_enabled(self) -> bool:
@@ -244,7 +250,7 @@ class DelegationTokens:
         self._sweep = self._runtime.call_later(interval_ms, self._begin_sweep)
 
     def _begin_sweep(self) -> None:
-        if self.is_controller():
+        if self._is_controller():
             self._runtime.spawn(self._sweep_once(), name="token-expiry")
         self._schedule_sweep()
 

@@ -12,6 +12,7 @@ from ottla.broker.handlers.records.transactional_produce import TransactionalPro
 from ottla.broker.quotas.client_quotas import ClientQuotas
 from ottla.broker.replication.fetch_sessions import FetchSessions
 from ottla.broker.runtime.tasks import WorkerPool
+from ottla.broker.security.authorization.access_control import may_read_all
 from ottla.broker.transactions.state import Producer
 from ottla.broker.transactions.verification import OnVerified
 from ottla.protocol.topics import TopicPartition
@@ -63,5 +64,6 @@ class DataPath(Replicas):
             DownConversion(self.workers, lambda _: self.config),
             1 << 20,
             self.quotas.fetch,
+            may_read_all,
         )
         self.list_offsets = ListOffsetsHandler(self.manager, self.workers)

@@ -214,8 +214,7 @@ async def test_throttle_time_is_written_into_the_answer() -> None:
         context.throttle_time_ms = 30
         return MetadataResponse()
 
-    channel = await running(handler)
-    channel.channel.throttle_by(lambda context: 50)
+    channel = await running(handler, throttle=lambda context: 50)
     context = await channel.handle()
     assert context.throttle_time_ms == 50
     assert channel.peer.sent[0][0][8:12] == (50).to_bytes(4, "big")
@@ -223,8 +222,7 @@ async def test_throttle_time_is_written_into_the_answer() -> None:
 
 async def test_requests_of_brokers_are_exempt_from_the_request_quota() -> None:
     table = [HandlerEntry(METADATA, "Metadata", 0, 12, lambda *_: ANSWER, False, True)]
-    channel = RequestChannel(table, lambda *_: None)
-    channel.throttle_by(lambda context: 50)
+    channel = RequestChannel(table, lambda *_: None, throttle=lambda context: 50)
     assert channel.routes[METADATA].throttle is None
 
 
