@@ -1,7 +1,7 @@
-"""The sending half of a connection: answers out, as fast as the client takes them.
+"""Sends the responses of a connection, as fast as the client takes them.
 
-A slow reader costs no memory but its one answer: its connection is not read until the answer is
-out. File parts that are not in the page cache are read by a worker thread first.
+A slow client costs no memory but its one response: its connection is muted until the response is
+sent. File parts that are not in the page cache are read by a worker thread first.
 """
 
 import logging
@@ -24,9 +24,9 @@ MAX_HELD_BYTES = 65536
 _FETCH = 1
 
 
-# The answer to a request of this length may wait for those that came in with it, even when nobody
-# else waits: handling them all takes less time than one send. Bigger ones are answered at once, so
-# that the client works on while we do.
+# The response to a request of this length may wait for the requests that came in with it, even when
+# no other client waits: handling them all takes less time than one send. Responses to bigger ones
+# are sent at once, so that the client can go on meanwhile.
 SMALL_REQUEST_BYTES = 2048
 
 
@@ -86,7 +86,7 @@ class ResponseWriter:
         self._services = services
         self._owner = owner
         self._output_class = output_class
-        self._output: Output | None = None  # what the socket did not take yet
+        self._output: Output | None = None  # what the socket has not taken yet
         self._held: list[bytes] | None = None  # responses that are sent at the end of the turn
         self._held_bytes = 0
         self._warming = False  # a worker thread reads what is to be sent next
@@ -108,12 +108,12 @@ class ResponseWriter:
 
     @property
     def in_flight(self) -> bool:
-        """A request is being worked on, or an answer is not out yet."""
+        """A request is being handled, or a response is not sent yet."""
         return self.context is not None or self._held is not None
 
     @property
     def waits_for_records(self) -> bool:
-        """All it has in flight is a fetch that waits until there is something to answer."""
+        """All it has in flight is a fetch that waits until there are records to return."""
         context = self.context
         return (
             context is not None
@@ -124,12 +124,12 @@ class ResponseWriter:
         )
 
     def send_response(self, context: "RequestContext", parts: list[Any]) -> None:
-        """Send the answer to the request in flight; no parts: there is none (acks=0).
+        """Send the response to the request in flight; no parts: there is none (acks=0).
 
-        While other clients' requests are waiting, or when it is small, the answer to one of several
-        requests that came in together is held back until the turn ends, so that their answers leave
-        in one packet: a send costs more than everything else on a tiny request's way. Alone, it is
-        sent at once.
+        While other clients' requests are queued, or when it is small, the response to one of
+        several requests that came in together is held back until the turn ends, so that their
+        responses are sent in one packet: a send costs more than all else that a tiny request
+        takes. Alone, it is sent at once.
         """
         context.responded_at = context.send_started_at = monotonic()
         if self._closed:
@@ -163,7 +163,7 @@ class ResponseWriter:
             self._finished(context)
 
     def _send_at_once(self, response: bytes) -> bool:
-        """Send with nothing before it; False: the rest goes out later, or the connection broke."""
+        """Send with nothing before it; False: the rest is sent later, or the connection broke."""
         try:
             sent = self._sock.send(response)
         except (BlockingIOError, InterruptedError):
@@ -189,14 +189,14 @@ class ResponseWriter:
             self._write()
 
     def _write(self) -> None:
-        """Send what the socket takes; what is left goes out when the loop says it is writable."""
+        """Send what the socket takes; the rest is sent when it is writable again."""
         output = self._output
         assert output is not None
         try:
             state = output.flush()
         except FileTruncated as error:
             logger.error(
-                "cannot finish the answer to %r: a log file is too short: %s", self._owner, error
+                "cannot finish the response to %r: a log file is too short: %s", self._owner, error
             )
             self._owner.close("a log file was too short")
             return
@@ -228,7 +228,7 @@ class ResponseWriter:
             self._services.loop.remove_writer(self._fd)
 
     async def _warm(self, output: Output) -> None:
-        """Have a thread read the file part that is next, then go on."""
+        """Read the next file part into the page cache in a worker thread, then go on."""
         part, position, length = output.cold_part()
         try:
             # `part` keeps the file open, whatever becomes of the connection meanwhile.
@@ -263,7 +263,7 @@ class ResponseWriter:
             self._send_at_once(self._take_held())
 
     def _finished(self, context: "RequestContext") -> None:
-        """The answer is out (or held): count it, then let the next request in."""
+        """The response is sent (or held): count it, then let the next request be read."""
         context.route.statistics.record(context.header.api_version, context, monotonic())
         self._release(context)
         self.context = None

@@ -25,7 +25,7 @@ logger = logging.getLogger("ottla.net")
 
 
 class NetworkServer:
-    """Opens listeners and keeps their connections. Loop thread only.
+    """Opens listeners and closes their connections. Loop thread only.
 
     Order of use: `add_listener` for each (binds at once, so that a port in use is known before
     anything else starts), `start`, then `stop_accepting`, `drain`, `close`.
@@ -139,10 +139,10 @@ class NetworkServer:
             listener.close()
 
     async def drain(self, timeout_ms: int) -> int:
-        """Wait until no request is in flight, at most so long. Returns how many still are.
+        """Wait until no request is in flight, at most `timeout_ms`. Returns how many still are.
 
-        A fetch that waits for records is not waited for: there would be another one after it, and
-        its client loses nothing."""
+        A fetch that waits for records does not count: another one would follow it, and its client
+        loses nothing."""
         deadline = monotonic() + timeout_ms / 1000
         while busy := sum(
             connection.in_flight and not connection.waits_for_records
@@ -163,8 +163,8 @@ class NetworkServer:
             connection.close("the broker is stopping")
 
     def _make_room(self) -> None:
-        """Close the client connection that was silent longest: a broker came in above
-        max.connections, and brokers are not to wait for clients (KIP-612)."""
+        """Close the client connection that has been idle longest: a broker connected above
+        max.connections, and connections of brokers have priority (KIP-612)."""
         clients = [
             connection
             for listener in self._listeners.values()
@@ -172,16 +172,16 @@ class NetworkServer:
             for connection in listener.connections
         ]
         if clients and self.limits.open > self.limits.max_connections:
-            silent_longest = min(clients, key=lambda connection: connection.last_active)
-            silent_longest.close("max.connections is reached and a broker came in")
+            idle_longest = min(clients, key=lambda connection: connection.last_active)
+            idle_longest.close("max.connections is reached and a broker connected")
 
     def _schedule_reaper(self) -> None:
-        # Often enough that nobody overstays by more than a tenth.
+        # Often enough that no connection stays longer than a tenth beyond its time.
         interval_ms = max(self._max_idle_ms // 10, 10)
         self._reaper = self._timer.schedule(interval_ms, self._reap)
 
     def _reap(self) -> None:
-        """Close the connections on which nothing has moved for too long."""
+        """Close the connections that have been idle for connections.max.idle.ms."""
         moment = monotonic() - self._max_idle_ms / 1000
         for connection in self.connections:
             if connection.is_idle_since(moment):
@@ -193,7 +193,8 @@ class NetworkServer:
         self._relief = self._timer.schedule(RELIEF_INTERVAL_MS, self._relieve)
 
     def _relieve(self) -> None:
-        """When requests take all the memory they may, close who holds some and hardly sends.
+        """When requests take all of queued.max.request.bytes, close the clients that hold some
+        of it and hardly send.
 
         A frame's memory is reserved when its size is known, as in Kafka. There, a few clients that
         announce big requests and send nothing shut out all others until they are found idle.
@@ -206,12 +207,12 @@ class NetworkServer:
                         "(queued.max.request.bytes) is short: closing the connection",
                         connection,
                     )
-                    connection.close("it holds memory that others wait for")
+                    connection.close("it holds memory that other clients wait for")
         self._schedule_relief()
 
 
-# How often to look for clients that hold memory others wait for, and what they must have sent
-# meanwhile: a modem does.
+# How often to look for clients that hold memory others wait for, and what they need to have
+# sent meanwhile: a modem does.
 RELIEF_INTERVAL_MS = 1000
 LEAST_PROGRESS_BYTES = 4096
 

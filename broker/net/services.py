@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ListenerFacts:
-    """What a connection knows about the listener it came in on."""
+    """What a connection needs to know of the listener that accepted it."""
 
     __slots__ = (
         "first_frame_max_bytes",
@@ -51,12 +51,12 @@ class ListenerFacts:
         self.tls_context = tls_context
         # Who a client is by its certificate (SSL listeners); called after the handshake.
         self.principal_of_certificate = principal_of_certificate
-        # Until authentication (Kafka's sasl.server.max.receive.size): nobody unknown gets more.
+        # Before authentication (Kafka's sasl.server.max.receive.size).
         self.first_frame_max_bytes = min(first_frame_max_bytes, request_max_bytes)
 
 
 class NetworkServices:
-    """The loop, the channel and what is counted."""
+    """The loop, the request channel, the timer, worker threads and statistics."""
 
     __slots__ = (
         "channel",

@@ -31,7 +31,7 @@ RECORD_BYTES = 16384
 # How much of a file part is read at once: a few records.
 PIECE_BYTES = 65536
 
-# A handshake is a few packets; who needs longer is not going to finish it.
+# A handshake is a few packets; one that takes longer is not going to finish.
 HANDSHAKE_TIMEOUT_MS = 30_000
 
 
@@ -58,7 +58,7 @@ class TlsSocket:
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise BlockingIOError from None
         except ssl.SSLEOFError:
-            return 0  # closed without TLS's own goodbye, which most clients leave out
+            return 0  # closed without a close_notify alert, as most clients do
 
     def send(self, data: Any) -> int:
         """Send at most one record; after BlockingIOError the same bytes must come again."""
@@ -83,7 +83,7 @@ class TlsSocket:
 
     def close(self) -> None:
         with suppress(OSError, ValueError):
-            # Says goodbye in TLS's own words; without blocking it cannot wait for the reply.
+            # Sends close_notify; without blocking it cannot wait for that of the client.
             self._sock.unwrap()
         self._sock.close()
 
@@ -123,7 +123,7 @@ class TlsOutput(Output):
 
 
 def _join(buffers: list[Any]) -> Any:
-    """The buffers in one, up to about a record; a big first one as it is."""
+    """The buffers joined, up to about a record; a big first one unchanged."""
     first = buffers[0]
     if len(buffers) == 1 or len(first) >= RECORD_BYTES:
         return first
@@ -164,7 +164,9 @@ class TlsConnection(Connection):
         self._deadline: Any = None
 
     def start(self) -> None:
-        self._deadline = self._services.timer.schedule(HANDSHAKE_TIMEOUT_MS, self._too_slow)
+        self._deadline = self._services.timer.schedule(
+            HANDSHAKE_TIMEOUT_MS, self._handshake_timed_out
+        )
         super().start()
 
     def close(self, reason: str) -> None:
@@ -174,11 +176,11 @@ class TlsConnection(Connection):
         self._stop_handshake_writes()
         super().close(reason)
 
-    def _too_slow(self) -> None:
+    def _handshake_timed_out(self) -> None:
         self._deadline = None
         self.close("the TLS handshake took too long")
 
-    def _shake_hands(self) -> None:
+    def _do_handshake(self) -> None:
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -188,7 +190,7 @@ class TlsConnection(Connection):
         except ssl.SSLWantWriteError:
             if not self._handshake_writes:
                 self._handshake_writes = True
-                self._services.loop.add_writer(self._fd, self._shake_hands)
+                self._services.loop.add_writer(self._fd, self._do_handshake)
             return
         except OSError as error:  # also every error of TLS
             self._refuse(error)
@@ -237,7 +239,7 @@ class TlsConnection(Connection):
 
     def _on_readable(self) -> None:
         if self._handshaking:
-            self._shake_hands()
+            self._do_handshake()
             return
         super()._on_readable()
         self._read_decrypted()

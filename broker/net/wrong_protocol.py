@@ -1,7 +1,7 @@
-"""Recognise clients that speak something else than Kafka, by their first bytes.
+"""Recognises clients that speak another protocol than Kafka's, by their first bytes.
 
 Read as a frame's length, "GET " is 1.2 billion, a TLS hello 370 million: Kafka logs an "invalid
-receive" of that size, and people search the web for it. We say in words what came in.
+receive" of that size, and operators search the web for it. This broker logs the protocol instead.
 """
 
 HTTP_METHODS = (b"GET ", b"POST", b"HEAD", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC")
@@ -28,21 +28,21 @@ def recognise(first_bytes: bytes) -> str | None:
 
 
 def explanation(protocol: str, listener_name: str) -> str:
-    """What the peer probably did, and what to do about it; for the log."""
+    """The probable cause and its remedy, for the log."""
     if protocol == "HTTP":
-        return f"listener {listener_name} speaks the Kafka protocol, not HTTP; answered 400"
+        return f"listener {listener_name} speaks the Kafka protocol, not HTTP; responded 400"
     if protocol == "TLS":
         return (
             f"listener {listener_name} is not encrypted; set the client's security.protocol to "
             "PLAINTEXT or SASL_PLAINTEXT, or connect to a TLS listener"
         )
     if protocol == "a TLS alert":
-        return "the client gave up a TLS handshake here, perhaps because of our certificate"
+        return "the client gave up a TLS handshake, perhaps because of this broker's certificate"
     return f"listener {listener_name} speaks the Kafka protocol"
 
 
 def http_response(listener_name: str, host: str, port: int) -> bytes:
-    """A complete HTTP/1.1 response that says what this port is."""
+    """A complete HTTP/1.1 response that explains what this port is."""
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     body = (
         "This is a Kafka port: it speaks the Kafka protocol, not HTTP.\n"

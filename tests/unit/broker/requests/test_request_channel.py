@@ -127,7 +127,7 @@ async def test_every_way_of_answering(handler: Handle) -> None:
     assert len(channel.peer.sent) == 1
     assert channel.peer.sent[0][0][4:8] == b"\x00\x00\x00\x07"  # the correlation id
     assert context.dequeued_at <= context.local_done_at
-    with pytest.raises(RuntimeError, match="answered twice"):
+    with pytest.raises(RuntimeError, match="got two responses"):
         context.respond(ANSWER)
     assert not channel.peer.closed
 
@@ -174,7 +174,7 @@ async def test_an_error_answer_that_cannot_be_built_closes_the_connection(
     channel = await running(failing_at_once)
     channel.channel._error_response = broken
     await channel.handle()
-    assert channel.peer.close_reasons == ["the request failed and has no error answer"]
+    assert channel.peer.close_reasons == ["the request failed and has no error response"]
     assert "correlation id 7" in caplog.text
 
 
@@ -186,7 +186,7 @@ async def test_failing_after_the_answer_is_only_logged(caplog: pytest.LogCapture
     channel = await running(handler)
     await channel.handle()
     assert len(channel.peer.sent) == 1
-    assert "request-Metadata failed after its answer" in caplog.text
+    assert "request-Metadata failed after its response was sent" in caplog.text
 
 
 async def test_an_answer_that_cannot_be_encoded_closes_the_connection(
@@ -194,7 +194,7 @@ async def test_an_answer_that_cannot_be_encoded_closes_the_connection(
 ) -> None:
     channel = await running(lambda *_: MetadataResponse(cluster_id=5))
     await channel.handle()
-    assert channel.peer.close_reasons == ["the answer could not be encoded"]
+    assert channel.peer.close_reasons == ["the response could not be encoded"]
     assert channel.peer.sent == [[]]
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
 

@@ -55,9 +55,9 @@ async def test_pipelined_newer_requests_are_answered_one_by_one() -> None:
 @pytest.mark.parametrize(
     ("key", "version", "words"),
     [
-        (999, 3, "API key 999 version 3, which is not offered"),
-        (METADATA, 9, "Metadata (API key 3) version 9; offered are 0 to 4"),
-        (METADATA, -1, "Metadata (API key 3) version -1; offered are 0 to 4"),
+        (999, 3, "API key 999 version 3, which is not supported"),
+        (METADATA, 9, "Metadata (API key 3) version 9; supported versions are 0 to 4"),
+        (METADATA, -1, "Metadata (API key 3) version -1; supported versions are 0 to 4"),
     ],
 )
 async def test_what_is_not_offered_closes_the_connection_with_a_line_in_words(
