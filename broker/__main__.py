@@ -103,7 +103,7 @@ def _allow_many_files() -> None:
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     except (ValueError, OSError) as error:
-        logger.warning("the limit of open files stays where it is: %s", error)
+        logger.warning("cannot raise the limit of open files: %s", error)
 
 
 def _run(config: BrokerConfig, lines: LineFormatter) -> int:

@@ -29,7 +29,7 @@ logger = logging.getLogger("ottla.broker")
 
 
 class ControllerChannel:
-    """What a broker asks of the controller. Loop only."""
+    """Sends this broker's requests to the active controller. Loop only."""
 
     def __init__(
         self,

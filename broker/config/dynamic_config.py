@@ -173,7 +173,7 @@ class DynamicConfig:
         else:
             self._topics.pop(name, None)
         self._log_configs.pop(name, None)
-        logger.info("topic %s has the settings %s now", name, properties, extra={"topic": name})
+        logger.info("Updated the settings of topic %s: %s", name, properties, extra={"topic": name})
         self._listener.topic_changed(name)
 
     def _take_broker(self, name: str, properties: Properties) -> None:
@@ -185,5 +185,5 @@ class DynamicConfig:
         if not changed:
             return
         self._log_configs.clear()
-        logger.info("broker settings changed: %s", ", ".join(changed))
+        logger.info("Updated broker settings: %s", ", ".join(changed))
         self._listener.broker_changed(changed)

@@ -142,7 +142,7 @@ def peer_security(config: SaslConfig) -> Security | None:
 
 
 def check_sasl(config: SaslConfig, listeners: list[Endpoint]) -> None:
-    """Refuses what this broker cannot do as asked for, rather than leave a door open."""
+    """ConfigError for SASL settings that this broker cannot apply."""
     for endpoint in listeners:
         if endpoint.uses_sasl:
             _check_listener(config, endpoint.listener_name)

@@ -2,7 +2,7 @@
 
 Counting must cost next to nothing on the request path, so these are objects with integer and
 float fields and no locks. `broker/observability/http_endpoint.py` folds them into Prometheus
-metrics when somebody asks; nothing here imports the Prometheus library. Loop thread only.
+metrics when they are scraped; nothing here imports the Prometheus library. Loop thread only.
 """
 
 from bisect import bisect_left
@@ -31,7 +31,7 @@ TIME_BUCKETS = (
     30.0,
 )
 
-# A turn of the event loop longer than this keeps everybody else waiting and counts as a stall.
+# A turn of the event loop longer than this delays all other work and counts as a stall.
 STALL_SECONDS = 0.05
 
 
@@ -166,7 +166,7 @@ Reading = float | dict[tuple[str, ...], float]
 
 
 class Metric:
-    """A metric that some part of the broker offers: read when it is asked for."""
+    """A metric of some part of the broker, read when it is scraped."""
 
     __slots__ = ("help", "kind", "labels", "name", "read")
 
@@ -181,7 +181,7 @@ class Metric:
 
 
 class MetricsRegistry:
-    """Where the parts of the broker offer what they count. Names begin with "ottla_" and carry
+    """Where the parts of the broker register what they count. Names begin with "ottla_" and carry
     their unit, without Prometheus's "_total"."""
 
     def __init__(self) -> None:

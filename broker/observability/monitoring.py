@@ -127,8 +127,8 @@ def build_registry(parts: MeasuredParts) -> MetricsRegistry:
     metrics_sources.add_fetch_sessions(registry, parts.fetch_sessions)
     metrics_sources.add_process(registry, parts.workers)
     registry.counter(
-        "ottla_record_examinations",
-        "Batches whose records took too long to look at on the event loop.",
+        "ottla_deferred_validations",
+        "Batches whose records were validated in a worker thread.",
         lambda: parts.deferred_validation.total,
     )
     _add_replicas(registry, replicas, parts.isr_manager)
@@ -165,7 +165,7 @@ def _add_replicas(
     )
     registry.gauge(
         "ottla_under_min_isr_partitions",
-        "Partitions led here that refuse acks=all for want of in-sync replicas.",
+        "Partitions led here that refuse acks=all: in-sync replicas below min.insync.replicas.",
         under_min_isr,
     )
     registry.gauge("ottla_log_size_bytes", "Bytes of records in all logs here.", log_bytes)

@@ -31,7 +31,7 @@ logger = logging.getLogger("ottla.broker")
 
 # How long requests in flight may take to end when the broker stops.
 _DRAIN_MS = 1_000
-# How long the start waits for the controller's first word; without one it goes on all the same.
+# How long the start waits for the first UpdateMetadata; without one it goes on all the same.
 _FIRST_METADATA_MS = 5_000
 
 
@@ -139,7 +139,7 @@ class BrokerServer:
         parts.control.registration.info = broker_info(self.config, parts.base.broker_id, self.ports)
 
     def _load_logs(self) -> None:
-        """In a worker thread, since recovery may take long; nobody else uses the logs yet."""
+        """In a worker thread, since recovery may take long; no request uses the logs yet."""
         parts = self.parts
         parts.base.logs.load(
             parts.base.clock.now_ms(),
@@ -152,8 +152,8 @@ class BrokerServer:
         """Stops everything that was started. The data is closed cleanly, so that the next start
         has nothing to recover; the registration in the znode tree ends with the session.
 
-        `crash` leaves the data as a kill of the process would: nobody is waited for, nothing is
-        written, and the next start recovers.
+        `crash` leaves the data as a kill of the process would: it waits for nothing, writes
+        nothing, and the next start recovers.
         """
         parts = self._parts
         if self._started and parts is not None:

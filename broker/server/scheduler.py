@@ -1,4 +1,4 @@
-"""What a broker does beside answering requests: retention, flushing, checkpoints, lagging replicas.
+"""The background jobs of a broker: retention, flushing, checkpoints, lagging replicas.
 
 Each job runs every so often; what may block runs in worker threads. A job that fails is logged and
 runs again at its next time.
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.background")
 
-# How often to look which logs are to be flushed (`flush.ms`); Kafka's own setting for this is
+# How often to check which logs are to be flushed (`flush.ms`); Kafka's own setting for this is
 # "never" by default, with flushing left to the operating system.
 _FLUSH_CHECK_MS = 1_000
 _TICK_MS = 1_000
 _PURGE_MS = 10_000
-# What is left free (`ottla.log.dir.min.free.bytes`) has to last from one look to the next.
+# What is left free (`ottla.log.dir.min.free.bytes`) has to last from one check to the next.
 _ROOM_CHECK_MS = 1_000
 
 
@@ -89,7 +89,7 @@ class BrokerScheduler:
             in_worker(logs.checkpoint_high_watermarks),
         )
         self._every("purge", _PURGE_MS, lambda: workers.run(logs.purge, self._clock.now_ms()))
-        self._every("disk-room", _ROOM_CHECK_MS, self._look_for_room)
+        self._every("disk-space", _ROOM_CHECK_MS, self._check_free_space)
         self._every(
             "producer-expiry", config.producer_id_expiration_check_interval_ms, self._expire
         )
@@ -117,9 +117,9 @@ class BrokerScheduler:
     async def _clean_up(self) -> None:
         deleted = self._log_manager.cleanup(self._clock.now_ms())
         if deleted:
-            logger.info("retention deleted %d segments", deleted)
+            logger.info("Deleted %d segments by retention", deleted)
 
-    async def _look_for_room(self) -> None:
+    async def _check_free_space(self) -> None:
         logs = self._log_manager
         logs.note_room(await self._workers.run(logs.free_room))
 
@@ -131,9 +131,9 @@ class BrokerScheduler:
             try:
                 await self._flush_one(log)
             except DiskFull:
-                continue  # said once for the whole disk
+                continue  # logged once for the whole disk
             except StorageError as error:
-                logger.error("%s could not be flushed: %s", log.name, error)
+                logger.error("cannot flush %s: %s", log.name, error)
 
     async def _flush_one(self, log: Log) -> None:
         flush = log.begin_flush()
@@ -160,4 +160,4 @@ async def _repeat(
         try:
             await job()
         except Exception:
-            logger.exception("the job %s failed and will run again", name)
+            logger.exception("job %s failed; it runs again at its next time", name)

@@ -1,4 +1,4 @@
-"""Clients that push metrics (KIP-714): who is asked for what, and when they may speak.
+"""Clients that push metrics (KIP-714): their subscriptions, and when they may push.
 
 Mirrors Kafka's `ClientMetricsManager`: a client instance is known by its id, gets the union of the
 subscriptions that fit it, and may ask and push once in its interval. Loop only.
@@ -26,7 +26,7 @@ _NEVER = -(1 << 62)
 
 
 class ClientInstance:
-    """One client that was told what to push."""
+    """One client instance and its subscription."""
 
     __slots__ = (
         "asked_at",
@@ -114,7 +114,7 @@ class ClientMetricsManager:
         instance = self._instance(instance_id, client)
         was_terminating, instance.terminating = instance.terminating, terminating
         if was_terminating:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "the client said that it ends")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the client instance is terminating")
         now_ms = self.now_ms()
         in_time = instance.asked_at > instance.pushed_at or (
             now_ms - instance.pushed_at >= instance.interval_ms

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MAX_GROUPS = 500
 MAX_MEMBERS = 500
 MAX_PARTITIONS = 2000
-# Points of the small picture in the list; the page of a group gets them all.
+# Points of the sparkline in the list; the page of a group gets them all.
 POINTS_IN_LIST = 60
 
 

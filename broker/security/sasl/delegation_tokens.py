@@ -143,7 +143,7 @@ class DelegationTokens:
         )
         async with self._changing:
             await self._write(token)
-        logger.info("delegation token %s for %s is made", token.token_id, owner)
+        logger.info("Created delegation token %s for %s", token.token_id, owner)
         return token
 
     async def renew(self, principal: str, secret: bytes, period_ms: int) -> int:
@@ -163,7 +163,7 @@ class DelegationTokens:
             if period_ms >= 0:
                 return await self._set_end(self._unexpired(token), period_ms)
             await self._remove(token.token_id)
-            logger.info("delegation token %s of %s is ended", token.token_id, token.owner)
+            logger.info("Expired delegation token %s of %s on request", token.token_id, token.owner)
             return self._runtime.now_ms()
 
     async def remove_expired(self) -> None:
@@ -199,7 +199,9 @@ class DelegationTokens:
     async def _set_end(self, token: TokenInformation, period_ms: int) -> int:
         end_ms = min(token.max_lifetime_ends_ms, self._runtime.now_ms() + period_ms)
         await self._write(token._replace(expires_ms=end_ms))
-        logger.info("delegation token %s of %s ends at %d", token.token_id, token.owner, end_ms)
+        logger.info(
+            "Renewed delegation token %s of %s until %d", token.token_id, token.owner, end_ms
+        )
         return end_ms
 
     # -- the tree -------------------------------------------------------------------------------
@@ -213,7 +215,7 @@ class DelegationTokens:
         self._keep(token)
 
     async def _remove(self, token_id: str) -> None:
-        with suppress(NoNode):  # Another broker was quicker, and has told everybody.
+        with suppress(NoNode):  # Another broker removed and announced it first.
             await self._store.multi([DeleteOp(token_path(token_id)), _announcement(token_id)])
         self._forget(token_id)
 
@@ -238,7 +240,7 @@ class DelegationTokens:
             try:
                 self._keep(decode_token(path, node[0])._replace(token_id=token_id))
             except MalformedZnode as error:
-                logger.error("a delegation token is not taken: %s", error)
+                logger.error("Ignoring a delegation token that cannot be decoded: %s", error)
 
     async def _reload(self, announced: Announced) -> None:
         await self._load(decode_token_change(data) for _, data in announced)

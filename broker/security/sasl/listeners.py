@@ -111,8 +111,8 @@ class SaslListeners:
         except ValueError as error:
             raise ConfigError(f"Listener {listener_name}, OAUTHBEARER: {error}.") from None
         logger.warning(
-            "listener %s takes bearer tokens without a signature, which anybody can make: for "
-            "development only; sasl.oauthbearer.jwks.endpoint.url names the keys of an issuer",
+            "listener %s accepts bearer tokens without a signature, which any client can create; "
+            "for development only: sasl.oauthbearer.jwks.endpoint.url names the keys of an issuer",
             listener_name,
         )
         return tokens.validate
@@ -135,5 +135,5 @@ class PlainPasswords:
             try:
                 self._passwords = plain_passwords(self._config, self._listener_name)
             except ConfigError as error:
-                logger.error("the users of before are kept: %s", error)
+                logger.error("keeping the previous users: %s", error)
         return self._passwords
