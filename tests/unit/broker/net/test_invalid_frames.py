@@ -89,9 +89,9 @@ async def test_a_client_known_to_speak_kafka_may_send_huge_requests_if_settings_
         size = int.from_bytes(b"GET ", "big")
         client.writer.write(SIZE.pack(size))
         await network.until(lambda: network.channel.in_progress_bytes == size)
-        stranger = await network.connect()
-        stranger.writer.write(b"GET ")
-        assert (await stranger.reader.read()).startswith(b"HTTP/1.1 400 ")
+        other = await network.connect()
+        other.writer.write(b"GET ")
+        assert (await other.reader.read()).startswith(b"HTTP/1.1 400 ")
 
 
 async def test_a_client_that_is_gone_before_the_answer_does_no_harm() -> None:

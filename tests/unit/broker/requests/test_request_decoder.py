@@ -137,10 +137,10 @@ async def test_before_authentication_only_some_requests_are_taken(
         await client.ask(metadata_request("x" * 30_000))
         assert [str(principal) for principal in seen] == ["User:alice"]
 
-        stranger = await network.connect()
-        await stranger.ask(ApiVersionsRequest("mallory", "1"), 3)
-        stranger.send(metadata_request())
-        assert await stranger.is_closed()
+        other = await network.connect()
+        await other.ask(ApiVersionsRequest("mallory", "1"), 3)
+        other.send(metadata_request())
+        assert await other.is_closed()
         assert "before authentication" in only_line(caplog)
         assert len(seen) == 1
 
@@ -152,9 +152,9 @@ async def test_frames_are_short_before_authentication(caplog: pytest.LogCaptureF
 
     entries = (entry(API_VERSIONS, "ApiVersions", authenticate, before_authentication=True),)
     async with running_network(*entries, security_protocol="SASL_PLAINTEXT") as network:
-        stranger = await network.connect()
-        stranger.writer.write(SIZE.pack(524_289))
-        assert await stranger.is_closed()
+        other = await network.connect()
+        other.writer.write(SIZE.pack(524_289))
+        assert await other.is_closed()
         assert "allowed are 0 to 524288 before authentication" in only_line(caplog)
 
         client = await network.connect()
