@@ -28,7 +28,7 @@ async def hand_over(config: BrokerConfig, channel: ControllerChannel) -> bool:
         except Exception as error:
             logger.warning(
                 "cannot send ControlledShutdown to the controller: %s",
-                error or type(error).__name__,
+                str(error) or type(error).__name__,
             )
             continue
         if not left:

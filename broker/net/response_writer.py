@@ -44,6 +44,22 @@ class WriterOwner(Protocol):
         is soon followed by another one."""
 
 
+class _Closed:
+    """Stands for the owner after the end, so that a closed connection is in no reference cycle."""
+
+    def close(self, reason: str) -> None:
+        """Nothing to do."""
+
+    def response_is_sent(self, context: "RequestContext") -> None:
+        """Nothing to do."""
+
+    def has_whole_request(self) -> bool:
+        return False
+
+
+_CLOSED = _Closed()
+
+
 class ResponseWriter:
     """Sends the responses of one connection, in order. Loop thread only.
 
@@ -105,6 +121,7 @@ class ResponseWriter:
         if context is not None and context.responded_at:
             self._release(context)
         self.context = self._output = self._held = None
+        self._owner = _CLOSED
 
     @property
     def in_flight(self) -> bool:
@@ -229,13 +246,14 @@ class ResponseWriter:
 
     async def _warm(self, output: Output) -> None:
         """Read the next file part into the page cache in a worker thread, then go on."""
+        owner = self._owner
         part, position, length = output.cold_part()
         try:
             # `part` keeps the file open, whatever becomes of the connection meanwhile.
             await self._services.worker_pool.run(warm, part.fd, position, length)
         except OSError as error:
-            logger.error("cannot read a log file for %r: %s", self._owner, error)
-            self._owner.close("a log file could not be read")
+            logger.error("cannot read a log file for %r: %s", owner, error)
+            owner.close("a log file could not be read")
             return
         finally:
             self._warming = False
