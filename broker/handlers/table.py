@@ -7,7 +7,7 @@ only module that knows all handlers. What stands here works in every listed vers
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.handlers.metadata.api_versions import ApiVersionsHandler
 from ottla.broker.handlers.security import sasl
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from ottla.broker.handlers.transactions.txn_offset_commit import TransactionalOffsetHandlers
 
 
-class Handlers:
-    """All handlers of a broker; `server.py` fills it."""
+class Handlers(NamedTuple):
+    """All handlers of a broker; `ottla.broker.server.handler_assembly` builds them."""
 
     produce: ProduceHandler
     fetch: FetchHandler
@@ -59,7 +59,7 @@ class Handlers:
     find_coordinator: FindCoordinatorHandler
     group_membership: GroupMembershipHandlers
     group_admin: GroupAdminHandlers
-    consumer_groups: ConsumerGroupHandlers | None = None  # where that protocol is enabled
+    consumer_groups: ConsumerGroupHandlers | None  # where that protocol is enabled
     topic_admin: TopicAdminHandlers
     records_admin: RecordsAdminHandlers
     transactions: TransactionHandlers

@@ -5,11 +5,19 @@ do then (`on_complete`), and what to note when it ran out of time (`on_expiratio
 """
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from ottla.broker.purgatory.purgatory import Purgatory
     from ottla.broker.runtime.wheel import TimerTask
+
+
+class WatchingPurgatory(Protocol):
+    """What an operation uses of the purgatory that it waits in."""
+
+    expired_total: int
+
+    def leave(self, operation: "DelayedOperation") -> None:
+        """The operation is complete and no longer watched."""
 
 
 class DelayedOperation(ABC):
@@ -28,7 +36,7 @@ class DelayedOperation(ABC):
         self.delay_ms = delay_ms
         self._completed = False
         # Set by the purgatory while the operation waits in it.
-        self._purgatory: Purgatory[Any] | None = None
+        self._purgatory: WatchingPurgatory | None = None
         self._timer_task: TimerTask | None = None
         self._watched_keys = 0
 

@@ -40,12 +40,13 @@ class LogDirFailureHandler:
         log_manager: LogManager,
         replica_manager: ReplicaManager,
         store: ZnodeStore,
+        fetchers: Fetchers,
         on_offline: Callable[[list[Partition]], None],
         on_all_failed: Callable[[], None],
     ) -> None:
         """`on_offline` is called with the partitions of a failed directory, `on_all_failed` when no
         directory is left."""
-        self.fetchers: Fetchers | None = None
+        self._fetchers = fetchers
         self._log_manager = log_manager
         self._replica_manager = replica_manager
         self._store = store
@@ -79,8 +80,7 @@ class LogDirFailureHandler:
         for partition in gone:
             partition.offline = True
             partition.is_leader = False
-        if self.fetchers is not None:
-            self.fetchers.remove_fetcher_for_partitions(gone)
+        self._fetchers.remove_fetcher_for_partitions(gone)
         for partition in gone:
             self._replica_manager.complete_all_delayed_requests(partition)
         self._on_offline(gone)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
 
+    from ottla.broker.cluster.broker_epoch import BrokerEpoch
     from ottla.broker.config.broker_config import BrokerConfig
     from ottla.broker.quotas.replication_quotas import ReplicationQuota
     from ottla.broker.replication.replica_manager import ReplicaManager
@@ -71,20 +72,29 @@ _RETRIABLE = frozenset(
 class FetcherSettings:
     """The settings of all fetchers of a broker."""
 
-    def __init__(self, config: BrokerConfig, broker_id: int) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        broker_id: int,
+        broker_epoch: BrokerEpoch,
+        *,
+        throttle: ReplicationQuota | None = None,
+        tls: ssl.SSLContext | None = None,
+        security: Security | None = None,
+    ) -> None:
+        """`tls`: how leaders are reached, when the inter-broker listener uses TLS. `security`: the
+        login of this broker, when that listener uses SASL."""
         self.broker_id = broker_id
-        self.broker_epoch = -1
+        self.broker_epoch = broker_epoch
         self.max_wait_ms = config.replica_fetch_wait_max_ms
         self.min_bytes = config.replica_fetch_min_bytes
         self.max_bytes = config.replica_fetch_response_max_bytes
         self.partition_max_bytes = config.replica_fetch_max_bytes
         self.backoff_ms = config.replica_fetch_backoff_ms
         self.timeout_ms = config.replica_socket_timeout_ms
-        self.throttle: ReplicationQuota | None = None
-        #: The TLS context if the inter-broker listener uses TLS.
-        self.tls: ssl.SSLContext | None = None
-        #: The credentials of this broker if the inter-broker listener uses SASL.
-        self.security: Security | None = None
+        self.throttle = throttle
+        self._tls = tls
+        self._security = security
 
     async def connect(self, host: str, port: int) -> AsyncConnection:
         """Connects to the leader at an address."""
@@ -92,7 +102,7 @@ class FetcherSettings:
 
         name = f"broker-{self.broker_id}-fetcher"
         connection = AsyncConnection(
-            host, port, client_id=name, ssl_context=self.tls, security=self.security
+            host, port, client_id=name, ssl_context=self._tls, security=self._security
         )
         await connection.connect(self.timeout_ms)
         return connection
@@ -247,7 +257,7 @@ class Fetcher:
             max_bytes=settings.max_bytes,
         )
         if version >= _REPLICA_STATE_SINCE:
-            request.replica_state = ReplicaState(settings.broker_id, settings.broker_epoch)
+            request.replica_state = ReplicaState(settings.broker_id, settings.broker_epoch.value)
         else:
             request.replica_id = settings.broker_id
         self._session.fill(request, fetch_states, version >= _IDS_SINCE)

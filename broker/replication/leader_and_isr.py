@@ -87,14 +87,21 @@ class LeaderAndIsrApplier:
         log_manager: LogManager,
         log_config: Callable[[str], LogConfig],
         now_ms: Callable[[], int],
+        *,
+        fetchers: Fetchers,
+        on_leadership: LeadershipListener,
+        before_delete: Callable[[TopicPartition], None],
+        on_deleted: Callable[[list[TopicPartition]], None],
     ) -> None:
-        """`log_config` returns the settings of a topic's logs, `now_ms` the wall clock."""
+        """`log_config` returns the settings of a topic's logs, `now_ms` the wall clock.
+
+        `before_delete` is called before a log is deleted, to abort its compaction.
+        """
         self.controller_epoch = 0
-        self.fetchers: Fetchers = NoFetchers()
-        self.on_leadership: LeadershipListener = lambda leaders, followers: None
-        #: Called before a log is deleted, to abort its compaction.
-        self.before_delete: Callable[[TopicPartition], None] = lambda partition: None
-        self.on_deleted: Callable[[list[TopicPartition]], None] = lambda partitions: None
+        self.fetchers = fetchers
+        self.on_leadership = on_leadership
+        self.before_delete = before_delete
+        self.on_deleted = on_deleted
         self._replica_manager = replica_manager
         self._log_manager = log_manager
         self._log_config = log_config

@@ -36,13 +36,19 @@ class PartitionContext:
 
     __slots__ = ("broker_id", "is_alive", "lag_time_max_ms", "now_ms")
 
-    def __init__(self, broker_id: int) -> None:
+    def __init__(
+        self,
+        broker_id: int,
+        lag_time_max_ms: int,
+        is_alive: Callable[[int], bool],
+        now_ms: Callable[[], int],
+    ) -> None:
         self.broker_id = broker_id
-        self.lag_time_max_ms = 30_000
+        self.lag_time_max_ms = lag_time_max_ms
         #: Whether a broker is registered; only then it may join an ISR.
-        self.is_alive: Callable[[int], bool] = lambda broker_id: True
+        self.is_alive = is_alive
         #: Monotonic milliseconds, for lags.
-        self.now_ms: Callable[[], int] = lambda: 0
+        self.now_ms = now_ms
 
 
 class Partition:

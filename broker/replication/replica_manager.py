@@ -67,8 +67,14 @@ class ReplicaManager:
         clock: Clock,
         timer: DelayQueue,
         metadata: MetadataCache,
+        *,
+        isr_manager: IsrManager | None,
+        on_directory_failure: Callable[[str], None],
+        on_truncated: Callable[[Log], None],
+        deferred_validation: DeferredValidation | None,
+        leader_throttle: ReplicationQuota | None = None,
+        read_replica: RackAwareReplicaSelector | None = None,
         purge_intervals: tuple[int, int] = (1000, 1000),
-        deferred_validation: DeferredValidation | None = None,
     ) -> None:
         """`purge_intervals` are those of the produce and the fetch purgatory.
 
@@ -77,15 +83,15 @@ class ReplicaManager:
         """
         self.context = context
         self.partitions: dict[PartitionKey, Partition] = {}
-        self.isr_manager: IsrManager | None = None
+        self.isr_manager = isr_manager
         #: Called when a log directory failed during an append or a read.
-        self.on_directory_failure: Callable[[str], None] = lambda directory: None
+        self.on_directory_failure = on_directory_failure
         #: Called when a follower has truncated its log.
-        self.on_truncated: Callable[[Log], None] = lambda log: None
+        self.on_truncated = on_truncated
         #: Selects the read replica of consumers (KIP-392); None: they read from the leader.
-        self.read_replica: RackAwareReplicaSelector | None = None
+        self.read_replica = read_replica
         #: Throttles followers that are not in the ISR (KIP-73).
-        self.leader_throttle: ReplicationQuota | None = None
+        self.leader_throttle = leader_throttle
         self._clock = clock
         self._metadata = metadata
         self._refusals_logged: dict[tuple[str, int, int], int] = {}

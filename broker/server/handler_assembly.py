@@ -1,10 +1,13 @@
-"""Builds the handlers from the parts of a broker; each gets the two to five that it uses."""
+"""Builds the handlers from the parts of a broker; each gets only the parts that it uses."""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import TYPE_CHECKING
 
+from ottla.broker.cluster.endpoints import Endpoints
+from ottla.broker.cluster.identity import wildcard_listeners
+from ottla.broker.coordination.auto_topic_creation import AutoTopicCreation
 from ottla.broker.coordination.znode_offsets import ZnodeConsumerOffsets
 from ottla.broker.handlers.admin.alter_configs import ConfigAlterer
 from ottla.broker.handlers.admin.client_quotas import QuotaAdminHandlers
@@ -36,111 +39,135 @@ from ottla.broker.handlers.transactions.txn_offset_commit import TransactionalOf
 from ottla.broker.transactions.queries import TransactionQueries
 
 if TYPE_CHECKING:
+    from ottla.broker.handlers.groups.consumer_groups import ConsumerGroupHandlers
     from ottla.broker.handlers.security.delegation_tokens import DelegationTokenHandlers
     from ottla.broker.handlers.security.user_scram_credentials import UserCredentialHandlers
-    from ottla.broker.server.parts import BrokerParts
+    from ottla.broker.replication.fetch_sessions import FetchSessions
+    from ottla.broker.server.control_assembly import ControlParts
+    from ottla.broker.server.coordinators import Coordinators
+    from ottla.broker.server.foundation import Foundation
+    from ottla.broker.server.quota_assembly import QuotaParts
+    from ottla.broker.server.replica_assembly import ClusterParts, ReplicaParts
+    from ottla.broker.server.security_assembly import SecurityParts
+    from ottla.controller.controller import Controller
 
 
-def build_handlers(parts: BrokerParts) -> Handlers:
-    """All handlers of the table."""
-    config, metadata, replicas = parts.config, parts.metadata, parts.replica_manager
-    groups, transactions = parts.coordinators.groups, parts.coordinators.transactions
-    hints = LeaderHints(metadata, parts.endpoints)
-    refusals = GroupRefusals(groups.events, parts.clock.now_ms)
-    found = Handlers()
-    verifier = parts.coordinators.verifier
-    found.produce = ProduceHandler(
-        replicas,
-        hints,
-        TransactionalProduce(replicas, verifier, parts.clock.now_ms),
-        parts.quotas.produce,
+def build_handlers(
+    base: Foundation,
+    cluster: ClusterParts,
+    replicas: ReplicaParts,
+    coordinators: Coordinators,
+    control: ControlParts,
+    quotas: QuotaParts,
+    security: SecurityParts,
+    sessions: FetchSessions,
+) -> Handlers:
+    """All handlers of the table. `sessions` are the fetch sessions."""
+    config, metadata, dynamic_config = base.config, base.metadata, base.dynamic_config
+    now_ms, manager = base.clock.now_ms, replicas.manager
+    groups, transactions = coordinators.groups, coordinators.transactions
+    verifier = coordinators.verifier
+    endpoints = Endpoints(base.broker_id, metadata, wildcard_listeners(config))
+    creation = AutoTopicCreation(config, metadata, cluster.channel.create_topics)
+    hints = LeaderHints(metadata, endpoints)
+    refusals = GroupRefusals(groups.events, now_ms)
+    describer = ConfigDescriber(base.broker_id, config, dynamic_config, metadata, groups.history)
+    access_control = security.access_control
+    return Handlers(
+        produce=ProduceHandler(
+            manager,
+            hints,
+            TransactionalProduce(manager, verifier, now_ms),
+            quotas.clients.produce,
+        ),
+        fetch=FetchHandler(
+            manager,
+            metadata,
+            sessions,
+            hints,
+            DownConversion(base.workers, dynamic_config.log_config),
+            config.fetch_max_bytes,
+            quotas.clients.fetch,
+            access_control.may_read,
+        ),
+        list_offsets=ListOffsetsHandler(manager, replicas.deferred_validation.workers),
+        metadata=MetadataHandler(
+            metadata, endpoints, base.cluster_id, creation, config.auto_create_topics_enable
+        ),
+        replica_control=control.replica_control,
+        group_membership=GroupMembershipHandlers(groups.membership, refusals),
+        group_admin=GroupAdminHandlers(groups.admin, metadata),
+        consumer_groups=_consumer_groups(coordinators, refusals),
+        group_offsets=GroupOffsetHandlers(
+            groups.commits,
+            metadata,
+            ZnodeConsumerOffsets(base.store),
+            now_ms,
+            refusals,
+            config.offset_metadata_max_bytes,
+        ),
+        transactional_offsets=TransactionalOffsetHandlers(
+            groups.commits, verifier, metadata, groups.partition_for, now_ms, refusals
+        ),
+        find_coordinator=FindCoordinatorHandler(
+            metadata,
+            groups.partition_for,
+            transactions.partitions.partition_for,
+            creation.ensure,
+            endpoints.node,
+            waits_for_creation=config.embedded,
+        ),
+        transactions=TransactionHandlers(
+            transactions,
+            coordinators.marker_writer,
+            TransactionQueries(transactions.partitions, now_ms),
+            metadata,
+            groups.partition_for,
+            TransactionRefusals(now_ms),
+        ),
+        config_describe=describer,
+        config_alter=ConfigAlterer(base.broker_id, config, dynamic_config, metadata),
+        topic_admin=TopicAdminHandlers(
+            control.controller, config, metadata, describer, quotas.clients.mutation
+        ),
+        records_admin=RecordsAdminHandlers(manager),
+        cluster=ClusterHandlers(base.cluster_id, metadata, endpoints, base.logs, manager),
+        topic_partitions=TopicPartitionsHandler(
+            metadata, endpoints, config.max_request_partition_size_limit
+        ),
+        client_metrics=(
+            None
+            if base.client_metrics is None
+            else ClientMetricsHandlers(*base.client_metrics, base.workers)
+        ),
+        log_dirs_admin=LogDirsAdminHandler(replicas.mover),
+        quota_admin=QuotaAdminHandlers(dynamic_config),
+        user_credentials=cache(lambda: _user_credentials(base, control.controller)),
+        delegation_tokens=cache(lambda: _delegation_tokens(security)),
+        controller=ControllerHandlers(control.controller),
+        acl_admin=AclAdminHandlers(access_control.rules, access_control.store),
     )
-    found.fetch = FetchHandler(
-        replicas,
-        metadata,
-        parts.sessions,
-        hints,
-        DownConversion(parts.workers, parts.dynamic_config.log_config),
-        config.fetch_max_bytes,
-        parts.quotas.fetch,
-    )
-    found.list_offsets = ListOffsetsHandler(replicas, parts.deferred_validation.workers)
-    found.metadata = MetadataHandler(
-        metadata,
-        parts.endpoints,
-        parts.cluster_id,
-        parts.creation,
-        config.auto_create_topics_enable,
-    )
-    found.replica_control = parts.replica_control
-    found.group_membership = GroupMembershipHandlers(groups.membership, refusals)
-    found.group_admin = GroupAdminHandlers(groups.admin, metadata)
-    if groups.consumers is not None:
-        from ottla.broker.handlers.groups.consumer_groups import ConsumerGroupHandlers
 
-        found.consumer_groups = ConsumerGroupHandlers(groups.consumers, refusals)
-    found.group_offsets = GroupOffsetHandlers(
-        groups.commits,
-        metadata,
-        ZnodeConsumerOffsets(parts.store),
-        parts.clock.now_ms,
-        refusals,
-        config.offset_metadata_max_bytes,
-    )
-    found.transactional_offsets = TransactionalOffsetHandlers(
-        groups.commits, verifier, metadata, groups.partition_for, parts.clock.now_ms, refusals
-    )
-    found.find_coordinator = FindCoordinatorHandler(
-        metadata,
-        groups.partition_for,
-        transactions.partitions.partition_for,
-        parts.creation.ensure,
-        parts.endpoints.node,
-        waits_for_creation=config.embedded,
-    )
-    found.transactions = TransactionHandlers(
-        transactions,
-        parts.coordinators.marker_writer,
-        TransactionQueries(transactions.partitions, parts.clock.now_ms),
-        metadata,
-        groups.partition_for,
-        TransactionRefusals(parts.clock.now_ms),
-    )
-    found.config_describe = ConfigDescriber(
-        parts.broker_id, config, parts.dynamic_config, metadata, groups.history
-    )
-    found.config_alter = ConfigAlterer(parts.broker_id, config, parts.dynamic_config, metadata)
-    found.topic_admin = TopicAdminHandlers(
-        parts.controller, config, metadata, found.config_describe, parts.quotas.mutation
-    )
-    found.records_admin = RecordsAdminHandlers(replicas)
-    found.cluster = ClusterHandlers(
-        parts.cluster_id, metadata, parts.endpoints, parts.logs, replicas
-    )
-    found.topic_partitions = TopicPartitionsHandler(
-        metadata, parts.endpoints, config.max_request_partition_size_limit
-    )
-    found.client_metrics = None
-    if parts.client_metrics is not None:
-        found.client_metrics = ClientMetricsHandlers(*parts.client_metrics, parts.workers)
-    found.log_dirs_admin = LogDirsAdminHandler(parts.mover)
-    found.quota_admin = QuotaAdminHandlers(parts.dynamic_config)
-    found.user_credentials = cache(lambda: _user_credentials(parts))
-    found.delegation_tokens = cache(lambda: _delegation_tokens(parts))
-    found.controller = ControllerHandlers(parts.controller)
-    security = parts.access_control
-    found.acl_admin = AclAdminHandlers(security.rules, security.store)
-    found.fetch.may_read = security.may_read
-    return found
+
+def _consumer_groups(
+    coordinators: Coordinators, refusals: GroupRefusals
+) -> ConsumerGroupHandlers | None:
+    """None where the newer group protocol is disabled."""
+    consumers = coordinators.groups.consumers
+    if consumers is None:
+        return None
+    from ottla.broker.handlers.groups.consumer_groups import ConsumerGroupHandlers
+
+    return ConsumerGroupHandlers(consumers, refusals)
 
 
-def _user_credentials(parts: BrokerParts) -> UserCredentialHandlers:
+def _user_credentials(base: Foundation, controller: Controller) -> UserCredentialHandlers:
     from ottla.broker.handlers.security.user_scram_credentials import UserCredentialHandlers
 
-    return UserCredentialHandlers(parts.dynamic_config, lambda: parts.controller.is_active)
+    return UserCredentialHandlers(base.dynamic_config, lambda: controller.is_active)
 
 
-def _delegation_tokens(parts: BrokerParts) -> DelegationTokenHandlers:
+def _delegation_tokens(security: SecurityParts) -> DelegationTokenHandlers:
     from ottla.broker.handlers.security.delegation_tokens import DelegationTokenHandlers
 
-    return DelegationTokenHandlers(parts.delegation_tokens, parts.access_control.allows)
+    return DelegationTokenHandlers(security.delegation_tokens, security.access_control.allows)

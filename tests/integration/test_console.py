@@ -228,7 +228,8 @@ def test_it_costs_nothing_where_it_is_off() -> None:
     code = (
         "import sys\nfrom ottla.broker.testing.embedded import Broker\n"
         "with Broker(ottla_metrics_address='127.0.0.1:0'):\n"
-        "    print([name for name in sys.modules if name.startswith('ottla.broker.console')])\n"
+        "    package = 'ottla.broker.observability.console'\n"
+        "    print([name for name in sys.modules if name.startswith(package)])\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S

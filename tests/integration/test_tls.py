@@ -69,7 +69,7 @@ def test_the_user_comes_from_the_certificate(broker: Broker, certificates: Certi
     deadline = time.monotonic() + SECONDS
     # The client may be opening another connection, which is nobody's until its handshake is done.
     while True:
-        connections = list(broker.server.parts.network.connections)
+        connections = list(broker.server.parts.network.server.connections)
         if {str(each.principal) for each in connections} == {"User:CLIENT"}:
             break
         assert time.monotonic() < deadline

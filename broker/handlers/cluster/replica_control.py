@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.cluster.broker_epoch import UNKNOWN_BROKER_EPOCH, BrokerEpoch
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Message
@@ -23,17 +24,22 @@ if TYPE_CHECKING:
     from ottla.broker.replication.leader_and_isr import LeaderAndIsrApplier
     from ottla.protocol.topics import TopicPartition
 
-_UNKNOWN_EPOCH = -1
-
 
 class ReplicaControl:
     """Handles the requests of the controller; implements the controller's ``LocalChannel``."""
 
     def __init__(
-        self, applier: LeaderAndIsrApplier, metadata: MetadataCache, dynamic_config: DynamicConfig
+        self,
+        applier: LeaderAndIsrApplier,
+        metadata: MetadataCache,
+        dynamic_config: DynamicConfig,
+        broker_epoch: BrokerEpoch,
+        on_metadata: Callable[[list[TopicPartition]], None],
     ) -> None:
-        self.broker_epoch = _UNKNOWN_EPOCH
-        self.on_metadata: Callable[[list[TopicPartition]], None] = lambda deleted: None
+        """`on_metadata` is called after each change of the metadata, with the partitions that are
+        deleted."""
+        self._broker_epoch = broker_epoch
+        self._on_metadata = on_metadata
         self._applier = applier
         self._metadata = metadata
         self._dynamic_config = dynamic_config
@@ -67,7 +73,7 @@ class ReplicaControl:
     # -- handling -------------------------------------------------------------------------------
 
     def _is_stale(self, epoch: int) -> bool:
-        return epoch != _UNKNOWN_EPOCH and epoch < self.broker_epoch
+        return epoch != UNKNOWN_BROKER_EPOCH and epoch < self._broker_epoch.value
 
     async def leader_and_isr(
         self, request: LeaderAndIsrRequest, version: int
@@ -88,7 +94,7 @@ class ReplicaControl:
             return UpdateMetadataResponse(ErrorCode.STALE_CONTROLLER_EPOCH)
         self._applier.controller_epoch = request.controller_epoch
         deleted = self._metadata.update(request)
-        self.on_metadata(deleted)
+        self._on_metadata(deleted)
         return UpdateMetadataResponse()
 
     def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:

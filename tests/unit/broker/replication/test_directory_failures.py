@@ -7,6 +7,7 @@ import pytest
 
 from ottla.broker.replication import directory_failures
 from ottla.broker.replication.directory_failures import LogDirFailureHandler
+from ottla.broker.replication.leader_and_isr import NoFetchers
 from ottla.broker.replication.partition import Partition
 from ottla.controller.tree import znodes
 from ottla.controller.tree.embedded_store import EmbeddedStore
@@ -30,7 +31,7 @@ class Scene(Replicas):
         self.gone: list[Partition] = []
         self.all_failed = 0
         self.failures = LogDirFailureHandler(
-            self.logs, self.manager, self.store, self.gone.extend, self._all_failed
+            self.logs, self.manager, self.store, NoFetchers(), self.gone.extend, self._all_failed
         )
 
     def _all_failed(self) -> None:

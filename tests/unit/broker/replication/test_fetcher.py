@@ -109,7 +109,7 @@ def test_records_and_the_high_watermark_are_copied() -> None:
 
 def test_what_a_request_says() -> None:
     async def body(pair: Pair) -> None:
-        pair.settings.broker_epoch = 77
+        pair.settings.broker_epoch.value = 77
         pair.begin(epoch=3)
         pair.leading.append(2)
         request, version = await pair.next_fetch()

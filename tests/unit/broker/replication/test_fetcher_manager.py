@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from ottla.broker.cluster.broker_epoch import BrokerEpoch
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.replication.fetcher import FetcherSettings
 from ottla.broker.replication.fetcher_manager import FetcherManager
@@ -22,7 +23,7 @@ class Unreachable(FetcherSettings):
     """Records the addresses of connection attempts, which all fail."""
 
     def __init__(self) -> None:
-        super().__init__(BrokerConfig({"replica.fetch.backoff.ms": "5"}), FOLLOWER)
+        super().__init__(BrokerConfig({"replica.fetch.backoff.ms": "5"}), FOLLOWER, BrokerEpoch())
         self.tried: set[tuple[str, int]] = set()
 
     async def connect(self, host: str, port: int) -> AsyncConnection:
