@@ -20,7 +20,7 @@ from ottla.broker.runtime.tasks import WorkerPool, WorkerPoolClosed, spawn
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.produce import PartitionProduceResponse
 from ottla.storage.producer.producer_entry import AppendOrigin
-from ottla.storage.records.validation import Examined, examine
+from ottla.storage.records.validation import ValidatedRecords, validate_records
 
 if TYPE_CHECKING:
     from ottla.broker.replication.partition import Partition
@@ -49,7 +49,7 @@ class RecordAppender(Protocol):
         callback: Callable[[], None],
         *,
         guards: Mapping[tuple[str, int], Verification] | None = None,
-        examined: Examined | None = None,
+        validated: ValidatedRecords | None = None,
     ) -> None: ...
 
     def append_failed(
@@ -94,27 +94,32 @@ class DeferredValidation:
             for entry in entries:
                 topic, index, _, response = entry
                 try:
-                    examined = await self._validate(appender, entry)
+                    validated = await self._validate(appender, entry)
                 except Exception as error:
                     appender.append_failed(topic, index, error, response)
                     completed()
                     continue
                 # Nothing awaits between the check of the settings and the append.
                 appender.append_records(
-                    required_acks, timeout_ms, [entry], completed, guards=guards, examined=examined
+                    required_acks,
+                    timeout_ms,
+                    [entry],
+                    completed,
+                    guards=guards,
+                    validated=validated,
                 )
 
         spawn(run(), name="validate-records")
         return completed
 
-    async def _validate(self, appender: RecordAppender, entry: ProduceEntry) -> Examined:
+    async def _validate(self, appender: RecordAppender, entry: ProduceEntry) -> ValidatedRecords:
         topic, index, records, _ = entry
         self.total += 1
         for _ in range(_ATTEMPTS):
             config = appender.partition(topic, index).leader_log().config
             try:
                 found = await self.workers.run(
-                    examine, records, config, AppendOrigin.CLIENT, self._now_ms()
+                    validate_records, records, config, AppendOrigin.CLIENT, self._now_ms()
                 )
             except WorkerPoolClosed:
                 raise KafkaError(

@@ -25,7 +25,11 @@ from ottla.protocol.records.errors import InvalidRecordError
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.errors import LogDirectoryOffline, OffsetOutOfRange
 from ottla.storage.producer.producer_entry import AppendOrigin
-from ottla.storage.records.validation_budget import AT_ONCE, TooMuchAtOnce, ValidationBudget
+from ottla.storage.records.validation_budget import (
+    DEFAULT_BUDGET,
+    ValidationBudget,
+    ValidationBudgetExceeded,
+)
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
@@ -37,7 +41,7 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.timer import DelayQueue
     from ottla.storage.log.log import Log
     from ottla.storage.producer.verification import Verification
-    from ottla.storage.records.validation import Examined
+    from ottla.storage.records.validation import ValidatedRecords
 
 logger = logging.getLogger("ottla.replication")
 
@@ -144,14 +148,14 @@ class ReplicaManager:
         callback: Callable[[], None],
         origin: AppendOrigin = AppendOrigin.CLIENT,
         guards: Mapping[tuple[str, int], Verification] | None = None,
-        examined: Examined | None = None,
+        validated: ValidatedRecords | None = None,
     ) -> None:
         """Appends to partitions that this broker leads and fills the responses of `entries`.
 
         Offsets and leader epoch are set in the given buffers. With acks -1 the callback runs when
         the records are committed, or after `timeout_ms` with REQUEST_TIMED_OUT; with 0 and 1 it
         runs at once. `guards` are those of verified transactions. Batches of clients that take long
-        to validate are appended later, after deferred validation; `examined` is its result, for a
+        to validate are appended later, after deferred validation; `validated` is its result, for a
         call with one entry.
         """
         now_ms = self._clock.now_ms()
@@ -162,7 +166,7 @@ class ReplicaManager:
         budget = None
         if origin is _CLIENT and self._deferred_validation is not None:
             budget = self._budget
-            budget.left = AT_ONCE
+            budget.left = DEFAULT_BUDGET
         for entry in entries:
             topic, index, records, response = entry
             try:
@@ -171,7 +175,7 @@ class ReplicaManager:
                 if required_acks == -1:
                     partition.check_enough_in_sync()
                 verification = None if guards is None else guards.get((topic, index))
-                if examined is None:
+                if validated is None:
                     info = log.append(
                         records,
                         leader_epoch=partition.leader_epoch,
@@ -181,13 +185,13 @@ class ReplicaManager:
                         budget=budget,
                     )
                 else:
-                    info = log.append_examined(
-                        examined,
+                    info = log.append_validated(
+                        validated,
                         leader_epoch=partition.leader_epoch,
                         now_ms=now_ms,
                         verification=verification,
                     )
-            except TooMuchAtOnce:
+            except ValidationBudgetExceeded:
                 deferred.append(entry)
                 continue
             except Exception as error:
