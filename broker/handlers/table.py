@@ -7,7 +7,7 @@ the only module that imports all handlers. Every listed version of an API works.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.handlers.cluster.envelope import handle_envelope
 from ottla.broker.handlers.metadata.api_versions import ApiVersionsHandler
@@ -61,8 +61,8 @@ if TYPE_CHECKING:
     from ottla.broker.handlers.transactions.write_txn_markers import WriteTxnMarkersHandler
 
 
-class Handlers:
-    """The handlers of a broker; `server/handler_assembly.py` builds them."""
+class Handlers(NamedTuple):
+    """All handlers of a broker; `ottla.broker.server.handler_assembly` builds them."""
 
     produce: ProduceHandler
     fetch: FetchHandler
@@ -75,7 +75,7 @@ class Handlers:
     find_coordinator: FindCoordinatorHandler
     group_membership: GroupMembershipHandlers
     group_admin: GroupAdminHandlers
-    consumer_groups: ConsumerGroupHandlers | None = None  # where that protocol is enabled
+    consumer_groups: ConsumerGroupHandlers | None  # where that protocol is enabled
     topic_admin: TopicAdminHandlers
     delete_records: DeleteRecordsHandler
     offset_for_leader_epoch: OffsetForLeaderEpochHandler

@@ -1,10 +1,13 @@
-"""Builds the handlers from the parts of a broker; each gets the two to five that it uses."""
+"""Builds the handlers from the parts of a broker; each gets only the parts that it uses."""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import TYPE_CHECKING
 
+from ottla.broker.cluster.endpoints import Endpoints
+from ottla.broker.cluster.identity import wildcard_listeners
+from ottla.broker.coordination.auto_topic_creation import AutoTopicCreation
 from ottla.broker.coordination.znode_offsets import ZnodeConsumerOffsets
 from ottla.broker.handlers.admin.alter_configs import ConfigAlterer
 from ottla.broker.handlers.admin.client_quotas import QuotaAdminHandlers
@@ -49,122 +52,147 @@ from ottla.broker.handlers.transactions.write_txn_markers import WriteTxnMarkers
 from ottla.broker.transactions.queries import TransactionQueries
 
 if TYPE_CHECKING:
+    from ottla.broker.handlers.groups.consumer_groups import ConsumerGroupHandlers
     from ottla.broker.handlers.security.delegation_tokens import DelegationTokenHandlers
     from ottla.broker.handlers.security.user_scram_credentials import UserCredentialHandlers
-    from ottla.broker.server.parts import BrokerParts
+    from ottla.broker.replication.fetch_sessions import FetchSessions
+    from ottla.broker.server.control_assembly import ControlParts
+    from ottla.broker.server.coordinators import Coordinators
+    from ottla.broker.server.foundation import Foundation
+    from ottla.broker.server.quota_assembly import QuotaParts
+    from ottla.broker.server.replica_assembly import ClusterParts, ReplicaParts
+    from ottla.broker.server.security_assembly import SecurityParts
+    from ottla.controller.controller import Controller
 
 
-def build_handlers(parts: BrokerParts) -> Handlers:
-    """All handlers of the table."""
-    config, metadata, replicas = parts.config, parts.metadata, parts.replica_manager
-    groups, transactions = parts.coordinators.groups, parts.coordinators.transactions
-    hints = LeaderHints(metadata, parts.endpoints)
-    group_errors = GroupRequestErrorLog(groups.events, parts.clock.now_ms)
-    transaction_errors = TransactionRequestErrorLog(parts.clock.now_ms)
-    found = Handlers()
-    verifier = parts.coordinators.verifier
-    found.produce = ProduceHandler(
-        replicas,
-        hints,
-        TransactionalProduce(replicas, verifier, parts.clock.now_ms),
-        parts.quotas.produce,
+def build_handlers(
+    base: Foundation,
+    cluster: ClusterParts,
+    replicas: ReplicaParts,
+    coordinators: Coordinators,
+    control: ControlParts,
+    quotas: QuotaParts,
+    security: SecurityParts,
+    sessions: FetchSessions,
+) -> Handlers:
+    """All handlers of the table. `sessions` are the fetch sessions."""
+    config, metadata, dynamic_config = base.config, base.metadata, base.dynamic_config
+    now_ms, manager = base.clock.now_ms, replicas.manager
+    groups, transactions = coordinators.groups, coordinators.transactions
+    controller, verifier = control.controller, coordinators.verifier
+    endpoints = Endpoints(base.broker_id, metadata, wildcard_listeners(config))
+    creation = AutoTopicCreation(config, metadata, cluster.channel.create_topics)
+    hints = LeaderHints(metadata, endpoints)
+    group_errors = GroupRequestErrorLog(groups.events, now_ms)
+    transaction_errors = TransactionRequestErrorLog(now_ms)
+    describer = ConfigDescriber(base.broker_id, config, dynamic_config, metadata, groups.history)
+    access_control = security.access_control
+    znode_offsets = ZnodeConsumerOffsets(base.store)
+    return Handlers(
+        produce=ProduceHandler(
+            manager,
+            hints,
+            TransactionalProduce(manager, verifier, now_ms),
+            quotas.clients.produce,
+        ),
+        fetch=FetchHandler(
+            manager,
+            metadata,
+            sessions,
+            hints,
+            DownConversion(base.workers, dynamic_config.log_config),
+            config.fetch_max_bytes,
+            quotas.clients.fetch,
+            access_control.may_read,
+        ),
+        list_offsets=ListOffsetsHandler(manager, replicas.deferred_validation.workers),
+        metadata=MetadataHandler(
+            metadata, endpoints, base.cluster_id, creation, config.auto_create_topics_enable
+        ),
+        replica_control=control.replica_control,
+        group_membership=GroupMembershipHandlers(groups.membership, group_errors),
+        group_admin=GroupAdminHandlers(groups.admin),
+        offset_delete=OffsetDeleteHandler(groups.admin, metadata),
+        consumer_groups=_consumer_groups(coordinators, group_errors),
+        offset_commit=OffsetCommitHandler(
+            groups.commits,
+            metadata,
+            znode_offsets,
+            now_ms,
+            group_errors,
+            config.offset_metadata_max_bytes,
+        ),
+        offset_fetch=OffsetFetchHandler(groups.commits, metadata, znode_offsets),
+        txn_offset_commit=TxnOffsetCommitHandler(
+            groups.commits, verifier, metadata, groups.partition_for, now_ms, group_errors
+        ),
+        find_coordinator=FindCoordinatorHandler(
+            metadata,
+            groups.partition_for,
+            transactions.partitions.partition_for,
+            creation.ensure,
+            endpoints.node,
+            waits_for_creation=config.embedded,
+        ),
+        init_producer_id=InitProducerIdHandler(transactions, transaction_errors),
+        add_partitions_to_txn=AddPartitionsToTxnHandlers(
+            transactions, metadata, groups.partition_for, transaction_errors
+        ),
+        end_txn=EndTxnHandler(transactions, transaction_errors),
+        write_txn_markers=WriteTxnMarkersHandler(coordinators.marker_writer),
+        transaction_queries=TransactionQueryHandlers(
+            TransactionQueries(transactions.partitions, now_ms)
+        ),
+        config_describe=describer,
+        config_alter=ConfigAlterer(base.broker_id, config, dynamic_config, metadata),
+        topic_admin=TopicAdminHandlers(
+            controller, config, metadata, describer, quotas.clients.mutation
+        ),
+        delete_records=DeleteRecordsHandler(manager),
+        offset_for_leader_epoch=OffsetForLeaderEpochHandler(manager),
+        describe_producers=DescribeProducersHandler(manager),
+        describe_cluster=DescribeClusterHandler(base.cluster_id, metadata, endpoints),
+        topic_partitions=TopicPartitionsHandler(
+            metadata, endpoints, config.max_request_partition_size_limit
+        ),
+        client_metrics=(
+            None
+            if base.client_metrics is None
+            else ClientMetricsHandlers(*base.client_metrics, base.workers)
+        ),
+        log_dirs=LogDirsHandlers(replicas.mover, base.logs),
+        quota_admin=QuotaAdminHandlers(dynamic_config),
+        user_credentials=cache(lambda: _user_credentials(base, controller)),
+        delegation_tokens=cache(lambda: _delegation_tokens(security)),
+        controlled_shutdown=ControlledShutdownHandler(controller),
+        elect_leaders=ElectLeadersHandler(controller),
+        partition_reassignments=PartitionReassignmentHandlers(controller),
+        alter_partition=AlterPartitionHandler(controller),
+        update_features=UpdateFeaturesHandler(controller),
+        allocate_producer_ids=AllocateProducerIdsHandler(controller),
+        acl_admin=AclAdminHandlers(access_control.rules, access_control.store),
     )
-    found.fetch = FetchHandler(
-        replicas,
-        metadata,
-        parts.sessions,
-        hints,
-        DownConversion(parts.workers, parts.dynamic_config.log_config),
-        config.fetch_max_bytes,
-        parts.quotas.fetch,
-    )
-    found.list_offsets = ListOffsetsHandler(replicas, parts.deferred_validation.workers)
-    found.metadata = MetadataHandler(
-        metadata,
-        parts.endpoints,
-        parts.cluster_id,
-        parts.creation,
-        config.auto_create_topics_enable,
-    )
-    found.replica_control = parts.replica_control
-    found.group_membership = GroupMembershipHandlers(groups.membership, group_errors)
-    found.group_admin = GroupAdminHandlers(groups.admin)
-    found.offset_delete = OffsetDeleteHandler(groups.admin, metadata)
-    if groups.consumers is not None:
-        from ottla.broker.handlers.groups.consumer_groups import ConsumerGroupHandlers
 
-        found.consumer_groups = ConsumerGroupHandlers(groups.consumers, group_errors)
-    znode_offsets = ZnodeConsumerOffsets(parts.store)
-    found.offset_commit = OffsetCommitHandler(
-        groups.commits,
-        metadata,
-        znode_offsets,
-        parts.clock.now_ms,
-        group_errors,
-        config.offset_metadata_max_bytes,
-    )
-    found.offset_fetch = OffsetFetchHandler(groups.commits, metadata, znode_offsets)
-    found.txn_offset_commit = TxnOffsetCommitHandler(
-        groups.commits, verifier, metadata, groups.partition_for, parts.clock.now_ms, group_errors
-    )
-    found.find_coordinator = FindCoordinatorHandler(
-        metadata,
-        groups.partition_for,
-        transactions.partitions.partition_for,
-        parts.creation.ensure,
-        parts.endpoints.node,
-        waits_for_creation=config.embedded,
-    )
-    found.init_producer_id = InitProducerIdHandler(transactions, transaction_errors)
-    found.add_partitions_to_txn = AddPartitionsToTxnHandlers(
-        transactions, metadata, groups.partition_for, transaction_errors
-    )
-    found.end_txn = EndTxnHandler(transactions, transaction_errors)
-    found.write_txn_markers = WriteTxnMarkersHandler(parts.coordinators.marker_writer)
-    found.transaction_queries = TransactionQueryHandlers(
-        TransactionQueries(transactions.partitions, parts.clock.now_ms)
-    )
-    found.config_describe = ConfigDescriber(
-        parts.broker_id, config, parts.dynamic_config, metadata, groups.history
-    )
-    found.config_alter = ConfigAlterer(parts.broker_id, config, parts.dynamic_config, metadata)
-    found.topic_admin = TopicAdminHandlers(
-        parts.controller, config, metadata, found.config_describe, parts.quotas.mutation
-    )
-    found.delete_records = DeleteRecordsHandler(replicas)
-    found.offset_for_leader_epoch = OffsetForLeaderEpochHandler(replicas)
-    found.describe_producers = DescribeProducersHandler(replicas)
-    found.describe_cluster = DescribeClusterHandler(parts.cluster_id, metadata, parts.endpoints)
-    found.topic_partitions = TopicPartitionsHandler(
-        metadata, parts.endpoints, config.max_request_partition_size_limit
-    )
-    found.client_metrics = None
-    if parts.client_metrics is not None:
-        found.client_metrics = ClientMetricsHandlers(*parts.client_metrics, parts.workers)
-    found.log_dirs = LogDirsHandlers(parts.mover, parts.logs)
-    found.quota_admin = QuotaAdminHandlers(parts.dynamic_config)
-    found.user_credentials = cache(lambda: _user_credentials(parts))
-    found.delegation_tokens = cache(lambda: _delegation_tokens(parts))
-    controller = parts.controller
-    found.controlled_shutdown = ControlledShutdownHandler(controller)
-    found.elect_leaders = ElectLeadersHandler(controller)
-    found.partition_reassignments = PartitionReassignmentHandlers(controller)
-    found.alter_partition = AlterPartitionHandler(controller)
-    found.update_features = UpdateFeaturesHandler(controller)
-    found.allocate_producer_ids = AllocateProducerIdsHandler(controller)
-    security = parts.access_control
-    found.acl_admin = AclAdminHandlers(security.rules, security.store)
-    found.fetch.may_read = security.may_read
-    return found
+
+def _consumer_groups(
+    coordinators: Coordinators, group_errors: GroupRequestErrorLog
+) -> ConsumerGroupHandlers | None:
+    """None where the newer group protocol is disabled."""
+    consumers = coordinators.groups.consumers
+    if consumers is None:
+        return None
+    from ottla.broker.handlers.groups.consumer_groups import ConsumerGroupHandlers
+
+    return ConsumerGroupHandlers(consumers, group_errors)
 
 
-def _user_credentials(parts: BrokerParts) -> UserCredentialHandlers:
+def _user_credentials(base: Foundation, controller: Controller) -> UserCredentialHandlers:
     from ottla.broker.handlers.security.user_scram_credentials import UserCredentialHandlers
 
-    return UserCredentialHandlers(parts.dynamic_config, lambda: parts.controller.is_active)
+    return UserCredentialHandlers(base.dynamic_config, lambda: controller.is_active)
 
 
-def _delegation_tokens(parts: BrokerParts) -> DelegationTokenHandlers:
+def _delegation_tokens(security: SecurityParts) -> DelegationTokenHandlers:
     from ottla.broker.handlers.security.delegation_tokens import DelegationTokenHandlers
 
-    return DelegationTokenHandlers(parts.delegation_tokens, parts.access_control.allows)
+    return DelegationTokenHandlers(security.delegation_tokens, security.access_control.allows)

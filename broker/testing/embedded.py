@@ -127,9 +127,8 @@ class Broker:
             target=_run_loop, args=(loop,), name="ottla-broker", daemon=True
         )
         self._thread.start()
-        self._server = BrokerServer(config)
-        # In somebody's test process it is the test that takes long.
-        self._server.watches_stalls = False
+        # Of a test process whatever the test does would be logged as a stall.
+        self._server = BrokerServer(config, lambda: None, watches_stalls=False)
         try:
             ports = self._call(self._server.start(), START_SECONDS)
         except BaseException:
@@ -138,8 +137,8 @@ class Broker:
         _running.add(self)
         self._port = next(iter(ports.values()))
         parts = self._server.parts
-        topics = TopicsOfRequests(parts.metadata, parts.sessions.cache)
-        self._faults = Faults(loop, parts.request_channel, topics)
+        topics = TopicsOfRequests(parts.base.metadata, parts.network.sessions.cache)
+        self._faults = Faults(loop, parts.network.request_channel, topics)
 
     def stop(self) -> None:
         """Stops it. Data in a directory of yours is closed cleanly, a temporary one is removed."""
@@ -173,7 +172,9 @@ class Broker:
     async def _create_topic(self, name: str, partitions: int, config: Mapping[str, object]) -> None:
         parts = self.server.parts
         texts = {key: _text(value) for key, value in config.items()}
-        created = await parts.channel.create_topics([NewTopic(name, partitions, 1, None, texts)])
+        created = await parts.cluster.channel.create_topics(
+            [NewTopic(name, partitions, 1, None, texts)]
+        )
         if created[name]:
             raise KafkaError(created[name], f"topic {name} was not created")
 
@@ -185,7 +186,7 @@ class Broker:
                 and all(each.leader >= 0 for each in known.partitions.values())
             )
 
-        if not await parts.metadata.wait_until(is_led, int(START_SECONDS * 1000)):
+        if not await parts.base.metadata.wait_until(is_led, int(START_SECONDS * 1000)):
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name} got no leader")
 
     def end_offset(self, topic: str, partition: int = 0) -> int:
@@ -193,7 +194,7 @@ class Broker:
         return self._call(self._end_offset(topic, partition), START_SECONDS)
 
     async def _end_offset(self, topic: str, partition: int) -> int:
-        hosted = self.server.parts.replica_manager.partitions
+        hosted = self.server.parts.replicas.manager.partitions
         found = hosted.get((topic, partition))
         if found is None or found.log is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}")

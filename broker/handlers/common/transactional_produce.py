@@ -17,7 +17,8 @@ from ottla.protocol.topics import TopicPartition
 from ottla.storage.producer.verification import Verification
 
 if TYPE_CHECKING:
-    from ottla.broker.replication.replica_manager import ProduceEntry, ReplicaManager
+    from ottla.broker.replication.deferred_validation import ProduceEntry
+    from ottla.broker.replication.replica_manager import ReplicaManager
     from ottla.broker.transactions.verification import TransactionVerifier
 
 # Errors of the coordinator that a producer should retry. It knows NOT_ENOUGH_REPLICAS in every

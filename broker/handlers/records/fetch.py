@@ -11,7 +11,6 @@ A partition without new records has empty records in the response, never null.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from ottla.broker.replication.fetch_sessions import (
 )
 from ottla.broker.replication.partition import READ_COMMITTED, READ_LOG_END, READ_UNCOMMITTED
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
+from ottla.broker.security.authorization.access_control import may_read_all
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ottla.broker.handlers.common.down_conversion import DownConversion
     from ottla.broker.quotas.client_quotas import ClientQuota
     from ottla.broker.replication.replica_manager import ReplicaManager
+    from ottla.broker.security.authorization.access_control import MayRead
 
 _LEADER_ERRORS = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH))
 
@@ -56,6 +57,7 @@ class FetchHandler:
         down_conversion: DownConversion,
         max_bytes: int,
         quota: ClientQuota,
+        may_read: MayRead,
     ) -> None:
         """`max_bytes` is `fetch.max.bytes`: the limit of a response, except for its first batch."""
         self._replica_manager = replica_manager
@@ -65,9 +67,8 @@ class FetchHandler:
         self._down_conversion = down_conversion
         self._max_bytes = max_bytes
         self._quota = quota
-        #: Set by access control: tells for a request, and whether it is a follower's, what the
-        #: sender may read.
-        self.may_read: Callable[[RequestContext, bool], Callable[[str], bool]] | None = None
+        # None saves a call for each partition.
+        self._may_read = None if may_read is may_read_all else may_read
 
     def handle(self, context: RequestContext, request: FetchRequest) -> Deferred:
         version = context.header.api_version
@@ -82,7 +83,7 @@ class FetchHandler:
         topics = snapshot.topics
         failed: list[FetchResult] = []
         wanted: list[FetchItem] = []
-        may_read = None if self.may_read is None else self.may_read(context, params.is_follower)
+        may_read = None if self._may_read is None else self._may_read(context, params.is_follower)
         for item in fetch.items():
             topic, topic_id, position = item
             if topic is None:

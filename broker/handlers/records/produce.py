@@ -31,7 +31,8 @@ from ottla.protocol.messages.produce import (
 if TYPE_CHECKING:
     from ottla.broker.handlers.common.transactional_produce import TransactionalProduce
     from ottla.broker.quotas.client_quotas import ClientQuota
-    from ottla.broker.replication.replica_manager import ProduceEntry, ReplicaManager
+    from ottla.broker.replication.deferred_validation import ProduceEntry
+    from ottla.broker.replication.replica_manager import ReplicaManager
 
 # Kafka lets its own tools write to internal topics when they give this client id.
 _ADMIN_CLIENT_ID = "__admin_client"

@@ -12,6 +12,7 @@ from ottla.broker.handlers.records.produce import ProduceHandler
 from ottla.broker.quotas.client_quotas import ClientQuotas
 from ottla.broker.replication.fetch_sessions import FetchSessions
 from ottla.broker.runtime.tasks import WorkerPool
+from ottla.broker.security.authorization.access_control import MayRead, may_read_all
 from ottla.broker.transactions.state import Producer
 from ottla.broker.transactions.verification import OnVerified
 from ottla.protocol.topics import TopicPartition
@@ -41,7 +42,7 @@ class Verifier:
 class DataPath(Replicas):
     """Replicas with the handlers in front of them."""
 
-    def __init__(self, **settings: object) -> None:
+    def __init__(self, *, may_read: MayRead = may_read_all, **settings: object) -> None:
         super().__init__(**settings)
         self.endpoints = Endpoints(BROKER, self.metadata, frozenset())
         self.hints = LeaderHints(self.metadata, self.endpoints)
@@ -63,5 +64,6 @@ class DataPath(Replicas):
             DownConversion(self.workers, lambda _: self.config),
             1 << 20,
             self.quotas.fetch,
+            may_read,
         )
         self.list_offsets = ListOffsetsHandler(self.manager, self.workers)

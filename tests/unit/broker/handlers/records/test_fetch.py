@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
+from ottla.broker.requests.request_channel import RequestContext
 from ottla.broker.runtime.tasks import running_tasks
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.fetch import (
@@ -123,6 +125,22 @@ def test_a_partition_that_does_not_exist() -> None:
     fetched = Fetched(path, 0, 0)
     codes = [row.error_code for topic in fetched.response.responses for row in topic.partitions]
     assert codes == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+def test_topics_that_may_not_be_read_are_refused() -> None:
+    asked: list[bool] = []
+
+    def may_read(context: RequestContext, is_follower: bool) -> Callable[[str], bool]:
+        asked.append(is_follower)
+        return lambda topic: topic != TOPIC
+
+    path = DataPath(may_read=may_read)
+    path.lead()
+    path.append(1)
+    fetched = Fetched(path, 0)
+    assert fetched.row.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert fetched.row.records == b""
+    assert asked == [False]
 
 
 def test_the_new_leader_is_named() -> None:

@@ -1,9 +1,9 @@
-"""From a frame's bytes to a request, and what to do about those that are none.
+"""Decodes frames into requests, and refuses frames that are no valid request.
 
-Kafka's behaviour: an API or version that is not offered, or bytes that cannot be decoded, close
-the connection with one line in the log; only an ApiVersions request of an unknown version is
-answered, in version 0, with the error and the versions there are (KIP-511), so that newer clients
-can step down.
+As in Kafka, an API key or version that is not supported, or bytes that cannot be decoded, close the
+connection with one line in the log. Only an ApiVersions request of an unknown version gets a
+response, in version 0, with UNSUPPORTED_VERSION and the supported versions (KIP-511), so that newer
+clients can use an older version.
 """
 
 import logging
@@ -12,13 +12,13 @@ from time import monotonic
 from typing import Any
 
 from ottla.broker.metrics.statistics import NetworkStatistics
-from ottla.broker.net.wrong_protocol import LogLimiter
 from ottla.broker.requests.request_channel import (
     HandlerEntry,
     RequestConnection,
     RequestContext,
     Route,
 )
+from ottla.broker.runtime.log_limiter import LogLimiter
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.headers import RequestHeader, decode_request, decode_request_header
 from ottla.protocol.message import Message
@@ -59,7 +59,7 @@ class RequestDecoder:
         try:
             api_key, version, correlation_id = _FIXED_HEADER.unpack_from(frame)
         except struct.error:
-            self._refuse(connection, f"sent {len(frame)} bytes, which are no request")
+            self._refuse(connection, f"sent {len(frame)} bytes, which are not a request")
             return None
         route = self._routes.get(api_key)
         if route is None or not route.min_version <= version <= route.max_version:
@@ -78,7 +78,7 @@ class RequestDecoder:
             self._refuse(connection, f"sent a request that cannot be read: {error}")
             return None
         except Exception:
-            # Our bug: the decoder promises ProtocolError for whatever a client may send.
+            # A defect: the decoder promises ProtocolError for any bytes that a client may send.
             logger.exception("decoding %s version %d failed", route.entry.name, version)
             connection.close("its request could not be decoded")
             return None
@@ -93,11 +93,11 @@ class RequestDecoder:
         route: Route | None,
     ) -> None:
         if route is None:
-            what = f"asked for API key {api_key} version {version}, which is not offered here"
+            what = f"sent API key {api_key} version {version}, which is not supported"
         else:
             what = (
-                f"asked for {route.entry.name} (API key {api_key}) version {version}; offered "
-                f"are {route.min_version} to {route.max_version}"
+                f"sent {route.entry.name} (API key {api_key}) version {version}; supported "
+                f"versions are {route.min_version} to {route.max_version}"
             )
         try:
             client_id = decode_request_header(memoryview(frame))[0].client_id
@@ -124,7 +124,7 @@ class RequestDecoder:
 
 
 def _unsupported_api_versions(api_versions: Route) -> Route:
-    """The route of ApiVersions requests in versions that the real one does not take."""
+    """The route of ApiVersions requests in versions that are not supported."""
 
     def response(_: RequestContext, __: Any) -> Message:
         from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse

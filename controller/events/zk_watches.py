@@ -1,7 +1,7 @@
-"""The watches of a controller: each only puts an event on the queue.
+"""The watches of the controller on the znode tree: each only queues an event.
 
-Set before the tree is read, so that nothing that happens in between is missed; all of them are
-taken back when the controller resigns.
+They are set before the tree is read, so that no change in between is missed, and are removed when
+the controller resigns. They mirror the change handlers of Kafka's ``KafkaController``.
 """
 
 from collections.abc import Callable, Iterable
@@ -43,7 +43,9 @@ CREATION_SIGNALS: dict[str, Event] = {
 }
 
 
-class Watching:
+class ZkWatches:
+    """Sets and removes the watches; ``put`` queues an event."""
+
     def __init__(self, store: ZnodeStore, put: Callable[[Event], None]) -> None:
         self.store = store
         self.put = put
@@ -56,7 +58,7 @@ class Watching:
         return lambda seen: self.put(event) if kinds is None or seen.kind in kinds else None
 
     async def watch_general(self) -> None:
-        """The five directories and two requests every controller listens to."""
+        """Watches the children of five znodes, and the two znodes of administrative requests."""
         for path, event in CHILDREN_SIGNALS.items():
             self._general.append(await self.store.watch_children(path, self._signal(event)))
         made = (CREATED, CHANGED, REARMED)
@@ -86,11 +88,11 @@ class Watching:
         self._topics.update(zip(new, handles, strict=True))
 
     def unwatch_topic(self, topic: str) -> None:
-        """Also before its node goes, so that its end is not taken for a modification."""
+        """Before its znode is deleted too, as the deletion is not a modification."""
         _cancel(self._topics.pop(topic, None))
 
     async def watch_state(self, partition: TopicPartition) -> None:
-        """For a reassignment when ISR changes do not come through AlterPartition."""
+        """For a reassignment, if brokers change the ISR without AlterPartition."""
         if partition not in self._states:
             self._states[partition] = await self.store.watch_data(
                 znodes.state_path(partition),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.broker.config.broker_config import BrokerConfig
-from ottla.broker.replication.log_cleaner import CompactionThrottle, CompactionWork
+from ottla.broker.replication.log_cleaner import CleanerThrottler, LogCleaner
 from ottla.broker.runtime.clock import ManualClock
 from ottla.broker.runtime.tasks import running_tasks
 from ottla.storage.directories.log_manager import LogManager
@@ -29,8 +29,8 @@ def compactable(fs: MemoryFileSystem, count: int = 1) -> LogManager:
     return manager
 
 
-def work_on(manager: LogManager, config: BrokerConfig) -> CompactionWork:
-    return CompactionWork(config, ManualClock(NOW_MS), manager)
+def work_on(manager: LogManager, config: BrokerConfig) -> LogCleaner:
+    return LogCleaner(config, ManualClock(NOW_MS), manager)
 
 
 def loops() -> set[str]:
@@ -45,7 +45,7 @@ class Waits:
         self.clock = ManualClock()
         self.clock.advance(10_000)
         self.waited: list[float] = []
-        self.throttle = CompactionThrottle(lambda: self.rate, self.clock)
+        self.throttle = CleanerThrottler(lambda: self.rate, self.clock)
         self.throttle._stopped.wait = self._wait  # type: ignore[method-assign,assignment]
 
     def _wait(self, seconds: float) -> None:
@@ -78,7 +78,7 @@ def test_the_rate_may_change_and_end() -> None:
 
 
 def test_stopping_ends_the_waiting() -> None:
-    throttle = CompactionThrottle(lambda: 1.0, ManualClock())
+    throttle = CleanerThrottler(lambda: 1.0, ManualClock())
     throttle.stop()
     throttle(10**9)
 

@@ -166,7 +166,7 @@ async def test_cold_files_are_read_by_a_worker_while_others_are_served(
         output_module.warm(fd, position, length)
 
     monkeypatch.setattr(output_module, "is_cached", lambda *_: False)
-    monkeypatch.setattr("ottla.broker.net.sending.warm", warm)
+    monkeypatch.setattr("ottla.broker.net.response_writer.warm", warm)
     async with running_network(entry(FETCH, "Fetch", fetches.handle)) as network:
         clients = [await network.connect() for _ in range(3)]
         await asyncio.gather(*(fetch(client, 2_500_000) for client in clients))
@@ -183,7 +183,7 @@ async def test_a_cold_file_that_cannot_be_read_closes_the_connection(
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(output_module, "is_cached", lambda *_: False)
-    monkeypatch.setattr("ottla.broker.net.sending.warm", fail)
+    monkeypatch.setattr("ottla.broker.net.response_writer.warm", fail)
     async with running_network(entry(FETCH, "Fetch", fetches.handle)) as network:
         client = await network.connect()
         client.send(FetchRequest(max_bytes=10_000), 4)
@@ -201,7 +201,7 @@ async def test_closing_while_a_worker_reads_does_no_harm(
         go_on.wait(20)
 
     monkeypatch.setattr(output_module, "is_cached", lambda *_: False)
-    monkeypatch.setattr("ottla.broker.net.sending.warm", read_slowly)
+    monkeypatch.setattr("ottla.broker.net.response_writer.warm", read_slowly)
     async with running_network(entry(FETCH, "Fetch", fetches.handle)) as network:
         client = await network.connect()
         client.send(FetchRequest(max_bytes=10_000), 4)
@@ -209,7 +209,7 @@ async def test_closing_while_a_worker_reads_does_no_harm(
         (connection,) = network.server.connections
         connection.close("the test says so")
         go_on.set()
-        await network.until(lambda: not connection._warming)
+        await network.until(lambda: not connection._writer._warming)
         assert network.channel.in_progress_bytes == 0
 
 
@@ -219,7 +219,7 @@ async def held_answers(network: Network) -> int:
     clients = [await network.connect() for _ in range(2)]
     await network.until(lambda: len(network.server.connections) == 2)
     for connection in network.server.connections:
-        inner = connection._sock
+        inner = connection._writer._sock
 
         class Counting:
             def __getattr__(self, name: str, inner: socket.socket = inner) -> object:
@@ -227,7 +227,7 @@ async def held_answers(network: Network) -> int:
                 sends += name in ("send", "sendmsg")
                 return getattr(inner, name)
 
-        connection._sock = Counting()
+        connection._writer._sock = Counting()
     for client in clients:
         for _ in range(20):
             client.send(metadata_request())
@@ -243,7 +243,7 @@ async def test_answers_to_requests_that_came_together_leave_together() -> None:
 
 
 async def test_no_more_than_so_many_bytes_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ottla.broker.net.sending.MAX_HELD_BYTES", 0)
+    monkeypatch.setattr("ottla.broker.net.response_writer.MAX_HELD_BYTES", 0)
     async with running_network() as network:
         assert await held_answers(network) == 40
 

@@ -55,9 +55,9 @@ async def test_pipelined_newer_requests_are_answered_one_by_one() -> None:
 @pytest.mark.parametrize(
     ("key", "version", "words"),
     [
-        (999, 3, "API key 999 version 3, which is not offered"),
-        (METADATA, 9, "Metadata (API key 3) version 9; offered are 0 to 4"),
-        (METADATA, -1, "Metadata (API key 3) version -1; offered are 0 to 4"),
+        (999, 3, "API key 999 version 3, which is not supported"),
+        (METADATA, 9, "Metadata (API key 3) version 9; supported versions are 0 to 4"),
+        (METADATA, -1, "Metadata (API key 3) version -1; supported versions are 0 to 4"),
     ],
 )
 async def test_what_is_not_offered_closes_the_connection_with_a_line_in_words(
@@ -137,10 +137,10 @@ async def test_before_authentication_only_some_requests_are_taken(
         await client.ask(metadata_request("x" * 30_000))
         assert [str(principal) for principal in seen] == ["User:alice"]
 
-        stranger = await network.connect()
-        await stranger.ask(ApiVersionsRequest("mallory", "1"), 3)
-        stranger.send(metadata_request())
-        assert await stranger.is_closed()
+        other = await network.connect()
+        await other.ask(ApiVersionsRequest("mallory", "1"), 3)
+        other.send(metadata_request())
+        assert await other.is_closed()
         assert "before authentication" in only_line(caplog)
         assert len(seen) == 1
 
@@ -152,9 +152,9 @@ async def test_frames_are_short_before_authentication(caplog: pytest.LogCaptureF
 
     entries = (entry(API_VERSIONS, "ApiVersions", authenticate, before_authentication=True),)
     async with running_network(*entries, security_protocol="SASL_PLAINTEXT") as network:
-        stranger = await network.connect()
-        stranger.writer.write(SIZE.pack(524_289))
-        assert await stranger.is_closed()
+        other = await network.connect()
+        other.writer.write(SIZE.pack(524_289))
+        assert await other.is_closed()
         assert "allowed are 0 to 524288 before authentication" in only_line(caplog)
 
         client = await network.connect()

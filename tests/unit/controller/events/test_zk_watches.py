@@ -15,7 +15,7 @@ from ottla.controller.events.events import (
     TopicChange,
     TopicDeletion,
 )
-from ottla.controller.events.watching import Watching
+from ottla.controller.events.zk_watches import ZkWatches
 from ottla.controller.registration import create_persistent_paths
 from ottla.controller.tree import znodes
 from ottla.controller.tree.embedded_store import EmbeddedStore
@@ -29,12 +29,12 @@ class Watched:
     def __init__(self) -> None:
         self.store = EmbeddedStore()
         self.events: list[Event] = []
-        self.watching = Watching(self.store, self.events.append)
+        self.watches = ZkWatches(self.store, self.events.append)
 
     async def start(self) -> None:
         await self.store.connect()
         await create_persistent_paths(self.store)
-        await self.watching.watch_general()
+        await self.watches.watch_general()
 
     async def kinds(self) -> list[type]:
         await settle()
@@ -68,10 +68,10 @@ async def test_brokers_topics_and_states() -> None:
     await watched.start()
     await watched.store.create(znodes.broker_path(1))
     await watched.store.create(znodes.state_path(T0), make_parents=True)
-    await watched.watching.watch_brokers([1])
-    await watched.watching.watch_brokers([1])  # once is enough
-    await watched.watching.watch_topics(["t"])
-    await watched.watching.watch_state(T0)
+    await watched.watches.watch_brokers([1])
+    await watched.watches.watch_brokers([1])  # once is enough
+    await watched.watches.watch_topics(["t"])
+    await watched.watches.watch_state(T0)
     await watched.kinds()
     await watched.store.set(znodes.broker_path(1), b"x")
     await watched.store.set(znodes.topic_path("t"), b"x")
@@ -83,10 +83,10 @@ async def test_brokers_topics_and_states() -> None:
         PartitionReassignmentIsrChange(T0),
     ]
     watched.events.clear()
-    watched.watching.unwatch_broker(1)
-    watched.watching.unwatch_topic("t")
-    watched.watching.unwatch_state(T0)
-    watched.watching.unwatch_state(T0)
+    watched.watches.unwatch_broker(1)
+    watched.watches.unwatch_topic("t")
+    watched.watches.unwatch_state(T0)
+    watched.watches.unwatch_state(T0)
     await watched.store.set(znodes.broker_path(1), b"y")
     await watched.store.set(znodes.topic_path("t"), b"y")
     await watched.store.set(znodes.state_path(T0), b"y")
@@ -96,7 +96,7 @@ async def test_brokers_topics_and_states() -> None:
 async def test_after_stop_nothing_is_heard() -> None:
     watched = Watched()
     await watched.start()
-    await watched.watching.watch_topics(["t"])
-    watched.watching.stop()
+    await watched.watches.watch_topics(["t"])
+    watched.watches.stop()
     await watched.store.create(znodes.topic_path("t"))
     assert await watched.kinds() == []

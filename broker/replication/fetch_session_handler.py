@@ -1,4 +1,4 @@
-"""The follower's end of an incremental fetch session (KIP-227): says only what changed."""
+"""An incremental fetch session on the follower (KIP-227): requests have only what changed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ottla.protocol.topics import TopicPartition
 _NO_SESSION = 0
 _OPEN = 0
 
-# After these the session is gone, on one side or the other: the next request opens a new one.
+# After these the session is closed: the next request opens a new one.
 _SESSION_ERRORS = frozenset(
     (
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -23,8 +23,8 @@ _SESSION_ERRORS = frozenset(
 )
 
 
-class Wanted(NamedTuple):
-    """What a follower wants of one partition."""
+class PartitionFetchState(NamedTuple):
+    """From where a follower fetches a partition, with the leader epochs for fencing."""
 
     topic_id: bytes
     fetch_offset: int
@@ -33,29 +33,34 @@ class Wanted(NamedTuple):
     log_start_offset: int
 
 
-class FetchSessionClient:
-    """Fills the session part of fetch requests to one leader."""
+class FetchSessionHandler:
+    """Fills Fetch requests to one leader; mirrors Kafka's `FetchSessionHandler`."""
 
     def __init__(self, max_bytes: int) -> None:
-        """`max_bytes` is asked for each partition (`replica.fetch.max.bytes`)."""
+        """`max_bytes` is the limit of each partition (`replica.fetch.max.bytes`)."""
         self._max_bytes = max_bytes
         self._session_id = _NO_SESSION
         self._epoch = _OPEN
-        self._known: dict[TopicPartition, Wanted] = {}
+        self._known: dict[TopicPartition, PartitionFetchState] = {}
 
-    def fill(self, request: FetchRequest, wanted: dict[TopicPartition, Wanted], ids: bool) -> None:
-        """Puts `wanted` into a request, with topic ids or names."""
+    def fill(
+        self,
+        request: FetchRequest,
+        fetch_states: dict[TopicPartition, PartitionFetchState],
+        ids: bool,
+    ) -> None:
+        """Adds to `request` what changed since the last one, with topic ids or names."""
         request.session_id = self._session_id
         request.session_epoch = self._epoch
         if self._epoch == _OPEN:
-            changed = wanted
+            changed = fetch_states
         else:
             known = self._known
-            changed = {key: each for key, each in wanted.items() if known.get(key) != each}
+            changed = {key: each for key, each in fetch_states.items() if known.get(key) != each}
             gone = [
                 key
                 for key, each in known.items()
-                if key not in wanted or wanted[key].topic_id != each.topic_id
+                if key not in fetch_states or fetch_states[key].topic_id != each.topic_id
             ]
             request.forgotten_topics_data = self._forgotten(gone, ids)
         topics: dict[str, FetchTopic] = {}
@@ -78,7 +83,7 @@ class FetchSessionClient:
                 )
             )
         request.topics = list(topics.values())
-        self._known = dict(wanted)
+        self._known = dict(fetch_states)
 
     def _forgotten(self, gone: list[TopicPartition], ids: bool) -> list[ForgottenTopic]:
         topics: dict[tuple[str, bytes], ForgottenTopic] = {}
@@ -94,8 +99,8 @@ class FetchSessionClient:
             topic.partitions.append(key.partition)
         return list(topics.values())
 
-    def responded(self, error_code: int, session_id: int) -> bool:
-        """Takes note of an answer's head; False when there is nothing else in it."""
+    def handle_response(self, error_code: int, session_id: int) -> bool:
+        """Advances the session; returns False when the response has no partitions to process."""
         if error_code in _SESSION_ERRORS:
             self.reset()
             return False
@@ -111,7 +116,7 @@ class FetchSessionClient:
         return True
 
     def reset(self) -> None:
-        """The next request opens a session with everything in it."""
+        """Drops the session: the next request is a full one and opens a new session."""
         self._session_id = _NO_SESSION
         self._epoch = _OPEN
         self._known = {}
