@@ -36,14 +36,14 @@ class ControllerChannel:
         broker_id: int,
         broker_epoch: BrokerEpoch,
         metadata: MetadataCache,
-        peers: InterBrokerClient,
+        inter_broker_client: InterBrokerClient,
     ) -> None:
         """`connect` it to the controller of this process before use: the controller is built from
         parts that use the channel."""
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._metadata = metadata
-        self._peers = peers
+        self._inter_broker_client = inter_broker_client
         self._local_controller: Controller | None = None
 
     def connect(self, controller: Controller) -> None:
@@ -68,7 +68,9 @@ class ControllerChannel:
             return {row.name: row.error.code for row in rows}
         from ottla.broker.cluster.remote_topics import create_topics_request, create_topics_response
 
-        response = await self._send(create_topics_request(topics, self._peers.timeout_ms))
+        response = await self._send(
+            create_topics_request(topics, self._inter_broker_client.timeout_ms)
+        )
         return create_topics_response(response)
 
     async def alter_partition(
@@ -118,4 +120,4 @@ class ControllerChannel:
         controller_id = self._metadata.snapshot.controller_id
         if controller_id < 0:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "there is no controller now")
-        return await self._peers.request(controller_id, request, version)
+        return await self._inter_broker_client.request(controller_id, request, version)

@@ -55,7 +55,6 @@ class Connection:
 
     __slots__ = (
         "__weakref__",
-        "_busy",
         "_ending",
         "_fd",
         "_filled",
@@ -63,6 +62,7 @@ class Connection:
         "_frame",
         "_frame_size",
         "_in_a_row",
+        "_muted",
         "_on_closed",
         "_pending",
         "_position",
@@ -126,7 +126,7 @@ class Connection:
         if listener.new_session is not None:
             self.sasl = listener.new_session(self, services.decoder)
             self.token_handler = self.sasl.take_frame
-        self._busy = False  # muted: a request is in flight, or the client is throttled
+        self._muted = False  # muted: a request is in flight, or the client is throttled
         self._ending = False  # a timer closes it; no more requests are read
         self._pending: bytearray | None = None  # read, but not decoded yet
         self._position = 0  # in `_pending`
@@ -178,7 +178,7 @@ class Connection:
         """
         if self.last_active > moment:
             return False
-        return not self._busy or self._writer.has_unsent_bytes
+        return not self._muted or self._writer.has_unsent_bytes
 
     def is_stalled(self, least_bytes: int) -> bool:
         """Whether a request holds memory and fewer bytes of it came since the last call than
@@ -210,7 +210,7 @@ class Connection:
         The socket stays open, unread, for `linger_ms`: closed at once, it could be reset before the
         client has read the response.
         """
-        self._busy = self._ending = True
+        self._muted = self._ending = True
         self._pending = None
         try:
             self._sock.send(response)
@@ -226,7 +226,7 @@ class Connection:
         """Send an error response later, read nothing meanwhile, and close: this delays clients that
         guess passwords (connection.failed.authentication.delay.ms)."""
         if not self.closed:
-            self._busy = self._ending = True
+            self._muted = self._ending = True
             if self._timer_task is not None:
                 self._timer_task.cancel()
             self._timer_task = self._services.timer.schedule(
@@ -264,7 +264,7 @@ class Connection:
             self._services.loop.remove_reader(self._fd)
 
     def _on_readable(self) -> None:
-        if self._busy:
+        if self._muted:
             # Muted. The reader is removed only now: usually the response is sent before the client
             # sends more, and then two calls of the loop are saved.
             self._pause_reading()
@@ -314,7 +314,7 @@ class Connection:
         error; without this check the connection would stay open for ever. A request in flight needs
         no check: sending its response fails, if it has one.
         """
-        if self._busy or self.closed:
+        if self._muted or self.closed:
             return
         if self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             # Not now: uvloop is still removing this descriptor.
@@ -327,7 +327,7 @@ class Connection:
 
     def _wait(self) -> None:
         """Stop reading until the channel calls `room_available`."""
-        self._busy = True
+        self._muted = True
         self._in_a_row = -1
         self._pause_reading()
 
@@ -340,11 +340,11 @@ class Connection:
         """Nothing is in flight: take the next frame read ahead, or read the socket."""
         if self._ending:
             return
-        self._busy = False
+        self._muted = False
         if self._pending is not None:
             self._in_a_row += 1
             self._take_pending()
-            if self._busy or self.closed:
+            if self._muted or self.closed:
                 return
         self._resume_reading()
         if self._writer.sent_nothing:
@@ -419,7 +419,7 @@ class Connection:
         channel = services.channel
         if self.token_handler is not None:
             channel.release(len(frame))
-            self._busy = True
+            self._muted = True
             self.token_handler(bytes(frame))
             return
         context = services.decoder.decode(frame, self)
@@ -427,7 +427,7 @@ class Connection:
             channel.release(len(frame))
             return
         self.identified = True
-        self._busy = True
+        self._muted = True
         self._writer.context = context
         if 0 < self._in_a_row < MAX_IN_A_ROW:
             channel.put_first(context)

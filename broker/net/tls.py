@@ -251,7 +251,7 @@ class TlsConnection(Connection):
 
     def _read_decrypted(self) -> None:
         """Go on reading while OpenSSL holds bytes that the loop cannot see."""
-        while not self.closed and not self._busy and self._reading and self._tls.pending():
+        while not self.closed and not self._muted and self._reading and self._tls.pending():
             super()._on_readable()
 
 

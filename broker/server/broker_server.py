@@ -180,7 +180,7 @@ class BrokerServer:
             await self._http.close()
         if parts is not None:
             parts.network.server.close()
-            parts.cluster.peers.close()
+            parts.cluster.inter_broker_client.close()
             await parts.network.request_channel.close()
             parts.base.timer.close()
             await parts.base.workers.close()

@@ -78,7 +78,7 @@ def build_control(
         base.broker_id,
         replica_control,
         base.runtime,
-        connect=cluster.peers.connect,
+        connect=cluster.inter_broker_client.connect,
         timeout_ms=config.controller_socket_timeout_ms,
         on_overflow=base.events.request_queue_overflowed,
     )

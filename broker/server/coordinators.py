@@ -45,7 +45,7 @@ class Coordinators:
         metadata: MetadataCache,
         replica_manager: ReplicaManager,
         channel: ControllerChannel,
-        peers: InterBrokerClient,
+        inter_broker_client: InterBrokerClient,
     ) -> None:
         self._config = config
         self._replica_manager = replica_manager
@@ -80,13 +80,15 @@ class Coordinators:
             clock,
             defer,
             ProducerIdManager(channel.allocate_producer_ids),
-            BrokerMarkerTransport(broker_id, metadata, self.marker_writer, peers.write_markers),
+            BrokerMarkerTransport(
+                broker_id, metadata, self.marker_writer, inter_broker_client.write_markers
+            ),
         )
         self.verifier = TransactionVerifier(
             broker_id,
             metadata,
             self.transactions,
-            peers.verify_partitions,
+            inter_broker_client.verify_partitions,
             enabled=config.transaction_partition_verification_enable,
         )
 

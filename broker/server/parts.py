@@ -90,7 +90,7 @@ def build_parts(
         base.metadata,
         replicas.manager,
         cluster.channel,
-        cluster.peers,
+        cluster.inter_broker_client,
     )
     control = build_control(base, cluster, replicas, coordinators)
     upkeep = build_upkeep(base, cluster, replicas, coordinators, on_all_disks_failed)

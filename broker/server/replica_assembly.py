@@ -31,7 +31,7 @@ class ClusterParts(NamedTuple):
 
     tls: ListenerTls | None
     security: Security | None
-    peers: InterBrokerClient
+    inter_broker_client: InterBrokerClient
     channel: ControllerChannel
 
 
@@ -52,7 +52,7 @@ def build_cluster(base: Foundation) -> ClusterParts:
     config = base.config
     tls = _listener_tls(config)
     security = peer_security(config)
-    peers = InterBrokerClient(
+    inter_broker_client = InterBrokerClient(
         base.metadata,
         config.inter_broker_listener(),
         f"broker-{base.broker_id}",
@@ -60,8 +60,10 @@ def build_cluster(base: Foundation) -> ClusterParts:
         tls=None if tls is None else tls.peer,
         security=security,
     )
-    channel = ControllerChannel(base.broker_id, base.broker_epoch, base.metadata, peers)
-    return ClusterParts(tls, security, peers, channel)
+    channel = ControllerChannel(
+        base.broker_id, base.broker_epoch, base.metadata, inter_broker_client
+    )
+    return ClusterParts(tls, security, inter_broker_client, channel)
 
 
 def _listener_tls(config: BrokerConfig) -> ListenerTls | None:
