@@ -34,7 +34,7 @@ EXCEPTIONS = {
         BESIDE_KAFKA,
         "tests/differential/test_coordinators.py",
     ),
-    "ottla.broker.groups.classic.join": (
+    "ottla.broker.groups.classic.join_parameters": (
         THROUGH_ANOTHER,
         "tests/unit/broker/groups/classic/test_membership.py",
     ),
@@ -78,15 +78,29 @@ EXCEPTIONS = {
     "ottla.broker.handlers.admin.topics": (BESIDE_KAFKA, "tests/differential/test_topics.py"),
     **dict.fromkeys(
         (
-            "ottla.broker.handlers.cluster.controller_api",
+            "ottla.broker.handlers.cluster.allocate_producer_ids",
+            "ottla.broker.handlers.cluster.alter_partition",
+            "ottla.broker.handlers.cluster.controlled_shutdown",
+            "ottla.broker.handlers.cluster.elect_leaders",
+            "ottla.broker.handlers.cluster.partition_reassignments",
             "ottla.broker.handlers.cluster.replica_control",
+            "ottla.broker.handlers.cluster.update_features",
             "ottla.broker.handlers.metadata.describe_cluster",
         ),
         (BESIDE_KAFKA, "tests/differential/test_cluster_admin.py"),
     ),
+    "ottla.broker.handlers.cluster.envelope": (BESIDE_KAFKA, "tests/differential/test_sasl.py"),
+    "ottla.broker.handlers.common.internal_topics": (
+        THROUGH_ANOTHER,
+        "tests/unit/broker/handlers/records/test_delete_records.py",
+    ),
     "ottla.broker.handlers.groups.consumer_groups": (
         BESIDE_KAFKA,
         "tests/differential/test_consumer_groups.py",
+    ),
+    "ottla.broker.handlers.transactions.describe_producers": (
+        WHOLE_BROKER,
+        "tests/integration/test_cli_hanging_transactions.py",
     ),
     "ottla.broker.handlers.security.acls": (
         BESIDE_KAFKA,
@@ -108,7 +122,7 @@ EXCEPTIONS = {
     "ottla.broker.observability.monitoring": (WHOLE_BROKER, "tests/integration/test_logs.py"),
     "ottla.broker.replication.delayed_delete_records": (
         THROUGH_ANOTHER,
-        "tests/unit/broker/handlers/records/test_records_admin.py",
+        "tests/unit/broker/handlers/records/test_delete_records.py",
     ),
     "ottla.broker.replication.delayed_produce": (
         THROUGH_ANOTHER,

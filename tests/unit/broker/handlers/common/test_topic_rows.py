@@ -1,6 +1,6 @@
 """Rows of partitions under their topics, and partitions that do not exist."""
 
-from ottla.broker.handlers.topic_rows import TopicRows, split_known
+from ottla.broker.handlers.common.topic_rows import TopicRows, split_known
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.topics import TopicPartition
 from tests.unit.broker.handlers.fake_metadata import Metadata
