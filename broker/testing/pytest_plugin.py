@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from ottla.testing import Broker
+    from ottla.broker.testing.embedded import Broker
 
 SCOPES = ("function", "class", "module", "package", "session")
 
@@ -67,7 +67,7 @@ def _settings(config: pytest.Config) -> dict[str, str]:
 @pytest.fixture(scope=_scope)
 def kafka_broker(pytestconfig: pytest.Config) -> Iterator[Broker]:
     """A running broker (`ottla.testing.Broker`); its address is `kafka_broker.bootstrap`."""
-    from ottla.testing import Broker
+    from ottla.broker.testing.embedded import Broker
 
     with Broker(**_settings(pytestconfig)) as broker:
         yield broker
@@ -76,7 +76,7 @@ def kafka_broker(pytestconfig: pytest.Config) -> Iterator[Broker]:
 @pytest.fixture
 def kafka_broker_factory(pytestconfig: pytest.Config) -> Iterator[Callable[..., Broker]]:
     """Starts brokers for one test, with settings as arguments; each is its own cluster."""
-    from ottla.testing import Broker
+    from ottla.broker.testing.embedded import Broker
 
     started: list[Broker] = []
 
