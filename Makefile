@@ -8,6 +8,7 @@ STAMP := $(ENVIRONMENT)/.installed
 .PHONY: help demo test test-fast lint format bench bench-protocol bench-storage bench-spark
 .PHONY: compat test-console compat-java compat-streams golden clean
 .PHONY: bench-cluster chaos test-compose test-asyncio-debug test-compiled compat-spark
+.PHONY: soak test-pythons
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 28
@@ -75,6 +76,12 @@ bench-cluster: $(STAMP) ## three brokers beside three of Apache Kafka, and what 
 
 chaos: $(STAMP) ## twenty minutes of trouble for three brokers; OTTLA_CHAOS_SEED=N for another story
 	@OTTLA_CHAOS_SECONDS=$${OTTLA_CHAOS_SECONDS:-1200} $(RUN) -m pytest -q -s tests/chaos
+
+soak: $(STAMP) ## the long form of the abuse tests: 200 clients, what stays open is counted
+	@OTTLA_SOAK_ROUNDS=$${OTTLA_SOAK_ROUNDS:-80} $(RUN) -m pytest -q -s tests/soak
+
+test-pythons: $(STAMP) ## the wheel, installed, on every supported Python of this machine (downloads)
+	@$(RUN) -m tests.installed.pythons
 
 golden: $(STAMP) ## the golden vectors anew from Kafka's own classes (JDK and Maven)
 	@$(RUN) -m tests.golden.regenerate

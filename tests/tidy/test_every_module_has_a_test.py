@@ -151,6 +151,10 @@ EXCEPTIONS = {
         (WHOLE_BROKER, "tests/integration/test_embedded.py"),
     ),
     "ottla.broker.server.scheduler": (WHOLE_BROKER, "tests/integration/test_background.py"),
+    "ottla.broker.testing.faults": (
+        "is tested by its public name ottla.testing",
+        "tests/integration/test_faults.py",
+    ),
     "ottla.broker.testing.pytest_plugin": (
         "is loaded by pytest",
         "tests/integration/test_pytest_plugin.py",
@@ -203,10 +207,6 @@ EXCEPTIONS = {
     ),
     "ottla.storage.log.log_info": (THROUGH_ANOTHER, "tests/unit/storage/log/test_log.py"),
     "ottla.storage.log.log_state": (THROUGH_ANOTHER, "tests/unit/storage/log/test_log.py"),
-    "ottla.testing": (
-        "is a second name of ottla.broker.testing",
-        "tests/integration/test_embedded.py",
-    ),
     "pyspark_ottla.cluster.offset_lookup": (
         THROUGH_ANOTHER,
         "tests/unit/pyspark_ottla/cluster/test_cluster.py",
