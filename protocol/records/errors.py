@@ -34,6 +34,18 @@ class UnsupportedCompressionError(RecordsError):
     """The codec is unknown, or not allowed where it was used (UNSUPPORTED_COMPRESSION_TYPE)."""
 
 
+class CodecUnavailableError(UnsupportedCompressionError):
+    """No library for a codec of Kafka's is installed. ``package`` is what to install for it."""
+
+    def __init__(self, codec: str, package: str) -> None:
+        super().__init__(
+            f"no library for the compression codec {codec} is installed: install the package "
+            f"{package}, or a pyarrow that was built with {codec}"
+        )
+        self.codec = codec
+        self.package = package
+
+
 class UnsupportedFormatError(RecordsError):
     """The message format cannot carry this feature (UNSUPPORTED_FOR_MESSAGE_FORMAT)."""
 
