@@ -61,6 +61,9 @@ bench-storage: $(STAMP) ## the log beside a bare write loop
 bench-spark: $(STAMP) ## the Spark connector beside the JVM one
 	@$(RUN) -m benchmarks.bench_spark $(ARGUMENTS)
 
+spark-package: $(STAMP) ## the Spark connector as a zip for spark-submit --py-files
+	@$(RUN) -m ottla.cli.main spark package $(ARGUMENTS)
+
 compat-java: $(STAMP) ## every strategy of the Java consumers of 3.9 and 4.x (minutes; Java, Maven)
 	@$(RUN) -m pytest -q tests/compat/java_matrix.py
 

@@ -7,7 +7,7 @@ nothing but pyspark; everything else is imported where it is used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -28,6 +28,11 @@ class DefaultSource(DataSource):
     @classmethod
     def name(cls) -> str:
         return "ottla"
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        from pyspark_ottla.job_files import pickled_with_paths
+
+        return pickled_with_paths(self) or super().__reduce_ex__(protocol)
 
     def schema(self) -> StructType:
         from pyspark_ottla.options.options import parse_source_options

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from pyspark_ottla.offsets import OFFSET_MAX, OffsetRange, Offsets
 from pyspark_ottla.read.planning import Cluster
 
-EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
 class Bounds(NamedTuple):

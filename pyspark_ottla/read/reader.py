@@ -10,8 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ottla.protocol.topics import TopicPartition
-from pyspark_ottla import errors
-from pyspark_ottla.errors import ConnectorError
+from pyspark_ottla.missing_packages import missing_package
 from pyspark_ottla.offsets import OffsetRange
 from pyspark_ottla.options.options import SourceOptions, check_for_batch
 from pyspark_ottla.read.schema import check_projection
@@ -59,14 +58,7 @@ def read_task(
     try:
         from pyspark_ottla.read.task import read_range
     except ImportError as error:
-        import platform
-
-        raise ConnectorError(
-            errors.MISSING_DEPENDENCY,
-            f"The Python of the executor {platform.node()} ({sys.executable}) lacks a package "
-            f"that reading needs: {error}",
-            "Install ottla[spark] there, as on the driver",
-        ) from None
+        raise missing_package("reading", error) from None
     return read_range(options, schema, partition.range)
 
 

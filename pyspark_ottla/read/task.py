@@ -8,11 +8,12 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from ottla.protocol.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
-from ottla.protocol.records.errors import RecordsError
+from ottla.protocol.records.errors import CodecUnavailableError, RecordsError
 from pyspark_ottla import errors
 from pyspark_ottla.cluster.cluster import KafkaCluster
 from pyspark_ottla.cluster.connections import give_back, take
 from pyspark_ottla.errors import ConnectorError
+from pyspark_ottla.missing_packages import missing_codec
 from pyspark_ottla.offsets import OffsetRange, describe
 from pyspark_ottla.options.options import SourceOptions
 from pyspark_ottla.read.aborted import AbortedFilter
@@ -58,6 +59,8 @@ def _read(options: SourceOptions, schema: StructType, wanted: OffsetRange) -> It
         try:
             for columns in columns_of_response:
                 yield from builder.build(columns)
+        except CodecUnavailableError as error:
+            raise missing_codec(f"Records of {describe(wanted.partition)}", error) from None
         except RecordsError as error:
             raise ConnectorError(
                 errors.CORRUPT_DATA,

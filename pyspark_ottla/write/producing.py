@@ -28,11 +28,13 @@ from ottla.protocol.messages.produce import (
 from ottla.protocol.records.batch import TRANSACTIONAL_MASK
 from ottla.protocol.records.builder import assemble_batch
 from ottla.protocol.records.compression import compress
+from ottla.protocol.records.errors import CodecUnavailableError
 from ottla.protocol.topics import TopicPartition
 from pyspark_ottla import errors
 from pyspark_ottla.cluster.client_errors import refused, unreachable
 from pyspark_ottla.cluster.cluster import KafkaCluster
 from pyspark_ottla.errors import ConnectorError
+from pyspark_ottla.missing_packages import missing_codec
 from pyspark_ottla.offsets import describe
 from pyspark_ottla.options.client_options import CODECS, ClientOptions
 from pyspark_ottla.write.encode import Section
@@ -199,7 +201,10 @@ class TaskProducer:
         payload: bytes | memoryview = section.payload
         attributes = self._codec
         if self._codec:
-            payload = compress(self._codec, payload, self._options.codec_level)
+            try:
+                payload = compress(self._codec, payload, self._options.codec_level)
+            except CodecUnavailableError as error:
+                raise missing_codec(f"Records for {describe(partition)}", error) from None
         if self._identity.transactional_id is not None:
             attributes |= TRANSACTIONAL_MASK
         sequence = -1
