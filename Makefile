@@ -70,6 +70,9 @@ compat-java: $(STAMP) ## every strategy of the Java consumers of 3.9 and 4.x (mi
 compat-spark: $(STAMP) ## the Spark connector on pyspark 4.0, 4.1 and 4.2 (downloads them once; minutes)
 	@$(RUN) -m pytest -q tests/spark/older_sparks.py
 
+compat-spark-package: $(STAMP) ## the connector's zip by addPyFile, Spark Connect and on Python 3.10 (minutes)
+	@$(RUN) -m pytest -q tests/spark/packages.py
+
 compat-streams: $(STAMP) ## Kafka Streams, exactly_once_v2, through broker kills (JDK, Maven)
 	@$(RUN) -m tests.compat.streams.run $(ARGUMENTS)
 

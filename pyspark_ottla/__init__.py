@@ -2,12 +2,12 @@
 
 Spark looks for Python data sources by importing every module whose name begins with `pyspark_` and
 taking its `DefaultSource`. It gives up on all of them when one import fails, so this module imports
-nothing but pyspark; everything else is imported where it is used.
+nothing that needs more than pyspark; everything else is imported where it is used.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -17,22 +17,19 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 
+from pyspark_ottla.job_files import PickledWithJobFiles
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
 
-class DefaultSource(DataSource):
+class DefaultSource(PickledWithJobFiles, DataSource):
     """The data source `ottla`. Its options are those of Spark's Kafka source; see docs/spark.md."""
 
     @classmethod
     def name(cls) -> str:
         return "ottla"
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        from pyspark_ottla.job_files import pickled_with_paths
-
-        return pickled_with_paths(self) or super().__reduce_ex__(protocol)
 
     def schema(self) -> StructType:
         from pyspark_ottla.options.options import parse_source_options

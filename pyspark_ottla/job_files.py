@@ -1,58 +1,83 @@
-"""The files of a job (`--py-files`) in the processes of streaming queries.
+"""The files of a job (`--py-files`, `addArtifacts`) in every Python process of Spark.
 
-Spark starts a long-running Python process for each streaming source, and in older versions for each
-sink. It tells these processes of a directory for the files of the job that does not exist
-(`streaming_job`), so that nothing that came with the job can be imported there: neither this
-package from its zip nor the module of the option `transform`. Batches and tasks are not affected.
+Spark gives some of its Python processes a wrong directory for the files of a job. The long-running
+process of a streaming source gets one that does not exist (`streaming_job`), and in Spark Connect
+the tasks of a streaming sink get that of no session. Nothing that came with the job can be imported
+there, neither this package from its zip nor the module of the option `transform`.
 
-The pickled source therefore carries the right paths. It is pickled by a Python process of the
-driver, which has them, and all processes that unpickle it run on the driver's host.
+What Spark pickles for these processes therefore names the right files. It is pickled by a Python
+process of the driver, which has them on its path.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 
-def job_paths() -> list[str]:
-    """The directory of the job's files and the archives in it, as they are on `sys.path`.
+class JobFiles(NamedTuple):
+    """The directory of the job's files, and what of it is on `sys.path`: itself is ""."""
 
-    Empty outside of Spark's Python workers.
-    """
+    directory: str
+    names: list[str]
+
+
+def find_job_files() -> JobFiles | None:
+    """Those of this process; None outside of Spark's Python workers."""
     from pyspark.core.files import SparkFiles
 
     if not getattr(SparkFiles, "_is_running_on_worker", False):
-        return []
-    root = SparkFiles.getRootDirectory()
-    below = os.path.join(root, "")
-    return [
-        path
+        return None
+    directory = SparkFiles.getRootDirectory()
+    below = os.path.join(directory, "")
+    names = [
+        path[len(below) :]
         for path in sys.path
-        if (path == root or path.startswith(below)) and os.path.exists(path)
+        if (path == directory or path.startswith(below)) and os.path.exists(path)
     ]
+    return JobFiles(directory, names) if names else None
 
 
-def _new_source(paths: list[str]) -> Any:
-    """A source without its state, in a process that may not have the paths."""
+def _new_object(directory: str, names: list[str], module: str, name: str) -> Any:
+    """An object of a class without its state, in a process that may not have the job's files.
+
+    The directory is the driver's. That of another host has the same last part in Spark Connect,
+    where it is the session's, and is the process's own otherwise.
+    """
     import importlib
+    import os
     import sys
 
-    for path in reversed(paths):
-        if path not in sys.path:
-            sys.path.insert(1, path)
+    from pyspark.core.files import SparkFiles
+
+    own = SparkFiles.getRootDirectory() if SparkFiles._is_running_on_worker else directory
+    last = os.path.basename(directory)
+    parent = os.path.dirname(own)
+    places = [directory, os.path.join(own, last), os.path.join(parent, last), own]
+    for file in reversed(names):
+        for place in places:
+            path = os.path.join(place, file) if file else place
+            if os.path.exists(path):
+                if path not in sys.path:
+                    sys.path.insert(1, path)
+                break
     importlib.invalidate_caches()
-    return object.__new__(importlib.import_module("pyspark_ottla").DefaultSource)
+    return object.__new__(getattr(importlib.import_module(module), name))
 
 
 # cloudpickle writes the code of such a function and not its name, for which the package would have
 # to be imported.
-_new_source.__module__ = "__main__"
+_new_object.__module__ = "__main__"
 
 
-def pickled_with_paths(source: Any) -> tuple[Callable[..., Any], tuple[Any, ...], Any] | None:
-    """What `__reduce_ex__` returns for the source; None where there are no paths to carry."""
-    paths = job_paths()
-    return (_new_source, (paths,), vars(source)) if paths else None
+class PickledWithJobFiles:
+    """Base of what Spark pickles and sends to processes that may lack the job's files."""
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        files = find_job_files()
+        if files is None:
+            return super().__reduce_ex__(protocol)
+        kind = type(self)
+        state = self.__getstate__() if hasattr(self, "__getstate__") else vars(self)  # since 3.11
+        return _new_object, (*files, kind.__module__, kind.__name__), state

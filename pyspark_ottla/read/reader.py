@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ottla.protocol.topics import TopicPartition
+from pyspark_ottla.job_files import PickledWithJobFiles
 from pyspark_ottla.missing_packages import missing_package
 from pyspark_ottla.offsets import OffsetRange
 from pyspark_ottla.options.options import SourceOptions, check_for_batch
@@ -70,7 +71,7 @@ def check_transform(options: SourceOptions) -> None:
         load_function(options.transform)
 
 
-class BatchReader(DataSourceReader):
+class BatchReader(PickledWithJobFiles, DataSourceReader):
     """Reads what is there between two positions, resolved once, when the query is planned."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:

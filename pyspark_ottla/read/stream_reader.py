@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from pyspark_ottla import errors
 from pyspark_ottla.errors import ConnectorError
+from pyspark_ottla.job_files import PickledWithJobFiles
 from pyspark_ottla.offsets import Json, decode, encode
 from pyspark_ottla.options.options import SourceOptions, check_for_stream
 from pyspark_ottla.read.reader import RecordBatch, check_transform, read_task, to_input_partitions
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark_ottla.read.stream import Limit, StreamTracker
 
 
-class BaseStreamReader(DataSourceStreamReader):
+class BaseStreamReader(PickledWithJobFiles, DataSourceStreamReader):
     """What all Spark versions share. Connects at the first question, never when it is made: Spark
     makes one more only to send `read` to the executors."""
 

@@ -23,6 +23,7 @@ from pyspark.sql.types import (
 
 from pyspark_ottla import errors
 from pyspark_ottla.errors import ConnectorError
+from pyspark_ottla.job_files import PickledWithJobFiles
 from pyspark_ottla.missing_packages import missing_package
 from pyspark_ottla.options.sink_options import SinkOptions
 from pyspark_ottla.read.schema import headers_type
@@ -129,7 +130,7 @@ def check_tasks(options: SinkOptions, messages: Sequence[WriterCommitMessage | N
         )
 
 
-class BatchWriter(DataSourceArrowWriter):
+class BatchWriter(PickledWithJobFiles, DataSourceArrowWriter):
     """Writes the rows of one job."""
 
     def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:

@@ -71,7 +71,9 @@ class Job:
         writer = writer.option("checkpointLocation", f"{self.work}/{topic}")
         query = writer.trigger(availableNow=True).start()
         query.awaitTermination(120)
-        return sum(json.loads(found.json)["numInputRows"] for found in query.recentProgress)
+        return sum(
+            source.numInputRows for found in query.recentProgress for source in found.sources
+        )
 
     def write(self) -> list[str]:
         frame = self.spark.range(3000).selectExpr("concat('a value ', id) AS value").coalesce(1)

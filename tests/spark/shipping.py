@@ -8,6 +8,7 @@ import subprocess
 import sys
 import venv
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy
@@ -37,12 +38,26 @@ def bare_python(environment: Path) -> Path:
     venv.create(environment, with_pip=False, symlinks=True)
     [site] = environment.glob("lib/python*/site-packages")
     for module in (pyspark, py4j, pyarrow, numpy):
-        found = Path(str(module.__file__)).parent
-        (site / found.name).symlink_to(found)
-        libraries = found.with_name(f"{found.name}.libs")
-        if libraries.exists():
-            (site / libraries.name).symlink_to(libraries)
+        link(module, site)
     return environment / "bin" / "python"
+
+
+def link(module: ModuleType, site: Path) -> None:
+    """Makes a package of this process importable from another environment's directory."""
+    found = Path(str(module.__file__)).parent
+    (site / found.name).symlink_to(found)
+    libraries = found.with_name(f"{found.name}.libs")
+    if libraries.exists():
+        (site / libraries.name).symlink_to(libraries)
+
+
+def environment_of(python: Path, work: Path) -> dict[str, str]:
+    """The variables of a process with that Python's Spark in it."""
+    [home] = python.parents[1].glob("lib/python*/site-packages/pyspark")
+    environment = {**os.environ, **spark_environment(work), "SPARK_HOME": str(home)}
+    del environment["PYTHONPATH"]
+    environment["PYSPARK_PYTHON"] = environment["PYSPARK_DRIVER_PYTHON"] = str(python)
+    return environment
 
 
 def prepare_topics(bootstrap: str) -> None:
@@ -60,10 +75,7 @@ def submit(
     python: Path, work: Path, options: list[str], arguments: list[str], seconds: int = 300
 ) -> dict[str, Any]:
     """What the job found, run by spark-submit of that Python's pyspark."""
-    [home] = python.parents[1].glob("lib/python*/site-packages/pyspark")
-    environment = {**os.environ, **spark_environment(work), "SPARK_HOME": str(home)}
-    del environment["PYTHONPATH"]
-    environment["PYSPARK_PYTHON"] = environment["PYSPARK_DRIVER_PYTHON"] = str(python)
+    environment = environment_of(python, work)
     java = f"-XX:-UsePerfData -XX:TieredStopAtLevel=1 -Djava.io.tmpdir={work}"
     settings = {
         "spark.ui.enabled": "false",
@@ -71,7 +83,7 @@ def submit(
         "spark.sql.warehouse.dir": str(work / "warehouse"),
         "spark.driver.extraJavaOptions": java,
     }
-    command = [str(home / "bin" / "spark-submit"), "--master", "local[2]"]
+    command = [f"{environment['SPARK_HOME']}/bin/spark-submit", "--master", "local[2]"]
     command += ["--driver-memory", "768m", *options]
     for name, value in settings.items():
         command += ["--conf", f"{name}={value}"]

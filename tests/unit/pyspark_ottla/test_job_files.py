@@ -1,4 +1,4 @@
-"""A pickled source brings the paths of the job's files to processes that Spark gives wrong ones."""
+"""What is pickled finds the job's files where Spark gives a process a wrong directory for them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,24 @@ from pyspark.core.files import SparkFiles
 
 from ottla.cli.spark_package import write_package
 from pyspark_ottla import DefaultSource
-from pyspark_ottla.job_files import job_paths
+from pyspark_ottla.job_files import find_job_files
+from pyspark_ottla.options.options import parse_source_options
+from pyspark_ottla.options.sink_options import parse_sink_options
+from pyspark_ottla.read.reader import create_batch_reader
+from pyspark_ottla.read.schema import row_schema
+from pyspark_ottla.read.stream_reader import create_stream_reader
+from pyspark_ottla.write.stream_writer import StreamWriter
+from pyspark_ottla.write.writer import BatchWriter
 
 OPTIONS = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
+SOURCE = parse_source_options(OPTIONS)
+SCHEMA = row_schema(SOURCE)
+SINK = parse_sink_options({"kafka.bootstrap.servers": "b:1", "topic": "t"})
 
 READ = """
 import json, pickle, sys
+from pyspark.core.files import SparkFiles
+SparkFiles._is_running_on_worker, SparkFiles._root_directory = True, sys.argv[1]
 source = pickle.load(sys.stdin.buffer)
 module = sys.modules[type(source).__module__]
 print(json.dumps([module.__file__, dict(source.options), len(source.schema().fields)]))
@@ -43,26 +55,48 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_only_paths_of_the_job_that_exist_are_carried(files: list[str]) -> None:
-    assert job_paths() == files
+    assert find_job_files() == (files[1], ["pyspark_ottla.zip", ""])
 
 
-def test_a_process_without_the_package_finds_it(files: list[str]) -> None:
-    """As in Spark's process of a streaming source, where only pyspark is installed."""
+@pytest.mark.parametrize("wrong", ["streaming_job", "..", "../another"])
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_process_without_the_package_finds_it(
+    wrong: str, moved: bool, files: list[str], tmp_path: Path
+) -> None:
+    """Where only pyspark is installed; also on another host, where the directory is another."""
+    pickled = dumps(DefaultSource(OPTIONS))
+    root = Path(files[1])
+    if moved:
+        root = tmp_path / "host" / root.name
+        root.parent.mkdir()
+        Path(files[1]).rename(root)
+        wrong = {"streaming_job": ".", "../another": "../another"}.get(wrong, wrong)
     program = f"import sys; sys.path.append({str(Path(pyspark.__file__).parents[1])!r});" + READ
     done = subprocess.run(
-        [sys.executable, "-S", "-c", program],
-        input=dumps(DefaultSource(OPTIONS)),
+        [sys.executable, "-S", "-c", program, os.path.normpath(root / wrong)],
+        input=pickled,
         capture_output=True,
         env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
-        cwd=files[1],
+        cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr
     file, options, columns = json.loads(done.stdout)
-    assert file.startswith(files[0])
+    assert file.startswith(str(root / "pyspark_ottla.zip"))
     assert (options, columns) == (OPTIONS, 7)
 
 
+def test_readers_and_writers_are_restored_with_their_state(files: list[str]) -> None:
+    for made in (
+        create_batch_reader(SOURCE, SCHEMA),
+        create_stream_reader(SOURCE, SCHEMA),
+        BatchWriter(SINK, SCHEMA, overwrite=False),
+        StreamWriter(SINK),
+    ):
+        copy = pickle.loads(dumps(made))
+        assert (type(copy), vars(copy)) == (type(made), vars(made))
+
+
 def test_outside_of_a_worker_a_source_is_pickled_as_any_object() -> None:
-    assert job_paths() == []
+    assert find_job_files() is None
     copy = pickle.loads(pickle.dumps(DefaultSource(OPTIONS)))
     assert (type(copy), copy.options) == (DefaultSource, OPTIONS)
