@@ -110,7 +110,7 @@ class ClientConnection:
         assert self.state is State.NEW
         self._setup_deadline_ms = deadline_ms
         self.state = State.API_VERSIONS
-        self._ask_for_versions(_API_VERSIONS_VERSION)
+        self._request_api_versions(_API_VERSIONS_VERSION)
 
     def take_output(self) -> bytes:
         """Everything that is to be sent now; empty when there is nothing."""
@@ -302,7 +302,7 @@ class ClientConnection:
 
     # setup ---------------------------------------------------------------------------------
 
-    def _ask_for_versions(self, version: int) -> None:
+    def _request_api_versions(self, version: int) -> None:
         request = ApiVersionsRequest(
             client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION
         )
@@ -327,7 +327,7 @@ class ClientConnection:
         offered = {row.api_key: (row.min_version, row.max_version) for row in message.api_keys}
         if message.error_code == ErrorCode.UNSUPPORTED_VERSION and pending.version > 0:
             highest = offered.get(ApiKey.API_VERSIONS, (0, 0))[1]
-            self._ask_for_versions(max(0, min(highest, pending.version - 1)))
+            self._request_api_versions(max(0, min(highest, pending.version - 1)))
             return
         if message.error_code != ErrorCode.NONE:
             raise self._fail(

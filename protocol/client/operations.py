@@ -311,14 +311,14 @@ class Operations:
 
     def find_coordinator(self, key: str, key_type: int, deadline_ms: int) -> Operation[int]:
         """The node id of the coordinator; raises KafkaError when there is none."""
-        response = yield from self._ask_for_coordinator(key, key_type, deadline_ms)
+        response = yield from self._find_coordinator(key, key_type, deadline_ms)
         found = response.coordinators[0] if response.coordinators else response
         if found.error_code != ErrorCode.NONE:
             raise KafkaError(found.error_code, found.error_message or f"no coordinator of {key!r}")
         self.state.set_coordinator(key, key_type, found.node_id, Address(found.host, found.port))
         return found.node_id
 
-    def _ask_for_coordinator(
+    def _find_coordinator(
         self, key: str, key_type: int, deadline_ms: int
     ) -> Operation[FindCoordinatorResponse]:
         """With the versions that take a list of keys, or else those that take one."""

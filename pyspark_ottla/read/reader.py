@@ -125,7 +125,7 @@ def create_batch_reader(options: SourceOptions, schema: StructType) -> BatchRead
     """The reader for the process at hand.
 
     Spark fails a query whose reader takes filters while spark.sql.python.filterPushdown.enabled is
-    off, as it is by default. With it on, a worker of its own asks for the reader first.
+    off, as it is by default. With it on, a worker of its own creates the reader first.
     """
     check_transform(options)
     # After a transform, a column may mean something else than what was read.
