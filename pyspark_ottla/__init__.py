@@ -71,4 +71,6 @@ def register(spark: SparkSession) -> None:
     whose name begins with `pyspark_` fails to import, or when this package was put on the path
     after the session's first lookup.
     """
-    spark.dataSource.register(DefaultSource)
+    from pyspark_ottla.connect import is_connect, session_source
+
+    spark.dataSource.register(session_source(spark) if is_connect(spark) else DefaultSource)

@@ -120,7 +120,7 @@ def _corrupt(codec: int, reason: object) -> CorruptRecordError:
 class _Output:
     """What comes out of a decompressor, by pieces. Nearly always there is only one.
 
-    Others are put together in pages of the system, which are gone when nobody needs them any more;
+    Others are put together in pages of the system, which are returned when they are freed;
     a hundred megabytes in pieces would be kept by the allocator of the thread.
     """
 
@@ -133,7 +133,7 @@ class _Output:
 
     @property
     def room(self) -> int:
-        """How much to ask for: one byte more than allowed tells that it is too much."""
+        """The size of the next piece: one byte more than allowed reveals that it is too much."""
         return self._max_bytes - self.size + 1
 
     def add(self, piece: bytes) -> None:
@@ -362,7 +362,7 @@ def _decompress_lz4(data: Buffer, max_bytes: int, broken_checksum: bool) -> byte
 
 
 def _guess(compressed_bytes: int) -> int:
-    """What to ask for at a time: for the whole bound, a library would allocate it."""
+    """The size of a piece: a library would allocate the whole bound."""
     return max(_PIECE_BYTES, 4 * compressed_bytes)
 
 

@@ -1,8 +1,8 @@
 """The only exceptions that leave ``ottla.protocol.records`` for bad bytes.
 
-Each class stands for one answer a broker gives; the broker maps them to Kafka's error codes,
-storage lets them pass. Messages are plain sentences that can go into a log line or an error answer
-as they are.
+Each class stands for one error code; the broker maps them to Kafka's error codes, and storage does
+not catch them. Messages are plain sentences that can go into a log line or an error response as
+they are.
 """
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-NOT_THERE = ("cramjam", "crc32c", "lz4", "zstandard", "ottla.broker")
+NOT_THERE = ("cramjam", "crc32c", "lz4", "ottla.broker")
 
 
 def present() -> list[str]:

@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pyspark
 import pytest
 from pyspark.cloudpickle import dumps
 from pyspark.core.files import SparkFiles
+from pyspark.sql import SparkSession
 
 from ottla.cli.spark_package import write_package
 from pyspark_ottla import DefaultSource
+from pyspark_ottla.connect import is_connect, session_source, source_of
 from pyspark_ottla.job_files import find_job_files
 from pyspark_ottla.options.options import parse_source_options
 from pyspark_ottla.options.sink_options import parse_sink_options
@@ -100,3 +105,52 @@ def test_outside_of_a_worker_a_source_is_pickled_as_any_object() -> None:
     assert find_job_files() is None
     copy = pickle.loads(pickle.dumps(DefaultSource(OPTIONS)))
     assert (type(copy), copy.options) == (DefaultSource, OPTIONS)
+
+
+def test_a_class_of_a_session_finds_the_files_of_that_session(
+    files: list[str], tmp_path: Path
+) -> None:
+    """In Spark Connect, in a process that has the directory above those of all sessions."""
+    root = tmp_path / "sessions"
+    for name, marker in (("one", "ottla_session_1.py"), ("two", "ottla_session_2.py")):
+        shutil.copytree(files[1], root / name)
+        (root / name / marker).touch()
+        (root / name / "clean.py").write_text(f"SESSION = {name!r}\n")
+    program = (
+        f"import pickle, sys; sys.path.append({str(Path(pyspark.__file__).parents[1])!r})\n"
+        "from pyspark.core.files import SparkFiles\n"
+        "root = sys.argv[1]; sys.path[1:1] = [root + '/pyspark_ottla.zip', root]\n"
+        "SparkFiles._is_running_on_worker, SparkFiles._root_directory = True, root\n"
+        "source = pickle.load(sys.stdin.buffer)(options={'Subscribe': 't'})\n"
+        "import clean, pyspark_ottla\n"
+        "from pyspark_ottla.job_files import find_job_files\n"
+        "assert type(source) is pyspark_ottla.DefaultSource\n"
+        "print(clean.SESSION, pyspark_ottla.__file__, *find_job_files())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", program, str(root)],
+        input=dumps(source_of("ottla_session_2.py")),
+        capture_output=True,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    two = root / "two"
+    assert done.stdout.decode().split(" ", 3) == [
+        "two",
+        f"{two}/pyspark_ottla.zip/pyspark_ottla/__init__.py",
+        str(two),
+        "['pyspark_ottla.zip', '']\n",
+    ]
+
+
+def test_registration_adds_a_file_to_a_session_of_connect() -> None:
+    added: list[str] = []
+    session = SimpleNamespace(
+        addArtifacts=lambda path, pyfile: added.append(Path(path).read_text())
+    )
+    made = session_source(cast(SparkSession, session))
+    assert len(added) == 1
+    assert made.name() == "ottla"
+    assert type(made(OPTIONS)) is DefaultSource
+    assert not is_connect(cast(SparkSession, session))
