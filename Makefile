@@ -62,11 +62,17 @@ bench-storage: $(STAMP) ## the log beside a bare write loop
 bench-spark: $(STAMP) ## the Spark connector beside the JVM one
 	@$(RUN) -m benchmarks.bench_spark $(ARGUMENTS)
 
+spark-package: $(STAMP) ## the Spark connector as a zip for spark-submit --py-files
+	@$(RUN) -m ottla.cli.main spark package $(ARGUMENTS)
+
 compat-java: $(STAMP) ## every strategy of the Java consumers of 3.9 and 4.x (minutes; Java, Maven)
 	@$(RUN) -m pytest -q tests/compat/java_matrix.py
 
 compat-spark: $(STAMP) ## the Spark connector on pyspark 4.0, 4.1 and 4.2 (downloads them once; minutes)
 	@$(RUN) -m pytest -q tests/spark/older_sparks.py
+
+compat-spark-package: $(STAMP) ## the connector's zip by addPyFile, Spark Connect and on Python 3.10 (minutes)
+	@$(RUN) -m pytest -q tests/spark/packages.py
 
 compat-streams: $(STAMP) ## Kafka Streams, exactly_once_v2, through broker kills (JDK, Maven)
 	@$(RUN) -m tests.compat.streams.run $(ARGUMENTS)
