@@ -1,8 +1,8 @@
-"""The brokers as a reader or writer sees them: questions with retries, each under a deadline.
+"""The brokers as a reader or writer sees them: requests with retries, each under a deadline.
 
-One instance is one `BlockingClient`, used by one thread at a time. What goes wrong on the way to an
-answer becomes a ConnectorError in words; error codes inside the answers are handled here, too,
-except for fetches, whose retries are in `fetch`.
+One instance is one `BlockingClient`, used by one thread at a time. Failed requests become
+ConnectorErrors, and so do error codes in responses, except for those of fetches, whose retries are
+in `fetch`.
 """
 
 from __future__ import annotations

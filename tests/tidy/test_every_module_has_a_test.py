@@ -176,7 +176,6 @@ EXCEPTIONS = {
     "ottla.cli.healthcheck_command": (COMMAND_LINE, "tests/integration/test_cli_doctor.py"),
     "ottla.cli.log": (COMMAND_LINE, "tests/unit/cli/test_log_tools.py"),
     "ottla.cli.log_dirs": (COMMAND_LINE, "tests/integration/test_cli_topics.py"),
-    "ottla.cli.main": (COMMAND_LINE, "tests/integration/test_cli_start.py"),
     "ottla.cli.partitions": (COMMAND_LINE, "tests/integration/test_cli_topics.py"),
     "ottla.cli.quotas": (COMMAND_LINE, "tests/integration/test_cli_topics.py"),
     "ottla.cli.reader": (COMMAND_LINE, "tests/integration/test_cli_records.py"),
@@ -219,7 +218,6 @@ EXCEPTIONS = {
         THROUGH_ANOTHER,
         "tests/unit/pyspark_ottla/read/test_columns.py",
     ),
-    "pyspark_ottla.write.stream_writer": ("runs in Spark", "tests/spark/test_sink.py"),
 }
 
 
