@@ -188,7 +188,6 @@ EXCEPTIONS = {
         "tests/unit/protocol/test_assignors.py",
     ),
     "ottla.storage.log.log_info": (THROUGH_ANOTHER, "tests/unit/storage/log/test_log.py"),
-    "ottla.storage.log.log_state": (THROUGH_ANOTHER, "tests/unit/storage/log/test_log.py"),
     "ottla.testing": (
         "is a second name of ottla.broker.testing",
         "tests/integration/test_embedded.py",
