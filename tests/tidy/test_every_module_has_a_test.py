@@ -18,6 +18,7 @@ COMMAND_LINE = "is a command of `ottla`, which runs whole"
 WHOLE_BROKER = "is what a whole broker is put together from"
 BESIDE_KAFKA = "is compared with Apache Kafka, request by request"
 THROUGH_ANOTHER = "is a part of the module that the test names"
+WHOLE_QUERY = "is what Spark runs in a query"
 
 # module: (why no test names it, the test that runs it)
 EXCEPTIONS = {
@@ -220,6 +221,11 @@ EXCEPTIONS = {
         "tests/unit/protocol/test_assignors.py",
     ),
     "ottla.storage.log.log_info": (THROUGH_ANOTHER, "tests/unit/storage/log/test_log.py"),
+    "pyspark_ottla.cluster.calls": (
+        THROUGH_ANOTHER,
+        "tests/unit/pyspark_ottla/cluster/test_cluster.py",
+    ),
+    "pyspark_ottla.write.stream_writer_factory": (WHOLE_QUERY, "tests/spark/test_sink.py"),
     "pyspark_ottla.cluster.offset_lookup": (
         THROUGH_ANOTHER,
         "tests/unit/pyspark_ottla/cluster/test_cluster.py",
