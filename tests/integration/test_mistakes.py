@@ -202,7 +202,7 @@ def test_9_zookeeper_is_away(tmp_path: Path) -> None:
         "--override=zookeeper.connection.timeout.ms=1500",
     )
     assert code == 1
-    assert f"no connection to ZooKeeper at 127.0.0.1:{port} within 1500 ms" in words
+    assert f"No connection to ZooKeeper at 127.0.0.1:{port} within 1500 ms" in words
     assert "is it running, and is zookeeper.connect right?" in words
     assert words.count("Connection refused") <= 1
 
