@@ -124,11 +124,28 @@ class LocalLog:
         return segment
 
     def create_segment(self, base_offset: int, created_ms: int) -> Segment:
-        """Creates the files of a segment that is not in `segments` yet. Raises OSError."""
+        """Creates the files of a segment that is not in `segments` yet.
+
+        Raises OSError, with none of the files left: appends may continue in the active segment,
+        and a file of the new one would hide their records at the next start.
+        """
         config = self.config
         segment = self.directory.segment(base_offset, config, created_ms)
-        segment.create_files(config.segment_bytes if config.preallocate else 0)
+        try:
+            segment.create_files(config.segment_bytes if config.preallocate else 0)
+        except OSError:
+            self._remove_files(segment)
+            raise
         return segment
+
+    def _remove_files(self, segment: Segment) -> None:
+        segment.release()
+        try:
+            for path in segment.paths():
+                if self.directory.fs.exists(path):
+                    self.directory.fs.remove(path)
+        except OSError as error:
+            self.directory.log_directory.fail(error)
 
     def use_as_active(self, segment: Segment) -> None:
         """Appends go to `segment`, which is in `segments`, from now on."""
