@@ -166,7 +166,7 @@ class Log:
     @property
     def truncations(self) -> int:
         """How often the end of the log was truncated since it was opened."""
-        return self._truncator.truncations
+        return self.offsets.truncations
 
     @property
     def size_in_bytes(self) -> int:
