@@ -78,7 +78,7 @@ class LocalLog:
     def _set_roll_limits(self) -> None:
         # The jitter is random per segment but the same again after a restart: segments of
         # different logs that began together do not roll together.
-        bound = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        bound = min(self.config.segment_jitter_ms, self.config.max_segment_ms)
         self.roll_jitter_ms = 0
         if bound > 0:
             from random import Random
@@ -96,7 +96,7 @@ class LocalLog:
         if segment.should_roll(size, max_timestamp, last_offset, now_ms, config, jitter_ms):
             return True
         if segment.size and segment.rolling_timestamp() >= 0:
-            self.roll_timestamp = segment.rolling_timestamp() + config.segment_ms - jitter_ms
+            self.roll_timestamp = segment.rolling_timestamp() + config.max_segment_ms - jitter_ms
         return False
 
     def roll(self, now_ms: int, base_offset: int) -> Segment:
