@@ -377,7 +377,9 @@ class Log:
     def batches(self, from_offset: int, to_offset: int | None = None) -> Iterator[memoryview]:
         """The whole batches that contain offsets in [from_offset, to_offset), in order.
 
-        Reads the file in chunks as the iterator advances; appends may go on meanwhile.
+        Reads the file in chunks as the iterator advances; appends, retention and compaction may go
+        on meanwhile. Raises OffsetOutOfRange if the log is truncated meanwhile, CorruptRecordError,
+        LogDirectoryOffline.
         """
         end = self.offsets.log_end_offset if to_offset is None else to_offset
         return self._reader.batches(from_offset, end)
