@@ -49,9 +49,12 @@ class LogConfig:
     """Settings of one log. Immutable: changes make a new object, for `Log.update_config`.
 
     Attributes are the keys of `DEFAULTS`; `compact` and `delete` are derived from `cleanup_policy`.
+    `max_segment_ms` is the age at which an append rolls the active segment: `segment.ms`, or
+    `max.compaction.lag.ms` of a compacted log if that is less, because the active segment is never
+    compacted (Kafka: `LogConfig.maxSegmentMs`).
     """
 
-    __slots__ = (*DEFAULTS, "compact", "delete", "values")
+    __slots__ = (*DEFAULTS, "compact", "delete", "max_segment_ms", "values")
 
     cleanup_policy: tuple[str, ...]
     compression_type: str
@@ -84,6 +87,7 @@ class LogConfig:
     unclean_leader_election_enable: bool
     compact: bool
     delete: bool
+    max_segment_ms: int
     values: Mapping[str, object]
 
     def __init__(self, **settings: object) -> None:
@@ -96,6 +100,8 @@ class LogConfig:
         object.__setattr__(self, "values", values)
         object.__setattr__(self, "compact", COMPACT in self.cleanup_policy)
         object.__setattr__(self, "delete", DELETE in self.cleanup_policy)
+        lag_ms = self.max_compaction_lag_ms if self.compact else NO_LIMIT
+        object.__setattr__(self, "max_segment_ms", min(self.segment_ms, lag_ms))
         _use_old_timestamp_limit(self)
 
     def __setattr__(self, name: str, value: object) -> None:

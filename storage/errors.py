@@ -109,7 +109,10 @@ class LogDirectoryOffline(StorageError):
 
 
 class DiskFull(StorageError):
-    """No disk space for an append. Nothing was written; the append can be retried later."""
+    """No disk space for an append, which can be retried later.
+
+    Nothing was written, or the flush after the write failed (`flush.messages`).
+    """
 
     def __init__(self, directory: str, reason: str) -> None:
         super().__init__(f"log dir {directory} is full, appends are rejected: {reason}")

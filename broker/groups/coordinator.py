@@ -153,8 +153,10 @@ class GroupCoordinator:
         )
 
     def _expire(self) -> None:
-        self.tick(self._clock.now_ms())
-        self._schedule_expiry()
+        try:
+            self.tick(self._clock.now_ms())
+        finally:
+            self._schedule_expiry()
 
     def _on_loaded(self, partition: GroupPartition) -> None:
         for group in list(partition.groups.values()):

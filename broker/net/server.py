@@ -182,12 +182,14 @@ class NetworkServer:
 
     def _reap(self) -> None:
         """Close the connections that have been idle for connections.max.idle.ms."""
-        moment = monotonic() - self._max_idle_ms / 1000
-        for connection in self.connections:
-            if connection.is_idle_since(moment):
-                self.statistics.idle_closed += 1
-                connection.close("idle for connections.max.idle.ms")
-        self._schedule_reaper()
+        try:
+            moment = monotonic() - self._max_idle_ms / 1000
+            for connection in self.connections:
+                if connection.is_idle_since(moment):
+                    self.statistics.idle_closed += 1
+                    connection.close("idle for connections.max.idle.ms")
+        finally:
+            self._schedule_reaper()
 
     def _schedule_relief(self) -> None:
         self._relief = self._timer.schedule(RELIEF_INTERVAL_MS, self._relieve)
@@ -199,16 +201,21 @@ class NetworkServer:
         A frame's memory is reserved when its size is known, as in Kafka. There, a few clients that
         announce big requests and send nothing shut out all others until they are found idle.
         """
-        if self._channel.lacks_bytes:
-            for connection in self.connections:
-                if connection.is_stalled(LEAST_PROGRESS_BYTES):
-                    logger.warning(
-                        "%r sends a big request too slowly while memory for requests "
-                        "(queued.max.request.bytes) is short: closing the connection",
-                        connection,
-                    )
-                    connection.close("it holds memory that other clients wait for")
-        self._schedule_relief()
+        try:
+            if self._channel.lacks_bytes:
+                self._close_stalled()
+        finally:
+            self._schedule_relief()
+
+    def _close_stalled(self) -> None:
+        for connection in self.connections:
+            if connection.is_stalled(LEAST_PROGRESS_BYTES):
+                logger.warning(
+                    "%r sends a big request too slowly while memory for requests "
+                    "(queued.max.request.bytes) is short: closing the connection",
+                    connection,
+                )
+                connection.close("it holds memory that other clients wait for")
 
 
 # How often to look for clients that hold memory others wait for, and what they need to have

@@ -136,7 +136,9 @@ class LogDirMover:
             return
         if future.log_end_offset < log.log_start_offset:
             future.truncate_fully_and_start_at(log.log_start_offset)
+        _drop_diverged(log, future)
         start = future.log_end_offset
+        truncations = log.truncations
         if start >= log.log_end_offset:
             self._replace_current_log(key, log, future)
             await asyncio.sleep(_CAUGHT_UP_SECONDS)
@@ -146,7 +148,13 @@ class LogDirMover:
             await asyncio.sleep(_CAUGHT_UP_SECONDS)
             return
         content = await self._workers.run(chunk.read)
-        if self._log_manager.get_future(*key) is future and future.log_end_offset == start:
+        if (
+            self._log_manager.get_future(*key) is future
+            and future.log_end_offset == start
+            # After a truncation the file may have other batches at the same offsets.
+            and self._log_manager.get(*key) is log
+            and log.truncations == truncations
+        ):
             self._append(future, content)
             self.throttle.record(len(content), now_ms)
 
@@ -184,3 +192,22 @@ class LogDirMover:
             moved.log_directory.path,
             extra=key._asdict(),
         )
+
+
+def _drop_diverged(log: Log, future: Log) -> None:
+    """Truncates the copy where its last leader epoch ends in the log (Kafka: the same, KIP-101).
+
+    The log may have been truncated and filled again while nothing was copied: before a restart.
+    """
+    while future.log_end_offset > future.log_start_offset:
+        epoch = future.leader_epochs.latest_epoch
+        known, end = log.end_offset_for_epoch(epoch)
+        if known < 0 and epoch < 0:
+            return  # no epochs at all: batches of an old format
+        if known < 0:
+            end = future.leader_epochs.entries[-1][1]  # the log has no batch of this epoch
+        elif known != epoch:
+            end = min(end, future.leader_epochs.entries[-1][1])
+        if end >= future.log_end_offset:
+            return
+        future.truncate_to(max(end, 0))

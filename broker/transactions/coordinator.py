@@ -109,8 +109,10 @@ class TransactionCoordinator:
 
     def _repeat(self, name: str, interval_ms: int, job: Callable[[], None]) -> None:
         def run() -> None:
-            job()
-            self._repeat(name, interval_ms, job)
+            try:
+                job()
+            finally:
+                self._repeat(name, interval_ms, job)
 
         self._timers[name] = self._timer.schedule(interval_ms, run)
 

@@ -84,7 +84,7 @@ class LogDirectory:
         Without disk space appends are rejected until there is space again; any other error takes
         the directory offline.
         """
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in (errno.ENOSPC, errno.EDQUOT) and not self.is_offline:
             return self.mark_full(error.strerror or str(error))
         return self.fail(error)
 

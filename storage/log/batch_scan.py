@@ -14,7 +14,7 @@ from zlib import crc32
 
 from ottla.protocol.records.batch import ATTRIBUTES_POSITION, BATCH_OVERHEAD, LOG_OVERHEAD
 from ottla.protocol.records.crc32c import crc32c
-from ottla.storage.log.segment_file import SegmentFile
+from ottla.storage.log.segment_file import PinnedFile, SegmentFile
 
 # Up to the max timestamp: base offset, length, leader epoch, magic, crc, attributes, last offset
 # delta, base timestamp, max timestamp.
@@ -126,7 +126,9 @@ def find(file: SegmentFile, position: int, end: int, offset: int) -> Place | Non
     return None
 
 
-def walk_batches(file: SegmentFile, position: int, end: int) -> Iterator[tuple[Place, memoryview]]:
+def walk_batches(
+    file: SegmentFile | PinnedFile, position: int, end: int
+) -> Iterator[tuple[Place, memoryview]]:
     """Like `walk`, with the bytes of each batch. Does not verify checksums: `check_checksum`."""
     path = file.path
     chunk = b""

@@ -16,7 +16,7 @@ class Flush:
 
     Creating one, on the thread that owns the log, writes pending index entries. `run` syncs and
     stores an error for `LogFlusher.finish_flush`. After a successful run everything below `offset`
-    is on disk.
+    is on disk. A truncation of the log meanwhile lowers `offset` (`LogOffsets.flushing`).
     """
 
     __slots__ = ("_directory", "_files", "_fs", "_optional", "error", "offset")
@@ -98,20 +98,22 @@ class LogFlusher:
         if offsets.recovery_point >= offsets.log_end_offset and not self._epochs.unsynced:
             return None
         try:
-            return Flush(self._local, offsets, self._producers, self._epochs)
+            flush = Flush(self._local, offsets, self._producers, self._epochs)
         except OSError as error:
             raise self._local.write_failed(error) from error
+        offsets.flushing.append(flush)
+        return flush
 
     def finish_flush(self, flush: Flush, now_ms: int) -> None:
         """`Log.finish_flush`."""
+        if flush in self._offsets.flushing:
+            self._offsets.flushing.remove(flush)
         if flush.error is not None:
             # After a failed fsync the kernel may have dropped the pages: the disk cannot be
             # trusted with this log until it has been read again.
             raise self._local.directory.log_directory.fail(flush.error) from flush.error
         offsets = self._offsets
-        # The log may have been truncated while the flush ran.
-        flushed = min(flush.offset, offsets.log_end_offset)
-        offsets.recovery_point = max(offsets.recovery_point, flushed)
+        offsets.recovery_point = max(offsets.recovery_point, flush.offset)
         self.last_flushed_ms = now_ms
 
     def flush(self, now_ms: int | None = None) -> None:

@@ -61,13 +61,19 @@ class LeaderEpochs:
     def assign(self, epoch: int, start_offset: int) -> None:
         """Batches from `start_offset` on have this epoch. Raises OSError.
 
-        Changes nothing when it is the newest epoch and started before. Removes entries that
-        conflict with the new one: those with a later epoch or a later start offset.
+        Changes nothing when it is the newest epoch and started before, or when the file cannot be
+        written. Removes entries that conflict with the new one: those with a later epoch or a later
+        start offset.
         """
         if epoch < 0 or start_offset < 0:
             raise ValueError(f"epoch {epoch} cannot start at offset {start_offset}")
+        before = self.entries
         if self._add(epoch, start_offset):
-            self._write()
+            try:
+                self._write()
+            except OSError:
+                self._set(before)  # or the retry would not write it either
+                raise
 
     def _add(self, epoch: int, start_offset: int) -> bool:
         epochs, starts = self._epochs, self._starts

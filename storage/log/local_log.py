@@ -78,7 +78,7 @@ class LocalLog:
     def _set_roll_limits(self) -> None:
         # The jitter is random per segment but the same again after a restart: segments of
         # different logs that began together do not roll together.
-        bound = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        bound = min(self.config.segment_jitter_ms, self.config.max_segment_ms)
         self.roll_jitter_ms = 0
         if bound > 0:
             from random import Random
@@ -96,7 +96,7 @@ class LocalLog:
         if segment.should_roll(size, max_timestamp, last_offset, now_ms, config, jitter_ms):
             return True
         if segment.size and segment.rolling_timestamp() >= 0:
-            self.roll_timestamp = segment.rolling_timestamp() + config.segment_ms - jitter_ms
+            self.roll_timestamp = segment.rolling_timestamp() + config.max_segment_ms - jitter_ms
         return False
 
     def roll(self, now_ms: int, base_offset: int) -> Segment:
@@ -124,11 +124,28 @@ class LocalLog:
         return segment
 
     def create_segment(self, base_offset: int, created_ms: int) -> Segment:
-        """Creates the files of a segment that is not in `segments` yet. Raises OSError."""
+        """Creates the files of a segment that is not in `segments` yet.
+
+        Raises OSError, with none of the files left: appends may continue in the active segment,
+        and a file of the new one would hide their records at the next start.
+        """
         config = self.config
         segment = self.directory.segment(base_offset, config, created_ms)
-        segment.create_files(config.segment_bytes if config.preallocate else 0)
+        try:
+            segment.create_files(config.segment_bytes if config.preallocate else 0)
+        except OSError:
+            self._remove_files(segment)
+            raise
         return segment
+
+    def _remove_files(self, segment: Segment) -> None:
+        segment.release()
+        try:
+            for path in segment.paths():
+                if self.directory.fs.exists(path):
+                    self.directory.fs.remove(path)
+        except OSError as error:
+            self.directory.log_directory.fail(error)
 
     def use_as_active(self, segment: Segment) -> None:
         """Appends go to `segment`, which is in `segments`, from now on."""

@@ -109,8 +109,10 @@ class Log:
         self.leader_epochs = leader_epochs
         self.verifications = verifications
         self._flusher = LogFlusher(local, offsets, producer_state, leader_epochs, now_ms)
-        self._writer = LogWriter(local, offsets, leader_epochs, self._flusher)
-        self._appender = LogAppender(local, offsets, self._writer, producer_state, verifications)
+        self._writer = LogWriter(local, offsets, leader_epochs)
+        self._appender = LogAppender(
+            local, offsets, self._writer, self._flusher, producer_state, verifications
+        )
         self._reader = LogReader(directory, local.segments, offsets)
         self._truncator = LogTruncator(local, offsets, producer_state, leader_epochs)
         self._retention = LogRetention(local, offsets, self._truncator)
@@ -164,7 +166,7 @@ class Log:
     @property
     def truncations(self) -> int:
         """How often the end of the log was truncated since it was opened."""
-        return self._truncator.truncations
+        return self.offsets.truncations
 
     @property
     def size_in_bytes(self) -> int:
@@ -214,9 +216,13 @@ class Log:
         `records` is writable and belongs to the log until this returns. A batch that the producer
         sent before is not written again: `AppendInfo.duplicate`. Raises RecordsError for invalid
         batches, ProducerError for an invalid sequence number or epoch, BatchTooLargeForSegment,
-        DiskFull (nothing was written), LogDirectoryOffline, LogClosed. Raises
-        ValidationBudgetExceeded when the validation exceeds `budget`: the caller then uses
-        `validation.validate_records` in a worker thread and `append_validated`.
+        DiskFull, LogDirectoryOffline, LogClosed. Raises ValidationBudgetExceeded when the
+        validation exceeds `budget`: the caller then uses `validation.validate_records` in a worker
+        thread and `append_validated`.
+
+        After DiskFull nothing was written, unless the flush of `flush.messages` failed: the batches
+        are in the log then and a retry of an idempotent producer is a duplicate. It returns only
+        after a flush that succeeded.
         """
         size = len(records)
         # The common case, inline. LogAppender handles everything else, and raises the errors.
@@ -255,11 +261,15 @@ class Log:
                 last = first + delta
                 _pack_offset(records, 0, first)
                 _pack_epoch(records, LEADER_EPOCH_POSITION, leader_epoch)
-                self._writer.write(records, first, last, timestamp, leader_epoch, now_ms)
+                must_flush = self._writer.write(
+                    records, first, last, timestamp, leader_epoch, now_ms
+                )
                 if entry is not None:
                     batch = (sequence, sequence + delta, first, last, timestamp)
                     entry.remember(epoch, _as_appended(AppendedBatch, batch))
                 self.producer_state.end_offset = last + 1
+                if must_flush:
+                    self._flusher.flush(now_ms)
                 return AppendInfo(first, last, timestamp, -1, offsets.log_start_offset, size)
         return self._appender.append(records, leader_epoch, now_ms, origin, verification, budget)
 
@@ -367,7 +377,9 @@ class Log:
     def batches(self, from_offset: int, to_offset: int | None = None) -> Iterator[memoryview]:
         """The whole batches that contain offsets in [from_offset, to_offset), in order.
 
-        Reads the file in chunks as the iterator advances; appends may go on meanwhile.
+        Reads the file in chunks as the iterator advances; appends, retention and compaction may go
+        on meanwhile. Raises OffsetOutOfRange if the log is truncated meanwhile, CorruptRecordError,
+        LogDirectoryOffline.
         """
         end = self.offsets.log_end_offset if to_offset is None else to_offset
         return self._reader.batches(from_offset, end)

@@ -10,6 +10,7 @@ from ottla.storage.errors import (
     UnexpectedAppendOffset,
 )
 from ottla.storage.index.txn_index import AbortedTransaction
+from ottla.storage.log.flush import LogFlusher
 from ottla.storage.log.local_log import LocalLog
 from ottla.storage.log.log_info import AppendInfo
 from ottla.storage.log.log_offsets import LogOffsets
@@ -34,21 +35,23 @@ from ottla.storage.records.validation_budget import ValidationBudget
 
 
 class LogAppender:
-    """Validates batches, checks their producers, and writes them."""
+    """Validates batches, checks their producers, writes them, and flushes if it must."""
 
-    __slots__ = ("_local", "_offsets", "_producers", "_verifications", "_writer")
+    __slots__ = ("_flusher", "_local", "_offsets", "_producers", "_verifications", "_writer")
 
     def __init__(
         self,
         local: LocalLog,
         offsets: LogOffsets,
         writer: LogWriter,
+        flusher: LogFlusher,
         producers: ProducerState,
         verifications: Verifications,
     ) -> None:
         self._local = local
         self._offsets = offsets
         self._writer = writer
+        self._flusher = flusher
         self._producers = producers
         self._verifications = verifications
 
@@ -93,6 +96,10 @@ class LogAppender:
         changes = self._changes(origin, verification)
         duplicate = changes.check(accepted)
         if duplicate is not None:
+            # The flush after the first append may have failed.
+            unflushed = offsets.log_end_offset - offsets.recovery_point
+            if unflushed >= self._local.config.flush_messages:
+                self._flusher.flush(now_ms)
             stamped = self._local.config.message_timestamp_type != "CreateTime"
             return AppendInfo(
                 duplicate.first_offset,
@@ -144,12 +151,14 @@ class LogAppender:
         newest = max(batch.max_timestamp for batch in batches)
         if len(batches) == 1:
             epoch = batches[0].leader_epoch
-            self._writer.write(accepted.buffer, first, last, newest, epoch, now_ms)
+            must_flush = self._writer.write(accepted.buffer, first, last, newest, epoch, now_ms)
         else:
-            self._writer.write_many(accepted.buffer, batches, newest, now_ms)
+            must_flush = self._writer.write_many(accepted.buffer, batches, newest, now_ms)
         if changes.apply(self._local):
             self._offsets.refresh_first_unstable()
         self._producers.end_offset = last + 1
+        if must_flush:
+            self._flusher.flush(now_ms)
         start = self._offsets.log_start_offset
         size = len(accepted.buffer)
         return AppendInfo(first, last, newest, accepted.log_append_time, start, size)

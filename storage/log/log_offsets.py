@@ -5,23 +5,36 @@ log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from ottla.storage.producer.producer_state import ProducerState
+
+
+class FlushedOffset(Protocol):
+    """A flush that runs: everything below `offset` will be on disk."""
+
+    offset: int
 
 
 class LogOffsets:
     """The offsets of one log, all exclusive ends but for `log_start_offset`.
 
     Everything below `recovery_point` is on disk. `first_unstable_offset` is a copy of the one of
-    the producer state, so that reading the last stable offset is cheap.
+    the producer state, so that reading the last stable offset is cheap. `truncations` counts how
+    often the end was truncated: what was read before a truncation may not be relied upon after it.
+    `flushing` has the flushes that run; a truncation lowers their offset, because other batches may
+    be appended there that they do not include.
     """
 
     __slots__ = (
         "_producers",
         "first_unstable_offset",
+        "flushing",
         "high_watermark",
         "log_end_offset",
         "log_start_offset",
         "recovery_point",
+        "truncations",
     )
 
     def __init__(
@@ -37,6 +50,8 @@ class LogOffsets:
         self.log_end_offset = log_end_offset
         self.recovery_point = recovery_point
         self.high_watermark = log_start_offset
+        self.truncations = 0
+        self.flushing: list[FlushedOffset] = []
         self.first_unstable_offset = producers.first_unstable_offset
 
     def __repr__(self) -> str:
@@ -79,14 +94,21 @@ class LogOffsets:
     def lower_to(self, end: int) -> bool:
         """The log was truncated and ends at `end` now. True when that lowers the recovery point."""
         self.log_end_offset = end
+        self._truncated(end)
         lowered = end < self.recovery_point
         self.recovery_point = min(self.recovery_point, end)
         self.log_start_offset = min(self.log_start_offset, end)
         self.high_watermark = min(self.high_watermark, end)
         return lowered
 
+    def _truncated(self, end: int) -> None:
+        self.truncations += 1
+        for flush in self.flushing:
+            flush.offset = min(flush.offset, end)
+
     def restart_at(self, offset: int) -> None:
         """The log is empty and begins at `offset`."""
+        self._truncated(offset)
         self.log_start_offset = self.log_end_offset = offset
         self.high_watermark = self.recovery_point = offset
         self.refresh_first_unstable()

@@ -40,7 +40,7 @@ class LogReader:
         stable, high_watermark = offsets.last_stable_offset, offsets.high_watermark
         info = ReadInfo(None, offset, start, stable, high_watermark, end)
         if offset > end or offset < start:
-            raise OffsetOutOfRange(self._directory.name, offset, start, end)
+            raise self._out_of_range(offset)
         if offset >= up_to or offset == end:
             return info
         with _TranslatedErrors(self._directory):
@@ -109,15 +109,31 @@ class LogReader:
 
     def batches(self, from_offset: int, to_offset: int) -> Iterator[memoryview]:
         """`Log.batches`."""
-        for segment in self._segments.between(max(from_offset, 0), to_offset):
+        # Anything may happen at a yield: retention and compaction remove segments, so the next one
+        # is looked up when it is reached, and the file of this one is held open.
+        offset = max(from_offset, 0)
+        truncations = self._offsets.truncations
+        segment: Segment | None = self._segments.floor(offset) or self._segments.first
+        while segment is not None and segment.base_offset < to_offset:
             with _TranslatedErrors(self._directory):
-                start = segment.find_batch(from_offset)
-                if start is None:
-                    continue
-                for place, content in walk_batches(segment.log, start.position, segment.size):
-                    if place.base_offset >= to_offset:
-                        return
-                    yield content
+                start = segment.find_batch(offset)
+                if start is not None:
+                    file = segment.log.pinned()
+                    for place, content in walk_batches(file, start.position, segment.size):
+                        if place.base_offset >= to_offset:
+                            return
+                        yield content
+                        offset = place.last_offset + 1
+                        if self._offsets.truncations != truncations:
+                            raise self._out_of_range(offset)
+            following = self._segments.floor(offset)
+            if following is None or following is segment or start is None:
+                following = self._segments.after(segment)
+            segment = following
+
+    def _out_of_range(self, offset: int) -> OffsetOutOfRange:
+        start, end = self._offsets.log_start_offset, self._offsets.log_end_offset
+        return OffsetOutOfRange(self._directory.name, offset, start, end)
 
     # --- by timestamp ------------------------------------------------------------------------
 

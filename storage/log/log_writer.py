@@ -1,8 +1,7 @@
-"""Writing validated batches into the active segment: rolling, leader epochs, `flush.messages`."""
+"""Writing validated batches into the active segment: rolling, and leader epochs."""
 
 from __future__ import annotations
 
-from ottla.storage.log.flush import LogFlusher
 from ottla.storage.log.leader_epochs import LeaderEpochs
 from ottla.storage.log.local_log import LocalLog
 from ottla.storage.log.log_offsets import LogOffsets
@@ -12,18 +11,17 @@ from ottla.storage.records.validation import AcceptedBatch
 class LogWriter:
     """Advances the log end by batches that need no further check.
 
-    Raises DiskFull, with nothing written, or LogDirectoryOffline.
+    Raises DiskFull, with nothing written, or LogDirectoryOffline. Does not flush: the caller calls
+    `LogFlusher.flush` when a write returns True, after it has updated the producer state. Batches
+    that are written but not flushed must be recognised when the producer sends them again.
     """
 
-    __slots__ = ("_epochs", "_flusher", "_local", "_offsets")
+    __slots__ = ("_epochs", "_local", "_offsets")
 
-    def __init__(
-        self, local: LocalLog, offsets: LogOffsets, epochs: LeaderEpochs, flusher: LogFlusher
-    ) -> None:
+    def __init__(self, local: LocalLog, offsets: LogOffsets, epochs: LeaderEpochs) -> None:
         self._local = local
         self._offsets = offsets
         self._epochs = epochs
-        self._flusher = flusher
 
     def write(
         self,
@@ -33,8 +31,8 @@ class LogWriter:
         max_timestamp: int,
         leader_epoch: int,
         now_ms: int,
-    ) -> None:
-        """Writes one batch at the log end."""
+    ) -> bool:
+        """Writes one batch at the log end. True when `flush.messages` requires a flush."""
         local, offsets = self._local, self._offsets
         assert offsets.log_end_offset <= first_offset <= last_offset
         if leader_epoch != self._epochs.latest_epoch:
@@ -53,8 +51,7 @@ class LogWriter:
         except OSError as error:
             raise local.write_failed(error) from error
         offsets.log_end_offset = end = last_offset + 1
-        if end - offsets.recovery_point >= local.config.flush_messages:
-            self._flusher.flush(now_ms)
+        return end - offsets.recovery_point >= local.config.flush_messages
 
     def write_many(
         self,
@@ -62,8 +59,8 @@ class LogWriter:
         batches: list[AcceptedBatch],
         max_timestamp: int,
         now_ms: int,
-    ) -> None:
-        """Writes several batches at the log end, with one write."""
+    ) -> bool:
+        """Writes several batches at the log end, with one write. Returns as `write`."""
         local, offsets = self._local, self._offsets
         first, last = batches[0], batches[-1]
         for batch in batches:
@@ -84,8 +81,7 @@ class LogWriter:
                 segment.undo_append(start, first.last_offset)
             raise local.write_failed(error) from error
         offsets.log_end_offset = last.last_offset + 1
-        if offsets.log_end_offset - offsets.recovery_point >= local.config.flush_messages:
-            self._flusher.flush(now_ms)
+        return offsets.log_end_offset - offsets.recovery_point >= local.config.flush_messages
 
     def assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
         """`Log.assign_epoch`."""

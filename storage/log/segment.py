@@ -185,7 +185,7 @@ class Segment:
             waited_ms = max_timestamp - first
         else:
             waited_ms = now_ms - self.created_ms
-        return waited_ms > config.segment_ms - jitter_ms or self.index_entries_left <= 0
+        return waited_ms > config.max_segment_ms - jitter_ms or self.index_entries_left <= 0
 
     def rolling_timestamp(self) -> int:
         """The timestamp of the first batch, or -1. Rolling by time counts from it."""

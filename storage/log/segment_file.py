@@ -6,6 +6,21 @@ from ottla.storage.files.fs import CREATE_EMPTY, READ_WRITE, Buffer, FileSystem,
 from ottla.storage.files.open_files import FileSlice, OpenFile, OpenFiles
 
 
+class PinnedFile:
+    """A `.log` file that is read on, whatever happens to its segment: see `SegmentFile.pinned`."""
+
+    __slots__ = ("_file", "_fs", "path")
+
+    def __init__(self, fs: FileSystem, path: str, file: OpenFile) -> None:
+        self._fs = fs
+        self._file = file
+        self.path = path
+
+    def read(self, position: int, length: int) -> bytes:
+        """Up to `length` bytes at `position`, fewer at the end of the file."""
+        return self._fs.pread(self._file.descriptor, length, position)
+
+
 class SegmentFile:
     """One `.log` file. `size` is the position of the next batch.
 
@@ -66,6 +81,10 @@ class SegmentFile:
     def read(self, position: int, length: int) -> bytes:
         """Up to `length` bytes at `position`, fewer at the end of the file."""
         return self._fs.pread(self.file().descriptor, min(length, self.size - position), position)
+
+    def pinned(self) -> PinnedFile:
+        """The file as it is open now: readable when it is renamed, deleted or closed meanwhile."""
+        return PinnedFile(self._fs, self.path, self.file())
 
     def slice(self, position: int, length: int) -> FileSlice:
         """A slice that can be read, or sent with sendfile, whatever happens to the log."""

@@ -15,13 +15,9 @@ logger = logging.getLogger("ottla.storage")
 
 
 class LogTruncator:
-    """Truncates one log, with its leader epochs and producer state.
+    """Truncates one log, with its leader epochs and producer state."""
 
-    `truncations` counts how often the end was truncated: what was read before a truncation may not
-    be relied upon after it.
-    """
-
-    __slots__ = ("_epochs", "_local", "_offsets", "_producers", "truncations")
+    __slots__ = ("_epochs", "_local", "_offsets", "_producers")
 
     def __init__(
         self, local: LocalLog, offsets: LogOffsets, producers: ProducerState, epochs: LeaderEpochs
@@ -30,7 +26,6 @@ class LogTruncator:
         self._offsets = offsets
         self._producers = producers
         self._epochs = epochs
-        self.truncations = 0
 
     def truncate_to(self, offset: int) -> bool:
         """`Log.truncate_to`."""
@@ -49,7 +44,6 @@ class LogTruncator:
             # may have a different epoch at that offset, or none.
             epochs.truncate_from_end(offsets.log_end_offset)
             return False
-        self.truncations += 1
         logger.info(
             "%s: Truncating to %d, the log end offset was %d",
             directory.name,
@@ -83,7 +77,6 @@ class LogTruncator:
         """`Log.truncate_fully_and_start_at`."""
         local, log_directory = self._local, self._local.directory.log_directory
         log_directory.check_online()
-        self.truncations += 1
         logger.info("%s: Truncating fully and starting at offset %d", local.directory.name, offset)
         try:
             local.retire_segments(list(local.segments), due_ms=0)

@@ -95,6 +95,7 @@ class _Loader:
         self.producers = ProducerState(self.fs, self.name, self.path, names, expiration_ms)
         self._load_epochs(names)
         self._load_segments(names)
+        self._repair_overlaps()
         end = self._clean_end() if self.clean and len(self.segments) else None
         if end is None:
             end = self._recover()
@@ -184,6 +185,40 @@ class _Loader:
             self.opening = self.opening._replace(
                 recovery_point=min(self.opening.recovery_point, segment.base_offset)
             )
+
+    def _repair_overlaps(self) -> None:
+        """Deletes empty segments that begin below the end of the records before them.
+
+        A roll that failed half-way may leave one. Lookups by offset would find it instead of the
+        records. Also after a clean shutdown, where only the last segment is read: its records hide
+        those of the segment before it, which is truncated where they begin.
+        """
+        previous: Segment | None = None
+        for segment in self.segments:
+            is_last = self.clean and segment is self.segments.active
+            if previous is not None and (segment.size == 0 or is_last):
+                end = self._end_of(previous)
+                if end > segment.base_offset:
+                    logger.error(
+                        "%s: Segment %d ends at offset %d, segment %d overlaps it",
+                        self.name,
+                        previous.base_offset,
+                        end,
+                        segment.base_offset,
+                    )
+                    if segment.size == 0:
+                        self._delete([segment])
+                        continue
+                    previous.truncate_to(segment.base_offset)
+                    previous.finish()
+            if segment.size:
+                previous = segment
+
+    def _end_of(self, segment: Segment) -> int:
+        try:
+            return segment.next_offset()
+        except (CorruptLog, CorruptIndex):
+            return segment.base_offset  # recovery reads it, if it is above the recovery point
 
     def _epochs_from_batches(self) -> None:
         for segment in self.segments:

@@ -252,9 +252,11 @@ class DelegationTokens:
         self._sweep = self._runtime.call_later(interval_ms, self._begin_sweep)
 
     def _begin_sweep(self) -> None:
-        if self._is_controller():
-            self._runtime.spawn(self._sweep_once(), name="token-expiry")
-        self._schedule_sweep()
+        try:
+            if self._is_controller():
+                self._runtime.spawn(self._sweep_once(), name="token-expiry")
+        finally:
+            self._schedule_sweep()
 
     async def _sweep_once(self) -> None:
         try:

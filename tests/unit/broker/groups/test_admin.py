@@ -1,5 +1,7 @@
 """Describing, listing, deleting and expiring groups."""
 
+from unittest.mock import Mock
+
 import pytest
 
 from ottla.broker.groups.classic.group import GroupState
@@ -7,6 +9,7 @@ from ottla.broker.groups.log.records import GroupKey, OffsetKey, read_key
 from ottla.broker.groups.settings import GroupSettings
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.topics import TopicPartition
+from ottla.storage.errors import LogClosed
 from tests.unit.broker.groups.helpers import GROUP, SUBSCRIPTION, T0, T1, Setup
 
 U0 = TopicPartition("u", 0)
@@ -243,6 +246,17 @@ def test_offsets_expire_by_retention_and_take_the_group_along() -> None:
     setup.timer.advance(RETENTION_MS)
     assert setup.coordinator.partitions.find(GROUP) is None
     assert tombstones(setup) == [OffsetKey(GROUP, T0), OffsetKey(GROUP, T1)]
+
+
+def test_expiry_goes_on_after_one_run_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = Setup()
+    setup.commit({T0: 1})
+    with monkeypatch.context() as patch:
+        patch.setattr(setup.coordinator.admin, "expire", Mock(side_effect=LogClosed("deleted")))
+        with pytest.raises(LogClosed):
+            setup.timer.advance(600_000)
+    setup.timer.advance(RETENTION_MS)
+    assert tombstones(setup) == [OffsetKey(GROUP, T0)]
 
 
 def test_an_emptied_groups_offsets_age_from_when_it_became_empty() -> None:

@@ -1,4 +1,5 @@
 import asyncio
+from unittest.mock import Mock
 
 import pytest
 
@@ -49,6 +50,17 @@ async def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
         waiting[0].respond(MetadataResponse())
         assert (await busy.receive())[1] == MetadataResponse()
         assert await busy.is_closed()
+
+
+async def test_idle_connections_are_closed_after_one_run_has_failed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_network(max_idle_ms=60) as network:
+        with monkeypatch.context() as patch:
+            patch.setattr("ottla.broker.net.server.monotonic", Mock(side_effect=ValueError("once")))
+            await network.until(lambda: "once" in caplog.text)
+        idle = await network.connect()
+        assert await idle.is_closed()
 
 
 async def test_a_client_that_does_not_take_its_answer_is_idle() -> None:

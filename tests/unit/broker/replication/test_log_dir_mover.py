@@ -161,3 +161,63 @@ def test_no_move_begins_while_a_disk_is_away(scene: Scene) -> None:
     assert scene.refusal("/b") == ErrorCode.KAFKA_STORAGE_ERROR
     assert scene.logs.get_future(*KEY) is None
     scene.mover.move(KEY, "/a")  # it is there
+
+
+def of_leader(log: Log, leader_epoch: int, count: int) -> None:
+    for _ in range(count):
+        log.append(batch_of(), leader_epoch=leader_epoch, now_ms=NOW_MS)
+
+
+def content(log: Log) -> list[bytes]:
+    return [bytes(batch) for batch in log.batches(0)]
+
+
+async def test_what_was_read_before_a_truncation_is_not_copied(scene: Scene) -> None:
+    of_leader(scene.log, 0, 100)
+    truncated = [False]
+    expected: list[bytes] = []
+
+    async def run(work: Callable[[], bytes]) -> bytes:
+        piece = work()
+        if not truncated[0]:
+            truncated[0] = True
+            scene.log.truncate_to(40)
+            scene.mover.truncated(scene.log)
+            of_leader(scene.log, 1, 80)
+            expected.extend(content(scene.log))
+        return piece
+
+    scene.workers.run = run  # type: ignore[method-assign]
+    moved = await scene.move()
+    assert content(moved) == expected
+    assert moved.leader_epochs.entries == [(0, 0), (1, 40)]
+    assert moved.log_end_offset == 120
+
+
+async def test_a_copy_that_diverged_before_a_restart_is_truncated(scene: Scene) -> None:
+    """The log lost its end in a crash and was filled again before the copy went on."""
+    of_leader(scene.log, 0, 100)
+    copy = scene.logs.create_future(*KEY, "/b", NOW_MS)
+    for batch in scene.log.batches(0):
+        copy.append_as_follower(bytes(batch), now_ms=NOW_MS)
+    scene.log.truncate_to(40)
+    of_leader(scene.log, 2, 80)
+    expected = content(scene.log)
+    moved = await scene.move()
+    assert moved is copy
+    assert content(moved) == expected
+    assert moved.leader_epochs.entries == [(0, 0), (2, 40)]
+
+
+async def test_a_copy_with_an_epoch_that_the_log_has_not_is_truncated(scene: Scene) -> None:
+    of_leader(scene.log, 0, 50)
+    of_leader(scene.log, 1, 10)
+    copy = scene.logs.create_future(*KEY, "/b", NOW_MS)
+    for batch in scene.log.batches(0):
+        copy.append_as_follower(bytes(batch), now_ms=NOW_MS)
+    scene.log.truncate_to(20)
+    of_leader(scene.log, 0, 60)
+    expected = content(scene.log)
+    moved = await scene.move()
+    assert content(moved) == expected
+    assert moved.leader_epochs.entries == [(0, 0)]

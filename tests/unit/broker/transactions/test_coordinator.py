@@ -1,11 +1,14 @@
 """The transaction coordinator: fencing, time-outs, and what a change of coordinator leaves."""
 
+from unittest.mock import Mock
+
 import pytest
 
 from ottla.broker.transactions.records import read_key, read_value
 from ottla.broker.transactions.state import LAST_USABLE_EPOCH, Producer, TransactionState
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.builder import build_batch
+from ottla.storage.errors import LogClosed
 from tests.unit.broker.transactions.helpers import ID, T0, T1, U0, Setup
 
 S = TransactionState
@@ -382,6 +385,18 @@ def test_the_end_of_another_term_is_not_written() -> None:
     appends = setup.log.appends
     setup.timer.advance(1_000)
     assert setup.log.appends == appends
+
+
+def test_time_outs_go_on_after_one_run_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = Setup()
+    setup.ongoing(T0)
+    setup.timer.advance(60_001)
+    with monkeypatch.context() as patch:
+        patch.setattr(setup.coordinator, "_decide", Mock(side_effect=LogClosed("deleted")))
+        with pytest.raises(LogClosed):
+            setup.timer.advance(10_000)
+    setup.timer.advance(10_000)
+    assert setup.state() is S.COMPLETE_ABORT
 
 
 def test_shutting_down_stops_every_timer() -> None:

@@ -6,6 +6,7 @@ from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import (
     NOW_MS,
     append,
+    batch_of,
     end_transaction,
     fetched,
     manager_on,
@@ -86,3 +87,37 @@ def test_a_truncation_meanwhile_does_not_move_the_recovery_point_behind_the_end(
     flush.run()
     log.finish_flush(flush, NOW_MS)
     assert log.recovery_point == 1
+
+
+def test_a_truncation_meanwhile_leaves_what_was_written_after_it_unflushed() -> None:
+    fs = MemoryFileSystem()
+    manager = manager_on(fs)
+    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+    for _ in range(10):
+        log.append(batch_of(), leader_epoch=0, now_ms=NOW_MS)
+    flush = log.begin_flush()
+    assert flush is not None
+    flush.run()
+    log.truncate_to(5)
+    for _ in range(6):
+        log.append(batch_of(), leader_epoch=1, now_ms=NOW_MS)
+    log.finish_flush(flush, NOW_MS)
+    assert log.recovery_point == 5
+    manager.checkpoint_all()
+    again = manager_on(fs.after_kill()).get("t", 0)
+    assert again is not None
+    assert fetched(again) == fetched(log)
+    log.flush()
+    assert log.recovery_point == 11
+
+
+def test_starting_anew_meanwhile_leaves_what_was_written_after_it_unflushed() -> None:
+    log = new_log()
+    append(log, 10)
+    flush = log.begin_flush()
+    assert flush is not None
+    flush.run()
+    log.truncate_fully_and_start_at(3)
+    append(log, 10)
+    log.finish_flush(flush, NOW_MS)
+    assert log.recovery_point == 3

@@ -5,6 +5,7 @@ import logging
 
 import pytest
 
+from ottla.storage.cleaner.cleaner import Cleaner
 from ottla.storage.errors import DiskFull, LogClosed, LogDirectoryOffline
 from ottla.storage.log.local_log import LocalLog
 from tests.doubles.memory_file_system import MemoryFileSystem
@@ -77,3 +78,28 @@ def test_a_released_log_takes_no_more_records() -> None:
     log.local.release()
     with pytest.raises(LogClosed, match="t-0 is closed"):
         log.local.check_writable()
+
+
+def test_the_active_segment_of_a_compacted_log_rolls_after_the_max_compaction_lag() -> None:
+    def bases(**settings: object) -> list[int]:
+        log = new_log(segment_ms=10_000, max_compaction_lag_ms=500, **settings)
+        for age_ms in (0, 500, 501):
+            append(log, [(NOW_MS + age_ms, b"k", b"", [])])
+        return log.segments.base_offsets
+
+    assert bases(cleanup_policy=("compact",)) == [0, 2]
+    assert bases(cleanup_policy=("compact", "delete")) == [0, 2]
+    assert bases(cleanup_policy=("delete",)) == [0], "the lag means nothing without compaction"
+    assert bases(cleanup_policy=("compact",), segment_jitter_ms=9_999)[0] == 0
+
+
+def test_a_record_older_than_the_max_compaction_lag_becomes_compactable() -> None:
+    fs = MemoryFileSystem()
+    manager = manager_on(fs, cleanup_policy=("compact",), max_compaction_lag_ms=500)
+    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+    for number in range(3):
+        append(log, [(NOW_MS + number * 400, b"k", b"", [])])
+    log.flush()
+    compaction = Cleaner(manager.logs).next_compaction(NOW_MS + 1000)
+    assert compaction is not None
+    assert compaction.log is log

@@ -1,12 +1,14 @@
 """Reads: bounds, whole batches, aborted transactions, timestamps."""
 
 import errno
+from collections.abc import Iterator
 
 import pytest
 
 from ottla.protocol.records.batch import iterate_batches
 from ottla.protocol.records.errors import CorruptRecordError
 from ottla.storage.cleaner.cleaner import Cleaner
+from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.errors import LogClosed, LogDirectoryOffline, OffsetOutOfRange
 from ottla.storage.log.batch_times import BatchTimes, ReadBudgetExceeded, read_times
 from ottla.storage.log.log import Log
@@ -20,6 +22,7 @@ from tests.doubles.storage_logs import (
     manager_on,
     new_log,
     plain,
+    records_in,
 )
 
 
@@ -268,3 +271,60 @@ def test_a_search_gives_up_where_its_allowance_ends_and_goes_on_with_what_is_kno
         6_000,
         0,
     )
+
+
+def paused(*, at: int = 1, **settings: object) -> tuple[LogManager, Log, Iterator[memoryview]]:
+    """A log with two records and a key in each segment, read up to its batch number `at`."""
+    manager = manager_on(MemoryFileSystem(), segment_bytes=200, **settings)
+    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+    for number in range(12):
+        append(log, [(NOW_MS + number, b"k%d" % (number % 3), bytes(10), [])])
+    log.flush()
+    assert len(log.segments) > 4
+    batches = log.batches(0)
+    for _ in range(at):
+        next(batches)
+    return manager, log, batches
+
+
+def offsets_of(batches: Iterator[memoryview]) -> list[int]:
+    return [next(iterate_batches(bytes(b)))[1].base_offset for b in batches]
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_batches_go_on_after_retention_has_deleted_their_segments(at: int) -> None:
+    manager, log, batches = paused(at=at)
+    log.delete_records_before(8)
+    assert manager.cleanup(NOW_MS) > 3
+    assert manager.purge(NOW_MS + 10**9) > 0
+    found = offsets_of(batches)
+    assert found[-4:] == [8, 9, 10, 11]
+    assert found == sorted(set(found))
+    assert manager.offline_directories == []
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 5])
+def test_batches_go_on_after_compaction_has_merged_their_segments(at: int) -> None:
+    manager, log, batches = paused(at=at, cleanup_policy=("compact",))
+    cleaner = Cleaner(manager.logs)
+    log.update_config(log.config.replace(segment_bytes=10_000, min_cleanable_dirty_ratio=0.0))
+    segments = len(log.segments)
+    compaction = cleaner.next_compaction(NOW_MS)
+    assert compaction is not None
+    compaction.run()
+    assert cleaner.finish(compaction, NOW_MS)
+    assert len(log.segments) < segments
+    assert manager.purge(NOW_MS + 10**9) > 0
+    kept = {record.offset for record in records_in(log)}
+    found = offsets_of(batches)
+    assert kept - set(range(at)) <= set(found), "the newest record of each key is there"
+    assert found == sorted(set(found))
+    assert manager.offline_directories == []
+
+
+def test_batches_end_with_an_error_when_the_log_is_truncated() -> None:
+    manager, log, batches = paused()
+    log.truncate_to(1)
+    with pytest.raises(OffsetOutOfRange):
+        next(batches)
+    assert manager.offline_directories == []
