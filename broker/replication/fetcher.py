@@ -26,7 +26,7 @@ from ottla.protocol.messages.list_offsets import (
 from ottla.protocol.records.errors import RecordsError
 from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import ZERO_UUID
-from ottla.storage.errors import LogDirectoryOffline, StorageError
+from ottla.storage.errors import LogDirectoryOffline, StorageError, UnexpectedAppendOffset
 
 if TYPE_CHECKING:
     import ssl
@@ -348,7 +348,7 @@ class Fetcher:
             self._truncate_on_diverging_epoch(partition, diverging.epoch, diverging.end_offset)
             return
         if data.records:
-            log.append_as_follower(cast("memoryview", data.records), now_ms=self._now_ms())
+            self._append_records(log, cast("memoryview", data.records))
         is_behind = log.log_end_offset < data.high_watermark
         self._record_fetched(partition.key, len(data.records or b""), is_behind)
         before = log.high_watermark
@@ -358,6 +358,29 @@ class Fetcher:
         if log.high_watermark != before:
             # Consumers may read from followers (KIP-392).
             self._replica_manager.complete_delayed_requests(partition)
+
+    def _append_records(self, log: Log, records: memoryview) -> None:
+        now_ms = self._now_ms()
+        try:
+            log.append_as_follower(records, now_ms=now_ms)
+        except UnexpectedAppendOffset as error:
+            is_empty = log.log_start_offset == log.log_end_offset
+            if not (is_empty and error.first_offset < log.log_end_offset <= error.last_offset):
+                raise
+            # The leader's log start offset is inside a batch (DeleteRecords). This log has the
+            # whole batch, too; its log start offset becomes the leader's after the append.
+            logger.info(
+                "[Partition %s-%d] Truncate fully and start at offset %d, the first offset of the "
+                "batch that contains the leader's log start offset %d",
+                log.topic,
+                log.partition,
+                error.first_offset,
+                log.log_start_offset,
+                extra={"topic": log.topic, "partition": log.partition},
+            )
+            log.truncate_fully_and_start_at(error.first_offset)
+            self._replica_manager.on_truncated(log)
+            log.append_as_follower(records, now_ms=now_ms)
 
     def _truncate_on_diverging_epoch(
         self, partition: Partition, leader_epoch: int, leader_end: int
