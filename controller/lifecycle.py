@@ -56,6 +56,10 @@ FIRST_BALANCE_DELAY_MS = 5_000
 """From the election to the first check of the leader imbalance, as in Kafka."""
 RETRY_DELAY_MS = 1_000
 """From a failure of the store to the next attempt to resign and to be elected."""
+RESEND_DELAY_MS = 1_000
+"""From a LeaderAndIsr response with a top-level error to the full state for that broker."""
+
+_STALE = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.STALE_CONTROLLER_EPOCH)
 
 # A handler of one event class; Any, as the type of the table cannot relate key and parameter.
 Handler = Callable[[Any], Awaitable[object]]
@@ -89,6 +93,7 @@ class Lifecycle:
         self._on_controller_change = on_controller_change
         self._timer: Cancellable | None = None
         self._retry: Cancellable | None = None
+        self._resends: set[int] = set()  # brokers that get the full state after a delay
         self._registered = True  # the broker registers before it starts the controller
         self._handlers: Mapping[type, Handler] = self._table()
 
@@ -218,6 +223,21 @@ class Lifecycle:
             await self.components.broker_changes.on_leader_and_isr_response(
                 event.broker_id, event.response
             )
+            if event.response.error_code not in (ErrorCode.NONE, *_STALE):
+                self._schedule_resend(event.broker_id)
+
+    def _schedule_resend(self, broker_id: int) -> None:
+        """The broker has applied nothing of a request: the state of now is sent, not that of then,
+        and after a delay, so that an error that stays does not fill the queue."""
+        if broker_id in self._resends:
+            return
+        self._resends.add(broker_id)
+
+        def resend() -> None:
+            self._resends.discard(broker_id)
+            self.queue.put(BrokerResend(broker_id))
+
+        self.runtime.call_later(RESEND_DELAY_MS, resend)
 
     async def _log_metadata_error(self, event: UpdateMetadataResponseReceived) -> None:
         logger.error(

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from ottla.broker.cluster.broker_epoch import UNKNOWN_BROKER_EPOCH
 from ottla.broker.replication.isr import IsrDecision, IsrProposal
 from ottla.broker.runtime.tasks import spawn
 from ottla.protocol.errors import ErrorCode, error_name
@@ -99,7 +100,11 @@ def _request(
             partition_epoch=proposal.partition_epoch,
         )
         if ids:
-            row.new_isr_with_epochs = [BrokerState(broker_id) for broker_id in proposal.new_isr]
+            # The leader itself is fenced by the broker epoch of the request.
+            row.new_isr_with_epochs = [
+                BrokerState(broker_id, proposal.broker_epochs.get(broker_id, UNKNOWN_BROKER_EPOCH))
+                for broker_id in proposal.new_isr
+            ]
         else:
             row.new_isr = proposal.new_isr
         topic.partitions.append(row)

@@ -26,18 +26,14 @@ from ottla.protocol.messages.list_offsets import (
 from ottla.protocol.records.errors import RecordsError
 from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import ZERO_UUID
-from ottla.storage.errors import LogDirectoryOffline, StorageError
+from ottla.storage.errors import LogDirectoryOffline, StorageError, UnexpectedAppendOffset
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Callable
 
-    from ottla.broker.cluster.broker_epoch import BrokerEpoch
-    from ottla.broker.config.broker_config import BrokerConfig
-    from ottla.broker.quotas.replication_quotas import ReplicationQuota
+    from ottla.broker.replication.fetcher_settings import FetcherSettings
     from ottla.broker.replication.replica_manager import ReplicaManager
     from ottla.protocol.client.aio_connection import AsyncConnection
-    from ottla.protocol.client.security import Security
     from ottla.storage.log.log import Log
 
 logger = logging.getLogger("ottla.replication")
@@ -67,45 +63,6 @@ _RETRIABLE = frozenset(
         ErrorCode.OFFSET_NOT_AVAILABLE,
     )
 )
-
-
-class FetcherSettings:
-    """The settings of all fetchers of a broker."""
-
-    def __init__(
-        self,
-        config: BrokerConfig,
-        broker_id: int,
-        broker_epoch: BrokerEpoch,
-        *,
-        throttle: ReplicationQuota | None = None,
-        tls: ssl.SSLContext | None = None,
-        security: Security | None = None,
-    ) -> None:
-        """`tls`: how leaders are reached, when the inter-broker listener uses TLS. `security`: the
-        login of this broker, when that listener uses SASL."""
-        self.broker_id = broker_id
-        self.broker_epoch = broker_epoch
-        self.max_wait_ms = config.replica_fetch_wait_max_ms
-        self.min_bytes = config.replica_fetch_min_bytes
-        self.max_bytes = config.replica_fetch_response_max_bytes
-        self.partition_max_bytes = config.replica_fetch_max_bytes
-        self.backoff_ms = config.replica_fetch_backoff_ms
-        self.timeout_ms = config.replica_socket_timeout_ms
-        self.throttle = throttle
-        self._tls = tls
-        self._security = security
-
-    async def connect(self, host: str, port: int) -> AsyncConnection:
-        """Connects to the leader at an address."""
-        from ottla.protocol.client.aio_connection import AsyncConnection
-
-        name = f"broker-{self.broker_id}-fetcher"
-        connection = AsyncConnection(
-            host, port, client_id=name, ssl_context=self._tls, security=self._security
-        )
-        await connection.connect(self.timeout_ms)
-        return connection
 
 
 class Fetcher:
@@ -348,7 +305,7 @@ class Fetcher:
             self._truncate_on_diverging_epoch(partition, diverging.epoch, diverging.end_offset)
             return
         if data.records:
-            log.append_as_follower(cast("memoryview", data.records), now_ms=self._now_ms())
+            self._append_records(log, cast("memoryview", data.records))
         is_behind = log.log_end_offset < data.high_watermark
         self._record_fetched(partition.key, len(data.records or b""), is_behind)
         before = log.high_watermark
@@ -358,6 +315,29 @@ class Fetcher:
         if log.high_watermark != before:
             # Consumers may read from followers (KIP-392).
             self._replica_manager.complete_delayed_requests(partition)
+
+    def _append_records(self, log: Log, records: memoryview) -> None:
+        now_ms = self._now_ms()
+        try:
+            log.append_as_follower(records, now_ms=now_ms)
+        except UnexpectedAppendOffset as error:
+            is_empty = log.log_start_offset == log.log_end_offset
+            if not (is_empty and error.first_offset < log.log_end_offset <= error.last_offset):
+                raise
+            # The leader's log start offset is inside a batch (DeleteRecords). This log has the
+            # whole batch, too; its log start offset becomes the leader's after the append.
+            logger.info(
+                "[Partition %s-%d] Truncate fully and start at offset %d, the first offset of the "
+                "batch that contains the leader's log start offset %d",
+                log.topic,
+                log.partition,
+                error.first_offset,
+                log.log_start_offset,
+                extra={"topic": log.topic, "partition": log.partition},
+            )
+            log.truncate_fully_and_start_at(error.first_offset)
+            self._replica_manager.on_truncated(log)
+            log.append_as_follower(records, now_ms=now_ms)
 
     def _truncate_on_diverging_epoch(
         self, partition: Partition, leader_epoch: int, leader_end: int

@@ -35,12 +35,17 @@ _REFUSED = frozenset((ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_RE
 
 
 class IsrProposal(NamedTuple):
-    """The ISR for an AlterPartition request, with the epochs that fence it."""
+    """The ISR for an AlterPartition request, with the epochs that fence it.
+
+    `broker_epochs` are those of the last fetches of the followers, as they were when the change was
+    proposed: a follower that has restarted since is refused by the controller (KIP-903).
+    """
 
     partition: Partition
     new_isr: list[int]
     leader_epoch: int
     partition_epoch: int
+    broker_epochs: dict[int, int]
 
 
 class IsrDecision(NamedTuple):
@@ -129,8 +134,13 @@ class IsrManager:
         partition.pending_isr = new_isr
         # In the order of the assignment, so that the preferred leader stays first.
         ordered = [broker_id for broker_id in partition.replicas if broker_id in new_isr]
+        followers = partition.followers
         proposal = IsrProposal(
-            partition, ordered, partition.leader_epoch, partition.partition_epoch
+            partition,
+            ordered,
+            partition.leader_epoch,
+            partition.partition_epoch,
+            {each: followers[each].broker_epoch for each in ordered if each in followers},
         )
         self._submitter.submit(
             proposal, lambda decision: self._decided(proposal, new_isr, decision)

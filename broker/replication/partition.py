@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ottla.broker.cluster.broker_epoch import UNKNOWN_BROKER_EPOCH
 from ottla.broker.replication.replica import FollowerReplica
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.topics import TopicPartition
@@ -269,10 +270,20 @@ class Partition:
 
     # -- followers ------------------------------------------------------------------------------
 
-    def follower(self, replica_id: int, leader_epoch: int) -> FollowerReplica:
-        """The follower `replica_id`; raises a retriable error if it is not in the assignment."""
+    def follower(self, replica_id: int, leader_epoch: int, broker_epoch: int) -> FollowerReplica:
+        """The follower `replica_id`, for a fetch with the broker epoch `broker_epoch` (-1: none).
+
+        Raises a retriable error if it is not in the assignment, and NOT_LEADER_OR_FOLLOWER for a
+        fetch from before its last registration (KIP-903): it says nothing about the log of now.
+        """
         found = self.followers.get(replica_id)
         if found is not None:
+            if UNKNOWN_BROKER_EPOCH < broker_epoch < found.broker_epoch:
+                raise KafkaError(
+                    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                    f"Received a stale fetch of broker {replica_id} for {self.key}: broker epoch "
+                    f"{broker_epoch}, current {found.broker_epoch}.",
+                )
             return found
         code = (
             ErrorCode.UNKNOWN_LEADER_EPOCH

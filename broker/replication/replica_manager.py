@@ -341,7 +341,9 @@ class ReplicaManager:
         log = partition.log_for(position.current_leader_epoch, params.leader_only)
         follower = None
         if params.is_follower:
-            follower = partition.follower(params.replica_id, position.current_leader_epoch)
+            follower = partition.follower(
+                params.replica_id, position.current_leader_epoch, params.replica_epoch
+            )
         # From before the read: a later append does not make the follower lag.
         end_offset = log.log_end_offset
         data.high_watermark = log.high_watermark

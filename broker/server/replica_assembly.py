@@ -9,8 +9,8 @@ from ottla.broker.cluster.inter_broker_client import InterBrokerClient
 from ottla.broker.config.sasl import peer_security
 from ottla.broker.replication.alter_partition import AlterPartitionManager
 from ottla.broker.replication.deferred_validation import DeferredValidation
-from ottla.broker.replication.fetcher import FetcherSettings
 from ottla.broker.replication.fetcher_manager import FetcherManager
+from ottla.broker.replication.fetcher_settings import FetcherSettings
 from ottla.broker.replication.isr import IsrManager
 from ottla.broker.replication.log_cleaner import LogCleaner
 from ottla.broker.replication.log_dir_mover import LogDirMover

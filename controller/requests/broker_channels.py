@@ -138,19 +138,10 @@ class _RequestSender:
             await self._disconnect()
 
     async def _send(self, item: _Item) -> "Message":
-        local = self.channels.local
-        if self.broker.broker_id == self.channels.local_broker_id and local is not None:
-            response = local.handle(item.request, item.version)
-            return await response if isinstance(response, Awaitable) else response
+        """The response; retries until there is one, also for the broker in this process."""
         while True:
             try:
-                if self.connection is None:
-                    self.connection = await self.channels.connect(
-                        self.broker, self.channels.timeout_ms
-                    )
-                response = await self.connection.request(
-                    item.request, item.version, self.channels.timeout_ms
-                )
+                response = await self._send_once(item)
             except Exception as error:
                 self._log_failure(item.request.NAME, str(error) or type(error).__name__)
             else:
@@ -159,12 +150,21 @@ class _RequestSender:
             await self._disconnect()
             await self._pause()
 
+    async def _send_once(self, item: _Item) -> "Message":
+        local = self.channels.local
+        if self.broker.broker_id == self.channels.local_broker_id and local is not None:
+            handled = local.handle(item.request, item.version)
+            return await handled if isinstance(handled, Awaitable) else handled
+        if self.connection is None:
+            self.connection = await self.channels.connect(self.broker, self.channels.timeout_ms)
+        return await self.connection.request(item.request, item.version, self.channels.timeout_ms)
+
     def _log_failure(self, what: str, failure: str) -> None:
         """Logs a failure once, not for each attempt."""
         if failure != self.failure:
             self.failure = failure
             logger.warning(
-                "Failed to send %s to broker %d (%s); reconnecting until it responds",
+                "Failed to send %s to broker %d (%s); retrying until it responds",
                 what,
                 self.broker.broker_id,
                 failure,

@@ -385,10 +385,18 @@ class RequestBatch:
     def _deletion_outcome(
         self, deleted: set[TopicPartition], response: "StopReplicaResponse"
     ) -> dict[TopicPartition, int]:
-        """The error codes of the replicas whose topic is being deleted."""
-        outcome: dict[TopicPartition, int] = {}
-        for row in response.partition_errors:
-            partition = TopicPartition(row.topic_name, row.partition_index)
-            if partition in deleted and partition[0] in self.context.topics_with_deletion_started:
-                outcome[partition] = response.error_code or row.error_code
-        return outcome
+        """The error codes of the replicas whose topic is being deleted.
+
+        A response with a top-level error may have no rows: the error is that of all replicas.
+        """
+        codes = {
+            TopicPartition(row.topic_name, row.partition_index): row.error_code
+            for row in response.partition_errors
+        }
+        if response.error_code:
+            codes = dict.fromkeys(deleted, response.error_code)
+        return {
+            partition: code
+            for partition, code in codes.items()
+            if partition in deleted and partition[0] in self.context.topics_with_deletion_started
+        }

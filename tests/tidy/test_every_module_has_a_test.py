@@ -84,7 +84,6 @@ EXCEPTIONS = {
             "ottla.broker.handlers.cluster.controlled_shutdown",
             "ottla.broker.handlers.cluster.elect_leaders",
             "ottla.broker.handlers.cluster.partition_reassignments",
-            "ottla.broker.handlers.cluster.replica_control",
             "ottla.broker.handlers.cluster.update_features",
             "ottla.broker.handlers.metadata.describe_cluster",
         ),

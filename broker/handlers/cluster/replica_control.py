@@ -7,11 +7,14 @@ earlier registration of this broker is refused with STALE_BROKER_EPOCH (KIP-380)
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.cluster.broker_epoch import UNKNOWN_BROKER_EPOCH, BrokerEpoch
 from ottla.broker.requests.request_channel import RequestContext
+from ottla.controller.tree.store import StoreError
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Message
 from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
@@ -23,6 +26,13 @@ if TYPE_CHECKING:
     from ottla.broker.config.dynamic_config import DynamicConfig
     from ottla.broker.replication.leader_and_isr import LeaderAndIsrApplier
     from ottla.protocol.topics import TopicPartition
+
+
+logger = logging.getLogger("ottla.broker")
+
+# Ten seconds; a controller waits for three times as long (`controller.socket.timeout.ms`).
+_READ_ATTEMPTS = 100
+_READ_BACKOFF_SECONDS = 0.1
 
 
 class ReplicaControl:
@@ -83,8 +93,24 @@ class ReplicaControl:
             return LeaderAndIsrResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
         names = {topic.topic_name for topic in request.topic_states}
         names.update(state.topic_name for state in request.ungrouped_partition_states)
-        await self._dynamic_config.load_topics(names)
+        await self._load_topic_configs(names)
+        if self._is_stale(request.broker_epoch):
+            return LeaderAndIsrResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
         return await self._applier.become_leader_or_follower(request, version)
+
+    async def _load_topic_configs(self, topics: set[str]) -> None:
+        """Retries while ZooKeeper is away: a controller of Kafka does not send a request again
+        that was responded to with an error, and the partitions would stay without a leader."""
+        for attempt in range(_READ_ATTEMPTS):
+            try:
+                await self._dynamic_config.load_topics(topics)
+                return
+            except StoreError as error:
+                if attempt == _READ_ATTEMPTS - 1:
+                    raise
+                if not attempt:
+                    logger.warning("Failed to read topic configurations, retrying: %s", error)
+                await asyncio.sleep(_READ_BACKOFF_SECONDS)
 
     def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
         """Updates the metadata cache."""

@@ -57,7 +57,7 @@ class Controller:
             self.decided[partition.index] = decision
             self._decision.set()
 
-        self.manager.submit(IsrProposal(partition, list(new_isr), 3, 8), decide)
+        self.manager.submit(IsrProposal(partition, list(new_isr), 3, 8, {2: 77}), decide)
 
     async def settle(self, decisions: int = 1) -> None:
         async with asyncio.timeout(60):
@@ -79,7 +79,9 @@ def test_a_proposal_is_granted() -> None:
         assert version == 3
         (topic,) = request.topics
         assert topic.topic_id == TOPIC_ID
-        assert [each.broker_id for each in topic.partitions[0].new_isr_with_epochs] == [1, 2]
+        # KIP-903: the epoch of the follower's fetches; the leader's is that of the request.
+        members = topic.partitions[0].new_isr_with_epochs
+        assert [(each.broker_id, each.broker_epoch) for each in members] == [(1, -1), (2, 77)]
 
     run(body)
 

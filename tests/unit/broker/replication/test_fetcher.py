@@ -399,3 +399,47 @@ def test_nothing_is_asked_for_when_there_is_nothing_to_copy() -> None:
         assert pair.fetcher.is_idle
 
     run(body)
+
+
+def test_a_log_start_inside_a_batch_is_replicated() -> None:
+    """DeleteRecords may end anywhere in a batch; a new replica gets the whole batch."""
+
+    async def body(pair: Pair) -> None:
+        pair.leading.lead(replicas=BOTH, isr=[LEADER])
+        pair.leading.append(10)
+        pair.leading.log().update_high_watermark(10)
+        pair.leading.log().delete_records_before(5)
+        followed = pair.following.follow(LEADER, isr=[LEADER], replicas=BOTH)
+        pair.fetcher.add(followed)
+        assert await pair.position() == (0, -1, 0)
+        await pair.leader.response(3)  # out of range; ListOffsets: the end, the start
+        assert await pair.position() == (5, -1, 5)
+        await pair.leader.response()
+        log = pair.following.log()
+        assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (5, 10, 10)
+        assert pair.truncated == [log, log]
+        pair.assert_equal()
+        pair.leading.append(2)
+        await pair.leader.response(2)
+        pair.assert_equal()
+
+    run(body)
+
+
+def test_a_batch_that_overlaps_records_is_refused() -> None:
+    """Only an empty log starts again at the first offset of a batch."""
+
+    async def body(pair: Pair) -> None:
+        pair.begin()
+        pair.leading.append(3)
+        await pair.leader.response()
+        pair.leading.append(3)
+        whole = content(pair.leading.log())
+        await pair.answer_with(records=whole, high_watermark=6)
+        assert pair.following.log().log_end_offset == 3
+        assert pair.truncated == []
+        await asyncio.sleep(0.02)
+        await pair.leader.response(2)
+        pair.assert_equal()
+
+    run(body)

@@ -145,3 +145,13 @@ def test_an_answer_to_an_earlier_leadership_is_ignored() -> None:
     scene.controller.agree()
     assert scene.partition.isr == {1}
     assert scene.partition.partition_epoch == 3
+
+
+def test_a_proposal_has_the_broker_epochs_of_the_moment_it_was_made() -> None:
+    """A follower that restarts while the request is retried must not be let in by it (KIP-903)."""
+    scene = Scene(isr=[1, 3])
+    scene.partition.followers[2].broker_epoch = 40
+    scene.fetch(2, 0)
+    proposal, _ = scene.controller.proposals[0]
+    scene.partition.followers[2].broker_epoch = 50
+    assert proposal.broker_epochs == {2: 40, 3: -1}

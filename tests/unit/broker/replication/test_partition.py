@@ -116,13 +116,13 @@ def test_an_offline_disk_is_said() -> None:
 def test_who_is_no_replica_is_told_to_try_again() -> None:
     replicas = Replicas()
     partition = replicas.lead(replicas=[1, 2])
-    assert partition.follower(2, 0).broker_id == 2
+    assert partition.follower(2, 0, -1).broker_id == 2
     for epoch, code in (
         (0, ErrorCode.UNKNOWN_LEADER_EPOCH),
         (-1, ErrorCode.NOT_LEADER_OR_FOLLOWER),
     ):
         with pytest.raises(KafkaError) as caught:
-            partition.follower(3, epoch)
+            partition.follower(3, epoch, -1)
         assert caught.value.code == code
 
 

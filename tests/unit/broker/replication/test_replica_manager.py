@@ -287,3 +287,20 @@ def test_a_waiting_fetch_ends_when_its_partition_is_not_what_it_was(what: str) -
         replicas.log().truncate_to(1)
         replicas.manager.complete_delayed_requests(partition)
     assert fetched.data().error_code != 0
+
+
+def test_a_fetch_from_before_the_followers_restart_is_stale() -> None:
+    """It may have waited here while its broker lost its log and came back empty (KIP-903)."""
+    replicas = Replicas()
+    led = replicas.lead(replicas=[1, 2], isr=[1])
+    replicas.append(2)
+    fields = {"replica_id": 2, "isolation": READ_LOG_END}
+    waiting = Fetched(replicas, at(2), replica_epoch=40, **fields)
+    assert led.followers[2].broker_epoch == 40
+    Fetched(replicas, at(0), replica_epoch=50, **fields)
+    replicas.append(1)
+    assert waiting.data().error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (led.followers[2].broker_epoch, led.followers[2].log_end_offset) == (50, 0)
+    # Of an old version, without an epoch: it is taken as it is.
+    Fetched(replicas, at(1), replica_epoch=-1, **fields)
+    assert (led.followers[2].broker_epoch, led.followers[2].log_end_offset) == (-1, 1)

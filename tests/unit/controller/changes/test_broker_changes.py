@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.controller.lifecycle import RESEND_DELAY_MS
 from ottla.controller.model import BrokerInfo, Endpoint
 from ottla.controller.registration import BrokerRegistration
 from ottla.controller.tree import znodes
@@ -138,6 +139,30 @@ async def test_lost_directory_is_known_until_the_replica_is_fine_again(cluster: 
     life._on_leader_and_isr(2, epoch, refusing(cluster, ErrorCode.NONE))
     await settle()
     assert cluster.controller.context.is_online(2, T0)
+
+
+async def test_leader_and_isr_with_a_top_level_error_is_sent_again(cluster: Cluster) -> None:
+    """The broker has applied nothing of it: its partitions would stay without a leader."""
+    await cluster.create_topic("t", (2, 3))
+    epoch = cluster.brokers[2].broker_epoch
+    life = cluster.controller._lifecycle
+    cluster.sent.clear()
+    for _ in range(3):
+        refused = LeaderAndIsrResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
+        life._on_leader_and_isr(2, epoch, refused)
+        await settle()
+    assert cluster.requests(LeaderAndIsrRequest) == []
+    cluster.runtime.advance(RESEND_DELAY_MS)
+    await settle()
+    (again,) = cluster.requests(LeaderAndIsrRequest, 2)
+    assert [topic.topic_name for topic in again.topic_states] == ["t"]
+    for stale in (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.STALE_CONTROLLER_EPOCH):
+        life._on_leader_and_isr(2, epoch, LeaderAndIsrResponse(error_code=stale))
+    cluster.sent.clear()
+    await settle()
+    cluster.runtime.advance(RESEND_DELAY_MS)
+    await settle()
+    assert cluster.sent == []
 
 
 async def test_answer_of_an_earlier_run_says_nothing_about_this_one(cluster: Cluster) -> None:

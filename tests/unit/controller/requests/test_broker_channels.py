@@ -9,6 +9,7 @@ import pytest
 from ottla.controller.model import BrokerInfo
 from ottla.controller.requests import broker_channels
 from ottla.controller.requests.broker_channels import RETRY_BACKOFF_MS, QueuedBrokerChannels
+from ottla.controller.tree.store import ConnectionLost
 from ottla.protocol.message import Message
 from ottla.protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from tests.doubles.controller_cluster import broker_info, settle
@@ -18,8 +19,11 @@ from tests.doubles.controller_runtime import ManualRuntime
 class LocalBroker:
     def __init__(self) -> None:
         self.handled: list[tuple[Message, int]] = []
+        self.failures: list[Exception] = []
 
     def handle(self, request: Message, version: int) -> Message:
+        if self.failures:
+            raise self.failures.pop(0)
         self.handled.append((request, version))
         return UpdateMetadataResponse(error_code=len(self.handled))
 
@@ -104,6 +108,34 @@ async def test_our_own_broker_is_called_directly(setup: Setup) -> None:
     assert setup.local.handled == [(request(1), 8), (request(2), 8)]
     assert setup.responses == [1, 2]
     assert setup.remote.connections == []
+
+
+async def test_a_request_that_fails_in_our_own_broker_is_sent_again(setup: Setup) -> None:
+    setup.local.failures = [ConnectionLost("", "ZooKeeper is away"), ConnectionLost("", "still")]
+    setup.send(1, 1)
+    setup.send(1, 2)
+    for _ in range(2):
+        await settle()
+        assert setup.responses == []
+        assert setup.runtime.next_due_in_ms() == RETRY_BACKOFF_MS
+        setup.runtime.advance(RETRY_BACKOFF_MS)
+    await settle()
+    assert setup.local.handled == [(request(1), 8), (request(2), 8)]
+    assert setup.responses == [1, 2]
+    setup.send(1, 3)
+    await settle()
+    assert setup.responses == [1, 2, 3]
+
+
+async def test_our_own_broker_is_removed_while_a_request_is_retried(setup: Setup) -> None:
+    setup.local.failures = [ConnectionLost("", "ZooKeeper is away")]
+    setup.send(1, 1)
+    await settle()
+    setup.channels.remove_broker(1)
+    setup.runtime.advance(RETRY_BACKOFF_MS)
+    await settle()
+    assert setup.responses == [None]
+    assert setup.local.handled == []
 
 
 async def test_requests_keep_their_order_over_one_connection(setup: Setup) -> None:

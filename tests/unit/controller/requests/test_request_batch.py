@@ -251,6 +251,8 @@ def test_answers_find_their_way() -> None:
     assert world.deletions == [(2, 102, {A0: 0})]
     stop(StopReplicaResponse(error_code=77, partition_errors=rows))
     assert world.deletions[1] == (2, 102, {A0: 77})
+    stop(StopReplicaResponse(error_code=77))  # as for a request that failed as a whole
+    assert world.deletions[2] == (2, 102, {A0: 77})
 
 
 def test_broker_that_went_answers_nothing_but_ends_the_waiting() -> None:
