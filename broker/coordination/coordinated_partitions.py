@@ -31,7 +31,8 @@ class CoordinatedPartition(Protocol):
     def leader_epoch(self) -> int: ...
 
     def replay_log(self, chunks: Iterator[memoryview]) -> Iterator[None]:
-        """Replays the whole log; yields often, so that the caller can pause."""
+        """Replays a part of the log that follows the parts before; yields often, so that the caller
+        can pause. All of the part has been replayed when it ends."""
         ...
 
     @property
@@ -202,7 +203,20 @@ class CoordinatedPartitions(Generic[P]):
         return False
 
     def _replay(self, partition: P) -> Iterator[None]:
-        yield from partition.replay_log(self._log.read_batches(partition.index))
+        """Replays the log up to the log end offset at the time when this ends.
+
+        No client request appends to a partition that is loading, but transaction markers come at
+        any time. Coordinators apply those that are committed while the partition is active; those
+        of before have to be replayed from the log. So there is no yield between the last look at
+        the log end offset and the end of the iteration, when the caller makes the partition active.
+        """
+        position = 0
+        while True:
+            end = self._log.log_end_offset(partition.index)
+            yield from partition.replay_log(self._log.read_batches(partition.index, position))
+            if self._log.log_end_offset(partition.index) == end:
+                return
+            position = end
 
     def _is_wanted(self, partition: P) -> bool:
         return self._loading.get(partition.index) is partition

@@ -50,8 +50,13 @@ class CoordinatorLog(Protocol):
         """
         ...
 
-    def read_batches(self, partition: int) -> Iterator[memoryview]:
-        """The local log of a partition from log start to log end offset, in complete batches."""
+    def log_end_offset(self, partition: int) -> int:
+        """The offset after the last record of the local log; 0 when there is no log here."""
+        ...
+
+    def read_batches(self, partition: int, from_offset: int = 0) -> Iterator[memoryview]:
+        """The complete batches of the local log of a partition, from `from_offset` (or log start
+        offset, if that is higher) to what is the log end offset at the time of the call."""
         ...
 
 

@@ -138,7 +138,10 @@ class GroupCoordinator:
     def on_transaction_completed(
         self, producer_id: int, partition: int, *, committed: bool
     ) -> None:
-        """A transaction marker was committed to a partition of the offsets topic."""
+        """A transaction marker was committed to a partition of the offsets topic.
+
+        While the partition is loading nothing is to be done: the load replays the marker.
+        """
         active = self.partitions.get_active(partition)
         if active is not None:
             active.replay_marker(producer_id, committed)

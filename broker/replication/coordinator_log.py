@@ -64,7 +64,12 @@ class ReplicatedCoordinatorLog:
             return None
         return log.verifications.begin(producer_id, producer_epoch, NO_SEQUENCE, now_ms)
 
-    def read_batches(self, partition: int) -> Iterator[memoryview]:
-        """The local log from log start offset to log end offset."""
+    def log_end_offset(self, partition: int) -> int:
+        """See `CoordinatorLog.log_end_offset`."""
         log = self._replica_manager.log_of(TopicPartition(self._topic, partition))
-        return iter(()) if log is None else log.batches(log.log_start_offset)
+        return 0 if log is None else log.log_end_offset
+
+    def read_batches(self, partition: int, from_offset: int = 0) -> Iterator[memoryview]:
+        """See `CoordinatorLog.read_batches`."""
+        log = self._replica_manager.log_of(TopicPartition(self._topic, partition))
+        return iter(()) if log is None else log.batches(max(from_offset, log.log_start_offset))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.producer_ids import ProducerIdManager
 from ottla.broker.config.groups import assignor_names, rebalance_protocols
 from ottla.broker.coordination.ports import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.broker.coordination.znode_topics import existing_partitions
 from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.groups.settings import GroupSettings
 from ottla.broker.replication.coordinator_log import ReplicatedCoordinatorLog
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from ottla.broker.replication.replica_manager import ReplicaManager
     from ottla.broker.runtime.clock import Clock
     from ottla.broker.runtime.timer import DelayQueue
+    from ottla.controller.tree.store import ZnodeStore
 
 _ALL = -1
 
@@ -46,6 +49,7 @@ class Coordinators:
         replica_manager: ReplicaManager,
         channel: ControllerChannel,
         inter_broker_client: InterBrokerClient,
+        store: ZnodeStore,
     ) -> None:
         self._config = config
         self._replica_manager = replica_manager
@@ -81,7 +85,11 @@ class Coordinators:
             defer,
             ProducerIdManager(channel.allocate_producer_ids),
             BrokerMarkerTransport(
-                broker_id, metadata, self.marker_writer, inter_broker_client.write_markers
+                broker_id,
+                metadata,
+                self.marker_writer,
+                inter_broker_client.write_markers,
+                partial(existing_partitions, store),
             ),
         )
         self.verifier = TransactionVerifier(

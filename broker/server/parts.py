@@ -91,6 +91,7 @@ def build_parts(
         replicas.manager,
         cluster.channel,
         cluster.inter_broker_client,
+        base.store,
     )
     control = build_control(base, cluster, replicas, coordinators)
     upkeep = build_upkeep(base, cluster, replicas, coordinators, on_all_disks_failed)

@@ -35,6 +35,10 @@ OnTransactionCompleted = Callable[[int, int, bool], None]
 SendToBroker = Callable[[int, WriteTxnMarkersRequest], Coroutine[Any, Any, WriteTxnMarkersResponse]]
 """Sends a request to another broker; raises when it cannot be reached."""
 
+ExistingPartitions = Callable[[str], Coroutine[Any, Any, frozenset[int]]]
+"""The partitions of a topic as the znode tree has them, none when there is no such topic (any
+more); raises when the tree cannot be read."""
+
 
 class Metadata(Protocol):
     """The metadata cache, as far as it is used here."""
@@ -110,15 +114,28 @@ def _response(results: dict[int, dict[TopicPartition, int]]) -> WriteTxnMarkersR
 
 
 class BrokerMarkerTransport:
-    """Implements `MarkerTransport`: this broker by a call, other brokers over the network."""
+    """Implements `MarkerTransport`: this broker by a call, other brokers over the network.
+
+    The metadata cache is empty at first, and the controller fills it in several requests, so a
+    partition that the cache does not have is looked up in the znode tree.
+    """
 
     def __init__(
-        self, broker_id: int, metadata: Metadata, writer: MarkerWriter, send_to_broker: SendToBroker
+        self,
+        broker_id: int,
+        metadata: Metadata,
+        writer: MarkerWriter,
+        send_to_broker: SendToBroker,
+        existing_partitions: ExistingPartitions,
     ) -> None:
         self._broker_id = broker_id
         self._metadata = metadata
         self._writer = writer
         self._send_to_broker = send_to_broker
+        self._existing_partitions = existing_partitions
+        # Partitions to look up, by topic: one read at a time, shared by those that wait for it.
+        self._to_check: dict[str, list[tuple[int, Callable[[bool], None]]]] = {}
+        self._is_checking = False
 
     def leader_of(self, partition: TopicPartition) -> int | None:
         snapshot = self._metadata.snapshot
@@ -126,6 +143,37 @@ class BrokerMarkerTransport:
         if found is None:
             return None
         return found.leader if found.leader in snapshot.brokers else NO_LEADER
+
+    def check_deleted(self, partition: TopicPartition, on_result: Callable[[bool], None]) -> None:
+        self._to_check.setdefault(partition.topic, []).append((partition.partition, on_result))
+        if not self._is_checking:
+            self._is_checking = True
+            spawn(self._check_all(), name="transaction-marker-partitions")
+
+    async def _check_all(self) -> None:
+        try:
+            while self._to_check:
+                # What comes during the read waits for the next one: the topic may have been
+                # created again meanwhile.
+                topic = next(iter(self._to_check))
+                await self._check(topic, self._to_check.pop(topic))
+        finally:
+            self._is_checking = False
+
+    async def _check(self, topic: str, waiting: list[tuple[int, Callable[[bool], None]]]) -> None:
+        existing = None
+        try:
+            existing = await self._existing_partitions(topic)
+        except Exception as problem:
+            logger.info(
+                "Failed to read whether topic %s exists, retrying: %s",
+                topic,
+                problem,
+                extra={"topic": topic},
+            )
+        finally:
+            for index, on_result in waiting:
+                on_result(existing is not None and index not in existing)
 
     def send(
         self, broker_id: int, request: WriteTxnMarkersRequest, on_response: OnResponse

@@ -2,9 +2,10 @@
 
 One WriteTxnMarkers request for each broker is in flight; markers that come meanwhile are queued for
 the next one, so that small transactions share requests. Markers of a partition that cannot be
-reached are retried while this broker coordinates the transaction; deleted partitions are skipped.
-The transaction is completed when all partitions have a marker. Mirrors
-`TransactionMarkerChannelManager`.
+reached are retried while this broker coordinates the transaction. Deleted partitions are skipped,
+but only those that are known to be deleted: a partition may be missing in the metadata cache
+because the controller has not sent it yet. The transaction is completed when all partitions have a
+marker. Mirrors `TransactionMarkerChannelManager`.
 """
 
 import logging
@@ -44,7 +45,15 @@ class MarkerTransport(Protocol):
     """Finds the leaders of partitions and sends requests to them."""
 
     def leader_of(self, partition: TopicPartition) -> int | None:
-        """A broker id; NO_LEADER when there is none, None when the partition does not exist."""
+        """A broker id; NO_LEADER when there is none, None when the partition is not known here."""
+        ...
+
+    def check_deleted(self, partition: TopicPartition, on_result: Callable[[bool], None]) -> None:
+        """Finds out whether a partition that is not known here has been deleted.
+
+        `on_result` runs once, maybe before this method returns: with True when the partition does
+        not exist, with False when it exists or when that could not be found out.
+        """
         ...
 
     def send(
@@ -117,18 +126,13 @@ class MarkerSender:
     def _dispatch(self, work: Iterable[tuple[PendingMarkers, list[TopicPartition]]]) -> None:
         """Queues markers for the current leaders of the partitions."""
         brokers = set()
+        unknown = []
         for pending, partitions in work:
             by_leader: dict[int, list[TopicPartition]] = {}
             for topic_partition in partitions:
                 leader = self._transport.leader_of(topic_partition)
                 if leader is None:
-                    logger.info(
-                        "TransactionalId %s: skipping the marker of %s-%d, which does not exist",
-                        pending.transaction.transactional_id,
-                        *topic_partition,
-                        extra={"transactional_id": pending.transaction.transactional_id},
-                    )
-                    pending.remaining.discard(topic_partition)
+                    unknown.append((pending, topic_partition))
                 else:
                     by_leader.setdefault(leader, []).append(topic_partition)
             for leader, led in by_leader.items():
@@ -139,6 +143,27 @@ class MarkerSender:
                     brokers.add(leader)
         for broker_id in brokers:
             self._flush(broker_id)
+        for pending, topic_partition in unknown:
+            self._transport.check_deleted(
+                topic_partition, partial(self._on_deletion_checked, pending, topic_partition)
+            )
+
+    def _on_deletion_checked(
+        self, pending: PendingMarkers, topic_partition: TopicPartition, is_deleted: bool
+    ) -> None:
+        if not self._is_pending(pending):
+            return
+        if not is_deleted:
+            self._retry(pending, [topic_partition])
+            return
+        logger.info(
+            "TransactionalId %s: skipping the marker of %s-%d, which does not exist",
+            pending.transaction.transactional_id,
+            *topic_partition,
+            extra={"transactional_id": pending.transaction.transactional_id},
+        )
+        pending.remaining.discard(topic_partition)
+        self._check_completed(pending)
 
     def _flush(self, broker_id: int) -> None:
         queue = self._queues.get(broker_id)

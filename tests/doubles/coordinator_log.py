@@ -62,9 +62,13 @@ class MemoryLog:
         else:
             on_result(0, base_offset)
 
-    def read_batches(self, partition: int) -> Iterator[memoryview]:
-        for batch in self.batches.get(partition, ()):
-            yield memoryview(batch)
+    def log_end_offset(self, partition: int) -> int:
+        return self.end_offsets.get(partition, 0)
+
+    def read_batches(self, partition: int, from_offset: int = 0) -> Iterator[memoryview]:
+        # A list, as the log ends where it does at the time of the call.
+        batches = [memoryview(batch) for batch in self.batches.get(partition, ())]
+        return iter([batch for batch in batches if read_header(batch).base_offset >= from_offset])
 
     def commit_one(self) -> None:
         _, base_offset, on_result = self.held.popleft()

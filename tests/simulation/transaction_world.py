@@ -92,6 +92,9 @@ class Network:
             return -1
         return partition.partition % 2
 
+    def check_deleted(self, partition: TopicPartition, on_result: Callable[[bool], None]) -> None:
+        raise AssertionError("all partitions are known")
+
     def send(
         self, broker_id: int, request: WriteTxnMarkersRequest, on_response: OnResponse
     ) -> None:

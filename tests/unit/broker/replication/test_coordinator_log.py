@@ -25,6 +25,18 @@ def test_what_is_written_is_read_back() -> None:
     scene.write()
     assert scene.results == [(0, 0), (0, 2)]
     assert len(list(scene.coordinator_log.read_batches(0))) == 2
+    assert len(list(scene.coordinator_log.read_batches(0, 2))) == 1
+    assert scene.coordinator_log.log_end_offset(0) == 4
+
+
+def test_what_is_appended_after_the_call_is_not_read() -> None:
+    scene = Scene()
+    scene.lead()
+    scene.write()
+    batches = scene.coordinator_log.read_batches(0)
+    scene.write()
+    assert len(list(batches)) == 1
+    assert len(list(scene.coordinator_log.read_batches(0, 2))) == 1
 
 
 def test_every_replica_is_waited_for() -> None:
@@ -49,6 +61,7 @@ def test_only_the_leader_writes() -> None:
 
 def test_a_partition_that_is_not_here_is_empty() -> None:
     assert list(Scene().coordinator_log.read_batches(0)) == []
+    assert Scene().coordinator_log.log_end_offset(0) == 0
 
 
 def test_what_is_not_led_here_is_not_verified() -> None:

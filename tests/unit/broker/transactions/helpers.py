@@ -58,12 +58,17 @@ class Ids:
 class Leaders:
     """Implements `MarkerTransport`: records markers, and responds at once by default.
 
-    `leaders` says who leads what (broker 1 unless named); `errors` fail single partitions, once
-    each; brokers in `unreachable` do not respond; `hold` keeps requests back.
+    `leaders` says who leads what (broker 1 unless named, None for a partition that is not known);
+    `existing` are the unknown partitions that exist; `errors` fail single partitions, once each;
+    brokers in `unreachable` do not respond; `hold` keeps requests back, `hold_checks` the results
+    of checks for deletion.
     """
 
     def __init__(self) -> None:
         self.leaders: dict[TopicPartition, int | None] = {}
+        self.existing: set[TopicPartition] = set()
+        self.hold_checks = False
+        self.held_checks: list[tuple[TopicPartition, Callable[[bool], None]]] = []
         self.errors: dict[TopicPartition, list[int]] = {}
         self.unreachable: set[int] = set()
         self.hold = False
@@ -73,6 +78,18 @@ class Leaders:
 
     def leader_of(self, partition: TopicPartition) -> int | None:
         return self.leaders.get(partition, 1)
+
+    def check_deleted(self, partition: TopicPartition, on_result: Callable[[bool], None]) -> None:
+        if self.hold_checks:
+            self.held_checks.append((partition, on_result))
+        else:
+            on_result(partition not in self.existing)
+
+    def release_checks(self) -> None:
+        self.hold_checks = False
+        held, self.held_checks = self.held_checks, []
+        for partition, on_result in held:
+            self.check_deleted(partition, on_result)
 
     def send(
         self, broker_id: int, request: WriteTxnMarkersRequest, on_response: OnResponse

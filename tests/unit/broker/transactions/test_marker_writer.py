@@ -1,6 +1,8 @@
 """Writing markers here, and reaching other brokers."""
 
+import asyncio
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -11,9 +13,10 @@ from ottla.broker.cluster.metadata_cache import (
     TopicMetadata,
 )
 from ottla.broker.coordination.ports import GROUP_METADATA_TOPIC
-from ottla.broker.runtime.tasks import running_tasks
+from ottla.broker.runtime.tasks import running_tasks, stop
 from ottla.broker.transactions.marker_writer import BrokerMarkerTransport, MarkerWriter
 from ottla.broker.transactions.markers import NO_LEADER
+from ottla.controller.tree.store import StoreError
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -25,7 +28,7 @@ from ottla.protocol.records.batch import read_header
 from ottla.protocol.records.control import read_end_transaction_marker
 from ottla.protocol.records.reader import read_batch
 from ottla.protocol.topics import TopicPartition
-from tests.unit.broker.transactions.helpers import T0, T1
+from tests.unit.broker.transactions.helpers import T0, T1, U0
 
 OFFSETS = TopicPartition(GROUP_METADATA_TOPIC, 3)
 
@@ -126,13 +129,17 @@ class Metadata:
         self.snapshot = MetadataSnapshot(brokers, topics, {}, (1, 1))
 
 
+async def nothing_exists(topic: str) -> frozenset[int]:
+    return frozenset()
+
+
 async def unreachable(broker_id: int, _: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
     raise OSError(f"broker {broker_id} is down")
 
 
 def test_leaders_are_those_of_the_metadata_and_alive() -> None:
     metadata = Metadata({T0: 2, T1: 3})
-    transport = BrokerMarkerTransport(1, metadata, Partitions().writer, unreachable)
+    transport = BrokerMarkerTransport(1, metadata, Partitions().writer, unreachable, nothing_exists)
     assert transport.leader_of(T0) == 2
     assert transport.leader_of(T1) == NO_LEADER
     assert transport.leader_of(OFFSETS) is None
@@ -140,7 +147,9 @@ def test_leaders_are_those_of_the_metadata_and_alive() -> None:
 
 def test_markers_for_this_broker_are_a_call() -> None:
     partitions = Partitions()
-    transport = BrokerMarkerTransport(1, Metadata({}), partitions.writer, unreachable)
+    transport = BrokerMarkerTransport(
+        1, Metadata({}), partitions.writer, unreachable, nothing_exists
+    )
     responses: list[WriteTxnMarkersResponse | None] = []
     transport.send(1, request(T0), responses.append)
     partitions.response()
@@ -157,8 +166,65 @@ async def test_markers_for_other_brokers_go_over_the_network() -> None:
 
     responses: list[WriteTxnMarkersResponse | None] = []
     for send in (reachable, unreachable):
-        transport = BrokerMarkerTransport(1, Metadata({}), Partitions().writer, send)
+        transport = BrokerMarkerTransport(
+            1, Metadata({}), Partitions().writer, send, nothing_exists
+        )
         transport.send(2, request(T0), responses.append)
         for task in running_tasks():
             await task
     assert responses == [response, None]
+
+
+async def test_a_partition_that_the_metadata_does_not_have_is_looked_up() -> None:
+    reads: list[str] = []
+
+    async def existing(topic: str) -> frozenset[int]:
+        reads.append(topic)
+        await asyncio.sleep(0)
+        if topic == "u":
+            raise StoreError("/brokers/topics/u")
+        return frozenset({0})
+
+    transport = BrokerMarkerTransport(1, Metadata({}), Partitions().writer, unreachable, existing)
+    deleted: dict[TopicPartition, bool] = {}
+    for partition in (T0, T1, U0):
+        transport.check_deleted(partition, partial(deleted.__setitem__, partition))
+    for task in running_tasks():
+        await task
+    assert deleted == {T0: False, T1: True, U0: False}
+    assert sorted(reads) == ["t", "u"]
+
+
+async def test_a_check_during_a_read_gets_a_read_of_its_own() -> None:
+    topics = {"t": frozenset[int]()}
+    started, go_on = asyncio.Event(), asyncio.Event()
+
+    async def existing(topic: str) -> frozenset[int]:
+        found = topics[topic]
+        started.set()
+        await go_on.wait()
+        return found
+
+    transport = BrokerMarkerTransport(1, Metadata({}), Partitions().writer, unreachable, existing)
+    deleted: list[bool] = []
+    transport.check_deleted(T0, deleted.append)
+    await started.wait()
+    topics["t"] = frozenset({0})  # the topic is created again
+    transport.check_deleted(T0, deleted.append)
+    go_on.set()
+    for task in running_tasks():
+        await task
+    assert deleted == [True, False]
+
+
+async def test_a_cancelled_read_tells_nothing_of_the_partition() -> None:
+    async def existing(topic: str) -> frozenset[int]:
+        await asyncio.Event().wait()
+        return frozenset()
+
+    transport = BrokerMarkerTransport(1, Metadata({}), Partitions().writer, unreachable, existing)
+    deleted: list[bool] = []
+    transport.check_deleted(T0, deleted.append)
+    await asyncio.sleep(0)
+    await stop(*running_tasks())
+    assert deleted == [False]

@@ -97,6 +97,64 @@ def test_a_transaction_whose_partitions_are_all_deleted_is_completed() -> None:
     assert not setup.leaders.requests
 
 
+def test_a_partition_that_is_not_known_yet_gets_its_marker_later() -> None:
+    setup = Setup()
+    setup.leaders.leaders = {T0: None, T1: 1}
+    setup.leaders.existing = {T0}
+    setup.end(setup.ongoing(T0, T1))
+    setup.timer.advance(10 * RETRY_DELAY_MS)
+    assert setup.state() is S.PREPARE_COMMIT
+    setup.leaders.leaders[T0] = 2  # UpdateMetadata has come
+    setup.timer.advance(RETRY_DELAY_MS)
+    assert setup.state() is S.COMPLETE_COMMIT
+    assert [where for where, *_ in setup.leaders.written] == [T1, T0]
+
+
+def test_after_a_reload_every_partition_that_exists_gets_a_marker() -> None:
+    setup = Setup()
+    setup.leaders.leaders = {T0: NO_LEADER}
+    setup.end(setup.ongoing(T0))
+    setup.leaders.leaders = {T0: None}  # a restarted broker: its metadata cache is empty
+    setup.leaders.existing = {T0}
+    setup.elect(1)
+    setup.timer.advance(RETRY_DELAY_MS)
+    assert setup.state() is S.PREPARE_COMMIT
+    setup.leaders.leaders = {}
+    setup.timer.advance(RETRY_DELAY_MS)
+    assert setup.state() is S.COMPLETE_COMMIT
+    assert [where for where, *_ in setup.leaders.written] == [T0]
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_a_check_that_ends_after_a_resignation_changes_nothing(is_deleted: bool) -> None:
+    setup = Setup()
+    setup.leaders.leaders = {T0: None}
+    setup.leaders.existing = set() if is_deleted else {T0}
+    setup.leaders.hold_checks = True
+    setup.end(setup.ongoing(T0))
+    appends = setup.log.appends
+    setup.coordinator.on_resigned(0, 1)
+    setup.leaders.release_checks()
+    setup.timer.advance(10 * RETRY_DELAY_MS)
+    assert (setup.log.appends, setup.coordinator.markers.pending) == (appends, 0)
+    setup.leaders.leaders = {}
+    setup.elect(2)
+    assert setup.state() is S.COMPLETE_COMMIT
+    assert [where for where, *_ in setup.leaders.written] == [T0]
+
+
+def test_a_check_of_the_previous_leader_epoch_does_not_count_for_the_next() -> None:
+    setup = Setup()
+    setup.leaders.leaders = {T0: None}
+    setup.leaders.hold_checks = True
+    setup.end(setup.ongoing(T0))
+    (_, on_result), *_ = setup.leaders.held_checks
+    setup.elect(1)
+    on_result(True)
+    assert setup.state() is S.PREPARE_COMMIT
+    assert setup.coordinator.markers.pending == 1
+
+
 @pytest.mark.parametrize(
     "error", [ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION]
 )

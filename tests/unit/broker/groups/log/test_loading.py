@@ -111,19 +111,27 @@ def test_resigning_while_loading_stops_the_load() -> None:
     assert setup.offset() == 1
 
 
+def slow_disk(setup: Setup) -> None:
+    """Reading a batch takes 7 ms, so that loading takes several turns."""
+    clock = setup.timer.clock
+    read_batches = setup.log.read_batches
+
+    def slow(partition: int, from_offset: int = 0) -> Iterator[memoryview]:
+        def read(batches: Iterator[memoryview]) -> Iterator[memoryview]:
+            for batch in batches:
+                clock.advance(7)
+                yield batch
+
+        return read(read_batches(partition, from_offset))
+
+    setup.log.read_batches = slow  # type: ignore[method-assign]
+
+
 def test_partitions_load_one_after_the_other_in_slices() -> None:
     setup = Setup(offsets_topic_num_partitions=3)
     for number in range(2 * RECORDS_PER_STEP):
         setup.commit({T0: number}, group_id=f"g{number}")
-    clock = setup.timer.clock
-    read_batches = setup.log.read_batches
-
-    def slow(partition: int) -> Iterator[memoryview]:
-        for batch in read_batches(partition):
-            clock.advance(7)
-            yield batch
-
-    setup.log.read_batches = slow  # type: ignore[method-assign]  # a slow disk
+    slow_disk(setup)
     for partition in range(3):
         setup.coordinator.on_elected(partition, 1)
     turns = 0
@@ -139,7 +147,7 @@ def test_a_log_that_cannot_be_read_is_never_served(caplog: pytest.LogCaptureFixt
     setup = Setup()
     setup.commit({T0: 1})
 
-    def broken(partition: int) -> Iterator[memoryview]:
+    def broken(partition: int, from_offset: int = 0) -> Iterator[memoryview]:
         raise OSError("no such disk")
 
     read_batches = setup.log.read_batches
@@ -167,6 +175,78 @@ def test_the_count_of_partitions_is_that_of_the_topic() -> None:
     setup = Setup()
     setup.coordinator.startup(partition_count=7)
     assert setup.coordinator.partition_for(GROUP) == ord("g") % 7
+
+
+# Markers that come while a partition is loading.
+
+
+def write_marker(setup: Setup, producer_id: int, *, committed: bool) -> None:
+    """As `MarkerWriter`: appended first; the coordinator gets to know when it is committed."""
+    mark(setup, producer_id, committed=committed)
+    setup.coordinator.on_transaction_completed(producer_id, 0, committed=committed)
+
+
+def loading_for_several_turns() -> Setup:
+    """Offsets in the transactions of producers 7 (T0) and 8 (T1), and much after them."""
+    setup = Setup()
+    append(setup, commit("a", T0, 10), producer_id=7)
+    append(setup, commit("a", T1, 20), producer_id=8)
+    for _ in range(12):
+        append(setup, *(commit("b", TopicPartition("t", n), n) for n in range(RECORDS_PER_STEP)))
+    slow_disk(setup)
+    setup.coordinator.on_elected(0, 1)
+    return setup
+
+
+@pytest.mark.parametrize("turn", range(5))
+def test_a_marker_that_comes_while_a_partition_is_loading_counts(turn: int) -> None:
+    setup = loading_for_several_turns()
+    for _ in range(turn):
+        setup.deferred.pop(0)()
+    assert setup.coordinator.partitions.is_loading
+    write_marker(setup, 7, committed=True)
+    write_marker(setup, 8, committed=False)
+    setup.run_deferred()
+    assert (setup.offset(T0, "a"), setup.offset(T1, "a")) == (10, -1)
+    assert not setup.group("a").offsets.is_unstable(T0)
+    assert not setup.group("a").offsets.is_unstable(T1)
+
+
+def test_markers_in_every_turn_of_a_load_count() -> None:
+    setup = loading_for_several_turns()
+    for producer_id in range(100, 200):
+        append(setup, commit("c", TopicPartition("t", producer_id), 1), producer_id=producer_id)
+    marked = 100
+    while setup.deferred and marked < 200:
+        setup.deferred.pop(0)()
+        write_marker(setup, marked, committed=True)
+        marked += 1
+    assert 105 < marked < 200
+    found = setup.fetch(group_id="c")
+    assert {key.partition for key in found} == set(range(100, marked))
+
+
+def test_a_marker_that_is_committed_after_the_load_counts_once() -> None:
+    setup = loading_for_several_turns()
+    setup.log.hold = True
+    mark(setup, 7, committed=True)
+    setup.run_deferred()
+    assert setup.offset(T0, "a") == 10
+    setup.commit({T0: 11}, group_id="a")
+    setup.log.commit_all()
+    setup.coordinator.on_transaction_completed(7, 0, committed=True)
+    assert setup.offset(T0, "a") == 11
+
+
+def test_a_marker_and_then_a_resignation_while_loading() -> None:
+    setup = loading_for_several_turns()
+    setup.deferred.pop(0)()
+    write_marker(setup, 7, committed=True)
+    setup.coordinator.on_resigned(0, 2)
+    setup.run_deferred()
+    assert setup.coordinator.partitions.active == []
+    setup.elect(3)
+    assert setup.offset(T0, "a") == 10
 
 
 # What is in the log.
