@@ -297,7 +297,7 @@ class TransactionalProducer(Producer):
             self.epoch,
             topics=[
                 TxnOffsetCommitRequestTopic(
-                    "source", [TxnOffsetCommitRequestPartition(0, self.position)]
+                    self.topic, [TxnOffsetCommitRequestPartition(0, self.position)]
                 )
             ],
         )

@@ -68,7 +68,7 @@ def main() -> None:
             seconds = seams._real_monotonic() - started
             digests.append(digest(world))
             virtual = world.loop.now - 1000
-            written = sum(each.acknowledged for each in world.producers)
+            written = "+".join(str(each.acknowledged) for each in world.producers)
             print(
                 f"seed {seed}: {len(world.complaints)} complaints, {written} acknowledged, "
                 f"{virtual:.0f} virtual seconds in {seconds:.1f} s, history {digests[-1]}",

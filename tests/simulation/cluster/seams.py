@@ -49,6 +49,8 @@ def install() -> None:
     """Replaces the functions of the standard library in this process, for good."""
     time.monotonic = _monotonic
     time.perf_counter = _monotonic
+    time.monotonic_ns = lambda: int(_monotonic() * 1_000_000_000)
+    time.thread_time = _monotonic
     time.time_ns = _time_ns
     time.time = lambda: _time_ns() / 1_000_000_000
     uuid.uuid4 = lambda: uuid.UUID(int=_source.random.getrandbits(128), version=4)

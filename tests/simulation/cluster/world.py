@@ -394,7 +394,7 @@ class World:
                 found = home.groups.get(group)
                 if found is not None:
                     for where, committed in found.offsets.committed.items():
-                        if where.topic == "source":
+                        if where.topic == TOPIC:
                             offset: int = committed.offset
                             return offset
         return None
