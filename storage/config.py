@@ -1,4 +1,4 @@
-"""The settings of one log, typed and immutable: Kafka's topic settings with `_` for `.`."""
+"""The settings of one log, typed and immutable. Names are Kafka's, with `_` for `.`."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ _TRUE_FALSE = {"true": True, "false": False}
 
 
 class LogConfig:
-    """Settings of one log. Do not change one in place: build another and give it to the log.
+    """Settings of one log. Immutable: changes make a new object, for `Log.update_config`.
 
-    Attributes are the keys of `DEFAULTS`; `compact` and `delete` say what `cleanup_policy` holds.
+    Attributes are the keys of `DEFAULTS`; `compact` and `delete` are derived from `cleanup_policy`.
     """
 
     __slots__ = (*DEFAULTS, "compact", "delete", "values")
@@ -99,7 +99,7 @@ class LogConfig:
         _use_old_timestamp_limit(self)
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"log settings do not change in place ({name}); use replace()")
+        raise AttributeError(f"LogConfig is immutable, cannot set {name}; use replace()")
 
     def __repr__(self) -> str:
         changed = (f"{k}={v!r}" for k, v in self.values.items() if v != DEFAULTS[k])
@@ -112,7 +112,7 @@ class LogConfig:
         return hash(tuple(self.values.values()))
 
     def replace(self, **settings: object) -> LogConfig:
-        """The same settings but for these."""
+        """A copy with these settings changed."""
         return LogConfig(**{**self.values, **settings})
 
     @classmethod
@@ -121,8 +121,8 @@ class LogConfig:
     ) -> LogConfig:
         """Kafka's topic settings (`segment.bytes` and so on) on top of `base`.
 
-        Names that do not concern a log are passed over (the broker has checked them already).
-        Raises ValueError, naming the setting, for a value that is not of its type.
+        Ignores names that are no settings of a log: the broker has validated them. Raises
+        ValueError, with the name of the setting, for a value of the wrong type.
         """
         values = dict(base.values) if base is not None else dict(DEFAULTS)
         for name, text in properties.items():
@@ -143,12 +143,12 @@ def _parse(name: str, text: str, like: object) -> object:
         if isinstance(like, tuple):
             return tuple(item.strip() for item in text.split(",") if item.strip())
     except (ValueError, KeyError):
-        raise ValueError(f"{name} cannot be {text!r}") from None
+        raise ValueError(f"invalid value {text!r} for {name}") from None
     return text
 
 
 def _use_old_timestamp_limit(config: LogConfig) -> None:
-    """`message.timestamp.difference.max.ms` stands for both limits where neither is set."""
+    """`message.timestamp.difference.max.ms` is the default of both newer limits."""
     limit = config.message_timestamp_difference_max_ms
     if limit != NO_LIMIT:
         for name in ("message_timestamp_before_max_ms", "message_timestamp_after_max_ms"):

@@ -1,24 +1,24 @@
-"""The exceptions of storage, in plain words, with the offsets and sizes as attributes.
+"""The exceptions of storage, with offsets and sizes as attributes.
 
-What is wrong with the bytes of a batch (damaged, too large, bad timestamp, codec) is raised by
-`ottla.protocol.records.errors` and passes through unchanged. Everything below is about the log, the
-producer that writes to it, or the disk under it. The broker maps both families to Kafka's codes in
-one place; nothing here knows a code.
+Errors in the bytes of a batch (corrupt, too large, invalid timestamp, codec) are those of
+`ottla.protocol.records.errors` and are raised unchanged. The errors here are about the log, its
+producers and its disk. Storage knows no error codes: the broker maps both families to Kafka's.
 """
 
 from __future__ import annotations
 
 
 class StorageError(Exception):
-    """Base of everything storage raises on its own account."""
+    """Base of all exceptions that storage defines."""
 
 
 class OffsetOutOfRange(StorageError):
-    """A read, or a new log start, at an offset the log does not hold."""
+    """A read, or a new log start offset, outside the offsets of the log."""
 
     def __init__(self, name: str, offset: int, log_start_offset: int, log_end_offset: int) -> None:
         super().__init__(
-            f"{name} has offsets {log_start_offset} to {log_end_offset}, {offset} was asked for"
+            f"{name}: offset {offset} is out of range, the log has {log_start_offset} to"
+            f" {log_end_offset}"
         )
         self.offset = offset
         self.log_start_offset = log_start_offset
@@ -26,12 +26,12 @@ class OffsetOutOfRange(StorageError):
 
 
 class UnexpectedAppendOffset(StorageError):
-    """A follower was given batches that do not continue its log."""
+    """Batches from the leader overlap the log of the follower."""
 
     def __init__(self, name: str, first_offset: int, last_offset: int, log_end_offset: int) -> None:
         super().__init__(
-            f"{name} ends at {log_end_offset}; batches with offsets {first_offset} to {last_offset}"
-            " do not continue it"
+            f"{name}: batches with offsets {first_offset} to {last_offset} do not continue the log,"
+            f" which ends at {log_end_offset}"
         )
         self.first_offset = first_offset
         self.last_offset = last_offset
@@ -39,22 +39,22 @@ class UnexpectedAppendOffset(StorageError):
 
 
 class OffsetsOutOfOrder(StorageError):
-    """The batches of one append have offsets that do not ascend."""
+    """The offsets of the batches of one append are not ascending."""
 
 
 class BatchTooLargeForSegment(StorageError):
-    """An append is larger than a whole segment may be (`segment.bytes`)."""
+    """An append is larger than a segment may be (`segment.bytes`)."""
 
     def __init__(self, name: str, size: int, segment_bytes: int) -> None:
         super().__init__(
-            f"an append of {size} bytes to {name} is larger than a segment ({segment_bytes} bytes)"
+            f"{name}: an append of {size} bytes is larger than segment.bytes={segment_bytes}"
         )
         self.size = size
         self.segment_bytes = segment_bytes
 
 
 class ProducerError(StorageError):
-    """Base of the refusals that concern one producer id; `producer_id` says which."""
+    """Base of the errors that concern one producer, `producer_id`."""
 
     def __init__(self, message: str, producer_id: int) -> None:
         super().__init__(message)
@@ -66,19 +66,19 @@ class OutOfOrderSequence(ProducerError):
 
 
 class InvalidProducerEpoch(ProducerError):
-    """The producer's epoch is older than one seen in this log."""
+    """The producer epoch is older than one that is in the log: the producer is fenced."""
 
 
 class InvalidTransactionState(ProducerError):
-    """A plain write inside a transaction, or a transactional write without a known transaction."""
+    """A non-transactional batch inside a transaction, or an unverified transactional batch."""
 
 
 class TransactionCoordinatorFenced(ProducerError):
-    """A transaction marker from a coordinator that has been replaced."""
+    """A transaction marker with a stale coordinator epoch."""
 
 
 class CorruptFile(StorageError):
-    """A file other than a log (checkpoint, snapshot, properties) cannot be understood."""
+    """A file other than a log (checkpoint, snapshot, properties) is corrupt."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
@@ -87,43 +87,43 @@ class CorruptFile(StorageError):
 
 
 class CorruptIndex(CorruptFile):
-    """An index does not fit its log and has to be built again."""
+    """An index does not match its log and must be rebuilt."""
 
 
 class SegmentOffsetOverflow(StorageError):
     """An offset is more than 2**31 - 1 above the base offset of its segment."""
 
     def __init__(self, path: str, base_offset: int, offset: int) -> None:
-        super().__init__(f"{path}: offset {offset} is out of reach of base offset {base_offset}")
+        super().__init__(f"{path}: offset {offset} is too far from base offset {base_offset}")
         self.base_offset = base_offset
         self.offset = offset
 
 
 class LogDirectoryOffline(StorageError):
-    """A disk failed; every log of that directory is out of service until the next start."""
+    """A disk failed: all logs of the directory are offline until the broker is restarted."""
 
     def __init__(self, directory: str, reason: str) -> None:
-        super().__init__(f"log directory {directory} is offline: {reason}")
+        super().__init__(f"log dir {directory} is offline: {reason}")
         self.directory = directory
         self.reason = reason
 
 
 class DiskFull(StorageError):
-    """No room for an append. Nothing was written; the same append can be tried again later."""
+    """No disk space for an append. Nothing was written; the append can be retried later."""
 
     def __init__(self, directory: str, reason: str) -> None:
-        super().__init__(f"log directory {directory} takes no more records: {reason}")
+        super().__init__(f"log dir {directory} is full, appends are rejected: {reason}")
         self.directory = directory
         self.reason = reason
 
 
 class LogClosed(StorageError):
-    """The log was closed or deleted while somebody still held it."""
+    """The log was closed or deleted while it was in use."""
 
 
 class DirectoryInUse(StorageError):
-    """Another process holds the lock of a log directory."""
+    """Another process has locked a log directory."""
 
 
 class InconsistentMetadata(StorageError):
-    """meta.properties or partition.metadata belong to another broker, cluster or topic."""
+    """meta.properties or partition.metadata name another broker, cluster or topic."""

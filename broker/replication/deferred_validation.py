@@ -1,4 +1,4 @@
-"""Appends whose records take long to look at: examined in a worker thread, then appended.
+"""Appends whose records take long to validate: validated in a worker thread, then appended.
 
 Compacted topics ask for a key in every record, other settings for another compression, old clients
 for another format. A batch may unpack to a hundred megabytes; looking at those would hold up every
@@ -6,7 +6,7 @@ other client. So the loop looks at what it has time for
 (`ottla.storage.records.validation_budget`), which is nearly all there is, and the rest comes here.
 
 What was found is not allowed to age: as soon as a worker thread is done with a partition's records,
-one step of the loop makes sure that the settings are still those by which they were examined, and
+one step of the loop makes sure that the settings are still those by which they were validated, and
 appends. Leadership, in-sync replicas, sequence numbers and transactions are looked at in that step,
 not before. The connection takes no other request meanwhile, so the order of a client's batches is
 kept; other clients' batches may overtake, as they may anywhere on the way.
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.runtime.tasks import WorkerPool, WorkerPoolClosed, spawn
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.storage.producer.producer_entry import AppendOrigin
-from ottla.storage.records.validation import Examined, examine
+from ottla.storage.records.validation import ValidatedRecords, validate_records
 
 if TYPE_CHECKING:
     from ottla.broker.replication.replica_manager import ProduceEntry, ReplicaManager
@@ -69,27 +69,29 @@ class DeferredValidation:
             for entry in entries:
                 topic, index, _, response = entry
                 try:
-                    examined = await self._examine(replica_manager, entry)
+                    validated = await self._validate(replica_manager, entry)
                 except Exception as error:
                     replica_manager.append_failed(topic, index, error, response)
                     ended()
                     continue
                 # From here on nothing awaits: what was found is still true.
                 replica_manager.append_records(
-                    required_acks, timeout_ms, [entry], ended, guards=guards, examined=examined
+                    required_acks, timeout_ms, [entry], ended, guards=guards, validated=validated
                 )
 
-        spawn(run(), name="examine-records")
+        spawn(run(), name="validate-records")
         return ended
 
-    async def _examine(self, replica_manager: ReplicaManager, entry: ProduceEntry) -> Examined:
+    async def _validate(
+        self, replica_manager: ReplicaManager, entry: ProduceEntry
+    ) -> ValidatedRecords:
         topic, index, records, _ = entry
         self.total += 1
         for _ in range(_ATTEMPTS):
             config = replica_manager.partition(topic, index).leader_log().config
             try:
                 found = await self.workers.run(
-                    examine, records, config, AppendOrigin.CLIENT, self._now_ms()
+                    validate_records, records, config, AppendOrigin.CLIENT, self._now_ms()
                 )
             except WorkerPoolClosed:
                 raise KafkaError(

@@ -24,7 +24,11 @@ from ottla.protocol.records.errors import InvalidRecordError
 from ottla.protocol.topics import TopicPartition
 from ottla.storage.errors import LogDirectoryOffline, OffsetOutOfRange
 from ottla.storage.producer.producer_entry import AppendOrigin
-from ottla.storage.records.validation_budget import AT_ONCE, TooMuchAtOnce, ValidationBudget
+from ottla.storage.records.validation_budget import (
+    DEFAULT_BUDGET,
+    ValidationBudget,
+    ValidationBudgetExceeded,
+)
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
@@ -37,7 +41,7 @@ if TYPE_CHECKING:
     from ottla.broker.runtime.timer import DelayQueue
     from ottla.storage.log.log import Log
     from ottla.storage.producer.verification import Verification
-    from ottla.storage.records.validation import Examined
+    from ottla.storage.records.validation import ValidatedRecords
 
 logger = logging.getLogger("ottla.replication")
 
@@ -133,7 +137,7 @@ class ReplicaManager:
         callback: Callable[[], None],
         origin: AppendOrigin = AppendOrigin.CLIENT,
         guards: Mapping[tuple[str, int], Verification] | None = None,
-        examined: Examined | None = None,
+        validated: ValidatedRecords | None = None,
     ) -> None:
         """Appends to partitions led here and fills the entries' responses; calls back when done.
 
@@ -141,7 +145,7 @@ class ReplicaManager:
         comes when the records are committed, or after `timeout_ms` with REQUEST_TIMED_OUT; with 0
         and 1 it comes at once. `guards` are those of verified transactions. Records of clients that
         take long to look at are appended later, after they were looked at in a worker thread;
-        `examined` is what came of that for the only entry there is.
+        `validated` is what came of that for the only entry there is.
 
         What is answered without an error is in the log's file: it outlives this process, and
         outlives the machine when other replicas or a flush have it.
@@ -154,7 +158,7 @@ class ReplicaManager:
         budget = None
         if origin is _CLIENT and self._examination is not None:
             budget = self._budget
-            budget.left = AT_ONCE
+            budget.left = DEFAULT_BUDGET
         for entry in entries:
             topic, index, records, response = entry
             try:
@@ -163,7 +167,7 @@ class ReplicaManager:
                 if required_acks == -1:
                     partition.check_enough_in_sync()
                 verification = None if guards is None else guards.get((topic, index))
-                if examined is None:
+                if validated is None:
                     info = log.append(
                         records,
                         leader_epoch=partition.leader_epoch,
@@ -173,13 +177,13 @@ class ReplicaManager:
                         budget=budget,
                     )
                 else:
-                    info = log.append_examined(
-                        examined,
+                    info = log.append_validated(
+                        validated,
                         leader_epoch=partition.leader_epoch,
                         now_ms=now_ms,
                         verification=verification,
                     )
-            except TooMuchAtOnce:
+            except ValidationBudgetExceeded:
                 later.append(entry)
                 continue
             except Exception as error:

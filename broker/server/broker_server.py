@@ -206,7 +206,7 @@ def _check_directories(logs: LogManager) -> None:
     """Without any directory there is nothing to start; without some of them there is."""
     if logs.directories.online():
         return
-    reasons = [f"{each.path} ({each.refusal_reason})" for each in logs.directories.all]
+    reasons = [f"{each.path} ({each.append_error_reason})" for each in logs.directories.all]
     raise StartError(
         f"no directory of log.dirs can be written: {', '.join(reasons)}. The broker runs as user "
         f"{os.geteuid()}: give it the right to write there, or name another directory."

@@ -120,7 +120,7 @@ class BrokerScheduler:
 
     async def _look_for_room(self) -> None:
         logs = self._log_manager
-        logs.note_room(await self._workers.run(logs.free_room))
+        logs.update_free_bytes(await self._workers.run(logs.measure_free_bytes))
 
     async def _flush(self) -> None:
         now_ms = self._clock.now_ms()

@@ -1,7 +1,7 @@
-"""Which log is compacted next, and up to where: `LogCleanerManager` of Kafka.
+"""Which log is compacted next, and up to which offset. Kafka's `LogCleanerManager`.
 
-The broker asks `next_compaction` for work, runs it in a worker thread and hands it to `finish`.
-How far each log has been compacted is kept in `cleaner-offset-checkpoint` of its log directory.
+The broker calls `next_compaction`, runs the result in a worker thread and passes it to `finish`.
+The first dirty offset of each log is in `cleaner-offset-checkpoint` of its log directory.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ DEFAULT_MEMORY_BYTES = 128 << 20
 Key = tuple[str, int]
 
 
-class Dirt(NamedTuple):
-    """How much of a log could be compacted."""
+class CleanableRange(NamedTuple):
+    """The offsets and bytes of a log that can be compacted (Kafka: `LogToClean`)."""
 
     first_dirty_offset: int
     uncleanable_offset: int
@@ -36,14 +36,15 @@ class Dirt(NamedTuple):
 
     @property
     def ratio(self) -> float:
+        """Dirty bytes as a share of all bytes that are not active, 0.0 to 1.0."""
         total = self.clean_bytes + self.cleanable_bytes
         return self.cleanable_bytes / total if total else 0.0
 
 
 class Cleaner:
-    """Chooses logs to compact, one compaction at a time for each log.
+    """Selects logs to compact, at most one compaction per log at a time.
 
-    Used by the thread that owns the logs; only `write_checkpoints` may run elsewhere.
+    Used by the thread that owns the logs; only `write_checkpoints` may run in a worker thread.
     """
 
     def __init__(
@@ -53,9 +54,9 @@ class Cleaner:
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
         throttle: Throttle = lambda _: None,
     ) -> None:
-        """`logs` gives all logs; `memory_bytes` is for the keys of one compaction.
+        """`logs` returns all logs; `memory_bytes` limits the offset map of one compaction.
 
-        Raises ValueError when that is too little for any key.
+        Raises ValueError when that is too little for a single key.
         """
         OffsetMap(memory_bytes)
         self._logs = logs
@@ -65,11 +66,11 @@ class Cleaner:
         self._directories: dict[str, LogDirectory] = {}
         self._changed: set[str] = set()
         self._running: dict[Key, Compaction] = {}
-        # Logs that could not be compacted, with the reason: left alone until the next start.
+        # Logs whose compaction failed, with the reason: not compacted again until a restart.
         self.uncleanable: dict[Key, str] = {}
 
     def checkpoint_of(self, log: Log) -> int | None:
-        """Up to where the log has been compacted, None when it never was."""
+        """The offset up to which the log was compacted, None if never."""
         return self._checkpoints(log.log_directory).get((log.topic, log.partition))
 
     def _checkpoints(self, directory: LogDirectory) -> Offsets:
@@ -79,18 +80,18 @@ class Cleaner:
             try:
                 offsets = read_offset_checkpoint(directory.fs, path)
             except (CorruptFile, OSError) as damage:
-                logger.warning("compacting from the beginning again: %s", damage)
+                logger.warning("Ignoring checkpoint, compacting from the beginning: %s", damage)
                 offsets = {}
             self._offsets[directory.path] = offsets
             self._directories[directory.path] = directory
         return offsets
 
-    def _note(self, log: Log, offset: int) -> None:
+    def _set_checkpoint(self, log: Log, offset: int) -> None:
         self._checkpoints(log.log_directory)[log.topic, log.partition] = offset
         self._changed.add(log.log_directory.path)
 
     def write_checkpoints(self) -> None:
-        """Writes the checkpoints that changed; synced. May run in a worker thread."""
+        """Writes the changed checkpoints. Synced. May run in a worker thread."""
         retry: set[str] = set()
         while self._changed:
             path = self._changed.pop()
@@ -101,17 +102,17 @@ class Cleaner:
                 target = f"{path}/{CLEANER_CHECKPOINT}"
                 write_offset_checkpoint(directory.fs, target, dict(self._offsets[path]))
             except OSError as error:
-                directory.refused(error)
+                directory.write_failed(error)
                 retry.add(path)
         self._changed |= retry
 
-    # --- choosing ----------------------------------------------------------------------------
+    # --- selecting ---------------------------------------------------------------------------
 
-    def dirt_of(self, log: Log, now_ms: int) -> Dirt:
-        """How much of the log could be compacted now.
+    def cleanable_range(self, log: Log, now_ms: int) -> CleanableRange:
+        """What of the log can be compacted now.
 
-        Never the active segment, nothing above the last stable offset or the recovery point,
-        nothing younger than `min.compaction.lag.ms`.
+        Not the active segment, nothing above the last stable offset or the recovery point, nothing
+        younger than `min.compaction.lag.ms`.
         """
         start = log.log_start_offset
         first_dirty = self.checkpoint_of(log)
@@ -126,11 +127,11 @@ class Cleaner:
                 if segment is not active and segment.largest_timestamp() > now_ms - lag_ms:
                     limit = min(limit, segment.base_offset)
                     break
-        # Whole segments only: the first that reaches to the limit or beyond stays out.
+        # Whole segments only, without the first one that ends above the limit.
         limit = max(limit, first_dirty)
         bases = [*(s.base_offset for s in closed), active.base_offset]
         uncleanable = next((base for base, end in pairwise(bases) if end > limit), bases[-1])
-        # A segment in which a compaction had to end, for want of memory, is dirty as a whole.
+        # A segment in which the last compaction stopped with a full map is dirty as a whole.
         floor = log.segments.floor(first_dirty)
         dirty_from = first_dirty if floor is None else min(first_dirty, floor.base_offset)
         dirty = [s for s in closed if dirty_from <= s.base_offset < uncleanable]
@@ -138,21 +139,21 @@ class Cleaner:
         oldest = min((t for s in dirty if (t := s.rolling_timestamp()) > 0), default=None)
         overdue = oldest is not None and oldest < now_ms - log.config.max_compaction_lag_ms
         cleanable = sum(segment.size for segment in dirty)
-        return Dirt(first_dirty, uncleanable, clean, cleanable, overdue)
+        return CleanableRange(first_dirty, uncleanable, clean, cleanable, overdue)
 
     def next_compaction(self, now_ms: int) -> Compaction | None:
-        """The dirtiest log that is dirty enough (or overdue), ready to run; None without one."""
-        best: tuple[float, Log, Dirt] | None = None
+        """A compaction of the log with the highest dirty ratio; None if none needs it."""
+        best: tuple[float, Log, CleanableRange] | None = None
         for log in self._logs():
             key = (log.topic, log.partition)
             if not log.config.compact or key in self._running or key in self.uncleanable:
                 continue
-            if log.log_directory.refusal is not None or log.is_closed:
+            if log.log_directory.append_error is not None or log.is_closed:
                 continue
             try:
-                dirt = self.dirt_of(log, now_ms)
-            except Exception as error:  # whatever is wrong with one log, the others go on
-                self._give_up(log, error)
+                dirt = self.cleanable_range(log, now_ms)
+            except Exception as error:  # an error in one log must not stop the others
+                self._mark_uncleanable(log, error)
                 continue
             wanted = dirt.overdue or dirt.ratio > log.config.min_cleanable_dirty_ratio
             if dirt.cleanable_bytes and wanted and (best is None or dirt.ratio > best[0]):
@@ -161,9 +162,9 @@ class Cleaner:
             return None
         _, log, dirt = best
         if self.checkpoint_of(log) is None:
-            # Before the first gap appears in the log: recovery takes gaps in a log that is not
-            # known to be compacted for lost records.
-            self._note(log, dirt.first_dirty_offset)
+            # Before the first gap in the log: recovery takes gaps for lost records in a log that
+            # was never compacted.
+            self._set_checkpoint(log, dirt.first_dirty_offset)
             self.write_checkpoints()
         compaction = Compaction(
             log,
@@ -177,47 +178,46 @@ class Cleaner:
         return compaction
 
     def finish(self, compaction: Compaction, now_ms: int) -> bool:
-        """Puts a compaction that has run in place. False when it came to nothing."""
+        """Commits a compaction that has run. False if it failed or was cancelled."""
         log = compaction.log
         self._running.pop((log.topic, log.partition), None)
-        assert isinstance(log, Log)
         error = compaction.error
         if isinstance(error, CompactionCancelled | FileNotFoundError):
-            # Segments that went away under it: retention was faster. It will be tried again.
-            logger.info("%s: compaction stopped: %s", log.name, error)
+            # FileNotFoundError: retention deleted a segment. The compaction is retried later.
+            logger.info("%s: Compaction stopped: %s", log.name, error)
             return False
         if isinstance(error, OSError):
-            logger.error("%s", log.write_failed(error))
+            logger.error("%s: Compaction failed: %s", log.name, log.local.write_failed(error))
             return False
         if error is not None:
-            self._give_up(log, error)
+            self._mark_uncleanable(log, error)
             return False
         if not compaction.commit(now_ms):
             return False
-        self._note(log, compaction.end_offset)
+        self._set_checkpoint(log, compaction.end_offset)
         logger.info(
-            "%s: compacted up to offset %d: %s", log.name, compaction.end_offset, compaction.stats
+            "%s: Compacted up to offset %d: %s", log.name, compaction.end_offset, compaction.stats
         )
         return True
 
-    def _give_up(self, log: Log, error: Exception) -> None:
+    def _mark_uncleanable(self, log: Log, error: Exception) -> None:
         reason = f"{type(error).__name__}: {error}"
         self.uncleanable[log.topic, log.partition] = reason
-        logger.error("%s will not be compacted until the next start: %s", log.name, reason)
+        logger.error("%s: The log is uncleanable until the next start: %s", log.name, reason)
 
     def cancel(self, topic: str, partition: int) -> None:
-        """Stops a compaction of the log soon, because it is to be deleted or moved."""
+        """Cancels a running compaction of the log, which is to be deleted or moved."""
         running = self._running.get((topic, partition))
         if running is not None:
             running.cancel()
 
     def cancel_all(self) -> None:
-        """Stops all compactions soon, because the broker ends."""
+        """Cancels all running compactions, for shutdown."""
         for running in self._running.values():
             running.cancel()
 
     def forget(self, topic: str, partition: int) -> None:
-        """The log is gone: a later one of the same name begins anew."""
+        """The log was deleted: removes its checkpoint and its uncleanable mark."""
         self.cancel(topic, partition)
         self.uncleanable.pop((topic, partition), None)
         for path, offsets in self._offsets.items():
@@ -225,7 +225,7 @@ class Cleaner:
                 self._changed.add(path)
 
     def truncated(self, log: Log) -> None:
-        """The log was truncated: what is appended from there on has not been compacted."""
+        """The log was truncated: lowers its checkpoint to the log end."""
         known = self.checkpoint_of(log)
         if known is not None and known > log.log_end_offset:
-            self._note(log, log.log_end_offset)
+            self._set_checkpoint(log, log.log_end_offset)

@@ -1,14 +1,14 @@
-"""One compaction of one log: keep the newest record of each key.
+"""One compaction of one log: keeps the newest record of each key. Kafka's `Cleaner`.
 
 Three steps, so that appends go on meanwhile:
 
-1. `Compaction(...)`, on the thread that owns the log: fixes what is to be compacted;
-2. `run`, in a worker thread: reads closed segments, writes and syncs `.cleaned` ones beside them;
-3. `commit`, on the log's thread again: renames them to `.swap`, puts them in the place of the old
-   segments and gives them their names. `sync` after that may run in a worker thread.
+1. `Compaction(...)`, on the thread that owns the log: selects the segments to compact;
+2. `run`, in a worker thread: reads inactive segments, writes and syncs `.cleaned` segments;
+3. `commit`, on the thread that owns the log: renames them to `.swap`, replaces the old segments and
+   removes the suffix. `sync` after that may run in a worker thread.
 
-A crash before the renaming leaves `.cleaned` files, which are removed at the next start; one after
-it leaves `.swap` files, which take their places then.
+A crash before the renaming leaves `.cleaned` files, which the next start deletes. A crash after it
+leaves `.swap` files, whose swap the next start completes.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from ottla.storage.files.fs import READ_ONLY
 from ottla.storage.files.layout import CLEANED_SUFFIX, SWAP_SUFFIX
 from ottla.storage.files.open_files import OpenFiles
 from ottla.storage.log.batch_scan import Place, check_checksum, walk_batches
-from ottla.storage.log.log_state import LogState
+from ottla.storage.log.log import Log
 from ottla.storage.log.segment import MAX_RELATIVE_OFFSET, Segment
 from ottla.storage.log.segment_file import SegmentFile
 from ottla.storage.records.record_outline import outline
 
 logger = logging.getLogger("ottla.storage")
 
-# Told the number of bytes read or written, now and then; may sleep to keep a limit.
+# Called with the number of bytes read or written; may sleep to limit the rate.
 Throttle = Callable[[int], None]
 
 
 class CompactionCancelled(Exception):
-    """Somebody needs the log for something else."""
+    """The compaction was cancelled: the log is deleted or moved, or the broker shuts down."""
 
 
 class Source(NamedTuple):
-    """A segment to be compacted, as it was when the compaction began."""
+    """A segment to compact, as of the start of the compaction."""
 
     segment: Segment
     base_offset: int
@@ -57,7 +57,7 @@ class Source(NamedTuple):
 
 
 class CompactionStats:
-    """What a compaction has done."""
+    """Counters of one compaction."""
 
     __slots__ = ("batches_read", "bytes_read", "bytes_written", "keys", "map_bytes_read")
 
@@ -73,7 +73,7 @@ class CompactionStats:
 
 
 class Compaction:
-    """See the head of this file."""
+    """One compaction of `log`; see the module for its steps."""
 
     __slots__ = (
         "_aborted",
@@ -82,13 +82,13 @@ class Compaction:
         "_files",
         "_first_dirty_offset",
         "_fs",
-        "_generation",
         "_last_records",
         "_map",
         "_now_ms",
         "_results",
         "_sources",
         "_throttle",
+        "_truncations",
         "_uncleanable_offset",
         "error",
         "log",
@@ -97,7 +97,7 @@ class Compaction:
 
     def __init__(
         self,
-        log: LogState,
+        log: Log,
         *,
         first_dirty_offset: int,
         uncleanable_offset: int,
@@ -105,15 +105,18 @@ class Compaction:
         now_ms: int,
         throttle: Throttle = lambda _: None,
     ) -> None:
-        """Everything below `first_dirty_offset` was compacted before; `uncleanable_offset` is the
-        base of the first segment to be left alone. What is below that is on disk: a record may go
-        because of a newer one, and a power failure must not take the newer one, too."""
+        """Compacts the segments below `uncleanable_offset`, a base offset.
+
+        Everything below `first_dirty_offset` was compacted before. Everything below
+        `uncleanable_offset` must be flushed: a record is removed because of a newer one, which a
+        power failure must not remove.
+        """
         self.log = log
         self.stats = CompactionStats()
         self.error: Exception | None = None
-        self._fs = log.fs
+        self._fs = log.log_directory.fs
         self._config: LogConfig = log.config
-        self._generation = log.generation
+        self._truncations = log.truncations
         self._first_dirty_offset = first_dirty_offset
         self._uncleanable_offset = uncleanable_offset
         self._now_ms = now_ms
@@ -124,7 +127,7 @@ class Compaction:
         self._results: list[tuple[Segment, list[Segment]]] = []
         closed = [s for s in log.segments if s.base_offset < uncleanable_offset]
         self._sources = [_source(segment) for segment in closed]
-        # All of the log: the marker that ends a transaction may be in a later segment.
+        # Of all segments: the marker of a transaction may be in a later segment.
         self._aborted = [
             transaction
             for segment in log.segments
@@ -138,17 +141,17 @@ class Compaction:
 
     @property
     def end_offset(self) -> int:
-        """Where the next compaction has to begin."""
+        """The first dirty offset of the next compaction."""
         return self._map.latest_offset + 1
 
     def cancel(self) -> None:
-        """Makes `run` stop soon; may be called from any thread."""
+        """Makes `run` stop soon. May be called from any thread."""
         self._cancelled = True
 
     # --- in a worker thread ------------------------------------------------------------------
 
     def run(self) -> None:
-        """Does the work; an error is kept in `error`. Safe in a worker thread."""
+        """Writes the compacted segments. Stores an error in `error`. Safe in a worker thread."""
         try:
             self._build_map()
             keep = Filter(
@@ -160,9 +163,9 @@ class Compaction:
             )
             for group in self._groups():
                 self._compact(group, keep)
-            # The gaps that are about to be made lie below the recovery point on disk, too.
+            # The gaps of the compacted segments must be below the recovery point on disk.
             self.log.log_directory.write_recovery_points()
-        except Exception as error:  # a worker's error belongs to the thread that owns the log
+        except Exception as error:  # for the thread that owns the log
             self.error = error
             self.discard()
 
@@ -181,15 +184,15 @@ class Compaction:
         self._map.latest_offset = start - 1
         for index, source in enumerate(dirty):
             if not self._map_segment(source, start, transactions):
-                break  # full: what fits is compacted now, the rest the next time
+                break  # the map is full: the next compaction continues here
             following = dirty[index + 1].base_offset if index + 1 < len(dirty) else None
             end = self._uncleanable_offset if following is None else following
             self._map.latest_offset = max(self._map.latest_offset, end - 1)
         self.stats.keys = len(self._map)
         if dirty and self._map.latest_offset < start:
             raise ValueError(
-                f"the keys of a single batch do not fit into the memory for {self._map.capacity}"
-                " keys; log.cleaner.dedupe.buffer.size has to be larger"
+                f"the keys of a single batch do not fit into the offset map of {self._map.capacity}"
+                " keys; increase log.cleaner.dedupe.buffer.size"
             )
 
     def _map_segment(self, source: Source, start: int, transactions: TransactionTracker) -> bool:
@@ -200,7 +203,7 @@ class Compaction:
                 continue
             if place.magic == 2:
                 header = read_header(batch)
-                if not header.is_control and not transactions.is_useless(header, batch):
+                if not header.is_control and not transactions.is_unneeded(header, batch):
                     data = records_of(header, batch)
                     lines = outline(data, 0, len(data), header.record_count)
                     base = header.base_offset
@@ -208,7 +211,7 @@ class Compaction:
                     if not self._map.put_all(lines.keys, offsets, start):
                         return False
                 elif header.is_control:
-                    transactions.is_useless(header, batch)
+                    transactions.is_unneeded(header, batch)
             elif not self._map_old(batch, start):
                 return False
             self._map.latest_offset = max(self._map.latest_offset, place.last_offset)
@@ -227,7 +230,7 @@ class Compaction:
         self._throttle(place.size)
 
     def _groups(self) -> list[list[Source]]:
-        """Runs of segments that together are no larger than one: each becomes one segment."""
+        """Groups of segments that fit into one segment together; each becomes one segment."""
         config = self._config
         groups: list[list[Source]] = []
         size = index_bytes = time_index_bytes = 0
@@ -263,7 +266,7 @@ class Compaction:
             sizes={},
             suffix=CLEANED_SUFFIX,
         )
-        # Before anything is written, so that whatever happens the files are found and removed.
+        # Before anything is written, so that `discard` finds the files after an error.
         self._results.append((cleaned, [source.segment for source in group]))
         cleaned.create_files()
         keep.transactions.keep_aborted = cleaned.txn_index.append
@@ -281,7 +284,7 @@ class Compaction:
             stats.batches_read += 1
             stats.bytes_read += place.size
             if place.magic != 2:
-                # Messages of an old magic stay as they are: nobody writes them any more.
+                # Messages of an old magic are kept unchanged: none are written any more.
                 cleaned.append(batch, place.last_offset, place.max_timestamp)
                 continue
             header = read_header(batch)
@@ -309,15 +312,15 @@ class Compaction:
     # --- on the thread that owns the log -----------------------------------------------------
 
     def commit(self, now_ms: int) -> bool:
-        """Puts the compacted segments in place. False, with nothing changed, when it cannot.
+        """Replaces segments by the compacted ones. False, with nothing changed, if not possible.
 
-        That is: `run` failed, or the log was truncated, moved or closed meanwhile. Groups of which
-        retention has deleted a segment in the meantime are left out.
+        That is if `run` failed, or the log was truncated or closed meanwhile. Skips groups of which
+        retention has deleted a segment. Raises LogDirectoryOffline.
         """
         log = self.log
         if self.error is not None:
             return False
-        if log.is_closed or log.generation != self._generation:
+        if log.is_closed or log.truncations != self._truncations:
             self.discard()
             return False
         present = {id(segment) for segment in log.segments}
@@ -336,34 +339,34 @@ class Compaction:
         log = self.log
         cleaned.release()
         cleaned.change_suffix(SWAP_SUFFIX)
-        fresh = log.adopt_segment(cleaned)
-        log.retire_segments(
+        fresh = log.local.adopt_segment(cleaned)
+        log.local.retire_segments(
             replaced, now_ms + log.config.file_delete_delay_ms, keep_snapshot_of=fresh.base_offset
         )
         fresh.change_suffix("")
         log.segments.add(fresh)
 
     def sync(self) -> None:
-        """Makes the renaming durable. May run in a worker thread."""
+        """Makes the renames durable. May run in a worker thread."""
         try:
             self._fs.sync_directory(self.log.path)
         except FileNotFoundError:
-            return  # the directory was renamed meanwhile: the log is being deleted or moved
+            return  # the directory was renamed: the log is being deleted or moved
         except OSError as error:
             self.log.log_directory.fail(error)
 
     def discard(self) -> None:
-        """Removes everything that was written."""
+        """Deletes the compacted segments."""
         for cleaned, _ in self._results:
             try:
                 _remove_files(self.log, cleaned)
             except OSError as error:
-                logger.warning("%s: files of a compaction are left: %s", self.log.name, error)
+                logger.warning("%s: Could not delete compacted segments: %s", self.log.name, error)
         self._results.clear()
 
 
 def _source(segment: Segment) -> Source:
-    # Entries that wait in memory would be missing in what the worker reads.
+    # The worker thread reads the files, without entries that are in memory only.
     segment.offset_index.write()
     segment.time_index.write()
     return Source(
@@ -376,8 +379,8 @@ def _source(segment: Segment) -> Source:
     )
 
 
-def _remove_files(log: LogState, segment: Segment) -> None:
+def _remove_files(log: Log, segment: Segment) -> None:
     segment.release()
     for path in segment.paths():
-        if log.fs.exists(path):
-            log.fs.remove(path)
+        if log.log_directory.fs.exists(path):
+            log.log_directory.fs.remove(path)

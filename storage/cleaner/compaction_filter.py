@@ -1,14 +1,14 @@
-"""Which batches and records compaction keeps, and what a batch looks like afterwards.
+"""Which batches and records compaction keeps, and how it rewrites batches.
 
 The rules are Kafka's (`LogCleaner`, `MemoryRecords.filterTo`, KIP-534):
 
-- of each key the newest record stays; so do all records that the map has not seen;
-- a record without a value (tombstone) stays until `delete.retention.ms` after the first compaction
-  that met it: that time is written into the batch, in place of its base timestamp;
-- records of aborted transactions go; the marker of a transaction stays while any of its records do,
-  and then as long as a tombstone would;
-- the last batch of a producer that is still known stays, even without a record: its header holds
-  the last sequence number.
+- the newest record of each key is kept, and so are all records above the offsets of the map;
+- a record without a value (tombstone) is kept until `delete.retention.ms` after the first
+  compaction that read it: this delete horizon replaces the base timestamp of the batch;
+- records of aborted transactions are removed; the marker of a transaction is kept as long as one of
+  its records, and then as long as a tombstone;
+- the last batch of an active producer is kept, even without records: its header contains the last
+  sequence number.
 """
 
 from __future__ import annotations
@@ -35,43 +35,44 @@ from ottla.storage.index.txn_index import AbortedTransaction
 from ottla.storage.records.record_outline import Outline, outline
 from ottla.storage.records.validation import MAX_DECOMPRESSED_BYTES
 
-# A batch as it is from now on, and its max timestamp.
+# A batch that is kept or rewritten, and its max timestamp.
 Kept = tuple[bytes | memoryview, int]
 
 
 class LastRecord(NamedTuple):
-    """The last thing an active producer wrote: a data offset, or -1 when it was a marker."""
+    """The last offset that an active producer wrote, -1 if it was a marker."""
 
     data_offset: int
     producer_epoch: int
 
 
 class TransactionTracker:
-    """Tells records of aborted transactions and markers that have become useless, batch by batch.
+    """Finds records of aborted transactions, and markers that are no longer needed.
 
-    Feed it every batch in the order of the log. `keep_aborted` is told the aborted transactions
-    that still have records when their marker is met, for the index of the compacted segment.
+    Kafka's `CleanedTransactionMetadata`. Must be called for every batch in log order.
+    `keep_aborted` is called with each aborted transaction that still has records at its marker, for
+    the transaction index of the compacted segment.
     """
 
     __slots__ = ("_aborted", "_committed", "_ongoing", "_seen", "keep_aborted")
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
-        """`aborted`: those that may have records or a marker among the batches to come."""
+        """`aborted`: those that may have records or a marker in the batches."""
         self.keep_aborted: Callable[[AbortedTransaction], None] | None = None
-        # Those that have not begun yet, the first to begin last.
+        # Those that begin at a later batch, in descending order of first offset.
         self._aborted = sorted(aborted, key=lambda t: t.first_offset, reverse=True)
         self._ongoing: dict[int, AbortedTransaction] = {}
-        # Producers of whose ongoing aborted, or committed, transaction a record was met.
+        # Producers with a record in their ongoing aborted, or committed, transaction.
         self._seen: set[int] = set()
         self._committed: set[int] = set()
 
-    def is_useless(self, header: BatchHeader, batch: bytes | memoryview) -> bool:
-        """Whether nobody needs the batch: aborted data, or a marker without its transaction."""
+    def is_unneeded(self, header: BatchHeader, batch: bytes | memoryview) -> bool:
+        """Whether the batch is aborted data, or a marker whose transaction has no records."""
         while self._aborted and self._aborted[-1].first_offset <= header.last_offset:
             begun = self._aborted.pop()
             self._ongoing.setdefault(begun.producer_id, begun)
         if header.is_control:
-            return self._is_useless_marker(header, batch)
+            return self._is_unneeded_marker(header, batch)
         if not header.is_transactional:
             return False
         if header.producer_id in self._ongoing:
@@ -80,7 +81,7 @@ class TransactionTracker:
         self._committed.add(header.producer_id)
         return False
 
-    def _is_useless_marker(self, header: BatchHeader, batch: bytes | memoryview) -> bool:
+    def _is_unneeded_marker(self, header: BatchHeader, batch: bytes | memoryview) -> bool:
         records = read_batch(batch, 0, header)
         if not records:
             return True  # emptied by an earlier compaction
@@ -102,7 +103,7 @@ class TransactionTracker:
 
 
 class Filter:
-    """Decides on one batch after the other; `now_ms` and `delete_retention_ms` set the horizon."""
+    """Filters batch by batch. `now_ms` and `delete_retention_ms` determine the delete horizon."""
 
     __slots__ = ("_delete_retention_ms", "_last_records", "_map", "_now_ms", "transactions")
 
@@ -121,21 +122,21 @@ class Filter:
         self._delete_retention_ms = delete_retention_ms
 
     def apply(self, header: BatchHeader, batch: memoryview) -> Kept | None:
-        """What is kept of the batch, None when it goes.
+        """What is kept of the batch, None when it is removed.
 
-        Raises RecordsError when the records cannot be read.
+        Raises RecordsError when the records are invalid.
         """
-        useless = self.transactions.is_useless(header, batch)
+        unneeded = self.transactions.is_unneeded(header, batch)
         horizon = header.delete_horizon_ms
-        discard = useless
+        discard = unneeded
         if header.is_control:
-            discard = useless and horizon is not None and horizon <= self._now_ms
+            discard = unneeded and horizon is not None and horizon <= self._now_ms
         if discard:
             return self._emptied(header) if self._is_last(header) else None
         if header.record_count == 0:
             return (batch, header.max_timestamp) if self._is_last(header) else None
         if header.is_control:
-            if useless and horizon is None:
+            if unneeded and horizon is None:
                 return self._rebuilt(header, batch, None), header.max_timestamp
             return batch, header.max_timestamp
         return self._filter_records(header, batch, horizon)
@@ -163,7 +164,7 @@ class Filter:
             return batch, header.max_timestamp
         newest = self._newest(header, lines, kept)
         starts = lines.starts
-        # The records themselves do not change: their deltas count from what stays in the header.
+        # The records do not change: their deltas are relative to unchanged fields of the header.
         payload = b"".join([data[starts[index] : starts[index + 1]] for index in kept])
         return _batch_like(header, payload, len(kept), newest), newest
 
@@ -192,7 +193,7 @@ class Filter:
         return header.base_timestamp + max(lines.timestamp_deltas[index] for index in kept)
 
     def _rebuilt(self, header: BatchHeader, batch: memoryview, kept: set[int] | None) -> bytes:
-        """The batch with its delete horizon set, which changes how every timestamp is stored."""
+        """The batch with a delete horizon, which changes the encoding of every timestamp."""
         records = read_batch(batch, 0, header, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES)
         chosen = [r for index, r in enumerate(records) if kept is None or index in kept]
         horizon = self._now_ms + self._delete_retention_ms

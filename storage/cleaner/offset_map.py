@@ -1,13 +1,13 @@
-"""The newest offset of each key, in bounded memory: what compaction decides by."""
+"""The newest offset of each key, in bounded memory. Kafka's `OffsetMap`."""
 
 from __future__ import annotations
 
 from hashlib import md5
 
-# What one key of up to _PLAIN_BYTES costs at most in a dict of CPython, on the average of growing:
-# the key, the offset, its share of the table (measured).
+# Measured upper bound of the memory of one key of up to _PLAIN_BYTES in a dict of CPython: the key,
+# the offset, and its share of the table, averaged over the growth of the table.
 BYTES_PER_KEY = 230
-# Keys up to this length stand for themselves; longer ones for their digest.
+# Keys up to this length are stored as they are, longer ones as their digest.
 _PLAIN_BYTES = 32
 
 ShortKey = bytes | int | None
@@ -16,8 +16,8 @@ ShortKey = bytes | int | None
 class OffsetMap:
     """Keys and their newest offsets, for as many keys as `memory_bytes` allow.
 
-    Keys of more than 32 bytes are kept as their MD5 digest, as Kafka does with all of them. Two
-    such keys with the same digest would be taken for one; that does not happen by chance.
+    Keys of more than 32 bytes are stored as their MD5 digest, which Kafka does with all keys. Two
+    keys with the same digest would be treated as one; that does not happen by chance.
     """
 
     __slots__ = ("capacity", "latest_offset", "offsets")
@@ -25,26 +25,26 @@ class OffsetMap:
     def __init__(self, memory_bytes: int) -> None:
         self.capacity = memory_bytes // BYTES_PER_KEY
         if self.capacity < 1:
-            raise ValueError(f"{memory_bytes} bytes are too few to compact anything")
-        # By what `short_keys` makes of a key.
+            raise ValueError(f"{memory_bytes} bytes are too few for a single key")
+        # Keys as returned by `short_keys`.
         self.offsets: dict[ShortKey, int] = {}
-        # Everything up to here has been put in.
+        # Everything up to this offset is in the map.
         self.latest_offset = -1
 
     def __len__(self) -> int:
         return len(self.offsets)
 
     def put_all(self, keys: list[bytes | None], offsets: list[int], from_offset: int) -> bool:
-        """Notes the records at or above `from_offset`; False when one did not fit any more."""
+        """Adds the records at or above `from_offset`. False when one did not fit."""
         known = self.offsets
         if len(known) + len(keys) > self.capacity:
-            return self._put_carefully(keys, offsets, from_offset)
+            return self._put_up_to_capacity(keys, offsets, from_offset)
         for key, offset in zip(short_keys(keys), offsets, strict=True):
             if key is not None and offset >= from_offset:
                 known[key] = offset
         return True
 
-    def _put_carefully(
+    def _put_up_to_capacity(
         self, keys: list[bytes | None], offsets: list[int], from_offset: int
     ) -> bool:
         known = self.offsets
@@ -62,7 +62,7 @@ class OffsetMap:
 
 
 def short_keys(keys: list[bytes | None]) -> list[ShortKey]:
-    """What stands for the keys in the map: bytes for themselves, a number for a digest."""
+    """The keys as they are in the map: the bytes, or the digest as a number."""
     return [
         key if key is None or len(key) <= _PLAIN_BYTES else int.from_bytes(md5(key).digest())
         for key in keys

@@ -24,6 +24,7 @@ from ottla.storage.files.layout import (
 from ottla.storage.files.log_directory import LogDirectory
 from ottla.storage.files.open_files import OpenFiles
 from ottla.storage.log.log import Log
+from ottla.storage.log.partition_directory import PartitionDirectory
 from ottla.storage.recovery.recovery import Opening, open_log
 
 logger = logging.getLogger("ottla.storage")
@@ -32,7 +33,7 @@ ConfigOf = Callable[[str], LogConfig]
 
 
 class LoadedDirectory:
-    """What a log directory held: its logs, and copies on their way (future logs)."""
+    """The logs of a log directory, its future logs, and the paths of stray logs."""
 
     __slots__ = ("clean", "directory", "future", "logs", "strays")
 
@@ -58,11 +59,11 @@ def load_directory(
     files: OpenFiles,
     deletions: Deletions,
 ) -> LoadedDirectory | None:
-    """Opens every log of the directory; None when its disk failed, which is then offline.
+    """Opens every log of the directory. Returns None when the disk failed; it is offline then.
 
-    May run in a worker thread, beside those of other directories. A directory that was not closed
-    cleanly is recovered, which reads everything above the recovery points. The marker of a clean
-    shutdown is taken away: a crash from here on is a crash.
+    May run in a worker thread, at the same time as for other directories. Without the clean
+    shutdown file all logs are recovered, which reads everything above the recovery points. Deletes
+    the clean shutdown file, so that recovery runs after a crash.
     """
     try:
         return _load(directory, config_of, opening, files, deletions)
@@ -82,8 +83,8 @@ def _load(
     marker = f"{root}/{CLEAN_SHUTDOWN_FILE}"
     clean = read_clean_shutdown(fs, marker) is not None
     if clean:
-        # Durable before anything is written: a marker that comes back after a power failure would
-        # make the next start take damaged logs for sound ones.
+        # Durable before anything is written: if the file came back after a power failure, the next
+        # start would not recover the logs.
         fs.remove(marker)
         fs.sync_directory(root)
     checkpoints = _Checkpoints(
@@ -95,7 +96,7 @@ def _load(
     loaded = LoadedDirectory(directory, clean)
     names = fs.list_directories(root)
     if not clean and any(parse_partition_directory(name) for name in names):
-        logger.warning("%s was not closed cleanly, recovering its logs", root)
+        logger.warning("Log dir %s was not shut down cleanly, recovering its logs", root)
     for name in names:
         parsed = parse_partition_directory(name)
         if parsed is None:
@@ -105,17 +106,12 @@ def _load(
         if suffix == DELETE_DIRECTORY_SUFFIX:
             deletions.add(path, 0, is_directory=True)
         elif suffix == STRAY_DIRECTORY_SUFFIX:
-            logger.warning(
-                "%s is no partition of this broker any more; nothing is done to it", path
-            )
+            logger.warning("Ignoring stray log %s, it is not a replica of this broker", path)
             loaded.strays.append(path)
         else:
             key = (topic, partition)
             log = open_log(
-                directory,
-                path,
-                topic,
-                partition,
+                PartitionDirectory(directory, path, topic, partition, files),
                 config_of(topic),
                 opening._replace(
                     clean=clean,
@@ -123,7 +119,6 @@ def _load(
                     log_start_offset=checkpoints.log_starts.get(key, 0),
                     compacted_to=checkpoints.compacted.get(key, -1),
                 ),
-                files,
                 deletions,
             )
             log.update_high_watermark(checkpoints.high_watermarks.get(key, 0))
@@ -139,6 +134,6 @@ def _offsets(directory: LogDirectory, name: str) -> Offsets:
     try:
         return read_offset_checkpoint(directory.fs, path)
     except CorruptFile as damage:
-        # Without it everything is recovered from its beginning: slow, but right.
-        logger.warning("not using a checkpoint: %s", damage)
+        # Recovery reads the logs from their start then: slow, but correct.
+        logger.warning("Ignoring checkpoint: %s", damage)
         return {}

@@ -1,4 +1,4 @@
-"""`.lock`: one process to a log directory. Kafka takes the same lock: each keeps the other out."""
+"""`.lock`: one process per log directory. Kafka uses the same lock."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ottla.storage.files.layout import LOCK_FILE
 
 
 class DirectoryLock:
-    """The lock of one log directory; held until `release`, or until the process ends."""
+    """The lock of one log directory, held until `release` or the end of the process."""
 
     __slots__ = ("_descriptor",)
 
     def __init__(self, directory: str) -> None:
-        """Raises DirectoryInUse when another process has it, OSError."""
+        """Raises DirectoryInUse when another process holds the lock, OSError."""
         path = f"{directory}/{LOCK_FILE}"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -23,8 +23,8 @@ class DirectoryLock:
         except OSError:
             os.close(descriptor)
             raise DirectoryInUse(
-                f"another broker process uses log directory {directory} (it holds {path}); "
-                "stop that one, or give this broker a log.dirs of its own"
+                f"log dir {directory} is locked by another broker process ({path}); "
+                "stop that one, or give this broker another log.dirs"
             ) from None
         self._descriptor = descriptor
 

@@ -1,4 +1,4 @@
-"""The log directories (disks) of a broker: locks, identity, checkpoints, placing new logs."""
+"""The log directories (disks) of a broker: locks, properties, checkpoints, placement of logs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ottla.storage.files.open_files import OpenFiles
 
 
 class LogDirectories:
-    """All of `log.dirs`. A directory whose disk fails goes offline; the others go on."""
+    """All of `log.dirs`. A directory whose disk fails goes offline; the others stay in service."""
 
     __slots__ = ("_files", "_locks", "all", "fs")
 
@@ -31,8 +31,8 @@ class LogDirectories:
         self.fs = fs
         self.all = [LogDirectory(fs, os.path.abspath(path)) for path in paths]
         self._locks: list[DirectoryLock] = []
-        # One for each directory, because directories are loaded at the same time. Each may have at
-        # least a few, or reading would do nothing but open and close.
+        # One per directory, because directories are loaded at the same time. Each may open at least
+        # a few, or every read would open a file.
         share = max(8, max_open_files // max(1, len(self.all)))
         self._files = {directory.path: OpenFiles(share) for directory in self.all}
 
@@ -43,7 +43,7 @@ class LogDirectories:
         return self._files[directory.path]
 
     def find(self, path: str) -> LogDirectory:
-        """Raises ValueError when it is none of ours."""
+        """The directory with this path. Raises ValueError when it is not in `log.dirs`."""
         wanted = os.path.abspath(path)
         for directory in self.all:
             if directory.path == wanted:
@@ -51,9 +51,9 @@ class LogDirectories:
         raise ValueError(f"{path} is not one of the log directories")
 
     def choose(self, used: Mapping[str, int], preferred: str | None) -> LogDirectory:
-        """Where a new log goes: the preferred directory, or the one with the fewest logs.
+        """The directory for a new log: the preferred one, or the one with the fewest logs.
 
-        A full one only when there is no other. Raises LogDirectoryOffline when all have failed.
+        A full one only if all are full. Raises LogDirectoryOffline when all are offline.
         """
         online = self.online()
         if not online:
@@ -64,7 +64,7 @@ class LogDirectories:
         return min(online, key=lambda d: (d.is_full, used.get(d.path, 0)))
 
     def lock(self) -> None:
-        """Keeps other processes, Kafka too, out. Raises DirectoryInUse."""
+        """Locks the directories against other processes, Kafka's too. Raises DirectoryInUse."""
         for directory in self.online():
             try:
                 self.fs.make_directory(directory.path)
@@ -73,13 +73,13 @@ class LogDirectories:
                 directory.fail(error)
 
     def unlock(self) -> None:
-        """Lets other processes in again."""
+        """Releases the locks."""
         for lock in self._locks:
             lock.release()
         self._locks.clear()
 
     def read_meta_properties(self) -> MetaProperties:
-        """What the directories say about broker and cluster; None for what none of them says.
+        """Broker id and cluster id of the directories; None for what none of them contains.
 
         Raises InconsistentMetadata when they differ, CorruptFile.
         """
@@ -96,7 +96,7 @@ class LogDirectories:
         return common_meta_properties(found)
 
     def write_meta_properties(self, meta: MetaProperties) -> None:
-        """Writes it where something else, or nothing, is said. Synced."""
+        """Writes `meta.properties` where it is missing or different. Synced."""
         for directory in self.online():
             try:
                 if read_meta_properties(self.fs, directory.path) != meta:
@@ -105,7 +105,7 @@ class LogDirectories:
                 directory.fail(error)
 
     def write_checkpoint(self, name: str, offsets: Mapping[str, Offsets]) -> None:
-        """Writes a checkpoint file into every directory that `offsets` has, by path. Synced."""
+        """Writes a checkpoint file into every online directory in `offsets` (by path). Synced."""
         for directory in self.online():
             if directory.path not in offsets:
                 continue
@@ -113,10 +113,10 @@ class LogDirectories:
                 path = f"{directory.path}/{name}"
                 write_offset_checkpoint(self.fs, path, offsets[directory.path])
             except OSError as error:
-                directory.refused(error)  # the old one stays, which is late but right
+                directory.write_failed(error)  # the old checkpoint stays: outdated, but correct
 
     def mark_clean(self, broker_epoch: int) -> None:
-        """Writes the marker of a clean shutdown. Synced."""
+        """Writes the clean shutdown file. Synced."""
         for directory in self.online():
             try:
                 marker = f"{directory.path}/{CLEAN_SHUTDOWN_FILE}"

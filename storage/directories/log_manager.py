@@ -1,10 +1,9 @@
-"""All logs of a broker, over one or more log directories (disks).
+"""All logs of a broker, in one or more log directories (disks). Kafka's `LogManager`.
 
-Everything here runs on the thread that owns the logs, but for what says that it may run in a worker
-thread. Nothing is done by itself: the broker calls, now and then,
-
-- `flush_dirty`, `cleanup`, `checkpoint_*`, `purge`, `check_room`, `remove_expired_producers`
-- and at the end `shutdown`, which is what makes the next start a quick one.
+Everything here runs on the thread that owns the logs, except for what may run in a worker thread
+according to its docstring. Nothing is scheduled here: the broker periodically calls `flush_dirty`,
+`cleanup`, `checkpoint_*`, `purge`, `check_free_bytes` and `remove_expired_producers`, and at the
+end `shutdown`, which saves the next start the recovery.
 """
 
 from __future__ import annotations
@@ -14,22 +13,19 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from threading import Lock
 
 from ottla.storage.config import LogConfig
 from ottla.storage.directories.directory_loader import ConfigOf, LoadedDirectory, load_directory
 from ottla.storage.directories.log_directories import LogDirectories
 from ottla.storage.directories.meta_properties import MetaProperties
+from ottla.storage.directories.offset_checkpoints import OffsetCheckpoints
 from ottla.storage.errors import InconsistentMetadata, LogDirectoryOffline, StorageError
-from ottla.storage.files.checkpoints import Offsets, write_partition_metadata
+from ottla.storage.files.checkpoints import write_partition_metadata
 from ottla.storage.files.deletions import Deletions
 from ottla.storage.files.fs import FileSystem, RealFileSystem
 from ottla.storage.files.layout import (
     DELETE_DIRECTORY_SUFFIX,
     FUTURE_DIRECTORY_SUFFIX,
-    HIGH_WATERMARK_CHECKPOINT,
-    LOG_START_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT,
     STRAY_DIRECTORY_SUFFIX,
     UniqueName,
     partition_directory_name,
@@ -37,9 +33,10 @@ from ottla.storage.files.layout import (
 )
 from ottla.storage.files.log_directory import LogDirectory
 from ottla.storage.files.open_files import DEFAULT_LIMIT
-from ottla.storage.log.batch_scan import DamagedLog
+from ottla.storage.log.batch_scan import CorruptLog
 from ottla.storage.log.closing import RunAll, close_logs
 from ottla.storage.log.log import Log
+from ottla.storage.log.partition_directory import PartitionDirectory
 from ottla.storage.producer.producer_state import DEFAULT_EXPIRATION_MS
 from ottla.storage.recovery.recovery import Opening, open_log
 
@@ -48,19 +45,15 @@ logger = logging.getLogger("ottla.storage")
 Key = tuple[str, int]
 
 
-def _one_after_the_other(jobs: Sequence[Callable[[], None]]) -> None:
+def _run_in_order(jobs: Sequence[Callable[[], None]]) -> None:
     for job in jobs:
         job()
-
-
-def _recovery_point(log: Log) -> int:
-    return log.recovery_point
 
 
 class LogManager:
     """The logs of this broker by (topic, partition).
 
-    More public methods than a class should have: it is the one way into storage.
+    It has many public methods because the broker accesses storage through it alone.
     """
 
     def __init__(
@@ -75,7 +68,7 @@ class LogManager:
         transaction_verification: bool = False,
         unique_name: UniqueName = lambda: os.urandom(16).hex(),
     ) -> None:
-        """`min_free_bytes`: appends stop when a disk has less room than this left."""
+        """`min_free_bytes`: appends are rejected when a disk has less than this free."""
         self.fs = fs if fs is not None else RealFileSystem()
         self.default_config = default_config if default_config is not None else LogConfig()
         self.directories = LogDirectories(self.fs, directories, max_open_files)
@@ -86,16 +79,14 @@ class LogManager:
         self._unique_name = unique_name
         self._logs: dict[Key, Log] = {}
         self._future: dict[Key, Log] = {}
-        # Where a partition is to be made that does not exist yet (AlterReplicaLogDirs).
+        # The directory for a partition that does not exist yet (AlterReplicaLogDirs).
         self._preferred: dict[Key, str] = {}
-        # Two threads that write one checkpoint would move each other's file away, and the older
-        # offsets could win.
-        self._checkpoint_lock = Lock()
+        self._checkpoints = OffsetCheckpoints(self.directories, self._logs)
 
     # --- start and stop ----------------------------------------------------------------------
 
     def lock(self) -> None:
-        """Keeps other processes, Kafka too, out of the directories. Raises DirectoryInUse."""
+        """Locks the directories against other processes, Kafka's too. Raises DirectoryInUse."""
         self.directories.lock()
 
     def load(
@@ -103,14 +94,13 @@ class LogManager:
         now_ms: int,
         *,
         config_of: ConfigOf | None = None,
-        run_all: RunAll = _one_after_the_other,
+        run_all: RunAll = _run_in_order,
         progress: Callable[[int], None] | None = None,
     ) -> None:
-        """Opens all logs, recovering those of directories that were not closed cleanly.
+        """Opens all logs. Recovers those of directories that were not shut down cleanly.
 
-        `config_of` gives a topic its settings. `run_all` may open directories in worker threads,
-        one job each. Directories that cannot be read are offline afterwards, together with the logs
-        they may hold.
+        `config_of` returns the settings of a topic. `run_all` may open the directories in worker
+        threads, one job each. Directories that cannot be read are offline afterwards.
         """
         opening = Opening(
             clean=False,
@@ -140,7 +130,7 @@ class LogManager:
             self._take(loaded)
         for directory in self.directories.online():
             directory.write_recovery_points = partial(
-                self._checkpoint, RECOVERY_POINT_CHECKPOINT, _recovery_point, directory
+                self._checkpoints.write_recovery_points, directory
             )
 
     def _take(self, loaded: LoadedDirectory) -> None:
@@ -149,23 +139,23 @@ class LogManager:
             if other is not None:
                 raise InconsistentMetadata(
                     f"{log.name} is in two log directories: {other.path} and {log.path};"
-                    " move one of them away"
+                    " remove one of them"
                 )
             self._logs[key] = log
         for key, log in loaded.future.items():
             if key not in self._logs:
-                logger.warning("%s: a copy without its original, not used", log.path)
+                logger.warning("Ignoring future log %s, its partition has no current log", log.path)
                 log.release()
                 continue
             self._future[key] = log
 
     def shutdown(
-        self, now_ms: int, broker_epoch: int = -1, *, run_all: RunAll = _one_after_the_other
+        self, now_ms: int, broker_epoch: int = -1, *, run_all: RunAll = _run_in_order
     ) -> None:
-        """Closes all logs, so that the next start has nothing to recover. Syncs: may take long,
-        less with a `run_all` that syncs in worker threads.
+        """Closes all logs, so that the next start needs no recovery.
 
-        Directories in which everything could be written get the marker of a clean shutdown.
+        Syncing may take long, less with a `run_all` that runs in worker threads. Writes the clean
+        shutdown file into the directories that are online.
         """
         close_logs([*self._logs.values(), *self._future.values()], run_all)
         self.checkpoint_all()
@@ -173,8 +163,10 @@ class LogManager:
         self.directories.unlock()
 
     def abandon(self) -> None:
-        """Gives up all descriptors and writes nothing: what a crash of the process leaves. The
-        next start has to recover, and finds every append that the system was handed."""
+        """Closes all descriptors and writes nothing, as after a crash of the process.
+
+        The next start recovers the logs, with every append that has returned.
+        """
         for log in (*self._logs.values(), *self._future.values()):
             log.release()
         self.directories.unlock()
@@ -182,24 +174,24 @@ class LogManager:
     # --- identity ----------------------------------------------------------------------------
 
     def read_meta_properties(self) -> MetaProperties:
-        """What the directories say about broker and cluster; None for what none of them says.
+        """Broker id and cluster id of the directories; None for what none of them contains.
 
         Raises InconsistentMetadata when they differ, CorruptFile.
         """
         return self.directories.read_meta_properties()
 
     def write_meta_properties(self, broker_id: int, cluster_id: str) -> None:
-        """Writes `meta.properties` into directories that say something else, or nothing. Synced."""
+        """Writes `meta.properties` into directories where it is missing or different. Synced."""
         self.directories.write_meta_properties(MetaProperties(broker_id, cluster_id))
 
     # --- logs --------------------------------------------------------------------------------
 
     def logs(self) -> list[Log]:
-        """All logs, without the copies on their way between directories."""
+        """All current logs, without the future logs."""
         return list(self._logs.values())
 
     def get(self, topic: str, partition: int) -> Log | None:
-        """The log, or None. One on a failed disk is still given; its methods raise."""
+        """The log, or None. The methods of a log in an offline directory raise."""
         return self._logs.get((topic, partition))
 
     def get_or_create(
@@ -212,18 +204,18 @@ class LogManager:
         now_ms: int,
         is_new: bool = False,
     ) -> Log:
-        """The log; a new one is made in the directory with the fewest logs (or the preferred one).
+        """The log. A new one is created in the preferred directory, or that with the fewest logs.
 
-        `is_new`: the partition was created just now. Otherwise none is made while a directory is
-        offline, because the log may be in there. Raises LogDirectoryOffline, InconsistentMetadata
-        when there is a log of another topic with the same name.
+        `is_new`: the partition was just created. Otherwise no log is created while a directory is
+        offline, because the log may be there. Raises LogDirectoryOffline, DiskFull, and
+        InconsistentMetadata when the existing log has another topic id.
         """
         key = (topic, partition)
         log = self._logs.get(key)
         if log is None:
             offline = self.offline_directories
             if offline and not is_new:
-                raise LogDirectoryOffline(offline[0], f"{topic}-{partition} may be in there")
+                raise LogDirectoryOffline(offline[0], f"{topic}-{partition} may be there")
             directory = self._place(key)
             path = f"{directory.path}/{partition_directory_name(topic, partition)}"
             log = self._create(directory, path, key, config, now_ms)
@@ -254,9 +246,10 @@ class LogManager:
             self.fs.make_directory(path)
             files = self.directories.files_of(directory)
             chosen = config if config is not None else self.default_config
-            return open_log(directory, path, *key, chosen, opening, files, self.deletions)
+            partition_directory = PartitionDirectory(directory, path, *key, files)
+            return open_log(partition_directory, chosen, opening, self.deletions)
         except OSError as error:
-            raise directory.refused(error) from error
+            raise directory.write_failed(error) from error
 
     def assign_topic_id(self, log: Log, topic_id: bytes) -> None:
         """Writes the topic id of a log that has none yet.
@@ -267,16 +260,16 @@ class LogManager:
             try:
                 write_partition_metadata(self.fs, log.metadata_path, topic_id)
             except OSError as error:
-                raise log.log_directory.refused(error) from error
+                raise log.log_directory.write_failed(error) from error
             log.topic_id = topic_id
         elif log.topic_id != topic_id:
             raise InconsistentMetadata(
-                f"{log.path} belongs to topic id {log.topic_id.hex()}, not {topic_id.hex()}"
+                f"{log.path} belongs to topic id {log.topic_id.hex()}, not to {topic_id.hex()}"
             )
 
     def _place(self, key: Key) -> LogDirectory:
         if len(online := self.directories.online()) == 1:
-            return online[0]  # thousands of logs need not be counted for each new one
+            return online[0]  # saves counting thousands of logs for each new one
         logs = (*self._logs.values(), *self._future.values())
         used = Counter(log.log_directory.path for log in logs)
         return self.directories.choose(used, self._preferred.get(key))
@@ -284,10 +277,10 @@ class LogManager:
     def delete_async(
         self, topic: str, partition: int, now_ms: int = 0, *, stray: bool = False
     ) -> None:
-        """Takes the log out of service and renames its directory; `purge` deletes it later.
+        """Removes the log and renames its directory; `purge` deletes it later.
 
-        With `stray` it is kept, under a name that says so. Slices stay readable. Does nothing when
-        there is no such log. Raises LogDirectoryOffline.
+        With `stray` the directory is renamed to `-stray` and kept. Slices stay readable. Does
+        nothing when there is no such log. Raises LogDirectoryOffline.
         """
         key = (topic, partition)
         for logs in (self._logs, self._future):
@@ -313,18 +306,18 @@ class LogManager:
     # --- moving between directories ----------------------------------------------------------
 
     def prefer_directory(self, topic: str, partition: int, directory: str) -> None:
-        """Where the partition is to be made when it does not exist yet."""
+        """Sets the directory in which the partition will be created. Raises ValueError."""
         self._preferred[topic, partition] = self.directories.find(directory).path
 
     def get_future(self, topic: str, partition: int) -> Log | None:
-        """The copy of a log on its way into another directory."""
+        """The future log: the copy of a log that is being moved to another directory."""
         return self._future.get((topic, partition))
 
     def create_future(self, topic: str, partition: int, directory: str, now_ms: int) -> Log:
-        """Begins a copy of the log in `directory`; fill it with `append_as_follower`.
+        """Creates a future log in `directory`, to be filled by `append_as_follower`.
 
-        The copy that is there is given when it is in that directory already. Raises ValueError when
-        the log itself is, LogDirectoryOffline.
+        Returns the existing future log if it is in that directory. Raises ValueError when the
+        current log is there, LogDirectoryOffline, DiskFull.
         """
         key = (topic, partition)
         target = self.directories.find(directory)
@@ -344,19 +337,22 @@ class LogManager:
         return log
 
     def abandon_future(self, topic: str, partition: int, now_ms: int) -> None:
-        """Gives the copy up."""
+        """Deletes the future log, if there is one."""
         future = self._future.pop((topic, partition), None)
         if future is not None:
             self._retire(future, now_ms)
 
     def replace_current_with_future(self, topic: str, partition: int, now_ms: int) -> Log:
-        """The copy has caught up: it becomes the log, and the old one is deleted. Gives the log."""
+        """Makes the future log the current one and deletes the old one. Returns the log.
+
+        Raises ValueError when the future log has not caught up, LogDirectoryOffline, DiskFull.
+        """
         key = (topic, partition)
         current, future = self._logs[key], self._future[key]
         if future.log_end_offset != current.log_end_offset:
             raise ValueError(
-                f"the copy of {current.name} ends at {future.log_end_offset},"
-                f" not at {current.log_end_offset}"
+                f"{current.name}: the future log ends at {future.log_end_offset}, the current"
+                f" log at {current.log_end_offset}"
             )
         path = f"{future.log_directory.path}/{partition_directory_name(topic, partition)}"
         try:
@@ -371,20 +367,20 @@ class LogManager:
         self._retire(current, now_ms)
         return future
 
-    # --- what the broker calls now and then --------------------------------------------------
+    # --- periodic work -----------------------------------------------------------------------
 
     def flush_dirty(self, now_ms: int) -> int:
-        """Flushes, here and now, the logs of `flushes_due`; gives their number."""
+        """Flushes the logs of `flushes_due` on this thread. Returns their number."""
         due = self.flushes_due(now_ms)
         for log in due:
             log.flush(now_ms)
         return len(due)
 
     def flushes_due(self, now_ms: int) -> list[Log]:
-        """The logs that should be flushed: see `begin_flush` of each for doing it in a worker.
+        """The logs to flush; `Log.begin_flush` does it in a worker thread.
 
         Those with unflushed records that were last flushed `flush.ms` or longer ago, and those with
-        a closed segment that is not on disk yet: it would be read again after a crash.
+        an inactive segment that is not flushed: recovery would read it after a crash.
         """
         return [
             log
@@ -397,17 +393,17 @@ class LogManager:
         ]
 
     def cleanup(self, now_ms: int) -> int:
-        """Retention in all logs: gives the number of segments deleted. Renames files only."""
+        """Applies retention to all logs, which renames files. Returns the number of segments."""
         deleted = 0
         for log in self._online_logs():
             try:
                 deleted += log.delete_old_segments(now_ms)
-            except (StorageError, DamagedLog) as error:
-                logger.error("%s: retention failed: %s", log.name, error)
+            except (StorageError, CorruptLog) as error:
+                logger.error("%s: Retention failed: %s", log.name, error)
         return deleted
 
     def remove_expired_producers(self, now_ms: int) -> int:
-        """Forgets producers that have been idle for `producer.id.expiration.ms`."""
+        """Removes producers that have been idle for `producer.id.expiration.ms`."""
         removed = 0
         for log in self._online_logs():
             removed += log.producer_state.remove_expired(now_ms)
@@ -415,79 +411,55 @@ class LogManager:
         return removed
 
     def set_producer_expiration(self, expiration_ms: int) -> None:
-        """`producer.id.expiration.ms` has another value now."""
+        """Changes `producer.id.expiration.ms`."""
         self._producer_expiration_ms = expiration_ms
         for log in (*self._logs.values(), *self._future.values()):
             log.producer_state.expiration_ms = expiration_ms
 
     def purge(self, now_ms: int) -> int:
-        """Deletes files and directories whose delay has passed. May run in a worker thread."""
+        """Deletes files and directories after their delay. May run in a worker thread."""
         return self.deletions.purge(now_ms)
 
-    def free_room(self) -> list[tuple[LogDirectory, int | OSError]]:
-        """Asks every disk for its free room, for `note_room`. May run in a worker thread."""
+    def measure_free_bytes(self) -> list[tuple[LogDirectory, int | OSError]]:
+        """The free bytes of every disk, for `update_free_bytes`. May run in a worker thread."""
         return [(directory, directory.free_bytes()) for directory in self.directories.all]
 
-    def note_room(self, found: list[tuple[LogDirectory, int | OSError]]) -> None:
-        """Stops appends to disks with less than `min_free_bytes` left, allows them to others."""
+    def update_free_bytes(self, found: list[tuple[LogDirectory, int | OSError]]) -> None:
+        """Rejects appends to disks with less than `min_free_bytes` free, resumes others."""
         for directory, free in found:
-            directory.note_room(free, self.min_free_bytes)
+            directory.update_free_bytes(free, self.min_free_bytes)
 
-    def check_room(self) -> None:
-        """`free_room` and `note_room`, here and now."""
-        self.note_room(self.free_room())
+    def check_free_bytes(self) -> None:
+        """`measure_free_bytes` and `update_free_bytes` on this thread."""
+        self.update_free_bytes(self.measure_free_bytes())
 
     def checkpoint_recovery_points(self) -> None:
         """Writes `recovery-point-offset-checkpoint`. May run in a worker thread."""
-        self._checkpoint(RECOVERY_POINT_CHECKPOINT, _recovery_point)
+        self._checkpoints.write_recovery_points()
 
     def checkpoint_high_watermarks(self) -> None:
         """Writes `replication-offset-checkpoint`. May run in a worker thread."""
-        self._checkpoint(HIGH_WATERMARK_CHECKPOINT, lambda log: log.high_watermark)
+        self._checkpoints.write_high_watermarks()
 
     def checkpoint_log_starts(self) -> None:
-        """Writes `log-start-offset-checkpoint`: where the start is not that of a segment.
-
-        May run in a worker thread.
-        """
-
-        def start(log: Log) -> int | None:
-            offset = log.log_start_offset
-            return offset if offset > log.segments.first.base_offset else None
-
-        self._checkpoint(LOG_START_CHECKPOINT, start)
+        """Writes `log-start-offset-checkpoint`. May run in a worker thread."""
+        self._checkpoints.write_log_starts()
 
     def checkpoint_all(self) -> None:
-        """All three. May run in a worker thread."""
+        """Writes all three checkpoints. May run in a worker thread."""
         self.checkpoint_recovery_points()
         self.checkpoint_log_starts()
         self.checkpoint_high_watermarks()
-
-    def _checkpoint(
-        self,
-        name: str,
-        offset_of: Callable[[Log], int | None],
-        only: LogDirectory | None = None,
-    ) -> None:
-        with self._checkpoint_lock:
-            chosen = self.directories.online() if only is None else [only]
-            by_directory: dict[str, Offsets] = {directory.path: {} for directory in chosen}
-            for key, log in list(self._logs.items()):
-                offset = offset_of(log)
-                offsets = by_directory.get(log.log_directory.path)
-                if offset is not None and offsets is not None:
-                    offsets[key] = offset
-            self.directories.write_checkpoint(name, by_directory)
 
     # --- directories -------------------------------------------------------------------------
 
     @property
     def offline_directories(self) -> list[str]:
-        """Log directories whose disk has failed."""
+        """The paths of the log directories that are offline."""
         return [d.path for d in self.directories.all if d.is_offline]
 
     def logs_in(self, directory: str) -> list[Log]:
-        """The logs of one log directory, copies on their way included."""
+        """The logs of one log directory, future logs included. Raises ValueError."""
         wanted = self.directories.find(directory)
         every = (*self._logs.values(), *self._future.values())
         return [log for log in every if log.log_directory is wanted]

@@ -1,4 +1,4 @@
-"""`meta.properties`: whose log directory this is. ZooKeeper mode has version 0."""
+"""`meta.properties`: the broker and cluster of a log directory. Version 0 is ZooKeeper mode."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _VERSION = "0"
 
 
 class MetaProperties(NamedTuple):
-    """The broker and the cluster a log directory belongs to; None where the file does not say."""
+    """The broker and the cluster of a log directory; None for what the file does not contain."""
 
     broker_id: int | None
     cluster_id: str | None
 
 
 def read_meta_properties(fs: FileSystem, directory: str) -> MetaProperties | None:
-    """What the directory says, None when it is new.
+    """The properties of the directory, None when the file does not exist.
 
-    Raises CorruptFile, also for a directory of another mode (KRaft has version 1), OSError.
+    Raises CorruptFile, also for another version (KRaft mode has version 1), OSError.
     """
     path = f"{directory}/{META_PROPERTIES}"
     values = read_properties(fs, path)
@@ -30,7 +30,7 @@ def read_meta_properties(fs: FileSystem, directory: str) -> MetaProperties | Non
         return None
     version = values.get("version", _VERSION)
     if version != _VERSION:
-        raise CorruptFile(path, f"version {version} is not of a broker in ZooKeeper mode")
+        raise CorruptFile(path, f"version {version} is not that of a broker in ZooKeeper mode")
     broker_id = values.get("broker.id")
     try:
         return MetaProperties(
@@ -49,13 +49,13 @@ def write_meta_properties(fs: FileSystem, directory: str, meta: MetaProperties) 
 
 
 def common_meta_properties(found: dict[str, MetaProperties]) -> MetaProperties:
-    """What all directories (by name) agree on. Raises InconsistentMetadata when they do not."""
+    """The properties that all directories (by path) share. Raises InconsistentMetadata."""
     broker_ids = {d: m.broker_id for d, m in found.items() if m.broker_id is not None}
     cluster_ids = {d: m.cluster_id for d, m in found.items() if m.cluster_id is not None}
     for what, values in (("broker.id", broker_ids), ("cluster.id", cluster_ids)):
         if len(set(values.values())) > 1:
-            told = ", ".join(f"{directory}: {value}" for directory, value in values.items())
-            raise InconsistentMetadata(f"log directories have different {what} values: {told}")
+            listed = ", ".join(f"{directory}: {value}" for directory, value in values.items())
+            raise InconsistentMetadata(f"log directories have different {what} values: {listed}")
     return MetaProperties(
         next(iter(broker_ids.values()), None), next(iter(cluster_ids.values()), None)
     )

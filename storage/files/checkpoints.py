@@ -1,8 +1,8 @@
-"""The small text files of Kafka: checkpoints of offsets and epochs, clean shutdown, identities.
+"""Kafka's small text files: offset and leader epoch checkpoints, clean shutdown, properties.
 
 An offset checkpoint has a version (0), the number of entries, and one entry a line, `topic
 partition offset`. A leader epoch checkpoint looks the same with `epoch start_offset` lines. All are
-replaced in one step. Functions that write may run in a worker thread as long as no two write the
+replaced atomically. Functions that write may run in worker threads, but not two at once for the
 same file.
 """
 
@@ -16,7 +16,7 @@ from ottla.storage.errors import CorruptFile
 from ottla.storage.files.fs import FileSystem, read_file, replace_file
 
 _VERSION = "0"
-# 100,000 partitions with long names; a larger file is not one of ours.
+# 100,000 partitions with long names. A larger file is not a checkpoint.
 _CHECKPOINT_BYTES_MAX = 64 << 20
 _PROPERTIES_BYTES_MAX = 1 << 20
 
@@ -24,9 +24,9 @@ Offsets = dict[tuple[str, int], int]
 
 
 def read_offset_checkpoint(fs: FileSystem, path: str) -> Offsets:
-    """Offsets by (topic, partition); nothing when there is no such file.
+    """Offsets by (topic, partition); empty when there is no such file.
 
-    Raises CorruptFile when the file cannot be understood, OSError when it cannot be read.
+    Raises CorruptFile when the format is invalid, OSError when the file cannot be read.
     """
     found: Offsets = {}
     for line in _read_entries(fs, path):
@@ -49,7 +49,7 @@ def write_offset_checkpoint(
 
 
 def read_epoch_checkpoint(fs: FileSystem, path: str) -> list[tuple[int, int]]:
-    """(leader epoch, start offset) in the order of the file; nothing when there is no such file.
+    """(leader epoch, start offset) in the order of the file; empty when there is no such file.
 
     Raises CorruptFile, OSError.
     """
@@ -81,20 +81,20 @@ def _read_entries(fs: FileSystem, path: str) -> list[str]:
         content = read_file(fs, path, _CHECKPOINT_BYTES_MAX)
     except FileNotFoundError:
         return []
-    # Kafka 3.9 makes the cleaner's file without writing anything into it.
+    # Kafka 3.9 creates the checkpoint of the cleaner as an empty file.
     if not content:
         return []
     if not content.endswith(b"\n"):
-        raise CorruptFile(path, "its end is missing")
+        raise CorruptFile(path, "the file is truncated")
     try:
         lines = content.decode().splitlines()
     except UnicodeDecodeError:
-        raise CorruptFile(path, "it is not text") from None
+        raise CorruptFile(path, "the file is not text") from None
     if lines[0].strip() != _VERSION:
-        raise CorruptFile(path, f"version {lines[0]!r} is not known")
+        raise CorruptFile(path, f"unknown version {lines[0]!r}")
     entries = [line for line in lines[2:] if line.strip()]
     if len(lines) < 2 or not lines[1].strip().isdigit() or int(lines[1]) != len(entries):
-        raise CorruptFile(path, f"{len(entries)} entries do not fit the count in its second line")
+        raise CorruptFile(path, f"{len(entries)} entries do not match the count in the second line")
     return entries
 
 
@@ -112,7 +112,7 @@ def read_properties(fs: FileSystem, path: str) -> dict[str, str] | None:
         name, sign, value = text.partition("=")
         if not sign:
             raise CorruptFile(path, f"{line!r} is not `name=value`")
-        # Java writes `:`, `=`, `#` and `!` in values with a backslash in front.
+        # Java escapes `:`, `=`, `#` and `!` in values with a backslash.
         found[name.strip()] = value.strip().replace("\\", "")
     return found
 
@@ -137,26 +137,26 @@ def read_partition_metadata(fs: FileSystem, path: str) -> bytes | None:
         name, _, value = line.partition(":")
         fields[name.strip()] = value.strip()
     if fields.get("version") != "0":
-        raise CorruptFile(path, f"version {fields.get('version')!r} is not known")
+        raise CorruptFile(path, f"unknown version {fields.get('version')!r}")
     try:
         topic_id = base64.urlsafe_b64decode(fields.get("topic_id", "") + "==")
     except binascii.Error:
         topic_id = b""
     if len(topic_id) != 16 or not any(topic_id):
-        raise CorruptFile(path, f"topic id {fields.get('topic_id')!r} is none")
+        raise CorruptFile(path, f"invalid topic id {fields.get('topic_id')!r}")
     return topic_id
 
 
 def write_partition_metadata(fs: FileSystem, path: str, topic_id: bytes) -> None:
-    """Replaces the file. Durable once the log is flushed: a lost one is written again."""
+    """Replaces the file. Durable after the next flush: a lost file is written again."""
     text = base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
     replace_file(fs, path, f"version: 0\ntopic_id: {text}".encode(), sync=False)
 
 
 def read_clean_shutdown(fs: FileSystem, path: str) -> int | None:
-    """The broker epoch in the marker of a clean shutdown (-1: none in it), None without marker.
+    """The broker epoch of the clean shutdown file, -1 if it has none, None without the file.
 
-    A marker counts by being there, as in Kafka, whatever its content.
+    As in Kafka, the existence of the file marks a clean shutdown, whatever its content.
     """
     import json
 
@@ -172,6 +172,6 @@ def read_clean_shutdown(fs: FileSystem, path: str) -> int | None:
 
 
 def write_clean_shutdown(fs: FileSystem, path: str, broker_epoch: int) -> None:
-    """Durable when this returns. Raises OSError."""
+    """Writes the clean shutdown file; durable when this returns. Raises OSError."""
     text = f'{{"version":0,"brokerEpoch":{broker_epoch}}}'
     replace_file(fs, path, text.encode(), sync=True)

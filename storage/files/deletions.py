@@ -1,4 +1,4 @@
-"""Files and directories that are to go, each at its time (`file.delete.delay.ms`)."""
+"""Delayed deletion of files and directories (`file.delete.delay.ms`)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ logger = logging.getLogger("ottla.storage")
 
 
 class Deletions:
-    """A list of what to delete and when. Whatever is lost of it is found again at the next start:
-    the names say that they are to be deleted.
+    """What to delete and when. Kept in memory only: the suffix `.deleted` or `-delete` marks the
+    files for the next start.
 
-    `add` is for the thread that owns the logs, `purge` may run in a worker thread at the same time.
+    `add` runs on the thread that owns the logs, `purge` may run in a worker thread meanwhile.
     """
 
     __slots__ = ("_due", "_fs")
@@ -26,16 +26,16 @@ class Deletions:
         return len(self._due)
 
     def add(self, path: str, due_ms: int, *, is_directory: bool = False) -> None:
-        """Deletes `path` when it is `due_ms` or later."""
+        """`purge` deletes `path` from `due_ms` on."""
         self._due.append((due_ms, path, is_directory))
 
     def forget_under(self, directory: str) -> None:
-        """Leaves alone what is in a directory that goes as a whole, or has another name now."""
+        """Drops the entries below a directory that is deleted as a whole, or was renamed."""
         prefix = directory + "/"
         self._due = [entry for entry in self._due if not entry[1].startswith(prefix)]
 
     def purge(self, now_ms: int) -> int:
-        """Deletes what is due; gives the number. Deleting a large file can take a while."""
+        """Deletes what is due and returns the number. Deleting large files can take long."""
         due = [entry for entry in tuple(self._due) if entry[0] <= now_ms]
         for entry in due:
             _, path, is_directory = entry
@@ -45,9 +45,9 @@ class Deletions:
                 else:
                     self._fs.remove(path)
             except FileNotFoundError:
-                pass  # it went with its directory
+                pass  # deleted with its directory
             except OSError as error:
-                logger.warning("%s could not be deleted: %s", path, error)
+                logger.warning("Could not delete %s: %s", path, error)
             if entry in self._due:
                 self._due.remove(entry)
         return len(due)

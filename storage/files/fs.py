@@ -1,10 +1,10 @@
-"""The file-system seam: every call storage makes to the disk goes through one object.
+"""The file system interface: all disk access of storage goes through one object.
 
 `RealFileSystem` is the operating system. Tests use a double that keeps files in memory and can lose
-what was not synced, fail the next call, or run out of room (`tests/doubles/memory_file_system.py`).
-Descriptors are real file descriptors in both, so `os.sendfile` and `mmap` work on either.
+unsynced data, fail the next call, or run out of space (`tests/doubles/memory_file_system.py`).
+Both use real file descriptors, so `os.sendfile` and `mmap` work with either.
 
-Short writes are the caller's to handle only through `write_fully`; nobody else calls `pwrite`.
+`pwrite` may write fewer bytes than given; `write_fully` handles that.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Buffer = bytes | bytearray | memoryview
 READ_ONLY = os.O_RDONLY | os.O_CLOEXEC
 READ_WRITE = os.O_RDWR | os.O_CLOEXEC
 CREATE = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-# Fresh: an old file of that name is emptied.
+# An existing file is emptied.
 CREATE_EMPTY = CREATE | os.O_TRUNC
-# The free room of file systems that have no size: some that are kept elsewhere say 0 of 0.
+# The free bytes of file systems without a size: some remote ones report 0 of 0 blocks.
 _UNCOUNTED_BYTES = 1 << 62
 
 
 class FileSystem(Protocol):
-    """What storage needs of an operating system. All failures are OSError."""
+    """What storage needs from an operating system. All failures raise OSError."""
 
     def open(self, path: str, flags: int) -> int: ...
     def close(self, descriptor: int) -> None: ...
@@ -50,14 +50,14 @@ class FileSystem(Protocol):
 
 
 class RealFileSystem:
-    """The operating system, with as little in between as possible."""
+    """The operating system, with as little overhead as possible."""
 
     open = staticmethod(os.open)
     close = staticmethod(os.close)
     pread = staticmethod(os.pread)
     pwrite = staticmethod(os.pwrite)
     truncate = staticmethod(os.ftruncate)
-    # Data and whatever is needed to read it back, but not the time of the last change.
+    # Data and the metadata needed to read it, but not the modification time.
     sync = staticmethod(os.fdatasync if hasattr(os, "fdatasync") else os.fsync)
     replace = staticmethod(os.replace)
     remove = staticmethod(os.unlink)
@@ -79,7 +79,7 @@ class RealFileSystem:
             os.close(descriptor)
 
     def remove_tree(self, path: str) -> None:
-        """Removes a directory with all it holds; one that is gone already is fine."""
+        """Removes a directory and its contents, if it exists."""
         import shutil
 
         try:
@@ -91,7 +91,7 @@ class RealFileSystem:
         os.makedirs(path, exist_ok=True)
 
     def list_files(self, path: str) -> dict[str, int]:
-        """Regular files of a directory and their sizes."""
+        """The regular files of a directory and their sizes in bytes."""
         with os.scandir(path) as entries:
             return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
 
@@ -103,7 +103,7 @@ class RealFileSystem:
         return os.stat(path).st_mtime_ns // 1_000_000
 
     def free_bytes(self, path: str) -> int:
-        """Bytes an unprivileged process can still write; a lot where the system does not count."""
+        """Bytes available to unprivileged processes; very many if no size is reported."""
         usage = os.statvfs(path)
         if usage.f_blocks == 0:
             return _UNCOUNTED_BYTES
@@ -115,9 +115,9 @@ class RealFileSystem:
 
 
 def write_fully(fs: FileSystem, descriptor: int, buffer: Buffer, position: int) -> None:
-    """Writes the whole buffer at `position`, going on after short writes.
+    """Writes the whole buffer at `position`, continuing after short writes.
 
-    Raises OSError; bytes before the failure may have been written.
+    Raises OSError; a part of the buffer may have been written then.
     """
     written = fs.pwrite(descriptor, buffer, position)
     size = len(buffer)
@@ -137,16 +137,16 @@ def read_file(fs: FileSystem, path: str, limit: int) -> bytes:
     try:
         size = fs.size(descriptor)
         if size > limit:
-            raise OSError(errno.EFBIG, f"{size} bytes, at most {limit} are expected", path)
+            raise OSError(errno.EFBIG, f"{size} bytes, expected at most {limit}", path)
         return fs.pread(descriptor, size, 0)
     finally:
         fs.close(descriptor)
 
 
 def replace_file(fs: FileSystem, path: str, content: bytes, *, sync: bool) -> None:
-    """Puts `content` in place of the file in one step: readers see the old or the new, no mixture.
+    """Replaces the file atomically: readers see the old content or the new one, never a mixture.
 
-    With `sync` the new content survives a power failure once this returns. Raises OSError.
+    With `sync` the new content survives a power failure when this returns. Raises OSError.
     """
     temporary = path + ".tmp"
     descriptor = fs.open(temporary, CREATE_EMPTY)

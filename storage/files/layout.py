@@ -1,28 +1,28 @@
-"""Names of files and directories, as Kafka 3.9 writes them, and back.
+"""Formatting and parsing the names of files and directories. The names are those of Kafka 3.9.
 
-A log directory (`log.dirs`) holds its own few files and one directory per partition::
+A log directory (`log.dirs`) contains a few files and one directory per partition::
 
     meta.properties  .lock  .kafka_cleanshutdown
     recovery-point-offset-checkpoint  replication-offset-checkpoint
     log-start-offset-checkpoint       cleaner-offset-checkpoint
     orders-0/                         a partition
     orders-0.<32 hex digits>-delete/  being deleted
-    orders-0.<32 hex digits>-future/  a copy on its way from another log directory
-    orders-0.<32 hex digits>-stray/   found on disk, but not hosted by this broker any more
+    orders-0.<32 hex digits>-future/  a copy that is being moved from another log directory
+    orders-0.<32 hex digits>-stray/   on disk, but no longer a replica of this broker
 
-A partition directory holds segments, named after their first offset in 20 digits, and two small
+A partition directory contains segments, named after their base offset in 20 digits, and two small
 text files::
 
-    00000000000000000000.log        record batches, back to back, as they came over the wire
+    00000000000000000000.log        record batches without gaps, in the format of the wire protocol
     00000000000000000000.index      offset -> position
     00000000000000000000.timeindex  timestamp -> offset
-    00000000000000000000.txnindex   aborted transactions (only when there are any)
-    00000000000000000042.snapshot   producer state of everything below offset 42
+    00000000000000000000.txnindex   aborted transactions (only if there are any)
+    00000000000000000042.snapshot   producer state as of offset 42 (exclusive)
     leader-epoch-checkpoint         leader epoch -> first offset
     partition.metadata              topic id
 
-Suffixes on segment files: `.deleted` waits for its delayed deletion, `.cleaned` is being written by
-compaction, `.swap` is complete and takes the place of what it replaces.
+Suffixes of segment files: `.deleted` is deleted after a delay, compaction is writing `.cleaned`,
+`.swap` is complete and replaces the segments with the same offsets.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 
-# Directories of a log directory that are no partition: Kafka's remote index cache, and what file
-# systems put there themselves.
+# Directories in a log directory that are not partitions: Kafka's remote index cache, and one that
+# file systems create.
 NOT_PARTITIONS = frozenset({"remote-log-index-cache", "lost+found"})
 
 _OFFSET_DIGITS = 20
@@ -70,7 +70,7 @@ def segment_file_name(base_offset: int, suffix: str) -> str:
 
 
 def offset_of_file(name: str) -> int | None:
-    """The offset in front of the first dot, or None when the name is not of that form."""
+    """The offset before the first dot, or None when the name does not start with one."""
     digits, dot, _ = name.partition(".")
     if not dot or len(digits) != _OFFSET_DIGITS or not (digits.isascii() and digits.isdigit()):
         return None
@@ -83,7 +83,7 @@ def partition_directory_name(topic: str, partition: int) -> str:
 
 
 def unique_directory_name(topic: str, partition: int, unique: str, suffix: str) -> str:
-    """`orders-0.<unique><suffix>`; a long topic name is cut so that the file system takes it."""
+    """`orders-0.<unique><suffix>`. A long topic name is truncated to the limit of file systems."""
     if len(unique) != _UNIQUE_DIGITS:
         raise ValueError(f"{unique!r} does not have {_UNIQUE_DIGITS} digits")
     tail = f"-{partition}.{unique}{suffix}"
@@ -93,8 +93,9 @@ def unique_directory_name(topic: str, partition: int, unique: str, suffix: str) 
 def parse_partition_directory(name: str) -> tuple[str, int, str] | None:
     """(topic, partition, suffix) of a partition directory; the suffix is empty for a live one.
 
-    None when the name is not a partition's. A topic name cut by `unique_directory_name` comes back
-    cut, as in Kafka: a copy between directories is not found again for names over 211 characters.
+    None when the name is not that of a partition. A topic name that `unique_directory_name` has
+    truncated stays truncated, as in Kafka: after a restart the copy of a topic with a name of more
+    than 211 characters is not recognised.
     """
     if name in NOT_PARTITIONS:
         return None
@@ -110,5 +111,5 @@ def parse_partition_directory(name: str) -> tuple[str, int, str] | None:
     return topic, int(digits), suffix
 
 
-# Gives the 32 hex digits of a directory name; passed in so that tests are reproducible.
+# Returns the 32 hex digits of a directory name. A parameter so that tests are reproducible.
 UniqueName = Callable[[], str]

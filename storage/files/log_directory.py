@@ -1,4 +1,4 @@
-"""The state of one log directory (a disk), shared by the logs on it."""
+"""The state of one log directory (a disk), shared by its logs."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from ottla.storage.files.fs import FileSystem
 
 logger = logging.getLogger("ottla.storage")
 
-# How much more room than the watermark there has to be before appends are taken again, so that a
-# disk at the edge does not flap.
+# Appends resume when so many times the minimum is free, so that a disk near the limit does not
+# change state all the time.
 _HYSTERESIS = 1.1
 
 
 class LogDirectory:
     """One of `log.dirs`.
 
-    `refusal` is what an append is answered with, None when all is well: LogDirectoryOffline after a
-    disk error (for good), DiskFull while there is too little room.
+    `append_error` is the error of every append, None normally: LogDirectoryOffline after a disk
+    error (until the broker is restarted), DiskFull while there is too little space.
     """
 
-    __slots__ = ("fs", "path", "refusal", "write_recovery_points")
+    __slots__ = ("append_error", "fs", "path", "write_recovery_points")
 
     def __init__(self, fs: FileSystem, path: str) -> None:
         self.fs = fs
         self.path = path
-        self.refusal: StorageError | None = None
-        # Writes `recovery-point-offset-checkpoint`, for those who cannot wait for its turn:
-        # - A truncated log may be written again below the recovery point on disk. It has to be
-        #   lowered there first, or a crash would leave the new records unread by recovery.
-        # - Compaction makes gaps, which recovery takes for lost records where nothing is flushed.
+        self.append_error: StorageError | None = None
+        # Writes `recovery-point-offset-checkpoint` at once, where the periodic one is too late:
+        # - A truncated log may be appended to below the recovery point on disk. It must be lowered
+        #   on disk first, or recovery after a crash would not read the new records.
+        # - Compaction leaves gaps, which recovery above the recovery point takes for lost records.
         self.write_recovery_points: Callable[[], None] = lambda: None
 
     def __repr__(self) -> str:
@@ -40,79 +40,88 @@ class LogDirectory:
 
     @property
     def is_offline(self) -> bool:
-        return isinstance(self.refusal, LogDirectoryOffline)
+        return isinstance(self.append_error, LogDirectoryOffline)
 
     @property
     def is_full(self) -> bool:
-        return isinstance(self.refusal, DiskFull)
+        return isinstance(self.append_error, DiskFull)
 
     @property
-    def refusal_reason(self) -> str:
-        """Why no records are taken, "" when they are."""
-        return getattr(self.refusal, "reason", "")
+    def append_error_reason(self) -> str:
+        """Why appends are rejected, "" when they are not."""
+        return getattr(self.append_error, "reason", "")
 
     def check_online(self) -> None:
         """Raises LogDirectoryOffline after a disk error."""
         if self.is_offline:
-            raise self._again()
+            raise self._copy_of_error()
 
     def check_writable(self) -> None:
-        """Raises LogDirectoryOffline or DiskFull when no records can be taken."""
-        if self.refusal is not None:
-            raise self._again()
+        """Raises LogDirectoryOffline or DiskFull when appends are rejected."""
+        if self.append_error is not None:
+            raise self._copy_of_error()
 
-    def _again(self) -> StorageError:
-        # A new exception each time: one that is raised again and again collects tracebacks.
-        refusal = self.refusal
-        assert isinstance(refusal, DiskFull | LogDirectoryOffline)
-        return type(refusal)(self.path, refusal.reason)
+    def _copy_of_error(self) -> StorageError:
+        # A new exception each time: an exception that is raised repeatedly accumulates tracebacks.
+        error = self.append_error
+        assert isinstance(error, DiskFull | LogDirectoryOffline)
+        return type(error)(self.path, error.reason)
 
     def fail(self, error: OSError) -> LogDirectoryOffline:
-        """Takes the directory out of service; gives the exception to raise."""
+        """Takes the directory offline. Returns the exception to raise."""
         if not self.is_offline:
-            self.refusal = LogDirectoryOffline(self.path, str(error))
-            logger.error("%s; restart after the disk is repaired", self.refusal)
+            self.append_error = LogDirectoryOffline(self.path, str(error))
+            logger.error(
+                "Log dir %s is offline: %s; restart the broker after the disk is repaired",
+                self.path,
+                error,
+            )
         return LogDirectoryOffline(self.path, str(error))
 
-    def refused(self, error: OSError) -> StorageError:
-        """Takes note of a call that changed nothing; gives the exception to raise.
+    def write_failed(self, error: OSError) -> StorageError:
+        """A write failed without an effect. Returns the exception to raise.
 
-        No room stops appends until there is some again; anything else takes the directory out of
-        service.
+        Without disk space appends are rejected until there is space again; any other error takes
+        the directory offline.
         """
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return self.note_full(error.strerror or str(error))
+            return self.mark_full(error.strerror or str(error))
         return self.fail(error)
 
-    def note_full(self, reason: str) -> DiskFull:
-        """No more records for now; gives the exception to raise."""
-        if self.refusal is None:
-            self.refusal = DiskFull(self.path, reason)
-            logger.error("%s; free some room, no restart is needed", self.refusal)
+    def mark_full(self, reason: str) -> DiskFull:
+        """Rejects appends until there is space again. Returns the exception to raise."""
+        if self.append_error is None:
+            self.append_error = DiskFull(self.path, reason)
+            logger.error(
+                "Log dir %s is full, appends are rejected: %s;"
+                " free some space, no restart is needed",
+                self.path,
+                reason,
+            )
         return DiskFull(self.path, reason)
 
     def free_bytes(self) -> int | OSError:
-        """The free room of the disk, or why nobody can tell. May run in a worker thread."""
+        """The free bytes of the disk, or the error of reading them. May run in a worker thread."""
         try:
             return self.fs.free_bytes(self.path)
         except OSError as error:
             return error
 
-    def note_room(self, free: int | OSError, min_free_bytes: int) -> None:
-        """Stops appends when less than `min_free_bytes` are free, allows them when more are.
+    def update_free_bytes(self, free: int | OSError, min_free_bytes: int) -> None:
+        """Rejects appends when less than `min_free_bytes` are free, resumes them when more are.
 
-        A disk that could not be asked is offline.
+        `free` is the result of `free_bytes`; an error takes the directory offline.
         """
         if self.is_offline:
             return
         if isinstance(free, OSError):
             self.fail(free)
         elif free < min_free_bytes:
-            self.note_full(f"{free} bytes are free, {min_free_bytes} are to stay free")
+            self.mark_full(f"{free} bytes are free, the minimum is {min_free_bytes}")
         elif self.is_full and free >= min_free_bytes * _HYSTERESIS:
-            logger.info("log directory %s takes records again, %d bytes are free", self.path, free)
-            self.refusal = None
+            logger.info("Log dir %s accepts appends again, %d bytes are free", self.path, free)
+            self.append_error = None
 
-    def check_room(self, min_free_bytes: int) -> None:
-        """Both at once, on the thread that owns the logs."""
-        self.note_room(self.free_bytes(), min_free_bytes)
+    def check_free_bytes(self, min_free_bytes: int) -> None:
+        """`free_bytes` and `update_free_bytes` on this thread."""
+        self.update_free_bytes(self.free_bytes(), min_free_bytes)

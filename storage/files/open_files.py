@@ -1,11 +1,11 @@
-"""Descriptors that close themselves, and a bound on how many storage keeps open.
+"""Reference-counted descriptors, and a limit of how many storage keeps open.
 
-An `OpenFile` closes its descriptor when the last reference goes: a `FileSlice` on its way to a
-socket keeps the file open although its segment was closed, deleted or evicted meanwhile.
+An `OpenFile` closes its descriptor with the last reference: a `FileSlice` that is being sent keeps
+the file open even if its segment is closed, deleted or evicted meanwhile.
 
-`OpenFiles` is shared by all logs of a process. Files and index maps are opened on first use; when
-there are more than the limit, those not used since the last look around are let go (the clock
-algorithm: one flag per holder, so that using a file costs nothing but setting it).
+`OpenFiles` is shared by the logs of a directory. Files and index maps are opened on first use.
+Above the limit, those that were not used recently are closed (clock algorithm: one flag per holder,
+so that using a file costs no more than setting the flag).
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from typing import Protocol
 
 from ottla.storage.files.fs import FileSystem
 
-# Without a better number from the broker: well under the 1,024 descriptors that a process gets by
-# default, so that connections have room.
+# Well under the usual limit of 1,024 descriptors of a process, so that connections have enough.
 DEFAULT_LIMIT = 512
 
 
 class OpenFile:
-    """A file descriptor that lives as long as somebody refers to this object."""
+    """A file descriptor that is closed with the last reference to this object."""
 
     __slots__ = ("_fs", "descriptor")
 
@@ -39,9 +38,9 @@ class OpenFile:
 class FileSlice:
     """A part of a log file: `length` bytes at `position` of the open descriptor `fd`.
 
-    Made for `os.sendfile`; the descriptor stays open as long as the slice exists. The bytes never
-    change: logs are only appended to, and what truncation or compaction drops is dropped by giving
-    up the file or shortening it behind the offsets a reader may see.
+    For `os.sendfile`; the descriptor stays open as long as the slice exists. The bytes never
+    change: logs are append-only, compaction and retention replace or delete files, and truncation
+    removes only offsets that no reader may see.
     """
 
     __slots__ = ("_file", "fd", "length", "position")
@@ -59,12 +58,12 @@ class FileSlice:
         return f"FileSlice(fd={self.fd}, position={self.position}, length={self.length})"
 
     def read(self) -> bytes:
-        """The bytes themselves, for callers that cannot use sendfile. Safe in a worker thread."""
+        """The bytes, for callers that cannot use sendfile. Safe in a worker thread."""
         return self._file._fs.pread(self.fd, self.length, self.position)
 
 
 class Holder(Protocol):
-    """Something that can open its file again, so that it can be asked to let go of it."""
+    """Something that opens its file on demand, so that the file may be closed at any time."""
 
     recently_used: bool
 
@@ -72,7 +71,7 @@ class Holder(Protocol):
 
 
 class OpenFiles:
-    """Who holds files open. Not thread safe: used by the thread that owns the logs."""
+    """The holders of open files. Not thread-safe: used by the thread that owns the logs."""
 
     __slots__ = ("_hand", "_holders", "limit")
 
@@ -85,21 +84,21 @@ class OpenFiles:
         return len(self._holders)
 
     def admit(self, holder: Holder) -> None:
-        """Call when `holder` has just opened its file. May ask others to release theirs."""
+        """`holder` has opened its file. Releases another one above the limit."""
         holder.recently_used = True
         if len(self._holders) >= self.limit:
             self._evict()
         self._holders.append(holder)
 
     def forget(self, holder: Holder) -> None:
-        """Call when `holder` has closed its file on its own account."""
+        """`holder` has closed its file by itself."""
         try:
             self._holders.remove(holder)
         except ValueError:
             return
 
     def _evict(self) -> None:
-        # At most two rounds: the first takes the flags away, the second finds one without.
+        # At most two rounds: the first clears the flags, the second finds a holder without one.
         holders = self._holders
         for _ in range(2 * len(holders)):
             if self._hand >= len(holders):
@@ -109,7 +108,7 @@ class OpenFiles:
                 candidate.recently_used = False
                 self._hand += 1
                 continue
-            # The last takes the place of the one that goes: no shifting of a long list.
+            # The last holder takes its index, which avoids shifting a long list.
             holders[self._hand] = holders[-1]
             holders.pop()
             candidate.release()
@@ -117,7 +116,7 @@ class OpenFiles:
 
 
 class MappedFile:
-    """A read-only map of a file that grows: mapped on first use and again when it has grown."""
+    """A read-only map of a growing file: mapped on first use, and again when it has grown."""
 
     __slots__ = ("_files", "_fs", "_map", "_mapped", "path", "recently_used")
 
@@ -146,7 +145,7 @@ class MappedFile:
         return fresh
 
     def release(self) -> None:
-        """Lets go of the map; the next use makes another."""
+        """Drops the map. The next use maps the file again."""
         self._map, self._mapped = None, 0
 
     def close(self) -> None:

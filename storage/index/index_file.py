@@ -1,16 +1,16 @@
-"""What the offset index and the time index have in common: fixed-size entries in ascending order.
+"""The common part of the offset index and the time index: fixed-size entries in ascending order.
 
-New entries gather in memory and go to the file in blocks. That makes an append cheap, keeps the
-file always as long as its entries (Kafka sets 10 MB aside instead, and cuts the rest off when the
-segment is closed: the closed files are the same), and loses nothing that counts: entries of a
-segment that was not flushed are built again from its log after a crash, and `flush` writes them.
+New entries are collected in memory and written in blocks. That makes an append cheap, and the file
+is never longer than its entries (Kafka preallocates 10 MB and trims the file when the segment is
+closed; the closed files are the same). Nothing is lost: a flush writes the entries, and recovery
+rebuilds those of a segment that was not flushed.
 
-Look-ups at the young end, where nearly all of them are, are answered from memory. Older entries are
-searched in a read-only map of the file, first in its last 8 KiB and only then in the whole, so that
-a hot index touches few pages (Kafka calls this the warm section).
+Most lookups are near the end and use the entries in memory. Older entries are searched in a
+read-only map of the file, first in the last 8 KiB and then in the rest, so that a frequently used
+index touches few pages (Kafka's warm section).
 
-No checksum: an index can always be made again from its log. A wrong answer from a damaged index is
-noticed by the segment, which looks at the batch it was sent to.
+No checksum: an index can be rebuilt from its log. The segment detects a corrupt index when the
+batch at the position is not the expected one.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from ottla.storage.errors import CorruptIndex
 from ottla.storage.files.fs import CREATE, CREATE_EMPTY, READ_WRITE, FileSystem, write_fully
 from ottla.storage.files.open_files import MappedFile, OpenFiles
 
-# Entries wait in memory until they fill a page: then one small write, without a sync.
+# Entries are kept in memory until they fill a page. Then they are written, without a sync.
 BLOCK_BYTES = 4096
 WARM_BYTES = 8192
 
 
 class IndexFile:
-    """A file of `ENTRY_BYTES` long entries; subclasses know what is in one."""
+    """A file of entries of `ENTRY_BYTES` bytes, whose content subclasses define."""
 
     __slots__ = ("_fs", "_map", "_stored_bytes", "_tail", "base_offset", "max_bytes")
 
@@ -57,7 +57,7 @@ class IndexFile:
 
     @path.setter
     def path(self, path: str) -> None:
-        # The file moved with its directory: an open map goes on showing the same file.
+        # The directory was renamed: an open map stays valid.
         self._map.path = path
 
     @property
@@ -69,7 +69,7 @@ class IndexFile:
         return (self._stored_bytes + len(self._tail)) // self.ENTRY_BYTES
 
     @property
-    def room(self) -> int:
+    def entries_left(self) -> int:
         """How many more entries fit."""
         return (self.max_bytes - self._stored_bytes - len(self._tail)) // self.ENTRY_BYTES
 
@@ -82,7 +82,7 @@ class IndexFile:
             )
 
     def write(self) -> None:
-        """Writes waiting entries to the file, without a sync. Raises OSError."""
+        """Writes pending entries to the file, without a sync. Raises OSError."""
         if not self._tail:
             return
         descriptor = self._fs.open(self.path, CREATE)
@@ -94,7 +94,7 @@ class IndexFile:
         self._tail = bytearray()
 
     def create(self) -> None:
-        """Makes the file, or empties the one of that name."""
+        """Creates the file, or empties an existing one."""
         self.discard()
         self._fs.close(self._fs.open(self.path, CREATE_EMPTY))
         self._stored_bytes = 0
@@ -110,14 +110,14 @@ class IndexFile:
         return self._stored(), position
 
     def _unpacked(self, entry: Struct) -> Iterator[tuple[int, ...]]:
-        """All whole entries, taken apart."""
+        """All complete entries, unpacked."""
         whole = self._stored_bytes - self._stored_bytes % self.ENTRY_BYTES
         if whole:
             yield from entry.iter_unpack(memoryview(self._stored())[:whole])
         yield from entry.iter_unpack(self._tail)
 
     def _keep(self, entries: int) -> None:
-        """Drops every entry from number `entries` on."""
+        """Removes every entry from number `entries` on."""
         size = entries * self.ENTRY_BYTES
         if size >= self._stored_bytes:
             del self._tail[size - self._stored_bytes :]
@@ -132,7 +132,7 @@ class IndexFile:
         self._stored_bytes = size
 
     def reset(self) -> None:
-        """Drops all entries, and whatever else is in the file."""
+        """Truncates the file to no entries."""
         self._tail = bytearray()
         self._map.close()
         descriptor = self._fs.open(self.path, CREATE)
@@ -143,11 +143,11 @@ class IndexFile:
         self._stored_bytes = 0
 
     def close(self) -> None:
-        """Writes what waits and lets go of the map."""
+        """Writes pending entries and closes the map."""
         self.write()
         self._map.close()
 
     def discard(self) -> None:
-        """Lets go of the map and of what waits: the file is about to be deleted."""
+        """Closes the map without writing pending entries."""
         self._tail = bytearray()
         self._map.close()

@@ -1,9 +1,9 @@
-"""`.index`: offset -> position in the log, 8 bytes an entry, about one entry for 4 KiB of log.
+"""`.index`: offset -> position in the log, 8 bytes per entry, about one entry per 4 KiB of log.
 
     relative offset int32 (offset - base offset of the segment) | position int32
 
-An entry says: the batch that ends with this offset starts at this position. Offsets are relative so
-that four bytes are enough; a segment is rolled before its offsets get out of that reach.
+The batch that ends with the offset of an entry starts at its position. Offsets are relative, so
+that four bytes are enough; a segment is rolled before its offsets exceed them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OFFSET_ENTRY_BYTES = 8
 
 
 def _floor(buffer: bytearray | mmap.mmap, low: int, high: int, key: int) -> int:
-    """Number of the last entry in [low, high) whose key is at most `key`, or low - 1."""
+    """The number of the last entry in [low, high) whose key is at most `key`, or low - 1."""
     while low < high:
         middle = (low + high) >> 1
         if _unpack_key(buffer, middle << 3)[0] <= key:
@@ -47,14 +47,14 @@ def _floor_position(buffer: bytearray | mmap.mmap, high: int, position: int) -> 
 
 
 class OffsetIndex(IndexFile):
-    """See the head of this file. Offsets ascend strictly."""
+    """The `.index` file of a segment. Offsets are strictly ascending."""
 
     __slots__ = ()
 
     ENTRY_BYTES = OFFSET_ENTRY_BYTES
 
     def append(self, offset: int, position: int) -> None:
-        """The batch that ends with `offset` starts at `position`; offset is above all before."""
+        """The batch that ends with `offset`, above all others, starts at `position`."""
         tail = self._tail
         tail += _pack(offset - self.base_offset, position)
         if len(tail) >= BLOCK_BYTES:
@@ -67,7 +67,7 @@ class OffsetIndex(IndexFile):
         return self.base_offset + relative, position
 
     def last(self) -> tuple[int, int]:
-        """The last entry, or (base offset, 0) without any."""
+        """The last entry, or (base offset, 0) if there is none."""
         entries = self.entries
         return self.entry(entries - 1) if entries else (self.base_offset, 0)
 
@@ -94,7 +94,7 @@ class OffsetIndex(IndexFile):
         return self.base_offset + relative, position
 
     def floor_position(self, position: int) -> int:
-        """Where the last indexed batch begins that begins at or before `position`, or 0."""
+        """The position of the last indexed batch that begins at or before `position`, or 0."""
         tail = self._tail
         if tail and _unpack_key(tail, 4)[0] <= position:
             return _floor_position(tail, len(tail) >> 3, position)
@@ -102,7 +102,7 @@ class OffsetIndex(IndexFile):
         return _floor_position(self._stored(), stored, position) if stored else 0
 
     def truncate_to(self, offset: int) -> None:
-        """Drops the entries at and above `offset`."""
+        """Removes the entries at and above `offset`."""
         low, high = 0, self.entries
         while low < high:
             middle = (low + high) >> 1
@@ -112,9 +112,11 @@ class OffsetIndex(IndexFile):
                 high = middle
         self._keep(low)
 
-    def keep_sound(self, offset: int) -> None:
-        """Drops the entries at and above `offset`, and everything from the first that is not above
-        the one before it: what a crash may have left of the last entries."""
+    def keep_valid(self, offset: int) -> None:
+        """Removes the entries at and above `offset`, and all from the first one out of order.
+
+        A crash may leave an arbitrary end of the file.
+        """
         keep, previous = 0, -1
         limit = offset - self.base_offset
         for relative, _ in self._unpacked(_ENTRY):
@@ -124,13 +126,13 @@ class OffsetIndex(IndexFile):
         self._keep(keep)
 
     def check(self) -> None:
-        """Raises CorruptIndex when the length is odd or the last entry is impossible.
+        """Raises CorruptIndex when the length or the last entry is invalid.
 
-        That is what an index looks like whose room was set aside and never filled.
+        An index that was preallocated and not trimmed ends with zeros.
         """
         super().check()
         entries = self.entries
         if entries > 1 and self.entry(entries - 1)[0] <= self.base_offset:
             raise CorruptIndex(
-                self.path, f"its last offset is not above its base offset {self.base_offset}"
+                self.path, f"the last offset is not above the base offset {self.base_offset}"
             )

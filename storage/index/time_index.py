@@ -1,9 +1,9 @@
-"""`.timeindex`: timestamp -> offset, 12 bytes an entry.
+"""`.timeindex`: timestamp -> offset, 12 bytes per entry.
 
     timestamp int64 | relative offset int32
 
-An entry (t, o) says: no batch of the segment up to and including the one that ends with offset o
-has a timestamp above t. Timestamps ascend strictly, offsets do not fall.
+An entry (t, o) means that no batch of the segment, up to and including the one that ends with
+offset o, has a timestamp above t. Timestamps are strictly ascending, offsets never decrease.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NO_TIMESTAMP = -1
 
 
 class TimeIndex(IndexFile):
-    """See the head of this file."""
+    """The `.timeindex` file of a segment."""
 
     ENTRY_BYTES = TIME_ENTRY_BYTES
 
@@ -38,13 +38,13 @@ class TimeIndex(IndexFile):
         files: OpenFiles,
     ) -> None:
         super().__init__(fs, path, base_offset, stored_bytes, max_bytes, files)
-        # That of the last entry; None: look.
+        # The timestamp of the last entry, None if it was not read yet.
         self._last_timestamp: int | None = None
 
     @property
-    def room(self) -> int:
-        """How many more entries fit; one place is kept for the last, when the segment is closed."""
-        return super().room - 1
+    def entries_left(self) -> int:
+        """How many more entries fit, not counting the one that `Segment.finish` appends."""
+        return super().entries_left - 1
 
     def entry(self, number: int) -> tuple[int, int]:
         """(timestamp, offset) of the entry with this number."""
@@ -53,12 +53,12 @@ class TimeIndex(IndexFile):
         return timestamp, self.base_offset + relative
 
     def last(self) -> tuple[int, int]:
-        """The last entry, or (-1, base offset) without any."""
+        """The last entry, or (-1, base offset) if there is none."""
         entries = self.entries
         return self.entry(entries - 1) if entries else (NO_TIMESTAMP, self.base_offset)
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
-        """Adds an entry when `timestamp` is above all before; does nothing otherwise."""
+        """Adds an entry if `timestamp` is above that of all entries."""
         last = self._last_timestamp
         if last is None:
             last = self.last()[0]
@@ -81,7 +81,7 @@ class TimeIndex(IndexFile):
         return self.entry(low - 1) if low else (NO_TIMESTAMP, self.base_offset)
 
     def truncate_to(self, offset: int) -> None:
-        """Drops the entries at and above `offset`."""
+        """Removes the entries at and above `offset`."""
         low, high = 0, self.entries
         while low < high:
             middle = (low + high) >> 1
@@ -92,9 +92,11 @@ class TimeIndex(IndexFile):
         self._keep(low)
         self._last_timestamp = None
 
-    def keep_sound(self, offset: int) -> None:
-        """Drops the entries at and above `offset`, and everything from the first that is not above
-        the one before it: what a crash may have left of the last entries."""
+    def keep_valid(self, offset: int) -> None:
+        """Removes the entries at and above `offset`, and all from the first one out of order.
+
+        A crash may leave an arbitrary end of the file.
+        """
         keep, previous = 0, NO_TIMESTAMP
         limit = offset - self.base_offset
         for timestamp, relative in self._unpacked(_ENTRY):
@@ -105,16 +107,16 @@ class TimeIndex(IndexFile):
         self._last_timestamp = None
 
     def reset(self) -> None:
-        """Drops all entries, and whatever else is in the file."""
+        """Truncates the file to no entries."""
         super().reset()
         self._last_timestamp = None
 
     def check(self) -> None:
-        """Raises CorruptIndex when the length is odd or the last entry is below the first."""
+        """Raises CorruptIndex when the length or the last entry is invalid."""
         super().check()
         entries = self.entries
         if not entries:
             return
         timestamp, offset = self.entry(entries - 1)
         if timestamp < self.entry(0)[0] or offset < self.base_offset:
-            raise CorruptIndex(self.path, f"its last entry ({timestamp}, {offset}) is impossible")
+            raise CorruptIndex(self.path, f"the last entry ({timestamp}, {offset}) is invalid")

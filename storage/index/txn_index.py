@@ -1,11 +1,11 @@
-"""`.txnindex`: the aborted transactions whose markers are in the segment, 34 bytes an entry.
+"""`.txnindex`: the aborted transactions whose markers are in the segment, 34 bytes per entry.
 
     version int16 (0) | producer id int64 | first offset int64 | last offset int64 |
     last stable offset int64
 
-`last offset` is the offset of the abort marker, `last stable offset` the log's when the marker was
-written. Segments without aborted transactions have no such file. There are few entries, read in
-one go when a consumer asks for committed records only.
+`last offset` is the offset of the abort marker, `last stable offset` that of the log when the
+marker was written. Segments without aborted transactions have no such file. The entries are few;
+the first fetch with isolation level read_committed reads all of them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class TransactionIndex:
 
     @property
     def exists(self) -> bool:
-        """Whether there is anything in it, without reading it."""
+        """Whether there are any entries. Does not read the file."""
         return self._stored_bytes > 0
 
     @property
@@ -52,7 +52,7 @@ class TransactionIndex:
         return self._stored_bytes
 
     def entries(self) -> list[AbortedTransaction]:
-        """All entries. Raises CorruptIndex when the file cannot be understood."""
+        """All entries. Raises CorruptIndex when the format is invalid."""
         if self._entries is None:
             self._entries = self._load()
         return self._entries
@@ -65,20 +65,21 @@ class TransactionIndex:
             self._fs.close(descriptor)
         if len(content) % TXN_ENTRY_BYTES:
             raise CorruptIndex(
-                self.path, f"{len(content)} bytes is not a multiple of {TXN_ENTRY_BYTES}"
+                self.path,
+                f"{len(content)} bytes is not a multiple of {TXN_ENTRY_BYTES}",
             )
         found = []
         for version, *fields in _ENTRY.iter_unpack(content):
             entry = AbortedTransaction._make(fields)
             if version != _VERSION:
-                raise CorruptIndex(self.path, f"entry version {version} is not known")
+                raise CorruptIndex(self.path, f"unknown entry version {version}")
             if not self.base_offset <= entry.last_offset or entry.first_offset > entry.last_offset:
-                raise CorruptIndex(self.path, f"{entry} does not belong into this segment")
+                raise CorruptIndex(self.path, f"{entry} does not belong to this segment")
             found.append(entry)
         return found
 
     def append(self, entry: AbortedTransaction) -> None:
-        """Adds an aborted transaction: one small write, in the page cache when this returns."""
+        """Adds an aborted transaction. It is in the page cache when this returns."""
         entries = self.entries()
         if entries and entries[-1].last_offset >= entry.last_offset:
             raise ValueError(f"{entry} does not come after {entries[-1]}")
@@ -92,7 +93,7 @@ class TransactionIndex:
         entries.append(entry)
 
     def truncate_to(self, offset: int) -> None:
-        """Drops the transactions whose marker is at or above `offset`."""
+        """Removes the transactions whose marker is at or above `offset`."""
         if not self._stored_bytes:
             return
         keep = sum(entry.last_offset < offset for entry in self.entries())
@@ -100,7 +101,7 @@ class TransactionIndex:
         self._resize(keep * TXN_ENTRY_BYTES)
 
     def reset(self) -> None:
-        """Drops all entries, readable or not."""
+        """Removes all entries, valid or not."""
         self._entries = []
         if self._stored_bytes:
             self._resize(0)
@@ -117,9 +118,9 @@ class TransactionIndex:
         self._stored_bytes = size
 
     def collect(self, fetch_offset: int, upper_bound: int, into: list[AbortedTransaction]) -> bool:
-        """Adds the transactions that touch [fetch_offset, upper_bound).
+        """Adds the transactions that overlap [fetch_offset, upper_bound) to `into`.
 
-        True when later segments cannot have any more of them.
+        True when later segments cannot contain more of them.
         """
         for entry in self.entries():
             if entry.last_offset >= fetch_offset and entry.first_offset < upper_bound:

@@ -1,7 +1,6 @@
-"""What is in a file of a log directory, as plain values that go into JSON.
+"""The content of a file in a log directory, as values for JSON. Kafka's `DumpLogSegments`.
 
-Nothing is ever written. Damage does not end a dump with an exception where something can still be
-told: the last value says what is wrong.
+Read-only. A corrupt log does not raise: the last value describes the corrupt position.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from ottla.storage.files.open_files import OpenFiles
 from ottla.storage.index.offset_index import OffsetIndex
 from ottla.storage.index.time_index import TimeIndex
 from ottla.storage.index.txn_index import TransactionIndex
-from ottla.storage.log.batch_scan import DamagedLog, Place, check_checksum, walk_batches
+from ottla.storage.log.batch_scan import CorruptLog, Place, check_checksum, walk_batches
 from ottla.storage.log.segment_file import SegmentFile
 from ottla.storage.producer.producer_snapshot import decode_snapshot
 from ottla.storage.records.validation import MAX_DECOMPRESSED_BYTES
@@ -53,7 +52,7 @@ def dump_file(
     """One value for each batch, entry, producer or line of the file.
 
     With `records` each batch lists its records, with `payload` these have keys, values and headers.
-    Raises ValueError for a name that says nothing, CorruptFile, OSError.
+    Raises ValueError for an unknown file name, CorruptFile, OSError.
     """
     system = fs if fs is not None else RealFileSystem()
     name = os.path.basename(path)
@@ -78,7 +77,7 @@ def _batches(file: SegmentFile, records: bool, payload: bool) -> Iterator[Values
     try:
         for place, batch in walk_batches(file, 0, file.size):
             yield _batch(file.path, place, batch, records, payload)
-    except DamagedLog as damage:
+    except CorruptLog as damage:
         yield {"position": damage.position, "damaged": damage.reason}
 
 
@@ -86,7 +85,7 @@ def _batch(path: str, place: Place, batch: memoryview, records: bool, payload: b
     try:
         check_checksum(path, place, batch)
         valid = True
-    except DamagedLog:
+    except CorruptLog:
         valid = False
     values: Values = {
         "position": place.position,
@@ -143,7 +142,7 @@ def _record(record: Record, payload: bool) -> Values:
 
 
 def _text(content: bytes | None) -> object:
-    """Bytes as text where they are text, else in base64, marked as such."""
+    """The text if the bytes are UTF-8, otherwise {"base64": ...}."""
     if content is None:
         return None
     try:
@@ -195,4 +194,4 @@ def _small_file(fs: FileSystem, path: str, name: str) -> Iterator[Values]:
     elif name == META_PROPERTIES:
         yield dict(read_properties(fs, path) or {})
     else:
-        raise ValueError(f"{path} has no name of a file in a log directory")
+        raise ValueError(f"{path} is not the name of a file in a log directory")

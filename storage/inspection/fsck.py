@@ -1,7 +1,7 @@
-"""Looking at log directories offline: what is in the files, and whether it fits together.
+"""Checking the files of partition directories for consistency, without a broker.
 
-Nothing is ever written. Works on the directories of Kafka and on ours; on a running broker's too,
-where the last batch may be seen half written.
+Read-only. Works on directories of Kafka too, and on those of a running broker, where the last batch
+may be incomplete.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from ottla.storage.files.layout import (
     segment_file_name,
 )
 from ottla.storage.files.open_files import OpenFiles
-from ottla.storage.log.batch_scan import DamagedLog, Place, check_checksum, walk_batches
+from ottla.storage.log.batch_scan import CorruptLog, Place, check_checksum, walk_batches
 from ottla.storage.log.segment import Segment
 from ottla.storage.producer.producer_snapshot import decode_snapshot
 from ottla.storage.records.validation import MAX_DECOMPRESSED_BYTES
 
 Problem = dict[str, object]
-# Snapshots are small; this is only a guard against reading something else into memory.
+# Snapshots are small: a larger file is not a snapshot.
 _SMALL_FILE_BYTES_MAX = 256 << 20
-# After so many problems in one directory the next one says nothing new.
+# Limits the report of one directory.
 _PROBLEMS_MAX = 1000
 
 
 class PartitionCheck:
-    """The check of one partition's directory: what was counted, and `problems`."""
+    """The check of one partition directory: counters and `problems`."""
 
     def __init__(self, path: str, fs: FileSystem | None = None, *, deep: bool = False) -> None:
-        """`deep`: records are decompressed and looked at one by one.
+        """`deep`: decompresses and decodes all records.
 
-        Otherwise the headers say how many there are, and a compressed message of magic 0 or 1,
-        which does not say it, counts as one.
+        Otherwise records are counted by the batch headers, and a compressed message of magic 0 or
+        1 counts as one.
         """
         self.path = path
         self.problems: list[Problem] = []
@@ -79,7 +79,7 @@ class PartitionCheck:
             self.problems.append({"file": name, **where, "problem": str(reason)})
 
     def run(self, *, indexes_only: bool = False) -> PartitionCheck:
-        """Checks everything, or with `indexes_only` the indexes against their logs."""
+        """Checks everything, or with `indexes_only` the logs and their indexes. Returns itself."""
         names = self._fs.list_files(self.path)
         previous_end = -1
         for segment in self._segments(names):
@@ -103,7 +103,7 @@ class PartitionCheck:
             if offset is None or not name.endswith(SEGMENT_SUFFIXES):
                 continue
             if segment_file_name(offset, LOG_SUFFIX) not in names:
-                self._problem(name, "there is no log of this name beside it")
+                self._problem(name, "there is no log file for it")
             elif name.endswith(LOG_SUFFIX):
                 yield Segment(
                     self._fs,
@@ -118,7 +118,7 @@ class PartitionCheck:
     def _check_log(self, segment: Segment, previous_end: int) -> list[Place]:
         name = os.path.basename(segment.log.path)
         if segment.base_offset < previous_end:
-            self._problem(name, f"begins below offset {previous_end}, where the last one ends")
+            self._problem(name, f"overlaps the previous segment, which ends at {previous_end}")
         places: list[Place] = []
         expected = segment.base_offset
         try:
@@ -127,16 +127,16 @@ class PartitionCheck:
                 if place.base_offset < expected:
                     self._problem(
                         name,
-                        f"offset {place.base_offset} comes where at least {expected} is due",
+                        f"offset {place.base_offset} is below the expected {expected}",
                         place.position,
                     )
                 expected = max(expected, place.last_offset + 1)
                 self._check_records(name, place, batch)
-                self._note_epoch(place)
+                self._add_epoch(place)
                 places.append(place)
                 self.batches += 1
                 self.bytes += place.size
-        except DamagedLog as damage:
+        except CorruptLog as damage:
             self._problem(name, damage.reason, damage.position)
         return places
 
@@ -156,16 +156,18 @@ class PartitionCheck:
             return
         self.records += len(offsets)
         if place.magic == 2 and len(offsets) != read_header(batch).record_count:
-            self._problem(name, f"it has {len(offsets)} records, not as it says", place.position)
+            self._problem(
+                name, f"found {len(offsets)} records, not as many as the header has", place.position
+            )
         if offsets != sorted(set(offsets)):
-            self._problem(name, "the offsets of its records do not ascend", place.position)
+            self._problem(name, "the offsets of the records are not ascending", place.position)
         elif offsets and not (
             offsets[-1] <= place.last_offset
             and (place.magic < 2 or place.base_offset <= offsets[0])
         ):
-            self._problem(name, "its records are outside of its offsets", place.position)
+            self._problem(name, "records are outside of the offsets of the batch", place.position)
 
-    def _note_epoch(self, place: Place) -> None:
+    def _add_epoch(self, place: Place) -> None:
         latest = self._epochs[-1][0] if self._epochs else -1
         if place.leader_epoch > latest:
             self._epochs.append((place.leader_epoch, place.base_offset))
@@ -189,7 +191,7 @@ class PartitionCheck:
             offset, position = index.entry(number)
             place = by_position.get(position)
             if offset <= previous[0] or position <= previous[1]:
-                self._problem(name, f"entry {number} ({offset}, {position}) does not ascend")
+                self._problem(name, f"entry {number} ({offset}, {position}) is not ascending")
             if place is None:
                 self._problem(name, f"entry {number}: no batch begins at position {position}")
             elif not place.base_offset <= offset:
@@ -218,15 +220,15 @@ class PartitionCheck:
         for number in range(index.entries):
             timestamp, offset = index.entry(number)
             if timestamp <= previous[0] or offset < previous[1]:
-                self._problem(name, f"entry {number} ({timestamp}, {offset}) does not ascend")
+                self._problem(name, f"entry {number} ({timestamp}, {offset}) is not ascending")
             while at < len(places) and places[at].last_offset <= offset:
                 newest = max(newest, places[at].max_timestamp)
                 at += 1
             if newest > timestamp:
                 self._problem(
                     name,
-                    f"entry {number}: timestamp {newest} comes before offset {offset},"
-                    f" the entry says at most {timestamp}",
+                    f"entry {number}: timestamp {newest} up to offset {offset} is above"
+                    f" that of the entry, {timestamp}",
                 )
             previous = (timestamp, offset)
 
@@ -251,19 +253,19 @@ class PartitionCheck:
     def _check_epochs(self, name: str, entries: list[tuple[int, int]]) -> None:
         starts = dict(entries)
         if entries != sorted(entries) or sorted(starts.values()) != list(starts.values()):
-            self._problem(name, "epochs or offsets do not ascend")
+            self._problem(name, "epochs or offsets are not ascending")
         for epoch, first_offset in self._epochs:
             known = starts.get(epoch)
             if known is None:
-                self._problem(name, f"epoch {epoch}, seen at offset {first_offset}, is missing")
+                self._problem(name, f"epoch {epoch} of offset {first_offset} is missing")
             elif known > first_offset:
                 self._problem(
-                    name, f"epoch {epoch} begins at {known}, but is seen at {first_offset} already"
+                    name, f"epoch {epoch} begins at {known}, but is in the log at {first_offset}"
                 )
 
 
 def partition_directories(path: str, fs: FileSystem | None = None) -> list[str]:
-    """The partition directories at `path`: itself, or those in a log directory."""
+    """The partition directories at `path`, which is one itself or a log directory."""
     system = fs if fs is not None else RealFileSystem()
     if any(name.endswith(LOG_SUFFIX) for name in system.list_files(path)):
         return [path]

@@ -1,4 +1,4 @@
-"""Walking forward over the batches of a log file, with or without their bodies.
+"""Iterating over the batches of a log file, with or without their records.
 
 Works on every magic: old logs may begin with segments of messages of magic 0 and 1. A message of an
 old magic counts as a batch of its own; its offset (for a compressed one: the offset of its last
@@ -27,16 +27,16 @@ _LEGACY_HEADER_BYTES = 26
 _LEGACY_LENGTH_MIN = 14
 _LEGACY_CRC_FROM = 16
 
-# Headers of small batches are looked for in windows that hold what lies between two index entries;
-# of large ones, and of the first before its size is known, there is no use in reading more.
+# Headers of small batches are read in windows of the size between two index entries. For large
+# batches, and for the first one before its size is known, a larger read would be wasted.
 WINDOW_BYTES = 4096 + BATCH_OVERHEAD
 FIRST_WINDOW_BYTES = 256
-# Whole batches are read in pieces of this size, or of one batch where that is larger.
+# Whole batches are read in chunks of this size, or of one batch if that is larger.
 CHUNK_BYTES = 1 << 20
 
 
 class Place(NamedTuple):
-    """Where a batch is and the part of its header that finding offsets and times needs."""
+    """The position of a batch and the header fields that lookups by offset or time need."""
 
     position: int
     size: int
@@ -47,8 +47,8 @@ class Place(NamedTuple):
     magic: int
 
 
-class DamagedLog(Exception):
-    """No whole, sound batch begins at `position`."""
+class CorruptLog(Exception):
+    """No complete and valid batch begins at `position`."""
 
     def __init__(self, path: str, position: int, reason: str) -> None:
         super().__init__(f"{path}, position {position}: {reason}")
@@ -59,14 +59,14 @@ class DamagedLog(Exception):
 def place_at(path: str, buffer: bytes, at: int, position: int) -> Place:
     """The batch whose header is at `at` of the buffer and at `position` of the file.
 
-    Only the header has to be in the buffer. Raises DamagedLog.
+    Only the header has to be in the buffer. Raises CorruptLog.
     """
     available = len(buffer) - at
     if available >= BATCH_OVERHEAD:
         offset, length, epoch, magic, _, _, delta, _, newest = _unpack_front(buffer, at)
         if magic == 2:
             if length < _LENGTH_MIN or offset < 0 or delta < 0:
-                raise DamagedLog(path, position, "the header of a batch is impossible")
+                raise CorruptLog(path, position, "the batch header is invalid")
             size = length + LOG_OVERHEAD
             return Place(position, size, offset, offset + delta, newest, epoch, 2)
     if available >= _LEGACY_HEADER_BYTES:
@@ -74,14 +74,14 @@ def place_at(path: str, buffer: bytes, at: int, position: int) -> Place:
         if magic in (0, 1) and length >= _LEGACY_LENGTH_MIN and offset >= 0:
             newest = timestamp if magic == 1 else -1
             return Place(position, length + LOG_OVERHEAD, offset, offset, newest, -1, magic)
-    raise DamagedLog(path, position, f"{available} bytes that are no batch")
+    raise CorruptLog(path, position, f"{available} bytes that are not a batch")
 
 
 def walk(file: SegmentFile, position: int, end: int) -> Iterator[Place]:
-    """The batches from `position` to `end`, reading no more than their headers.
+    """The batches from `position` to `end`. Reads headers only.
 
-    `position` must be where a batch begins. Raises DamagedLog where none does, or where one
-    reaches beyond `end`.
+    A batch must begin at `position`. Raises CorruptLog at a position where none begins, or if one
+    extends beyond `end`.
     """
     while position < end:
         place = find(file, position, end, -1)
@@ -92,10 +92,10 @@ def walk(file: SegmentFile, position: int, end: int) -> Iterator[Place]:
 
 
 def find(file: SegmentFile, position: int, end: int, offset: int) -> Place | None:
-    """The first batch from `position` on that ends at or after `offset`, None before `end`.
+    """The first batch in [position, end) that ends at or after `offset`, None if there is none.
 
-    The hot part of every fetch: small reads where batches are large, one read for what lies
-    between two index entries where they are small. Raises DamagedLog as `walk`.
+    The hot part of every fetch: small reads for large batches, one read for the bytes between two
+    index entries for small ones. Raises CorruptLog as `walk`.
     """
     descriptor = file.file().descriptor
     read = file.pread
@@ -118,7 +118,7 @@ def find(file: SegmentFile, position: int, end: int, offset: int) -> Place | Non
         else:
             _, size, base, last, newest, epoch, magic = place_at(file.path, window, at, position)
         if position + size > end:
-            raise DamagedLog(file.path, position, f"a batch of {size} bytes is cut off")
+            raise CorruptLog(file.path, position, f"a batch of {size} bytes is truncated")
         if last >= offset:
             return Place(position, size, base, last, newest, epoch, magic)
         position += size
@@ -127,7 +127,7 @@ def find(file: SegmentFile, position: int, end: int, offset: int) -> Place | Non
 
 
 def walk_batches(file: SegmentFile, position: int, end: int) -> Iterator[tuple[Place, memoryview]]:
-    """Like `walk`, with the bytes of each batch; their checksums are for `check_checksum`."""
+    """Like `walk`, with the bytes of each batch. Does not verify checksums: `check_checksum`."""
     path = file.path
     chunk = b""
     chunk_start = position
@@ -138,7 +138,7 @@ def walk_batches(file: SegmentFile, position: int, end: int) -> Iterator[tuple[P
             chunk_start, at = position, 0
         place = place_at(path, chunk, at, position)
         if position + place.size > end:
-            raise DamagedLog(path, position, f"a batch of {place.size} bytes is cut off")
+            raise CorruptLog(path, position, f"a batch of {place.size} bytes is truncated")
         if len(chunk) - at < place.size:
             chunk = file.read(position, min(max(CHUNK_BYTES, place.size), end - position))
             chunk_start, at = position, 0
@@ -147,7 +147,7 @@ def walk_batches(file: SegmentFile, position: int, end: int) -> Iterator[tuple[P
 
 
 def check_checksum(path: str, place: Place, batch: memoryview) -> None:
-    """Raises DamagedLog when the stored checksum is not that of the bytes."""
+    """Raises CorruptLog when the stored CRC does not match the bytes."""
     if place.magic == 2:
         stored = int.from_bytes(batch[ATTRIBUTES_POSITION - 4 : ATTRIBUTES_POSITION], "big")
         computed = crc32c(batch[ATTRIBUTES_POSITION:])
@@ -155,6 +155,6 @@ def check_checksum(path: str, place: Place, batch: memoryview) -> None:
         stored = int.from_bytes(batch[LOG_OVERHEAD:_LEGACY_CRC_FROM], "big")
         computed = crc32(batch[_LEGACY_CRC_FROM:])
     if stored != computed:
-        raise DamagedLog(
-            path, place.position, f"checksum {stored:#010x} is stored, {computed:#010x} computed"
+        raise CorruptLog(
+            path, place.position, f"stored checksum {stored:#010x}, computed {computed:#010x}"
         )

@@ -1,8 +1,8 @@
-"""The times and offsets of the records in a batch of a log: what a search by time looks at.
+"""The timestamps and offsets of the records in a batch, for lookups by timestamp.
 
-A batch may unpack to a hundred megabytes. A search on the broker's loop has an allowance; where
-that ends, it raises `TooLongToRead` with the batch, which is then read in a worker thread
-(`read_times`) and given to the next try (`know`). So no search waits in the middle of a log.
+A batch may decompress to a hundred megabytes. A lookup on the event loop has a budget. A batch that
+exceeds it raises `ReadBudgetExceeded`; the caller reads the batch in a worker thread
+(`read_times`), adds the result (`add`) and retries the lookup. So no lookup blocks the event loop.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ottla.storage.records.validation_budget import (
     KIB_DECOMPRESSED,
     MESSAGE_BYTES,
     RECORD_REBUILT,
-    TooMuchAtOnce,
     ValidationBudget,
+    ValidationBudgetExceeded,
 )
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ Times = list[tuple[int, int]]
 _Key = tuple[str, int, int]
 
 
-class TooLongToRead(Exception):
-    """This batch takes longer to read than there is time for."""
+class ReadBudgetExceeded(Exception):
+    """Reading this batch exceeds the budget. `content` is the batch, for `read_times`."""
 
     def __init__(self, key: _Key, content: bytes) -> None:
         super().__init__(f"{key[0]} at {key[1]}")
@@ -39,7 +39,7 @@ class TooLongToRead(Exception):
 
 
 def read_times(content: bytes, max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES) -> Times:
-    """(timestamp, offset) of each record, markers too. Raises RecordsError."""
+    """(timestamp, offset) of each record, control records too. Raises RecordsError."""
     records = read_records(
         content, include_control=True, max_decompressed_bytes=max_decompressed_bytes
     )
@@ -47,26 +47,26 @@ def read_times(content: bytes, max_decompressed_bytes: int = MAX_DECOMPRESSED_BY
 
 
 class BatchTimes:
-    """Reads batches for one search, or several tries of one."""
+    """Reads batches for one lookup and its retries."""
 
-    __slots__ = ("_known", "budget")
+    __slots__ = ("_cached", "budget")
 
     def __init__(self, budget: ValidationBudget | None = None) -> None:
         self.budget = budget
-        self._known: dict[_Key, Times] = {}
+        self._cached: dict[_Key, Times] = {}
 
-    def know(self, key: _Key, times: Times) -> None:
-        """What `read_times` has found for a `TooLongToRead`."""
-        self._known[key] = times
+    def add(self, key: _Key, times: Times) -> None:
+        """Stores the result of `read_times` for a `ReadBudgetExceeded`, for the retry."""
+        self._cached[key] = times
 
     def of(self, segment: Segment, place: Place, from_offset: int) -> Times:
-        """Those of the batch at `place`, from `from_offset` on. Raises TooLongToRead."""
+        """The times of the batch at `place`, from `from_offset` on. Raises ReadBudgetExceeded."""
         key = (segment.log.path, place.position, place.size)
-        times = self._known.get(key)
+        times = self._cached.get(key)
         if times is None:
             times = self._read(key, segment.log.read(place.position, place.size))
             if self.budget is not None:
-                self._known[key] = times
+                self._cached[key] = times
         return [each for each in times if each[1] >= from_offset]
 
     def _read(self, key: _Key, content: bytes) -> Times:
@@ -74,15 +74,15 @@ class BatchTimes:
         if budget is None:
             return read_times(content)
         try:
-            room = budget.decompressed_bytes
+            limit = budget.decompressed_bytes
             if read_magic(content) == 2:
                 budget.spend(read_header(content).record_count * RECORD_REBUILT)
             else:
-                # How many records an old message holds is known when it is unpacked.
+                # The number of records of an old message is known only after decompression.
                 budget.spend(len(content) // MESSAGE_BYTES * RECORD_REBUILT)
-                room = budget.left // RECORD_REBUILT * MESSAGE_BYTES
+                limit = budget.left // RECORD_REBUILT * MESSAGE_BYTES
             budget.spend((len(content) >> 10) * KIB_DECOMPRESSED)
-            times = read_times(content, min(MAX_DECOMPRESSED_BYTES, room))
-        except (TooMuchAtOnce, DecompressedTooLargeError):
-            raise TooLongToRead(key, content) from None
+            times = read_times(content, min(MAX_DECOMPRESSED_BYTES, limit))
+        except (ValidationBudgetExceeded, DecompressedTooLargeError):
+            raise ReadBudgetExceeded(key, content) from None
         return times

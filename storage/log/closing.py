@@ -1,4 +1,4 @@
-"""Closing many logs: what takes time is syncing, and a disk syncs many files faster together."""
+"""Closing many logs. Most of the time goes into syncing, which disks do faster in parallel."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.storage")
 
-# Runs all of the functions, in worker threads if it likes, and returns when they are done.
+# Runs all of the functions, possibly in worker threads, and returns when they are done.
 RunAll = Callable[[Sequence[Callable[[], None]]], object]
 
-# Each holds its files open while it is synced.
+# Each log keeps its files open while it is synced.
 _LOGS_AT_ONCE = 64
 
 
 def close_logs(logs: Sequence[Log], run_all: RunAll) -> None:
-    """Closes them all; one that cannot be written is said and does not stop the others."""
+    """Closes all logs. A log that cannot be written is logged and does not stop the others."""
     for start in range(0, len(logs), _LOGS_AT_ONCE):
         begun: list[tuple[Log, Flush | None]] = []
         for log in logs[start : start + _LOGS_AT_ONCE]:
             try:
                 begun.append((log, log.begin_close()))
             except StorageError as error:
-                _say(log, error)
+                _log_failure(log, error)
         run_all([flush.run for _, flush in begun if flush is not None])
         for log, flush in begun:
             try:
                 log.finish_close(flush)
             except StorageError as error:
-                _say(log, error)
+                _log_failure(log, error)
 
 
-def _say(log: Log, error: StorageError) -> None:
-    logger.error("%s could not be closed: %s", log.name, error)
+def _log_failure(log: Log, error: StorageError) -> None:
+    logger.error("%s: Could not close the log: %s", log.name, error)

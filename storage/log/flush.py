@@ -1,49 +1,51 @@
-"""One flush of a log: what to sync is fixed on the log's thread, the syncing runs anywhere."""
+"""Flushing and closing a log: the syncing may run in a worker thread, the rest may not."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ottla.storage.errors import StorageError
 from ottla.storage.files.fs import READ_ONLY
 from ottla.storage.files.open_files import OpenFile
-
-if TYPE_CHECKING:
-    from ottla.storage.log.log_state import LogState
+from ottla.storage.log.leader_epochs import LeaderEpochs
+from ottla.storage.log.local_log import LocalLog
+from ottla.storage.log.log_offsets import LogOffsets
+from ottla.storage.producer.producer_state import ProducerState
 
 
 class Flush:
-    """Syncs every file of `log` that has data at or above its recovery point.
+    """Syncs every file that has data at or above the recovery point.
 
-    Making one (on the thread that owns the log) writes waiting index entries; `run` syncs and keeps
-    an error for `Log.finish_flush`. When it has run, everything below `offset` is on disk.
+    Creating one, on the thread that owns the log, writes pending index entries. `run` syncs and
+    stores an error for `LogFlusher.finish_flush`. After a successful run everything below `offset`
+    is on disk.
     """
 
     __slots__ = ("_directory", "_files", "_fs", "_optional", "error", "offset")
 
-    def __init__(self, log: LogState) -> None:
-        self._fs = log.fs
-        self._directory = log.path
+    def __init__(
+        self, local: LocalLog, offsets: LogOffsets, producers: ProducerState, epochs: LeaderEpochs
+    ) -> None:
+        self._fs = local.directory.fs
+        self._directory = local.directory.path
         self._files: list[OpenFile] = []
         self._optional: list[str] = []
-        self.offset = log.log_end_offset
+        self.offset = offsets.log_end_offset
         self.error: OSError | None = None
-        for segment in log.segments.from_offset(log.recovery_point):
+        for segment in local.segments.from_offset(offsets.recovery_point):
             segment.offset_index.write()
             segment.time_index.write()
             self._files.append(segment.log.file())
             self._optional += [segment.offset_index.path, segment.time_index.path]
             if segment.txn_index.exists:
                 self._optional.append(segment.txn_index.path)
-        producers = log.producer_state
-        # A snapshot matters as much as the segment it belongs to: it is what makes reading older
-        # segments again unnecessary.
+        # A snapshot matters as much as the segment it belongs to: with it, recovery does not read
+        # the older segments again.
         for offset in producers.snapshots:
-            if offset >= log.recovery_point:
+            if offset >= offsets.recovery_point:
                 self._optional.append(producers.snapshot_path(offset))
-        if log.leader_epochs.unsynced:
-            self._optional.append(log.leader_epochs.path)
-            log.leader_epochs.unsynced = False
-        self._optional.append(log.metadata_path)
+        if epochs.unsynced:
+            self._optional.append(epochs.path)
+            epochs.unsynced = False
+        self._optional.append(local.directory.metadata_path)
 
     def run(self) -> None:
         """Syncs. Safe in a worker thread while the log is appended to, rolled or truncated."""
@@ -55,12 +57,12 @@ class Flush:
             try:
                 self._fs.sync_directory(self._directory)
             except FileNotFoundError:
-                return  # the directory was renamed meanwhile: the log is being deleted or moved
+                return  # the directory was renamed: the log is being deleted or moved
         except OSError as error:
             self.error = error
 
     def _sync_path(self, path: str) -> None:
-        # These files may be renamed or deleted while this runs; then nobody needs them on disk.
+        # These files may be renamed or deleted while this runs. Then they need not be on disk.
         try:
             descriptor = self._fs.open(path, READ_ONLY)
         except FileNotFoundError:
@@ -69,3 +71,77 @@ class Flush:
             self._fs.sync(descriptor)
         finally:
             self._fs.close(descriptor)
+
+
+class LogFlusher:
+    """Makes the appended records of one log durable and advances its recovery point."""
+
+    __slots__ = ("_epochs", "_local", "_offsets", "_producers", "last_flushed_ms")
+
+    def __init__(
+        self,
+        local: LocalLog,
+        offsets: LogOffsets,
+        producers: ProducerState,
+        epochs: LeaderEpochs,
+        now_ms: int,
+    ) -> None:
+        self._local = local
+        self._offsets = offsets
+        self._producers = producers
+        self._epochs = epochs
+        self.last_flushed_ms = now_ms
+
+    def begin_flush(self) -> Flush | None:
+        """`Log.begin_flush`."""
+        offsets = self._offsets
+        if offsets.recovery_point >= offsets.log_end_offset and not self._epochs.unsynced:
+            return None
+        try:
+            return Flush(self._local, offsets, self._producers, self._epochs)
+        except OSError as error:
+            raise self._local.write_failed(error) from error
+
+    def finish_flush(self, flush: Flush, now_ms: int) -> None:
+        """`Log.finish_flush`."""
+        if flush.error is not None:
+            # After a failed fsync the kernel may have dropped the pages: the disk cannot be
+            # trusted with this log until it has been read again.
+            raise self._local.directory.log_directory.fail(flush.error) from flush.error
+        offsets = self._offsets
+        # The log may have been truncated while the flush ran.
+        flushed = min(flush.offset, offsets.log_end_offset)
+        offsets.recovery_point = max(offsets.recovery_point, flushed)
+        self.last_flushed_ms = now_ms
+
+    def flush(self, now_ms: int | None = None) -> None:
+        """`Log.flush`."""
+        flush = self.begin_flush()
+        if flush is not None:
+            flush.run()
+            self.finish_flush(flush, self.last_flushed_ms if now_ms is None else now_ms)
+
+    def begin_close(self) -> Flush | None:
+        """`Log.begin_close`."""
+        local = self._local
+        if local.closed or local.directory.log_directory.is_offline:
+            return None
+        try:
+            for segment in local.segments:
+                segment.finish()
+            self._producers.take_snapshot()
+            return self.begin_flush()
+        except OSError as error:
+            local.release()
+            raise local.directory.log_directory.fail(error) from error
+        except StorageError:
+            local.release()
+            raise
+
+    def finish_close(self, flush: Flush | None) -> None:
+        """`Log.finish_close`."""
+        try:
+            if flush is not None:
+                self.finish_flush(flush, self.last_flushed_ms)
+        finally:
+            self._local.release()

@@ -1,7 +1,7 @@
-"""Leader epochs of a log: which epoch begins at which offset (KIP-101, `LeaderEpochFileCache`).
+"""Leader epochs of a log and their start offsets (KIP-101, Kafka's `LeaderEpochFileCache`).
 
-Kept in memory and in `leader-epoch-checkpoint`. Followers and consumers use it to find where two
-logs part. Epochs ascend and so do their start offsets.
+Kept in memory and in `leader-epoch-checkpoint`. Followers and consumers use it to find the offset
+where two logs diverge. Epochs and their start offsets are strictly ascending.
 """
 
 from __future__ import annotations
@@ -20,27 +20,36 @@ NO_OFFSET = -1
 class LeaderEpochs:
     """(epoch, start offset) pairs in ascending order.
 
-    Changes are in the file when a method returns, but survive a power failure only after `sync` has
-    run: until then the batches themselves carry their epochs and recovery reads them again.
+    Changes are in the file when a method returns, but survive a power failure only after the next
+    flush (`unsynced`). Recovery reads the epochs of later batches from the batches themselves.
     """
 
-    __slots__ = ("_epochs", "_fs", "_starts", "path", "unsynced")
+    __slots__ = ("_epochs", "_fs", "_starts", "latest_epoch", "path", "unsynced")
 
     def __init__(self, fs: FileSystem, path: str) -> None:
         self._fs = fs
         self.path = path
         self._epochs: list[int] = []
         self._starts: list[int] = []
+        # The newest epoch, or -1. Kept as an attribute because every append reads it.
+        self.latest_epoch = NO_EPOCH
         self.unsynced = False
 
     def load(self) -> None:
-        """Reads the file. Raises CorruptFile when it is damaged: nothing is taken from it then."""
+        """Reads the file. Raises CorruptFile, with nothing loaded, when it is corrupt."""
         entries = read_epoch_checkpoint(self._fs, self.path)
         for (epoch, start), (later, later_start) in pairwise(entries):
             if not (epoch < later and start < later_start):
                 raise CorruptFile(self.path, f"epoch {later} at {later_start} is out of order")
+        self._set(entries)
+
+    def _set(self, entries: list[tuple[int, int]]) -> None:
         self._epochs = [epoch for epoch, _ in entries]
         self._starts = [start for _, start in entries]
+        self._update_latest()
+
+    def _update_latest(self) -> None:
+        self.latest_epoch = self._epochs[-1] if self._epochs else NO_EPOCH
 
     def __len__(self) -> int:
         return len(self._epochs)
@@ -49,23 +58,18 @@ class LeaderEpochs:
     def entries(self) -> list[tuple[int, int]]:
         return list(zip(self._epochs, self._starts, strict=True))
 
-    @property
-    def latest_epoch(self) -> int:
-        """The newest epoch, or -1."""
-        return self._epochs[-1] if self._epochs else NO_EPOCH
-
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Batches from `start_offset` on have this epoch.
+        """Batches from `start_offset` on have this epoch. Raises OSError.
 
-        Nothing changes when it is the newest epoch and began before. Entries that contradict the
-        new one (a later epoch, or a later start) go away.
+        Changes nothing when it is the newest epoch and started before. Removes entries that
+        conflict with the new one: those with a later epoch or a later start offset.
         """
         if epoch < 0 or start_offset < 0:
-            raise ValueError(f"epoch {epoch} cannot begin at offset {start_offset}")
-        if self._note(epoch, start_offset):
+            raise ValueError(f"epoch {epoch} cannot start at offset {start_offset}")
+        if self._add(epoch, start_offset):
             self._write()
 
-    def _note(self, epoch: int, start_offset: int) -> bool:
+    def _add(self, epoch: int, start_offset: int) -> bool:
         epochs, starts = self._epochs, self._starts
         if epochs and epochs[-1] == epoch and start_offset >= starts[-1]:
             return False
@@ -74,14 +78,15 @@ class LeaderEpochs:
             starts.pop()
         epochs.append(epoch)
         starts.append(start_offset)
+        self.latest_epoch = epoch
         return True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """(epoch, end offset) for a follower or consumer that asks for `epoch`.
+        """(epoch, end offset) for an OffsetForLeaderEpoch request with `epoch`.
 
-        The end offset is where the next larger epoch begins, or the log end for the newest.
-        Answers with the largest epoch that is not above the one asked for, and (-1, -1)
-        when there is no answer: an epoch from the future, or none at all.
+        The largest known epoch that is not above the requested one, and the start offset of the
+        next epoch, or the log end for the newest. (-1, -1) when the requested epoch is newer than
+        all known ones, or none is known.
         """
         if epoch == NO_EPOCH or not self._epochs or epoch > self._epochs[-1]:
             return NO_EPOCH, NO_OFFSET
@@ -89,7 +94,7 @@ class LeaderEpochs:
             return epoch, log_end_offset
         index = bisect_right(self._epochs, epoch)
         if index == 0:
-            # Older than all we know: everything here was written after it.
+            # Older than all known epochs: the whole log was written after it.
             return epoch, self._starts[0]
         return self._epochs[index - 1], self._starts[index]
 
@@ -99,15 +104,16 @@ class LeaderEpochs:
         return self._epochs[index - 1] if index else NO_EPOCH
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Drops epochs that begin at or after `end_offset`."""
+        """Removes epochs that start at or after `end_offset`. Raises OSError."""
         keep = bisect_left(self._starts, end_offset)
         if keep < len(self._starts):
             del self._epochs[keep:]
             del self._starts[keep:]
+            self._update_latest()
             self._write()
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Drops epochs that end at or before `start_offset`; the one in force begins there then."""
+        """Removes epochs that end at or before `start_offset`, where the first one starts then."""
         covering = bisect_right(self._starts, start_offset) - 1
         if covering < 0 or (covering == 0 and self._starts[0] == start_offset):
             return
@@ -117,14 +123,14 @@ class LeaderEpochs:
         self._write()
 
     def clear(self) -> None:
+        """Removes all epochs. Raises OSError."""
         if self._epochs:
-            self._epochs, self._starts = [], []
+            self._set([])
             self._write()
 
     def replace(self, entries: list[tuple[int, int]]) -> None:
-        """Takes these entries (ascending) in place of what it had."""
-        self._epochs = [epoch for epoch, _ in entries]
-        self._starts = [start for _, start in entries]
+        """Replaces all entries by these, which are ascending. Raises OSError."""
+        self._set(entries)
         self._write()
 
     def _write(self) -> None:

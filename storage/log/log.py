@@ -1,12 +1,12 @@
-"""The log of one partition: what the rest of the broker does with it.
+"""The log of one partition: the interface of storage to the rest of the broker.
 
-A log has one owner, the thread of the event loop. Nothing here waits, starts anything or looks at
-a clock; callers pass `now_ms`. What is slow is split: `begin_flush` gives an object whose `run` may
-be called in a worker thread, and so do the functions of `compaction`.
+A log is owned by one thread, that of the event loop. Nothing here blocks on anything but the disk,
+starts a task or reads a clock; callers pass `now_ms`. Slow work is split: `begin_flush` returns an
+object whose `run` may be called in a worker thread, and so may the functions of `compaction`.
 
-What is durable when: an append is in the page cache when it returns (it survives kill -9, not a
-power failure) and on disk when a flush that began after it has finished; `recovery_point` is the
-offset below which everything is on disk.
+Durability: an append is in the page cache when it returns (it survives kill -9, not a power
+failure). It is on disk when a flush that began after it has finished; everything below
+`recovery_point` is on disk.
 
     log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset
 """
@@ -25,13 +25,24 @@ from ottla.protocol.records.batch import (
 from ottla.protocol.records.compression import LZ4
 from ottla.protocol.records.crc32c import crc32c
 from ottla.protocol.records.lz4_header import is_plain_frame
-from ottla.storage.log import log_append, log_reads, retention, truncation
+from ottla.storage.config import CREATE_TIME, NO_LIMIT, LogConfig
+from ottla.storage.files.log_directory import LogDirectory
 from ottla.storage.log.batch_times import BatchTimes
+from ottla.storage.log.flush import Flush, LogFlusher
+from ottla.storage.log.leader_epochs import LeaderEpochs
+from ottla.storage.log.local_log import LocalLog
+from ottla.storage.log.log_appender import LogAppender
 from ottla.storage.log.log_info import AppendInfo, ReadInfo
-from ottla.storage.log.log_state import LogState
+from ottla.storage.log.log_offsets import LogOffsets
+from ottla.storage.log.log_reader import LogReader
+from ottla.storage.log.log_writer import LogWriter
+from ottla.storage.log.retention import LogRetention
+from ottla.storage.log.segment import Segment
+from ottla.storage.log.truncation import LogTruncator
 from ottla.storage.producer.producer_entry import AppendedBatch, AppendOrigin
-from ottla.storage.producer.verification import Verification
-from ottla.storage.records.validation import Examined
+from ottla.storage.producer.producer_state import ProducerState
+from ottla.storage.producer.verification import Verification, Verifications
+from ottla.storage.records.validation import ValidatedRecords
 from ottla.storage.records.validation_budget import ValidationBudget
 
 _unpack = HEADER.unpack_from
@@ -42,10 +53,149 @@ _as_appended = tuple.__new__
 _CLIENT = AppendOrigin.CLIENT
 
 
-class Log(LogState):
-    """One partition's log; made by `LogManager`, opened by `recovery.open_log`."""
+class Log:
+    """One partition's log; created by `LogManager`, opened by `recovery.open_log`.
 
-    __slots__ = ()
+    Appending, reading, flushing, truncation and retention each have a class of their own; they
+    share `local` (the segments on disk), `offsets`, the producer state and the leader epochs.
+    """
+
+    __slots__ = (
+        "_appender",
+        "_directory",
+        "_flusher",
+        "_is_plain",
+        "_reader",
+        "_retention",
+        "_size_limit",
+        "_truncator",
+        "_writer",
+        "config",
+        "leader_epochs",
+        "local",
+        "log_directory",
+        "name",
+        "offsets",
+        "partition",
+        "producer_state",
+        "segments",
+        "topic",
+        "topic_id",
+        "verifications",
+    )
+
+    def __init__(
+        self,
+        local: LocalLog,
+        offsets: LogOffsets,
+        producer_state: ProducerState,
+        leader_epochs: LeaderEpochs,
+        verifications: Verifications,
+        *,
+        topic_id: bytes | None,
+        now_ms: int,
+    ) -> None:
+        directory = local.directory
+        self._directory = directory
+        self.log_directory: LogDirectory = directory.log_directory
+        self.name = directory.name
+        self.topic = directory.topic
+        self.partition = directory.partition
+        self.topic_id = topic_id
+        self.local = local
+        self.segments = local.segments
+        self.offsets = offsets
+        self.producer_state = producer_state
+        self.leader_epochs = leader_epochs
+        self.verifications = verifications
+        self._flusher = LogFlusher(local, offsets, producer_state, leader_epochs, now_ms)
+        self._writer = LogWriter(local, offsets, leader_epochs, self._flusher)
+        self._appender = LogAppender(local, offsets, self._writer, producer_state, verifications)
+        self._reader = LogReader(directory, local.segments, offsets)
+        self._truncator = LogTruncator(local, offsets, producer_state, leader_epochs)
+        self._retention = LogRetention(local, offsets, self._truncator)
+        self._set_config(local.config)
+
+    def __repr__(self) -> str:
+        return f"Log({self.path}, {self.log_start_offset} to {self.log_end_offset})"
+
+    # --- properties --------------------------------------------------------------------------
+
+    @property
+    def path(self) -> str:
+        """The directory of the partition."""
+        return self._directory.path
+
+    @property
+    def metadata_path(self) -> str:
+        """The path of `partition.metadata`."""
+        return self._directory.metadata_path
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that can be read."""
+        return self.offsets.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset of the next record."""
+        return self.offsets.log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """Below it everything is replicated to the in-sync replicas."""
+        return self.offsets.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it every transaction is decided. Never above the high watermark."""
+        return self.offsets.last_stable_offset
+
+    @property
+    def recovery_point(self) -> int:
+        """Below it everything is on disk."""
+        return self.offsets.recovery_point
+
+    @property
+    def last_flushed_ms(self) -> int:
+        """When the log was last flushed, or opened."""
+        return self._flusher.last_flushed_ms
+
+    @property
+    def truncations(self) -> int:
+        """How often the end of the log was truncated since it was opened."""
+        return self._truncator.truncations
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Bytes of records in all segments."""
+        return self.local.size_in_bytes
+
+    @property
+    def is_closed(self) -> bool:
+        return self.local.closed
+
+    @property
+    def active_segment(self) -> Segment:
+        """The segment that is appended to."""
+        return self.local.active
+
+    def update_config(self, config: LogConfig) -> None:
+        """Uses new settings from the next append on."""
+        self.local.update_config(config)
+        self._set_config(config)
+
+    def _set_config(self, config: LogConfig) -> None:
+        self.config = config
+        # Plain: no setting requires more than a look at the header of a batch.
+        self._is_plain = (
+            config.compression_type == "producer"
+            and config.message_timestamp_type == CREATE_TIME
+            and config.message_timestamp_before_max_ms == NO_LIMIT
+            and config.message_timestamp_after_max_ms == NO_LIMIT
+            and not config.compact
+        )
+        self._size_limit = min(config.max_message_bytes, config.segment_bytes)
 
     # --- appending ---------------------------------------------------------------------------
 
@@ -59,17 +209,18 @@ class Log(LogState):
         verification: Verification | None = None,
         budget: ValidationBudget | None = None,
     ) -> AppendInfo:
-        """Checks batches, assigns offsets and leader epoch in place, and appends them in one write.
+        """Validates batches, assigns offsets and leader epoch in place, and appends them at once.
 
         `records` is writable and belongs to the log until this returns. A batch that the producer
-        sent before is not written again: `AppendInfo.duplicate`. Raises RecordsError for bad bytes,
-        ProducerError for a bad sequence number or epoch, BatchTooLargeForSegment, DiskFull (nothing
-        was written), LogDirectoryOffline; TooMuchAtOnce when looking at the records takes more than
-        `allowance`: then they go through `validation.examine` and `append_examined`.
+        sent before is not written again: `AppendInfo.duplicate`. Raises RecordsError for invalid
+        batches, ProducerError for an invalid sequence number or epoch, BatchTooLargeForSegment,
+        DiskFull (nothing was written), LogDirectoryOffline, LogClosed. Raises
+        ValidationBudgetExceeded when the validation exceeds `budget`: the caller then uses
+        `validation.validate_records` in a worker thread and `append_validated`.
         """
         size = len(records)
-        # The common case, in one go; whatever is unusual is found out, and said, by append_checked.
-        if self._plain and origin is _CLIENT and BATCH_OVERHEAD <= size <= self._size_limit:
+        # The common case, inline. LogAppender handles everything else, and raises the errors.
+        if self._is_plain and origin is _CLIENT and BATCH_OVERHEAD <= size <= self._size_limit:
             (base, length, _, magic, crc, flags, delta, _, timestamp, producer_id, epoch, sequence,
              count) = _unpack(records)  # fmt: skip
             if (
@@ -89,68 +240,88 @@ class Log(LogState):
                         entry is not None
                         and entry.epoch == epoch
                         and entry.batches
-                        # Not where numbers wrap around: that is for the other way.
+                        # LogAppender handles sequence numbers that wrap around.
                         and 0 < entry.batches[-1][1] + 1 == sequence <= MAX_SEQUENCE - delta
                         and entry.transaction_first_offset < 0
                     )
                     if not in_order:
-                        return log_append.append_checked(
-                            self, records, leader_epoch, now_ms, origin, verification, budget
+                        return self._appender.append(
+                            records, leader_epoch, now_ms, origin, verification, budget
                         )
-                if self._closed or self.log_directory.refusal is not None:
-                    self.check_writable()
-                first = self.log_end_offset
+                if self.local.closed or self.log_directory.append_error is not None:
+                    self.local.check_writable()
+                offsets = self.offsets
+                first = offsets.log_end_offset
                 last = first + delta
                 _pack_offset(records, 0, first)
                 _pack_epoch(records, LEADER_EPOCH_POSITION, leader_epoch)
-                self.write(records, first, last, timestamp, leader_epoch, now_ms)
+                self._writer.write(records, first, last, timestamp, leader_epoch, now_ms)
                 if entry is not None:
                     batch = (sequence, sequence + delta, first, last, timestamp)
                     entry.remember(epoch, _as_appended(AppendedBatch, batch))
                 self.producer_state.end_offset = last + 1
-                return AppendInfo(first, last, timestamp, -1, self.log_start_offset, size)
-        return log_append.append_checked(
-            self, records, leader_epoch, now_ms, origin, verification, budget
-        )
+                return AppendInfo(first, last, timestamp, -1, offsets.log_start_offset, size)
+        return self._appender.append(records, leader_epoch, now_ms, origin, verification, budget)
 
-    def append_examined(
+    def append_validated(
         self,
-        examined: Examined,
+        validated: ValidatedRecords,
         *,
         leader_epoch: int,
         now_ms: int,
         verification: Verification | None = None,
     ) -> AppendInfo:
-        """Appends a client's batches whose records were looked at before, elsewhere.
+        """Appends a client's batches that `validation.validate_records` has validated before.
 
-        Sequence numbers, epochs and transactions are checked now; raises as `append`.
+        Checks sequence numbers, epochs and transactions now. Raises as `append`.
         """
-        return log_append.append_examined(self, examined, leader_epoch, now_ms, verification)
+        return self._appender.append_validated(validated, leader_epoch, now_ms, verification)
 
     def append_as_follower(
         self, records: bytearray | memoryview | bytes, *, now_ms: int
     ) -> AppendInfo:
-        """Appends batches from the leader as they are. They have to continue this log.
+        """Appends batches from the leader unchanged. Their offsets must continue this log.
 
         Raises CorruptRecordError, UnexpectedAppendOffset, OffsetsOutOfOrder and what `append`
         raises about the disk.
         """
-        return log_append.append_from_leader(self, records, now_ms)
+        return self._appender.append_as_follower(records, now_ms)
+
+    def assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
+        """Batches from `start_offset` on have this leader epoch. Does nothing if it is known.
+
+        Raises DiskFull, LogDirectoryOffline.
+        """
+        self._writer.assign_epoch(leader_epoch, start_offset)
+
+    def roll(self, now_ms: int) -> Segment:
+        """Starts a new active segment at the log end. Raises DiskFull, LogDirectoryOffline."""
+        return self.local.roll(now_ms, self.offsets.log_end_offset)
+
+    # --- removing records --------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> bool:
-        """Drops everything from `offset` on. False when the log ends before that anyway.
+        """Removes everything from `offset` on. False when the log ends at or below it anyway.
 
-        A batch that holds `offset` goes as a whole: the log may end below `offset` then.
+        A batch that contains `offset` is removed as a whole: the log may end below `offset` then.
+        Raises LogDirectoryOffline.
         """
-        return truncation.truncate_to(self, offset)
+        return self._truncator.truncate_to(offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drops everything; the log is empty and begins at `offset`."""
-        truncation.truncate_fully_and_start_at(self, offset)
+        """Removes everything. The log is empty and starts at `offset`."""
+        self._truncator.truncate_fully_and_start_at(offset)
+
+    def delete_records_before(self, offset: int) -> bool:
+        """Advances the log start to `offset`; the next retention run deletes whole segments.
+
+        True when it moved. Raises OffsetOutOfRange above the high watermark, LogDirectoryOffline.
+        """
+        return self._truncator.delete_records_before(offset)
 
     def delete_old_segments(self, now_ms: int) -> int:
-        """Takes segments out that retention does not want any more; gives their number."""
-        return retention.delete_old_segments(self, now_ms)
+        """Deletes the segments that retention does not keep. Returns their number."""
+        return self._retention.delete_old_segments(now_ms)
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -163,40 +334,86 @@ class Log(LogState):
         min_one_batch: bool = True,
         read_committed: bool = False,
     ) -> ReadInfo:
-        """A slice of whole batches from the one with `offset` on, below offset `up_to`.
+        """A slice of whole batches, from the one that contains `offset` on, below offset `up_to`.
 
         `up_to` is the log end for a follower, the high watermark or the last stable offset for a
-        consumer. `min_one_batch`: the first batch comes whole even when it is larger than
+        consumer. `min_one_batch` returns the first batch whole even if it is larger than
         `max_bytes`. With `read_committed` the aborted transactions of the slice are listed. Reads
-        no more than headers. Raises OffsetOutOfRange, CorruptRecordError, LogDirectoryOffline.
+        batch headers only. Raises OffsetOutOfRange, CorruptRecordError, LogDirectoryOffline.
         """
-        return log_reads.read(self, offset, max_bytes, up_to, min_one_batch, read_committed)
+        return self._reader.read(offset, max_bytes, up_to, min_one_batch, read_committed)
 
     def offset_for_timestamp(
         self, timestamp: int, times: BatchTimes | None = None
     ) -> tuple[int, int, int] | None:
-        """(timestamp, offset, leader epoch) of the first record that is not older than this.
+        """(timestamp, offset, leader epoch) of the first record with at least this timestamp.
 
-        None when all are. Reads and decompresses one batch, nearly always. With `times` that have
-        an allowance, TooLongToRead is raised for a batch beyond it.
+        None when all records are older. Reads and decompresses one batch in nearly every case. With
+        `times` that have a budget, raises ReadBudgetExceeded for a batch that exceeds it.
         """
-        return log_reads.offset_for_timestamp(self, timestamp, times or BatchTimes())
+        return self._reader.offset_for_timestamp(timestamp, times or BatchTimes())
 
     def max_timestamp_offset(self, times: BatchTimes | None = None) -> tuple[int, int, int] | None:
         """(timestamp, offset, leader epoch) of the first record with the newest timestamp.
 
         `times` as for `offset_for_timestamp`.
         """
-        return log_reads.max_timestamp_offset(self, times or BatchTimes())
+        return self._reader.max_timestamp_offset(times or BatchTimes())
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(epoch, end offset) for OffsetForLeaderEpoch; (-1, -1) when there is no answer."""
-        return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
+        """(epoch, end offset) for OffsetForLeaderEpoch; (-1, -1) when the epoch is unknown."""
+        return self.leader_epochs.end_offset_for(epoch, self.offsets.log_end_offset)
 
     def batches(self, from_offset: int, to_offset: int | None = None) -> Iterator[memoryview]:
-        """The whole batches that hold offsets in [from_offset, to_offset), one after the other.
+        """The whole batches that contain offsets in [from_offset, to_offset), in order.
 
-        Reads the file in pieces as the iterator moves on; appends may go on meanwhile.
+        Reads the file in chunks as the iterator advances; appends may go on meanwhile.
         """
-        end = self.log_end_offset if to_offset is None else to_offset
-        return log_reads.batches(self, from_offset, end)
+        end = self.offsets.log_end_offset if to_offset is None else to_offset
+        return self._reader.batches(from_offset, end)
+
+    def update_high_watermark(self, offset: int) -> int:
+        """Sets the high watermark, limited to log start and log end. Returns the new one."""
+        return self.offsets.update_high_watermark(offset)
+
+    # --- flushing and closing ----------------------------------------------------------------
+
+    def begin_flush(self) -> Flush | None:
+        """What to sync to make everything appended so far durable; None if all of it is.
+
+        Call `run` of the result, which may take long and may run in a worker thread, and then
+        `finish_flush` on the thread that owns the log. Raises DiskFull, LogDirectoryOffline.
+        """
+        return self._flusher.begin_flush()
+
+    def finish_flush(self, flush: Flush, now_ms: int) -> None:
+        """Advances the recovery point. Raises LogDirectoryOffline when `flush.run` failed."""
+        self._flusher.finish_flush(flush, now_ms)
+
+    def flush(self, now_ms: int | None = None) -> None:
+        """Makes everything appended so far durable, on this thread."""
+        self._flusher.flush(now_ms)
+
+    def close(self) -> None:
+        """Writes a producer snapshot, syncs everything and closes all descriptors."""
+        flush = self.begin_close()
+        if flush is not None:
+            flush.run()
+        self.finish_close(flush)
+
+    def begin_close(self) -> Flush | None:
+        """`close` up to the syncing: `run` the result, if any, and then call `finish_close`."""
+        return self._flusher.begin_close()
+
+    def finish_close(self, flush: Flush | None) -> None:
+        """Closes all descriptors. Raises LogDirectoryOffline when the flush failed."""
+        self._flusher.finish_close(flush)
+
+    def release(self) -> None:
+        """Closes descriptors and maps without writing anything. Slices stay readable."""
+        self.local.release()
+
+    def move_to(self, path: str) -> None:
+        """The directory of the partition has been renamed to `path`."""
+        self.local.move_to(path)
+        self.leader_epochs.path = self._directory.leader_epoch_path

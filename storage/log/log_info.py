@@ -1,4 +1,4 @@
-"""What a log answers to appends and reads."""
+"""The results of appends and reads."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from ottla.storage.files.open_files import FileSlice
 
 
 class AppendInfo:
-    """The outcome of an append.
+    """The result of an append (Kafka: `LogAppendInfo`).
 
     With `duplicate` nothing was written: the batch is in the log already, at these offsets.
-    `log_append_time` is -1 unless the topic uses LogAppendTime (and for a duplicate, whose time is
-    that of the first append). `bytes` is what was written, after any recompression.
+    `log_append_time` in ms is -1 unless the topic uses LogAppendTime; a duplicate has the time of
+    the first append. `bytes` is the number of bytes written, after any recompression.
     """
 
     __slots__ = (
@@ -47,12 +47,12 @@ class AppendInfo:
 
 
 class ReadInfo:
-    """The outcome of a read.
+    """The result of a read (Kafka: `FetchDataInfo`).
 
-    `slice` is None when there is nothing below the bound. Its first batch holds the offset asked
-    for, or the next one there is, and may begin before it: `first_batch_base_offset`. The aborted
-    transactions, (producer id, first offset) by first offset, are filled in for readers of
-    committed data only.
+    `slice` is None when there is no batch below the upper bound. Its first batch contains the
+    requested offset, or the next existing one, and may begin before it: `first_batch_base_offset`.
+    The aborted transactions, (producer id, first offset) in order of first offset, are filled in
+    with `read_committed` only.
     """
 
     __slots__ = (

@@ -1,11 +1,11 @@
-"""Bringing the state of the producers to the end of a log from its batches."""
+"""Rebuilding the producer state of a log from a snapshot and the batches after it."""
 
 from __future__ import annotations
 
 import logging
 
 from ottla.protocol.records.errors import RecordsError
-from ottla.storage.log.batch_scan import DamagedLog, walk_batches
+from ottla.storage.log.batch_scan import CorruptLog, walk_batches
 from ottla.storage.log.segment import Segment
 from ottla.storage.log.segment_list import SegmentList
 from ottla.storage.producer.producer_state import ProducerState, header_of
@@ -20,20 +20,20 @@ def rebuild_producers(
     log_end_offset: int,
     now_ms: int,
 ) -> None:
-    """Makes `state` that of `log_end_offset`: the newest snapshot below, and the batches behind it.
+    """Loads the newest snapshot at or below `log_end_offset` and replays the batches after it.
 
-    Snapshots are taken at the segments that are passed, so that the next time is short. Raises
-    OSError.
+    Writes a snapshot at the start of each replayed segment, so that the next rebuild is short.
+    Raises OSError.
     """
     state.reload(log_start_offset, log_end_offset, now_ms)
     replay(state, segments, log_end_offset)
 
 
 def replay(state: ProducerState, segments: SegmentList, log_end_offset: int) -> None:
-    """Takes the batches in [state.end_offset, log_end_offset) into `state`.
+    """Replays the batches in [state.end_offset, log_end_offset) into `state`.
 
-    What cannot be read is passed over with a line in the log: better to know less about producers
-    than not to start.
+    Batches that cannot be read are logged and skipped: an incomplete producer state is better than
+    a log that cannot be opened.
     """
     for segment in segments.between(state.end_offset, log_end_offset):
         state.end_offset = max(state.end_offset, segment.base_offset)
@@ -41,8 +41,8 @@ def replay(state: ProducerState, segments: SegmentList, log_end_offset: int) -> 
             state.take_snapshot()
         try:
             _replay_segment(state, segment, log_end_offset)
-        except (DamagedLog, RecordsError) as damage:
-            logger.warning("producers of a damaged segment may be unknown: %s", damage)
+        except (CorruptLog, RecordsError) as damage:
+            logger.warning("Producer state may be incomplete, a segment is corrupt: %s", damage)
     state.end_offset = log_end_offset
 
 

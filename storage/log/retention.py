@@ -1,100 +1,111 @@
-"""Which segments a log does not need any more: by age, by size, and below the log start."""
+"""Retention: deletes old segments by age, by size, and below the log start offset."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from ottla.storage.errors import DiskFull
+from ottla.storage.log.local_log import LocalLog
+from ottla.storage.log.log_offsets import LogOffsets
 from ottla.storage.log.segment import Segment
-
-if TYPE_CHECKING:
-    from ottla.storage.log.log_state import LogState
+from ottla.storage.log.truncation import LogTruncator
 
 logger = logging.getLogger("ottla.storage")
 
-# (segment, the one behind it) -> whether it may go
+# (segment, the next one) -> whether it may be deleted
 Predicate = Callable[[Segment, Segment | None], bool]
 
 
-def delete_old_segments(log: LogState, now_ms: int) -> int:
-    """`Log.delete_old_segments`. See there.
+class LogRetention:
+    """Applies `retention.ms`, `retention.bytes` and the log start offset to one log."""
 
-    Below the log start in any case; by time and size only where `cleanup.policy` has `delete`.
-    """
-    log.log_directory.check_online()
-    deleted = _delete(log, "they are below the log start", _below_start(log), now_ms)
-    if log.config.delete:
-        deleted += _delete(log, "retention.bytes is exceeded", _too_much(log), now_ms)
-        deleted += _delete(log, "retention.ms is exceeded", _too_old(log, now_ms), now_ms)
-    return deleted
+    __slots__ = ("_local", "_offsets", "_truncator")
+
+    def __init__(self, local: LocalLog, offsets: LogOffsets, truncator: LogTruncator) -> None:
+        self._local = local
+        self._offsets = offsets
+        self._truncator = truncator
+
+    def delete_old_segments(self, now_ms: int) -> int:
+        """`Log.delete_old_segments`.
+
+        Below the log start in any case; by size and time only if `cleanup.policy` has `delete`.
+        """
+        self._local.directory.log_directory.check_online()
+        start, config = self._offsets.log_start_offset, self._local.config
+        deleted = self._delete(_is_below(start), f"log start offset {start} breach", now_ms)
+        if config.delete:
+            limit = config.retention_bytes
+            deleted += self._delete(self._exceeds_size(), f"retention size {limit} breach", now_ms)
+            limit = config.retention_ms
+            reason = f"retention time {limit}ms breach"
+            deleted += self._delete(_is_older(limit, now_ms), reason, now_ms)
+        return deleted
+
+    def _deletable(self, predicate: Predicate) -> list[Segment]:
+        """The oldest segments for which `predicate` holds, up to the first one for which not.
+
+        Never one with records at or above the high watermark, and never an empty active segment.
+        """
+        deletable = []
+        segments = list(self._local.segments)
+        for index, segment in enumerate(segments):
+            following = segments[index + 1] if index + 1 < len(segments) else None
+            if following is None and segment.size == 0:
+                break
+            end = self._offsets.log_end_offset if following is None else following.base_offset
+            if end > self._offsets.high_watermark or not predicate(segment, following):
+                break
+            deletable.append(segment)
+        return deletable
+
+    def _exceeds_size(self) -> Predicate:
+        limit = self._local.config.retention_bytes
+        excess = self._local.size_in_bytes - limit
+
+        def predicate(segment: Segment, _: Segment | None) -> bool:
+            nonlocal excess
+            if limit < 0 or excess < segment.size:
+                return False
+            excess -= segment.size
+            return True
+
+        return predicate
+
+    def _delete(self, predicate: Predicate, reason: str, now_ms: int) -> int:
+        local = self._local
+        try:
+            deletable = self._deletable(predicate)
+            if not deletable:
+                return 0
+            if deletable[-1] is local.active:
+                try:
+                    local.roll(now_ms, self._offsets.log_end_offset)
+                except DiskFull:
+                    deletable.pop()  # deleting the others makes room for a new segment
+                    if not deletable:
+                        raise
+            logger.info(
+                "%s: Deleting %d segments, base offsets %d to %d, due to %s",
+                local.directory.name,
+                len(deletable),
+                deletable[0].base_offset,
+                deletable[-1].base_offset,
+                reason,
+            )
+            local.retire_segments(deletable, now_ms + local.config.file_delete_delay_ms)
+            self._truncator.delete_records_before(local.segments.first.base_offset)
+        except OSError as error:
+            raise local.directory.log_directory.write_failed(error) from error
+        return len(deletable)
 
 
-def choose(log: LogState, wanted: Predicate) -> list[Segment]:
-    """The oldest segments for which `wanted` holds, up to the first for which it does not.
-
-    Never one with records at or above the high watermark, and never an empty active segment.
-    """
-    chosen = []
-    segments = list(log.segments)
-    for index, segment in enumerate(segments):
-        following = segments[index + 1] if index + 1 < len(segments) else None
-        if following is None and segment.size == 0:
-            break
-        end = log.log_end_offset if following is None else following.base_offset
-        if end > log.high_watermark or not wanted(segment, following):
-            break
-        chosen.append(segment)
-    return chosen
+def _is_below(log_start_offset: int) -> Predicate:
+    return lambda _, following: following is not None and following.base_offset <= log_start_offset
 
 
-def _below_start(log: LogState) -> Predicate:
-    start = log.log_start_offset
-    return lambda _, following: following is not None and following.base_offset <= start
-
-
-def _too_much(log: LogState) -> Predicate:
-    limit = log.config.retention_bytes
-    excess = log.size_in_bytes - limit
-
-    def wanted(segment: Segment, _: Segment | None) -> bool:
-        nonlocal excess
-        if limit < 0 or excess < segment.size:
-            return False
-        excess -= segment.size
-        return True
-
-    return wanted
-
-
-def _too_old(log: LogState, now_ms: int) -> Predicate:
-    limit = log.config.retention_ms
-    return lambda segment, _: limit >= 0 and now_ms - segment.largest_timestamp() > limit
-
-
-def _delete(log: LogState, reason: str, wanted: Predicate, now_ms: int) -> int:
-    try:
-        chosen = choose(log, wanted)
-        if not chosen:
-            return 0
-        if chosen[-1] is log.active_segment:
-            try:
-                log.roll(now_ms)
-            except DiskFull:
-                chosen.pop()  # the others go, which makes the room for it
-                if not chosen:
-                    raise
-        logger.info(
-            "%s: deleting %d segments, offsets %d to %d, because %s",
-            log.name,
-            len(chosen),
-            chosen[0].base_offset,
-            chosen[-1].base_offset,
-            reason,
-        )
-        log.retire_segments(chosen, now_ms + log.config.file_delete_delay_ms)
-        log.delete_records_before(log.segments.first.base_offset)
-    except OSError as error:
-        raise log.log_directory.refused(error) from error
-    return len(chosen)
+def _is_older(retention_ms: int, now_ms: int) -> Predicate:
+    if retention_ms < 0:
+        return lambda _, __: False
+    return lambda segment, _: now_ms - segment.largest_timestamp() > retention_ms

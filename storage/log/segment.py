@@ -1,7 +1,7 @@
 """One segment of a log: a `.log` file with its indexes.
 
-Only the last segment of a log is appended to. All methods run on the thread that owns the log,
-except where a docstring says otherwise.
+Only the active segment of a log, the last one, is appended to. All methods run on the thread that
+owns the log.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from ottla.storage.files.open_files import OpenFiles
 from ottla.storage.index.offset_index import OffsetIndex
 from ottla.storage.index.time_index import NO_TIMESTAMP, TimeIndex
 from ottla.storage.index.txn_index import TransactionIndex
-from ottla.storage.log.batch_scan import DamagedLog, Place, find, walk
+from ottla.storage.log.batch_scan import CorruptLog, Place, find, walk
 from ottla.storage.log.segment_file import SegmentFile
 
 logger = logging.getLogger("ottla.storage")
 
-# Offsets in indexes, and offset deltas in a batch, have 31 bits.
+# Offsets in indexes, and offset deltas in a batch, are int32 and not negative.
 MAX_RELATIVE_OFFSET = 0x7FFFFFFF
-# Stands for "not looked up yet": -1 is Kafka's "no timestamp".
+# Not read from the file yet. -1 is Kafka's "no timestamp".
 _UNKNOWN = -2
 
 
 class Segment:
-    """A run of batches whose offsets begin at `base_offset`."""
+    """The batches of a log from `base_offset` up to the next segment (Kafka: `LogSegment`)."""
 
     __slots__ = (
         "_fs",
@@ -67,10 +67,10 @@ class Segment:
         sizes: Mapping[str, int],
         suffix: str = "",
     ) -> None:
-        """`sizes`: the files of the directory and their sizes; those not in there are new.
+        """`sizes` maps the names of the existing files of the directory to their sizes in bytes.
 
-        Opens nothing. `created_ms` stands in where a rolling decision needs a time and the records
-        have none; `suffix` is `.cleaned` while compaction writes the segment.
+        Opens no file. Rolling by time counts from `created_ms` if the records have no timestamp.
+        `suffix` is `.cleaned` while compaction writes the segment.
         """
         self._fs = fs
         self.base_offset = base_offset
@@ -93,7 +93,7 @@ class Segment:
         name = TIME_INDEX_SUFFIX + suffix
         size = sizes.get(stem + name, 0)
         self.time_index = TimeIndex(fs, path + name, base_offset, size, index_bytes, files)
-        self._count_room()
+        self._update_entries_left()
         name = TXN_INDEX_SUFFIX + suffix
         self.txn_index = TransactionIndex(fs, path + name, base_offset, sizes.get(stem + name, 0))
 
@@ -106,22 +106,22 @@ class Segment:
         return self.log.size
 
     def create_files(self, preallocate_bytes: int = 0) -> None:
-        """Makes the empty files, so that they exist even when nothing is ever written."""
+        """Creates empty files, which exist even if nothing is ever written. Raises OSError."""
         self.log.create()
         if preallocate_bytes:
             self.log.preallocate(preallocate_bytes)
         self.offset_index.create()
         self.time_index.create()
 
-    def _count_room(self) -> None:
-        # An entry of the offset index may come with one of the time index or not; counting both
-        # means that neither gets too full.
-        self.index_entries_left = min(self.offset_index.room, self.time_index.room)
+    def _update_entries_left(self) -> None:
+        # An entry of the offset index may come with one of the time index or without: the smaller
+        # number is safe for both.
+        self.index_entries_left = min(self.offset_index.entries_left, self.time_index.entries_left)
 
     # --- appending ---------------------------------------------------------------------------
 
     def append(self, batch: Buffer, last_offset: int, max_timestamp: int) -> None:
-        """Writes one batch at the end and indexes it. Raises OSError with nothing changed."""
+        """Writes one batch at the end and indexes it. Raises OSError, with nothing changed."""
         log = self.log
         position = log.size
         log.append(batch)
@@ -132,19 +132,20 @@ class Segment:
             raise
 
     def undo_append(self, position: int, last_offset: int) -> None:
-        """Takes back an append of batches from `position` on, the first ending with `last_offset`.
+        """Undoes an append at `position`, whose first batch ends with `last_offset`.
 
-        It was written, but could not be indexed. The bytes are still in the file: `cut_back`.
+        For an append that was written but could not be indexed. Its bytes stay in the file until
+        `SegmentFile.cut_back`, or until they are overwritten.
         """
         self.log.size = position
         self.offset_index.truncate_to(last_offset)
         self.time_index.truncate_to(last_offset)
-        self.forget_counts()
+        self.invalidate_cached()
 
     def index_batch(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
-        """Takes account of a batch that has been written: time and index entries.
+        """Updates the newest timestamp and the indexes for a batch that has been written.
 
-        An index entry comes with the first batch after `index.interval.bytes`, as in Kafka.
+        As in Kafka, the first batch after `index.interval.bytes` gets an index entry.
         """
         if max_timestamp > self._newest_timestamp:
             if self._newest_timestamp == _UNKNOWN:
@@ -166,9 +167,9 @@ class Segment:
         self, size: int, max_timestamp: int, last_offset: int, now_ms: int, config: LogConfig,
         jitter_ms: int,
     ) -> bool:  # fmt: skip
-        """Whether an append of `size` bytes belongs into a new segment: size, time, full index.
+        """Whether an append of `size` bytes requires a new segment: by size, time or full index.
 
-        Time is that of the records where they have one, and since creation where they have not.
+        Time is that of the records if they have timestamps, otherwise the time since creation.
         """
         log_size = self.log.size
         if log_size + size > config.segment_bytes:
@@ -187,7 +188,7 @@ class Segment:
         return waited_ms > config.segment_ms - jitter_ms or self.index_entries_left <= 0
 
     def rolling_timestamp(self) -> int:
-        """The timestamp of the first batch, or -1; time-based rolling counts from it."""
+        """The timestamp of the first batch, or -1. Rolling by time counts from it."""
         if self._rolling_timestamp == _UNKNOWN:
             first = next(walk(self.log, 0, self.log.size), None)
             self._rolling_timestamp = NO_TIMESTAMP if first is None else first.max_timestamp
@@ -196,13 +197,13 @@ class Segment:
     # --- looking up --------------------------------------------------------------------------
 
     def newest(self) -> tuple[int, int]:
-        """(newest timestamp, last offset of the batch that has it), or (-1, base offset)."""
+        """(newest timestamp, last offset of its batch), or (-1, base offset)."""
         if self._newest_timestamp == _UNKNOWN:
             self.read_newest(self.log.size)
         return self._newest_timestamp, self._newest_offset
 
     def read_newest(self, end: int) -> None:
-        """Finds out the newest timestamp of the first `end` bytes. Raises DamagedLog."""
+        """Reads the newest timestamp of the first `end` bytes. Raises CorruptLog."""
         newest, at = self.time_index.last()
         _, position = self.offset_index.last()
         for place in walk(self.log, position, end):
@@ -211,20 +212,20 @@ class Segment:
         self._newest_timestamp, self._newest_offset = newest, at
 
     def largest_timestamp(self) -> int:
-        """What retention by time goes by: the newest timestamp, or when the file last changed."""
+        """The newest timestamp, or the modification time of the file: for retention by time."""
         newest = self.newest()[0]
         return newest if newest >= 0 else self._fs.modified_ms(self.log.path)
 
     def find_batch(self, offset: int) -> Place | None:
         """The first batch that ends at or after `offset`, None when there is none.
 
-        A damaged index is noticed and built again. Raises DamagedLog when the log itself is
-        damaged there.
+        Rebuilds the indexes when they turn out to be corrupt. Raises CorruptLog when the log itself
+        is corrupt at that position.
         """
         try:
             return self._find_batch(offset)
-        except (CorruptIndex, DamagedLog) as damage:
-            logger.warning("building the indexes of %s again: %s", self.log.path, damage)
+        except (CorruptIndex, CorruptLog) as damage:
+            logger.warning("Rebuilding the indexes of %s: %s", self.log.path, damage)
             self.rebuild_indexes()
             return self._find_batch(offset)
 
@@ -237,7 +238,7 @@ class Segment:
         if not 0 < position < end:
             raise CorruptIndex(self.offset_index.path, f"position {position} of {end} bytes")
         place = find(log, position, end, indexed)
-        # The index says that a batch which ends with `indexed`, or holds it, begins there.
+        # According to the index, a batch that contains `indexed` begins there.
         if (
             place is None
             or place.position != position
@@ -252,12 +253,12 @@ class Segment:
         return find(log, position + place.size, end, offset)
 
     def position_of(self, offset: int) -> int:
-        """Where the first batch begins that ends at or after `offset`; the end without any."""
+        """The position of the first batch that ends at or after `offset`, or the file size."""
         place = self.find_batch(offset)
         return self.log.size if place is None else place.position
 
     def next_offset(self) -> int:
-        """The offset after the last batch. Raises DamagedLog, CorruptIndex."""
+        """The offset after the last batch. Raises CorruptLog, CorruptIndex."""
         _, position = self.offset_index.last()
         last = self.base_offset - 1
         for place in walk(self.log, position, self.log.size):
@@ -265,7 +266,7 @@ class Segment:
         return last + 1
 
     def find_timestamp(self, timestamp: int, from_offset: int) -> Place | None:
-        """The first batch that ends at or after `from_offset` with a timestamp of at least this."""
+        """The first batch that ends at or after `from_offset` and has at least this timestamp."""
         _, indexed = self.time_index.lookup(timestamp)
         start = self.find_batch(max(indexed, from_offset))
         if start is None:
@@ -278,55 +279,55 @@ class Segment:
     # --- changing ----------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> int:
-        """Drops the batches that end at or after `offset`; gives the number of bytes dropped."""
+        """Removes the batches that end at or after `offset`. Returns the bytes removed."""
         place = self.find_batch(offset)
         if place is None:
             return 0
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
         self.txn_index.truncate_to(offset)
-        dropped = self.log.size - place.position
+        removed = self.log.size - place.position
         self.log.truncate(place.position)
-        self.forget_counts()
-        return dropped
+        self.invalidate_cached()
+        return removed
 
-    def forget_counts(self) -> None:
-        """The log or its indexes were shortened: what is known of them has to be looked up."""
+    def invalidate_cached(self) -> None:
+        """The log or its indexes were truncated: reads timestamps and sizes again when needed."""
         self.bytes_since_index_entry = 0
         self._newest_timestamp = self._rolling_timestamp = _UNKNOWN
-        self._count_room()
+        self._update_entries_left()
 
     def reset_indexes(self) -> None:
-        """Empties offset and time index, to be filled again by `index_batch`."""
+        """Empties offset and time index. `index_batch` fills them again."""
         self.offset_index.reset()
         self.time_index.reset()
         self.bytes_since_index_entry = 0
         self._newest_timestamp, self._newest_offset = NO_TIMESTAMP, self.base_offset
         self._rolling_timestamp = _UNKNOWN
-        self._count_room()
+        self._update_entries_left()
 
     def rebuild_indexes(self) -> None:
-        """Makes offset and time index from the headers in the log. Raises DamagedLog."""
+        """Rebuilds offset and time index from the batch headers. Raises CorruptLog."""
         self.reset_indexes()
         try:
             for place in walk(self.log, 0, self.log.size):
-                self.check_reach(place.last_offset)
+                self.check_offset(place.last_offset)
                 self.index_batch(place.position, place.size, place.last_offset, place.max_timestamp)
-        except DamagedLog:
-            self.forget_counts()  # what was seen so far is not all there is
+        except CorruptLog:
+            self.invalidate_cached()  # the newest timestamp so far is not that of the whole log
             raise
         self.finish()
 
-    def check_reach(self, offset: int) -> None:
-        """Raises SegmentOffsetOverflow when the indexes cannot express the offset."""
+    def check_offset(self, offset: int) -> None:
+        """Raises SegmentOffsetOverflow when the indexes cannot represent the offset."""
         if not 0 <= offset - self.base_offset <= MAX_RELATIVE_OFFSET:
             raise SegmentOffsetOverflow(self.log.path, self.base_offset, offset)
 
     def finish(self) -> None:
-        """Last touches when the segment is not appended to any more, or closed for a while.
+        """Completes the files before the segment becomes inactive or is closed. Raises OSError.
 
-        The time index ends with the newest timestamp; index entries are in their files;
-        preallocated room is given back.
+        Appends the newest timestamp to the time index, writes pending index entries, removes
+        preallocated space.
         """
         if self.log.size:
             self.time_index.maybe_append(*self.newest())
@@ -335,7 +336,7 @@ class Segment:
         self.log.trim()
 
     def change_suffix(self, suffix: str) -> None:
-        """Renames all files, for example to `.deleted`. Open slices stay readable."""
+        """Renames all files, for example to `.deleted`. Slices stay readable. Raises OSError."""
         old, self.suffix = self.suffix, suffix
         for part in self._parts():
             path = part.path.removesuffix(old) + suffix
@@ -345,11 +346,11 @@ class Segment:
             try:
                 self._fs.replace(part.path, path)
             except FileNotFoundError:
-                logger.warning("%s was gone when it should be renamed", part.path)
+                logger.warning("%s does not exist and cannot be renamed", part.path)
             part.path = path
 
     def move_to(self, directory: str) -> None:
-        """Takes notice that the directory was renamed."""
+        """The directory was renamed to `directory`."""
         for part in self._parts():
             part.path = f"{directory}/{os.path.basename(part.path)}"
 
@@ -357,16 +358,16 @@ class Segment:
         return self.log, self.offset_index, self.time_index, self.txn_index
 
     def paths(self) -> list[str]:
-        """The files of the segment, as they are named now."""
+        """The paths of the files of the segment."""
         return [part.path for part in self._parts()]
 
     def close(self) -> None:
-        """Finishes the segment and gives up its descriptors and maps."""
+        """Finishes the segment and closes its descriptors and maps."""
         self.finish()
         self.release()
 
     def release(self) -> None:
-        """Gives up descriptors and maps without writing anything."""
+        """Closes descriptors and maps without writing anything."""
         self.offset_index.discard()
         self.time_index.discard()
         self.log.close()

@@ -1,4 +1,4 @@
-"""The `.log` file of a segment: record batches, back to back. Append at the end, slice anywhere."""
+"""The `.log` file of a segment: record batches without gaps."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from ottla.storage.files.open_files import FileSlice, OpenFile, OpenFiles
 
 
 class SegmentFile:
-    """One `.log` file. `size` is where the next batch goes.
+    """One `.log` file. `size` is the position of the next batch.
 
     With `preallocate` the file on disk is longer than `size` until `trim`. The descriptor is opened
-    on first use and may be given back to the pool between uses.
+    on first use and `OpenFiles` may close it between uses.
     """
 
     __slots__ = ("_file", "_files", "_fs", "path", "pread", "recently_used", "size")
@@ -25,7 +25,7 @@ class SegmentFile:
         self.recently_used = False
 
     def file(self) -> OpenFile:
-        """The open file; whoever keeps it keeps the descriptor open."""
+        """The open file. The descriptor stays open as long as the result is referenced."""
         self.recently_used = True
         file = self._file
         if file is None:
@@ -33,7 +33,7 @@ class SegmentFile:
         return file
 
     def create(self) -> None:
-        """Makes the file, or empties the one of that name."""
+        """Creates the file, or empties an existing one."""
         self.close()
         self._open(CREATE_EMPTY)
         self.size = 0
@@ -44,9 +44,9 @@ class SegmentFile:
         return file
 
     def append(self, buffer: Buffer) -> None:
-        """Writes at the end: one `pwrite`. In the page cache once this returns, not yet on disk.
+        """Writes at the end with one `pwrite`. In the page cache when this returns, not on disk.
 
-        Raises OSError; `size` has not moved then, and `cut_back` removes what was written in part.
+        Raises OSError; `size` is unchanged then, and `cut_back` removes a partial write.
         """
         file = self._file
         if file is None:
@@ -60,33 +60,34 @@ class SegmentFile:
         self.size = position + size
 
     def cut_back(self) -> None:
-        """Removes what lies behind `size`: the rest of a write that failed half way."""
+        """Truncates the file to `size`, which removes a partial write."""
         self._fs.truncate(self.file().descriptor, self.size)
 
     def read(self, position: int, length: int) -> bytes:
-        """Up to `length` bytes at `position`, fewer at the end of the log."""
+        """Up to `length` bytes at `position`, fewer at the end of the file."""
         return self._fs.pread(self.file().descriptor, min(length, self.size - position), position)
 
     def slice(self, position: int, length: int) -> FileSlice:
+        """A slice that can be read, or sent with sendfile, whatever happens to the log."""
         return FileSlice(self.file(), position, length)
 
     def truncate(self, size: int) -> None:
-        """Drops everything from `size` on."""
+        """Removes everything from `size` on."""
         self._fs.truncate(self.file().descriptor, size)
         self.size = size
 
     def preallocate(self, size: int) -> None:
-        """Makes the file `size` bytes long on disk; `self.size` stays."""
+        """Extends the file on disk to `size` bytes; `self.size` does not change."""
         self._fs.truncate(self.file().descriptor, size)
 
     def trim(self) -> None:
-        """Cuts preallocated room off."""
+        """Removes preallocated space."""
         descriptor = self.file().descriptor
         if self._fs.size(descriptor) != self.size:
             self._fs.truncate(descriptor, self.size)
 
     def release(self) -> None:
-        """Gives up the descriptor; slices keep theirs."""
+        """Drops the descriptor, for `OpenFiles`. Slices keep it open."""
         self._file = None
 
     def close(self) -> None:

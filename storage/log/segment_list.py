@@ -1,4 +1,4 @@
-"""The segments of a log in order, found by offset."""
+"""The segments of a log in order, with lookup by offset."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SegmentList:
         return len(self._segments)
 
     def __iter__(self) -> Iterator[Segment]:
-        """The segments as they are now; changes during the iteration are not seen."""
+        """Iterates over a copy: the list may change during the iteration."""
         return iter(tuple(self._segments))
 
     @property
@@ -37,17 +37,19 @@ class SegmentList:
         return list(self._bases)
 
     def add(self, segment: Segment) -> None:
-        """Puts a segment in its place; one with the same base offset must not be there."""
+        """Inserts a segment. Raises ValueError when there is one with the same base offset."""
         index = bisect_left(self._bases, segment.base_offset)
         if index < len(self._bases) and self._bases[index] == segment.base_offset:
-            raise ValueError(f"there is a segment at {segment.base_offset} already")
+            raise ValueError(
+                f"a segment with base offset {segment.base_offset} is in the list already"
+            )
         self._bases.insert(index, segment.base_offset)
         self._segments.insert(index, segment)
 
     def remove(self, segment: Segment) -> None:
         index = bisect_left(self._bases, segment.base_offset)
         if index == len(self._bases) or self._segments[index] is not segment:
-            raise ValueError(f"{segment!r} is not in this log")
+            raise ValueError(f"{segment!r} is not in the list")
         del self._bases[index]
         del self._segments[index]
 
@@ -58,22 +60,22 @@ class SegmentList:
         return removed
 
     def floor(self, offset: int) -> Segment | None:
-        """The segment that holds `offset` if any does: the last that begins at or below it."""
+        """The last segment whose base offset is at or below `offset`, None if there is none."""
         index = bisect_right(self._bases, offset) - 1
         return self._segments[index] if index >= 0 else None
 
     def after(self, segment: Segment) -> Segment | None:
-        """The segment behind this one."""
+        """The next segment, None for the last one."""
         index = bisect_right(self._bases, segment.base_offset)
         return self._segments[index] if index < len(self._segments) else None
 
     def from_offset(self, offset: int) -> list[Segment]:
-        """Every segment that may hold `offset` or a later one."""
+        """Every segment that may contain `offset` or a later one."""
         index = max(0, bisect_right(self._bases, offset) - 1)
         return self._segments[index:]
 
     def between(self, start: int, end: int) -> list[Segment]:
-        """Every segment that may hold an offset in [start, end)."""
+        """Every segment that may contain an offset in [start, end)."""
         if start >= end:
             return []
         low = max(0, bisect_right(self._bases, start) - 1)

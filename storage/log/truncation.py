@@ -1,79 +1,116 @@
-"""Cutting the end off a log: what a follower does before it follows another leader."""
+"""Removing records at either end of a log: truncation, and advancing the log start offset."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
+from ottla.storage.errors import DiskFull, OffsetOutOfRange
+from ottla.storage.log.leader_epochs import LeaderEpochs
+from ottla.storage.log.local_log import LocalLog
+from ottla.storage.log.log_offsets import LogOffsets
 from ottla.storage.log.producer_replay import rebuild_producers
-
-if TYPE_CHECKING:
-    from ottla.storage.log.log_state import LogState
+from ottla.storage.producer.producer_state import ProducerState
 
 logger = logging.getLogger("ottla.storage")
 
 
-def truncate_to(log: LogState, offset: int) -> bool:
-    """`Log.truncate_to`. See there."""
-    if offset < 0:
-        raise ValueError(f"{log.name} cannot be truncated to offset {offset}")
-    log.log_directory.check_online()
-    if offset >= log.log_end_offset:
-        # A leader notes its epoch before it has written anything in it: another leader's log has
-        # something else, or nothing, in its place.
-        log.leader_epochs.truncate_from_end(log.log_end_offset)
-        log.note_epochs_changed()
-        return False
-    log.generation += 1
-    logger.info("%s: truncating to offset %d from %d", log.name, offset, log.log_end_offset)
-    if log.segments.first.base_offset > offset:
-        truncate_fully_and_start_at(log, offset)
+class LogTruncator:
+    """Truncates one log, with its leader epochs and producer state.
+
+    `truncations` counts how often the end was truncated: what was read before a truncation may not
+    be relied upon after it.
+    """
+
+    __slots__ = ("_epochs", "_local", "_offsets", "_producers", "truncations")
+
+    def __init__(
+        self, local: LocalLog, offsets: LogOffsets, producers: ProducerState, epochs: LeaderEpochs
+    ) -> None:
+        self._local = local
+        self._offsets = offsets
+        self._producers = producers
+        self._epochs = epochs
+        self.truncations = 0
+
+    def truncate_to(self, offset: int) -> bool:
+        """`Log.truncate_to`."""
+        local, offsets, producers, epochs = (
+            self._local,
+            self._offsets,
+            self._producers,
+            self._epochs,
+        )
+        directory = local.directory
+        if offset < 0:
+            raise ValueError(f"{directory.name} cannot be truncated to offset {offset}")
+        directory.log_directory.check_online()
+        if offset >= offsets.log_end_offset:
+            # A leader assigns its epoch before it has written anything in it. Another leader's log
+            # may have a different epoch at that offset, or none.
+            epochs.truncate_from_end(offsets.log_end_offset)
+            return False
+        self.truncations += 1
+        logger.info(
+            "%s: Truncating to %d, the log end offset was %d",
+            directory.name,
+            offset,
+            offsets.log_end_offset,
+        )
+        if local.segments.first.base_offset > offset:
+            self.truncate_fully_and_start_at(offset)
+            return True
+        try:
+            local.retire_segments([s for s in local.segments if s.base_offset > offset], due_ms=0)
+            active = local.segments.active
+            active.truncate_to(offset)
+            local.use_as_active(active)
+            # The batch that holds `offset` is removed as a whole. The log does not begin below its
+            # start because of that.
+            end = max(min(offset, active.next_offset()), min(offset, offsets.log_start_offset))
+            lowered = offsets.lower_to(end)
+            epochs.truncate_from_end(end)
+            rebuild_producers(producers, local.segments, offsets.log_start_offset, end, now_ms=0)
+            producers.on_high_watermark(offsets.high_watermark)
+            if lowered:
+                directory.log_directory.write_recovery_points()
+        except OSError as error:
+            raise directory.log_directory.fail(error) from error
+        offsets.refresh_first_unstable()
+        offsets.check()
         return True
-    try:
-        later = [s for s in log.segments if s.base_offset > offset]
-        log.retire_segments(later, due_ms=0)
-        active = log.segments.active
-        active.truncate_to(offset)
-        log.replace_active(active)
-        # The batch that holds `offset` is gone as a whole; the log does not begin before its start
-        # because of that.
-        end = max(min(offset, active.next_offset()), min(offset, log.log_start_offset))
-        log.log_end_offset = end
-        lowered = end < log.recovery_point
-        log.recovery_point = min(log.recovery_point, end)
-        log.log_start_offset = min(log.log_start_offset, end)
-        log.high_watermark = min(log.high_watermark, end)
-        log.leader_epochs.truncate_from_end(end)
-        log.note_epochs_changed()
-        rebuild_producers(log.producer_state, log.segments, log.log_start_offset, end, now_ms=0)
-        log.producer_state.on_high_watermark(log.high_watermark)
-        if lowered:
-            log.log_directory.write_recovery_points()
-    except OSError as error:
-        raise log.log_directory.fail(error) from error
-    log.refresh_first_unstable()
-    log.check_bounds()
-    return True
 
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """`Log.truncate_fully_and_start_at`."""
+        local, log_directory = self._local, self._local.directory.log_directory
+        log_directory.check_online()
+        self.truncations += 1
+        logger.info("%s: Truncating fully and starting at offset %d", local.directory.name, offset)
+        try:
+            local.retire_segments(list(local.segments), due_ms=0)
+            segment = local.create_segment(offset, created_ms=0)
+            local.segments.add(segment)
+            local.use_as_active(segment)
+            self._epochs.clear()
+            self._producers.reset(offset)
+        except OSError as error:
+            raise log_directory.fail(error) from error
+        self._offsets.restart_at(offset)
+        log_directory.write_recovery_points()
 
-def truncate_fully_and_start_at(log: LogState, offset: int) -> None:
-    """`Log.truncate_fully_and_start_at`. See there."""
-    log.log_directory.check_online()
-    log.generation += 1
-    logger.info("%s: dropping all records, beginning again at offset %d", log.name, offset)
-    try:
-        log.retire_segments(list(log.segments), due_ms=0)
-        segment = log.new_segment(offset, created_ms=0)
-        segment.create_files(log.config.segment_bytes if log.config.preallocate else 0)
-        log.segments.add(segment)
-        log.replace_active(segment)
-        log.leader_epochs.clear()
-        log.note_epochs_changed()
-        log.producer_state.reset(offset)
-    except OSError as error:
-        raise log.log_directory.fail(error) from error
-    log.log_start_offset = log.log_end_offset = offset
-    log.high_watermark = log.recovery_point = offset
-    log.refresh_first_unstable()
-    log.check_bounds()
-    log.log_directory.write_recovery_points()
+    def delete_records_before(self, offset: int) -> bool:
+        """`Log.delete_records_before`."""
+        offsets, directory = self._offsets, self._local.directory
+        start, high_watermark = offsets.log_start_offset, offsets.high_watermark
+        if offset > high_watermark:
+            raise OffsetOutOfRange(directory.name, offset, start, high_watermark)
+        if offset <= start:
+            return False
+        offsets.advance_log_start(offset)
+        try:
+            self._epochs.truncate_from_start(offset)
+        except OSError as error:
+            failure = directory.log_directory.write_failed(error)
+            # Deleting must work on a full disk. Too many epochs in the file do no harm.
+            if not isinstance(failure, DiskFull):
+                raise failure from error
+        return True

@@ -1,7 +1,7 @@
-"""What a log remembers of one idempotent or transactional producer, and the rules for its appends.
+"""The state of one idempotent or transactional producer in a log, and the checks of its appends.
 
-Mirrors Kafka's `ProducerStateEntry` and `ProducerAppendInfo`. An append works on a copy of the
-entry; the copy takes the entry's place only when the batch has been written.
+Kafka's `ProducerStateEntry` and `ProducerAppendInfo`. An append updates a copy of the entry; the
+copy replaces the entry only when the batch has been written.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ logger = logging.getLogger("ottla.storage")
 
 NO_EPOCH = -1
 NO_OFFSET = -1
-# How many batches a producer may have in flight: so many are recognised when they come again.
+# Kafka's limit of batches in flight per producer: so many are recognised as duplicates.
 BATCHES_REMEMBERED = 5
 
 
 class AppendOrigin(Enum):
-    """Where an append comes from; it decides what is checked."""
+    """The origin of an append, which determines what is checked."""
 
-    CLIENT = "client"  # a producer: everything
-    REPLICATION = "replication"  # the leader: it has checked already, offsets are assigned
-    COORDINATOR = "coordinator"  # this broker's own records and markers: no sequence numbers
+    CLIENT = "client"  # a producer: everything is checked
+    REPLICATION = "replication"  # the leader: it has validated the batches and assigned offsets
+    COORDINATOR = "coordinator"  # a coordinator of this broker: no sequence numbers are checked
 
 
 class AppendedBatch(NamedTuple):
-    """A batch of a producer, by what it is recognised when it comes again."""
+    """What identifies a batch of a producer when it is sent again (Kafka: `BatchMetadata`)."""
 
     first_sequence: int
     last_sequence: int
@@ -45,7 +45,7 @@ class AppendedBatch(NamedTuple):
 
 
 class CompletedTransaction(NamedTuple):
-    """A transaction that a marker has ended; `last_offset` is the marker's."""
+    """A transaction that a marker has completed; `last_offset` is that of the marker."""
 
     producer_id: int
     first_offset: int
@@ -70,7 +70,7 @@ class ProducerEntry:
         self.epoch = NO_EPOCH
         self.coordinator_epoch = NO_EPOCH
         self.last_timestamp = -1
-        # Where its open transaction begins, -1 without one.
+        # The first offset of its open transaction, -1 without one.
         self.transaction_first_offset = NO_OFFSET
         # The last batches, oldest first, at most BATCHES_REMEMBERED, all of the current epoch.
         self.batches: list[AppendedBatch] = []
@@ -100,7 +100,7 @@ class ProducerEntry:
         return copied
 
     def find_duplicate(self, header: BatchHeader) -> AppendedBatch | None:
-        """The remembered batch with the same epoch and sequence numbers."""
+        """The stored batch with the same epoch and sequence numbers."""
         if header.producer_epoch != self.epoch:
             return None
         first, last = header.base_sequence, header.last_sequence
@@ -110,7 +110,7 @@ class ProducerEntry:
         return None
 
     def remember(self, epoch: int, batch: AppendedBatch) -> None:
-        """Takes account of a data batch that has been written."""
+        """Stores a data batch that has been written."""
         if epoch != self.epoch:
             self.batches.clear()
             self.epoch = epoch
@@ -120,14 +120,14 @@ class ProducerEntry:
         self.last_timestamp = batch.timestamp
 
     def is_expired(self, now_ms: int, expiration_ms: int) -> bool:
-        """Whether it has been idle for so long; one with an open transaction never is."""
+        """Whether it has been idle that long. A producer with an open transaction never expires."""
         if self.transaction_first_offset != NO_OFFSET:
             return False
         return now_ms - self.last_timestamp >= expiration_ms
 
 
 class ProducerAppend:
-    """The appends of one producer within one call: checked against, and kept in, a copy."""
+    """The batches of one producer in one append: checked, and applied to a copy of its entry."""
 
     __slots__ = ("_before", "_lowest_sequence", "_name", "_origin", "entry", "started")
 
@@ -139,7 +139,7 @@ class ProducerAppend:
         origin: AppendOrigin,
         lowest_sequence: int | None = None,
     ) -> None:
-        """`lowest_sequence`: the first one seen while a transaction is being verified."""
+        """`lowest_sequence`: the lowest one while a transaction is being verified."""
         self._name = name
         self._origin = origin
         self._before = current if current is not None else ProducerEntry(producer_id)
@@ -149,7 +149,7 @@ class ProducerAppend:
         self.started: list[int] = []
 
     def append_data(self, header: BatchHeader, first_offset: int, last_offset: int) -> None:
-        """Checks a data batch and takes it in. Raises ProducerError."""
+        """Checks and applies a data batch. Raises ProducerError."""
         entry = self.entry
         self._check_epoch(header.producer_epoch, first_offset)
         if self._origin is AppendOrigin.CLIENT:
@@ -168,8 +168,9 @@ class ProducerAppend:
                 self.started.append(first_offset)
         elif entry.transaction_first_offset != NO_OFFSET:
             raise InvalidTransactionState(
-                f"{self._name}: producer {entry.producer_id} has a transaction open since offset"
-                f" {entry.transaction_first_offset} and wrote without it at {first_offset}",
+                f"{self._name}: producer {entry.producer_id} sent a non-transactional batch at"
+                f" offset {first_offset}, its transaction is open since offset"
+                f" {entry.transaction_first_offset}",
                 entry.producer_id,
             )
 
@@ -181,16 +182,16 @@ class ProducerAppend:
         timestamp: int,
         aborted: bool,
     ) -> CompletedTransaction | None:
-        """Checks an end-of-transaction marker and takes it in. Raises ProducerError.
+        """Checks and applies an end-of-transaction marker. Raises ProducerError.
 
-        Gives the transaction it ends; none when no transaction was open.
+        Returns the transaction that it completes, None when no transaction was open.
         """
         entry = self.entry
         self._check_epoch(producer_epoch, offset)
         if coordinator_epoch < entry.coordinator_epoch:
             message = (
-                f"{self._name}: a marker for producer {entry.producer_id} at offset {offset} has"
-                f" coordinator epoch {coordinator_epoch}, {entry.coordinator_epoch} was seen before"
+                f"{self._name}: marker for producer {entry.producer_id} at offset {offset} has"
+                f" stale coordinator epoch {coordinator_epoch}, current {entry.coordinator_epoch}"
             )
             if self._origin is not AppendOrigin.REPLICATION:
                 raise TransactionCoordinatorFenced(message, entry.producer_id)
@@ -212,8 +213,8 @@ class ProducerAppend:
         if epoch >= entry.epoch:
             return
         message = (
-            f"{self._name}: producer {entry.producer_id} wrote with epoch {epoch} at offset"
-            f" {offset}, epoch {entry.epoch} was seen before"
+            f"{self._name}: producer {entry.producer_id} at offset {offset} has stale"
+            f" producer epoch {epoch}, current {entry.epoch}"
         )
         if self._origin is not AppendOrigin.REPLICATION:
             raise InvalidProducerEpoch(message, entry.producer_id)
@@ -223,24 +224,26 @@ class ProducerAppend:
         entry = self.entry
         lowest = self._lowest_sequence
         if lowest is not None and first_sequence > lowest:
-            self._refuse_sequence(first_sequence, offset, f"{lowest} is still to be verified")
+            self._raise_out_of_order(first_sequence, offset, f"verification of {lowest} is pending")
         if epoch != entry.epoch:
-            # A producer id that was never seen, or was forgotten, may begin anywhere.
+            # An unknown or expired producer id may start with any sequence.
             if first_sequence != 0 and entry.epoch != NO_EPOCH:
-                self._refuse_sequence(first_sequence, offset, f"epoch {epoch} has to begin with 0")
+                self._raise_out_of_order(
+                    first_sequence, offset, f"the first one of epoch {epoch} must be 0"
+                )
             return
         if entry.batches or epoch != self._before.epoch:
             last = entry.last_sequence
         else:
             last = self._before.last_sequence
         if self._before.epoch != NO_EPOCH and not _follows(last, first_sequence):
-            self._refuse_sequence(first_sequence, offset, f"the last one was {last}")
+            self._raise_out_of_order(first_sequence, offset, f"the last one is {last}")
 
-    def _refuse_sequence(self, first_sequence: int, offset: int, reason: str) -> None:
+    def _raise_out_of_order(self, first_sequence: int, offset: int, reason: str) -> None:
         producer_id = self.entry.producer_id
         raise OutOfOrderSequence(
-            f"{self._name}: producer {producer_id} sent sequence {first_sequence} for offset"
-            f" {offset}, but {reason}",
+            f"{self._name}: out of order sequence {first_sequence} from producer {producer_id} at"
+            f" offset {offset}: {reason}",
             producer_id,
         )
 

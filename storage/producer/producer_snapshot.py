@@ -6,8 +6,8 @@
            offset delta int32 | timestamp int64 | coordinator epoch int32 |
            first offset of the open transaction int64
 
-The CRC-32C covers everything behind it. Only the last batch of a producer is in there; after a
-restart only that one is recognised as a duplicate, as in Kafka.
+The CRC-32C covers everything after it. Only the last batch of a producer is stored: after a restart
+only that one is recognised as a duplicate, as in Kafka.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
 def decode_snapshot(path: str, content: bytes) -> list[ProducerEntry]:
     """The entries of a snapshot file. Raises CorruptFile."""
     if len(content) < _HEAD.size:
-        raise CorruptFile(path, f"{len(content)} bytes are too few for a producer snapshot")
+        raise CorruptFile(path, f"{len(content)} bytes are too short for a producer snapshot")
     version, crc, count = _HEAD.unpack_from(content)
     if version != _VERSION:
-        raise CorruptFile(path, f"producer snapshot version {version} is not known")
+        raise CorruptFile(path, f"unknown producer snapshot version {version}")
     if crc != crc32c(memoryview(content)[_COVERED_FROM:]):
-        raise CorruptFile(path, "the checksum of the producer snapshot is wrong")
+        raise CorruptFile(path, "the checksum of the producer snapshot does not match")
     if len(content) != _HEAD.size + count * _ENTRY.size:
-        raise CorruptFile(path, f"{len(content)} bytes do not fit {count} producers")
+        raise CorruptFile(path, f"{len(content)} bytes do not match the count of {count} producers")
     return [_entry(*fields) for fields in _ENTRY.iter_unpack(content[_HEAD.size :])]
 
 

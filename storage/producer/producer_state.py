@@ -1,7 +1,7 @@
-"""All producers of one log: sequence numbers, open transactions, snapshots.
+"""The producer state of one log: sequence numbers, open transactions, snapshots.
 
-Mirrors Kafka's `ProducerStateManager`. The state as of an offset can be had again from the last
-snapshot below it and the batches between; snapshots are taken when a segment is rolled and when the
+Kafka's `ProducerStateManager`. The state as of an offset can be rebuilt from the last snapshot at
+or below it and the batches after that. Snapshots are written when a segment is rolled and when the
 log is closed.
 """
 
@@ -63,7 +63,7 @@ class ProducerState:
         file_names: Mapping[str, int] | None = None,
         expiration_ms: int = DEFAULT_EXPIRATION_MS,
     ) -> None:
-        """`file_names`: what is in the directory, to find snapshots without looking again."""
+        """`file_names`: the files of the directory, among them the existing snapshots."""
         self._fs = fs
         self._name = name
         self.expiration_ms = expiration_ms
@@ -72,7 +72,8 @@ class ProducerState:
         # First offset -> producer id. First offsets ascend as transactions begin, so the first key
         # is the oldest open transaction.
         self._ongoing: dict[int, int] = {}
-        # First offset -> marker's offset of transactions that have ended, above the high watermark.
+        # First offset -> offset of the marker, for completed transactions whose marker is not below
+        # the high watermark yet.
         self._unreplicated: dict[int, int] = {}
         self._snapshots: list[int] = sorted(
             offset
@@ -87,7 +88,7 @@ class ProducerState:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """The first offset of the oldest transaction that readers of committed data wait for."""
+        """The first offset of the oldest transaction that is open or not fully replicated."""
         oldest = next(iter(self._ongoing), None)
         if self._unreplicated:
             ended = min(self._unreplicated)
@@ -100,7 +101,7 @@ class ProducerState:
         return list(self._snapshots)
 
     def first_open_offset(self) -> int | None:
-        """Where the oldest transaction without a marker begins."""
+        """The first offset of the oldest open transaction."""
         return next(iter(self._ongoing), None)
 
     def has_open_transaction(self, producer_id: int) -> bool:
@@ -108,11 +109,11 @@ class ProducerState:
         return entry is not None and entry.transaction_first_offset >= 0
 
     def open_transactions(self) -> dict[int, int]:
-        """First offset -> producer id of the transactions without a marker, oldest first."""
+        """First offset -> producer id of the open transactions, oldest first."""
         return dict(self._ongoing)
 
     def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
-        """The last stable offset once `completed` is: where the next open one begins."""
+        """The last stable offset after `completed`: the start of the next open transaction."""
         for first_offset, producer_id in self._ongoing.items():
             if producer_id != completed.producer_id:
                 return first_offset
@@ -123,7 +124,7 @@ class ProducerState:
     def begin_append(
         self, producer_id: int, origin: AppendOrigin, lowest_sequence: int | None = None
     ) -> ProducerAppend:
-        """A place to check and collect batches of one producer before they are written."""
+        """Checks and collects the batches of one producer before they are written."""
         current = self.producers.get(producer_id)
         return ProducerAppend(self._name, producer_id, current, origin, lowest_sequence)
 
@@ -134,14 +135,14 @@ class ProducerState:
         batch: bytes | bytearray | memoryview,
         first_offset: int,
     ) -> CompletedTransaction | None:
-        """Takes a batch into `append`: data, or the marker it holds. Raises ProducerError.
+        """Adds a batch, data or a marker, to `append`. Raises ProducerError.
 
-        `header` may still have the producer's own base offset; `first_offset` is the log's.
+        `header` may still have the base offset of the producer; `first_offset` is that of the log.
         """
         if not header.is_control:
             append.append_data(header, first_offset, first_offset + header.last_offset_delta)
             return None
-        # Compaction leaves control batches without their record behind.
+        # Compaction may leave control batches without a record.
         for record in read_batch(batch, 0):
             if control_type(record.key) not in (ABORT, COMMIT):
                 return None
@@ -166,25 +167,25 @@ class ProducerState:
                 self._ongoing = dict(sorted(self._ongoing.items()))
 
     def complete(self, completed: CompletedTransaction) -> None:
-        """The marker has been written; the transaction is stable once it is replicated."""
+        """The marker has been written. The transaction stays unstable until it is replicated."""
         del self._ongoing[completed.first_offset]
         self._unreplicated[completed.first_offset] = completed.last_offset
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """Transactions whose marker is below the high watermark are over."""
+        """Transactions whose marker is below the high watermark are no longer unstable."""
         if self._unreplicated:
             self._unreplicated = {
                 first: last for first, last in self._unreplicated.items() if last >= high_watermark
             }
 
     def on_log_start(self, log_start_offset: int) -> None:
-        """Records below the new log start are gone; what is known of producers stays."""
+        """Records below the new log start are deleted. Producers are kept."""
         self.on_high_watermark(log_start_offset)
         self.end_offset = max(self.end_offset, log_start_offset)
         self.snapshot_offset = self._snapshots[-1] if self._snapshots else log_start_offset
 
     def remove_expired(self, now_ms: int) -> int:
-        """Forgets producers that have been idle for too long; gives their number."""
+        """Removes producers that have been idle for `expiration_ms`. Returns their number."""
         expiration_ms = self.expiration_ms
         idle = [
             e.producer_id for e in self.producers.values() if e.is_expired(now_ms, expiration_ms)
@@ -194,7 +195,7 @@ class ProducerState:
         return len(idle)
 
     def replay(self, header: BatchHeader, batch: memoryview) -> CompletedTransaction | None:
-        """Takes in a batch that is in the log, as recovery and loading do."""
+        """Applies a batch that is in the log already, for recovery and loading."""
         entry = self.producers.get(header.producer_id)
         if (
             entry is not None
@@ -202,7 +203,7 @@ class ProducerState:
             and entry.transaction_first_offset < 0
             and not header.attributes & _SPECIAL
         ):
-            # The same as below for a plain batch, without copying.
+            # The same as below for a batch outside transactions, without a copy of the entry.
             last_offset = header.base_offset + header.last_offset_delta
             batch_done = AppendedBatch(
                 header.base_sequence,
@@ -223,12 +224,13 @@ class ProducerState:
     # --- snapshots ---------------------------------------------------------------------------
 
     def take_snapshot(self, *, sync: bool = False) -> str | None:
-        """Writes a snapshot as of `end_offset` unless there is one; gives the path if written.
+        """Writes a snapshot as of `end_offset` unless it exists. Returns its path if written.
 
-        Without `sync` it is durable only after the caller has synced it.
+        Without `sync` it is durable only after the caller has synced it. Raises OSError.
         """
         if self.end_offset <= self.snapshot_offset:
             return None
+        logger.info("%s: Writing producer snapshot at offset %d", self._name, self.end_offset)
         path = self.snapshot_path(self.end_offset)
         replace_file(self._fs, path, encode_snapshot(self.producers.values()), sync=sync)
         self.snapshot_offset = self.end_offset
@@ -238,9 +240,9 @@ class ProducerState:
         return path
 
     def reload(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
-        """Goes back to the newest snapshot in (log start, log end]; drops all others' files.
+        """Loads the newest snapshot in (log start, log end] and deletes those outside.
 
-        `end_offset` says afterwards up to where the state is; the caller replays what is missing.
+        The caller replays the batches from `end_offset` on.
         """
         for offset in self.snapshots:
             if not log_start_offset < offset <= log_end_offset:
@@ -258,7 +260,7 @@ class ProducerState:
             try:
                 entries = decode_snapshot(path, read_file(self._fs, path, _SNAPSHOT_BYTES_MAX))
             except (CorruptFile, FileNotFoundError) as damage:
-                logger.warning("%s: not using a producer snapshot: %s", self._name, damage)
+                logger.warning("%s: Ignoring producer snapshot: %s", self._name, damage)
                 self.delete_snapshot(offset)
                 continue
             self._take(entries, now_ms)
@@ -275,7 +277,7 @@ class ProducerState:
             self._ongoing[entry.transaction_first_offset] = entry.producer_id
 
     def reset(self, offset: int) -> None:
-        """Forgets everything, snapshots too; the log begins again at `offset`."""
+        """Removes all producers and snapshots; the log is empty and starts at `offset`."""
         self.producers, self._ongoing, self._unreplicated = {}, {}, {}
         for snapshot in self.snapshots:
             self.delete_snapshot(snapshot)
@@ -283,14 +285,14 @@ class ProducerState:
         self.end_offset = offset
 
     def keep_snapshots_of(self, base_offsets: list[int]) -> None:
-        """Drops snapshot files that belong to no segment, but for the newest."""
+        """Deletes snapshots that belong to no segment, except for the newest one."""
         wanted = {*base_offsets, *self._snapshots[-1:]}
         for offset in self.snapshots:
             if offset not in wanted:
                 self.delete_snapshot(offset)
 
     def delete_snapshot(self, offset: int) -> None:
-        """Removes the snapshot as of `offset`, if there is one."""
+        """Deletes the snapshot as of `offset`, if there is one."""
         if offset in self._snapshots:
             self._snapshots.remove(offset)
             try:
@@ -299,7 +301,7 @@ class ProducerState:
                 return
 
     def retire_snapshot(self, offset: int) -> str | None:
-        """Renames the snapshot as of `offset` to `.deleted`; gives its new path, if any."""
+        """Renames the snapshot as of `offset` to `.deleted`. Returns its new path, if any."""
         if offset not in self._snapshots:
             return None
         self._snapshots.remove(offset)
@@ -311,12 +313,12 @@ class ProducerState:
         return path + DELETED_SUFFIX
 
     def snapshot_path(self, offset: int) -> str:
-        """The file of the snapshot as of `offset`."""
+        """The path of the snapshot as of `offset`."""
         return f"{self.directory}/{segment_file_name(offset, SNAPSHOT_SUFFIX)}"
 
 
 def header_of(batch: memoryview) -> BatchHeader | None:
-    """The header of a batch of a producer with an id; None for any other batch or message."""
+    """The header of a batch with a producer id; None for any other batch or message."""
     try:
         header = read_header(batch)
     except RecordsError:

@@ -1,16 +1,16 @@
-"""Transactional appends wait until the coordinator has confirmed the transaction (KIP-890).
+"""Verification of transactions before an append (KIP-890, `transaction.partition.verification`).
 
-Before the first transactional batch of a producer is appended, the broker asks the coordinator
-whether the partition belongs to the producer's open transaction. The guard handed out for that
-question has to come back with the append: a marker that was written in between makes it worthless,
-so that no late batch can open a transaction that nobody will ever end.
+Before the first transactional batch of a producer is appended, the broker verifies with the
+transaction coordinator that the partition is in the open transaction of the producer. The guard of
+that verification must come back with the append. A marker that is written in between invalidates
+the guard, so that a late batch cannot begin a transaction that never ends (a hanging transaction).
 """
 
 from __future__ import annotations
 
 
 class Verification:
-    """One question to the coordinator; compared by identity."""
+    """The guard of one verification (Kafka: `VerificationGuard`). Compared by identity."""
 
     __slots__ = ("epoch", "lowest_sequence", "producer_id", "started_ms")
 
@@ -22,43 +22,44 @@ class Verification:
 
 
 class Verifications:
-    """The open questions of one log, at most one for a producer."""
+    """The pending verifications of one log, at most one per producer."""
 
-    __slots__ = ("_open", "enabled")
+    __slots__ = ("_pending", "enabled")
 
     def __init__(self, enabled: bool) -> None:
         """`enabled`: `transaction.partition.verification.enable`."""
         self.enabled = enabled
-        self._open: dict[int, Verification] = {}
+        self._pending: dict[int, Verification] = {}
 
     def begin(self, producer_id: int, epoch: int, sequence: int, now_ms: int) -> Verification:
-        """The guard for this producer: a new one, or the one that is out already."""
-        found = self._open.get(producer_id)
+        """The guard for this producer: the pending one, or a new one."""
+        found = self._pending.get(producer_id)
         if found is None or found.epoch < epoch:
             found = Verification(producer_id, epoch, sequence, now_ms)
-            self._open[producer_id] = found
+            self._pending[producer_id] = found
         elif found.epoch == epoch:
             found.lowest_sequence = min(found.lowest_sequence, sequence)
         return found
 
     def lowest_sequence(self, producer_id: int) -> int | None:
-        """The lowest sequence that asked to be verified, None when no question is open."""
-        found = self._open.get(producer_id)
+        """The lowest sequence that is being verified, None without a pending verification."""
+        found = self._pending.get(producer_id)
         return None if found is None else found.lowest_sequence
 
     def allows(self, producer_id: int, guard: Verification | None) -> bool:
-        """Whether the producer's transaction may begin with this guard."""
+        """Whether a transaction of the producer may begin with this guard."""
         if not self.enabled:
             return True
-        return guard is not None and self._open.get(producer_id) is guard
+        return guard is not None and self._pending.get(producer_id) is guard
 
     def end(self, producer_id: int) -> None:
-        """The transaction has begun, or a marker was written: the guard is used up."""
-        self._open.pop(producer_id, None)
+        """The transaction has begun, or a marker was written: the guard is no longer valid."""
+        self._pending.pop(producer_id, None)
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
-        self._open = {
+        """Removes verifications that were begun `expiration_ms` or longer ago."""
+        self._pending = {
             producer_id: guard
-            for producer_id, guard in self._open.items()
+            for producer_id, guard in self._pending.items()
             if now_ms - guard.started_ms < expiration_ms
         }

@@ -1,8 +1,7 @@
-"""Finding the records of a batch without taking them apart: what compaction needs of each.
+"""Decoding the part of the records of a batch that compaction needs.
 
-The layout of a record is described in `ottla.protocol.records.section`. Here only its length,
-timestamp, offset and key are read, and whether it has a value; the rest is passed over by the
-length.
+The layout of a record is described in `ottla.protocol.records.section`. Only its length, timestamp,
+offset and key are decoded, and whether it has a value; the rest is skipped by its length.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _NULL_LENGTH = 1  # zigzag of -1
 
 
 class Outline(NamedTuple):
-    """Columns of equal length, one element for each record, but `starts` which has one more."""
+    """Columns with one element per record; `starts` has one more, the end of the last one."""
 
     starts: list[int]
     offset_deltas: list[int]
@@ -42,7 +41,7 @@ def outline(data: bytes, start: int, end: int, count: int) -> Outline:  # noqa: 
     position = start
     try:
         for _ in range(count):
-            # One- and two-byte varints, which is what nearly all are, are read in place.
+            # One- and two-byte varints, the usual ones, are decoded inline.
             number = data[position]
             if number < 0x80:
                 position += 1
@@ -96,11 +95,11 @@ def outline(data: bytes, start: int, end: int, count: int) -> Outline:  # noqa: 
                 position = high
             add_tombstone(data[position] == _NULL_LENGTH)
             if not position < record_end <= end:
-                raise InvalidRecordError("a record of a batch does not fit its length")
+                raise InvalidRecordError("a record of a batch does not match its length")
             position = record_end
             add_start(position)
     except IndexError:
-        raise InvalidRecordError("a record of a batch reaches beyond its end") from None
+        raise InvalidRecordError("a record of a batch extends beyond its end") from None
     if position != end:
-        raise InvalidRecordError(f"{end - position} bytes of a batch belong to no record")
+        raise InvalidRecordError(f"{end - position} bytes follow the last record of a batch")
     return Outline(starts, offset_deltas, timestamp_deltas, keys, tombstones)

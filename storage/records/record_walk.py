@@ -1,7 +1,7 @@
-"""Walking the records of a batch from a client: is each whole, and what do settings ask of it?
+"""Validating the format of the records of a batch, and collecting what settings depend on.
 
-Keeps nothing of the records, so half a million of them cost no memory to speak of. The layout is
-described in `ottla.protocol.records.section`, and whatever that refuses is refused here.
+Keeps no record, so that half a million of them need little memory. The layout is described in
+`ottla.protocol.records.section`; the same records are invalid in both.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ottla.protocol.records.varint import read_varint, read_varlong
 
 
 class Walk(NamedTuple):
-    """What was seen on the way."""
+    """What `walk_records` collects."""
 
     timestamp_deltas: list[int]
     keyless: list[int]  # the records, by index, whose key is null
@@ -32,7 +32,7 @@ def walk_records(data: bytes, count: int) -> Walk:  # noqa: PLR0912, PLR0915
     index = 0
     try:
         for index in range(count):
-            # One- and two-byte varints, which is what nearly all are, are read in place.
+            # One- and two-byte varints, the usual ones, are decoded inline.
             number = data[position]
             if number < 0x80:
                 position += 1
@@ -102,11 +102,11 @@ def walk_records(data: bytes, count: int) -> Walk:  # noqa: PLR0912, PLR0915
             else:
                 position += 1
             if position != record_end:
-                raise InvalidRecordError("its fields do not add up to its length")
+                raise InvalidRecordError("its fields do not match its length")
     except IndexError:
-        raise InvalidRecordError(f"record {index} of a batch reaches beyond its end") from None
+        raise InvalidRecordError(f"record {index} of a batch extends beyond its end") from None
     except InvalidRecordError as error:
         raise InvalidRecordError(f"record {index} of a batch is invalid: {error}") from None
     if position != len(data):
-        raise InvalidRecordError(f"{len(data) - position} bytes of a batch belong to no record")
+        raise InvalidRecordError(f"{len(data) - position} bytes follow the last record of a batch")
     return Walk(timestamp_deltas, keyless, is_in_order)

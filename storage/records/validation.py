@@ -1,9 +1,9 @@
-"""Checks what a log is asked to append, and gives it offsets and timestamps.
+"""Validates the batches of an append, and assigns offsets and timestamps. Kafka's `LogValidator`.
 
-`Log.append` handles the plain case (one sound batch of magic 2, nothing special in the settings) by
-itself; everything else, and everything that is to be refused, comes here. Records are looked at one
-by one only when a setting demands it: keys on compacted topics, limits on timestamps, another
-compression, messages of an old magic.
+`Log.append` handles the plain case (one valid batch of magic 2, default settings) itself.
+Everything else, and everything invalid, comes here. Individual records are decoded only when a
+setting requires it: keys on compacted topics, limits of timestamps, another compression type,
+messages of an old magic.
 """
 
 from __future__ import annotations
@@ -58,65 +58,65 @@ from ottla.storage.records.validation_budget import (
     MESSAGE_BYTES,
     RECORD_FOUND,
     RECORD_REBUILT,
-    TooMuchAtOnce,
     ValidationBudget,
+    ValidationBudgetExceeded,
 )
 
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 KEEP_CODEC = "producer"
-# Decompressing what a client sent stops here: a hundred times the default size of a request.
+# Limit of decompression: a hundred times the default of max.message.bytes.
 MAX_DECOMPRESSED_BYTES = 100 << 20
-# Where records are looked at one by one, a batch has at most so many: half a second's work. Usual
-# batches have thousands; a megabyte of well packed nothings could have a hundred million.
-MAX_RECORDS_LOOKED_AT = 500_000
+# The most records of a batch that are decoded individually: half a second of work. Usual batches
+# have thousands; a megabyte of compressed empty records could have a hundred million.
+MAX_RECORDS_DECODED = 500_000
 _CODEC_MAX = 4
-# How many bad records an error tells about, so that an answer stays small.
-_ERRORS_TOLD_MAX = 100
+# How many invalid records an error lists, so that responses stay small.
+_RECORD_ERRORS_MAX = 100
 
 
 class AcceptedBatch(NamedTuple):
-    """A batch that may be written: where it is in the buffer and its place in the log."""
+    """A valid batch: its position in the buffer and its offsets in the log."""
 
     position: int
     size: int
     first_offset: int
     last_offset: int
-    header: BatchHeader | None  # None for messages of an old magic, as a follower may be sent
+    header: BatchHeader | None  # None for messages of an old magic, which a leader may send
     max_timestamp: int
     leader_epoch: int
 
 
 class Accepted(NamedTuple):
-    """What is to be written in one go."""
+    """The batches of one write."""
 
     buffer: bytearray | memoryview
     batches: list[AcceptedBatch]
     log_append_time: int
 
 
-class Examined(NamedTuple):
-    """Batches in which all is right with the records; they only need their place in a log."""
+class ValidatedRecords(NamedTuple):
+    """Batches with valid records, without offsets in a log yet."""
 
     buffer: bytearray | memoryview
     batches: list[tuple[int, BatchHeader]]
-    config: LogConfig  # the settings by which it is right
+    config: LogConfig  # the settings they were validated with
 
 
-def examine(
+def validate_records(
     records: bytearray | memoryview,
     config: LogConfig,
     origin: AppendOrigin,
     now_ms: int,
     budget: ValidationBudget | None = None,
-) -> Examined:
-    """Checks batches from a producer or a coordinator; converts and compresses where that is asked.
+) -> ValidatedRecords:
+    """Validates batches from a producer or a coordinator, converts and recompresses if needed.
 
-    Knows nothing of the log: may run in any thread, and does not change `records`. The buffer of
-    the result is another one after recompression or conversion. Raises RecordsError; TooMuchAtOnce
-    when the records need more than `allowance`.
+    Independent of the log: may run in any thread. Does not change `records`; the result has another
+    buffer after conversion or recompression. Raises RecordsError, and ValidationBudgetExceeded when
+    the work exceeds `budget`.
     """
     if len(records) <= MAGIC_POSITION:
-        raise CorruptRecordError(f"{len(records)} bytes are too few to hold a record batch")
+        raise CorruptRecordError(f"{len(records)} bytes are too short for a record batch")
     if records[MAGIC_POSITION] < 2:
         return _rebuilt(_convert_old(records, config, now_ms, budget), config)
     batches = _check_batches(records, config, origin)
@@ -124,15 +124,17 @@ def examine(
         return _rebuilt(_recompress(records, batches, config, now_ms, budget), config)
     for position, header in batches:
         _check_records(records, position, header, config, now_ms, budget)
-    return Examined(records, batches, config)
+    return ValidatedRecords(records, batches, config)
 
 
-def assign(examined: Examined, *, leader_epoch: int, first_offset: int, now_ms: int) -> Accepted:
-    """Gives the batches offsets from `first_offset` on, in place, and the time if it is ours."""
-    records = examined.buffer
-    stamp = examined.config.message_timestamp_type == LOG_APPEND_TIME
+def assign(
+    validated: ValidatedRecords, *, leader_epoch: int, first_offset: int, now_ms: int
+) -> Accepted:
+    """Assigns offsets from `first_offset` on, leader epoch and LogAppendTime in place."""
+    records = validated.buffer
+    stamp = validated.config.message_timestamp_type == LOG_APPEND_TIME
     accepted = []
-    for position, header in examined.batches:
+    for position, header in validated.batches:
         timestamp = header.max_timestamp
         if stamp:
             timestamp = now_ms
@@ -157,7 +159,7 @@ def assign(examined: Examined, *, leader_epoch: int, first_offset: int, now_ms: 
 
 
 def prepare_for_follower(records: bytearray | memoryview) -> Accepted:
-    """Checks batches from the leader, whose offsets are assigned. Cuts off an incomplete last one.
+    """Validates batches from the leader, which have offsets. Drops an incomplete last batch.
 
     Raises CorruptRecordError, OffsetsOutOfOrder.
     """
@@ -168,7 +170,7 @@ def prepare_for_follower(records: bytearray | memoryview) -> Accepted:
         end = position + header.size_in_bytes
         if isinstance(header, BatchHeader):
             check_crc(records, position, header)
-            batch = _as_it_says(position, header)
+            batch = _unchanged(position, header)
         else:
             offset = header.last_offset
             batch = AcceptedBatch(
@@ -176,15 +178,15 @@ def prepare_for_follower(records: bytearray | memoryview) -> Accepted:
             )
         if batch.first_offset <= previous or batch.last_offset < batch.first_offset:
             raise OffsetsOutOfOrder(
-                f"offset {batch.first_offset} came after {previous} in batches from the leader"
+                f"offset {batch.first_offset} follows {previous} in batches from the leader"
             )
         previous = batch.last_offset
         accepted.append(batch)
     return Accepted(memoryview(records)[:end], accepted, -1)
 
 
-def _as_it_says(position: int, header: BatchHeader) -> AcceptedBatch:
-    """A batch in which offsets, times and epoch are final."""
+def _unchanged(position: int, header: BatchHeader) -> AcceptedBatch:
+    """A batch whose offsets, timestamps and leader epoch are final."""
     return AcceptedBatch(
         position,
         header.size_in_bytes,
@@ -203,14 +205,14 @@ def _check_batches(
     limit = config.max_message_bytes
     for position, header in iterate_entries(records, allow_partial=False):
         if not isinstance(header, BatchHeader):
-            raise InvalidRecordError(f"a message of magic {header.magic} is among record batches")
+            raise InvalidRecordError(f"a message of magic {header.magic} between record batches")
         if header.size_in_bytes > limit:
             raise RecordTooLargeError(
                 f"a batch of {header.size_in_bytes} bytes is larger than max.message.bytes={limit}"
             )
         check_crc(records, position, header)
         if header.codec > _CODEC_MAX:
-            raise UnsupportedCompressionError(f"compression codec {header.codec} is not known")
+            raise UnsupportedCompressionError(f"unknown compression codec {header.codec}")
         if origin is AppendOrigin.CLIENT:
             _check_client_batch(header)
             if header.codec == LZ4:
@@ -222,19 +224,19 @@ def _check_batches(
 def _check_client_batch(header: BatchHeader) -> None:
     if header.base_offset != 0:
         raise InvalidRecordError(
-            f"the base offset of a batch from a producer has to be 0, it is {header.base_offset}"
+            f"the base offset of a batch from a producer must be 0, not {header.base_offset}"
         )
     count = header.record_count
     if count <= 0 or count != header.last_offset_delta + 1:
         raise InvalidRecordError(
-            f"a batch says it has {count} records and a last offset delta of"
+            f"record count {count} of a batch does not match its last offset delta"
             f" {header.last_offset_delta}"
         )
     if header.is_control:
-        raise InvalidRecordError("producers may not write control records")
+        raise InvalidRecordError("producers must not send control records")
     if header.has_producer_id and header.base_sequence < 0:
         raise InvalidRecordError(
-            f"producer {header.producer_id} sent sequence number {header.base_sequence}"
+            f"invalid sequence number {header.base_sequence} from producer {header.producer_id}"
         )
 
 
@@ -246,30 +248,30 @@ def _check_records(
     now_ms: int,
     budget: ValidationBudget | None,
 ) -> None:
-    """What needs a look at the single records, if the settings ask for any of it."""
+    """Validates individual records, if the settings require it."""
     if header.is_control:
         return
     stamp = config.message_timestamp_type == LOG_APPEND_TIME
     if stamp and header.timestamp_type == LOG_APPEND_TIME_ID:
-        reason = "producers may not set the timestamp type to LogAppendTime"
-        told = range(min(header.record_count, _ERRORS_TOLD_MAX))
-        raise InvalidTimestampError(reason, [(index, reason) for index in told])
+        reason = "producers must not set the timestamp type to LogAppendTime"
+        listed = range(min(header.record_count, _RECORD_ERRORS_MAX))
+        raise InvalidTimestampError(reason, [(index, reason) for index in listed])
     limited = not stamp and (
         config.message_timestamp_before_max_ms != NO_LIMIT
         or now_ms + config.message_timestamp_after_max_ms < header.max_timestamp
     )
     if not (limited or config.compact):
         return
-    walk = _look(records, position, header, budget)[1]
+    walk = _decode(records, position, header, budget)[1]
     if limited:
         oldest = now_ms - config.message_timestamp_before_max_ms
         newest = now_ms + config.message_timestamp_after_max_ms
         _check_timestamps(walk, header.base_timestamp, oldest, newest)
     if config.compact and walk.keyless:
-        missing = "a compacted topic takes no record without a key"
+        missing = "compacted topic cannot accept message without key"
         raise InvalidRecordError(
-            f"{len(walk.keyless)} records were refused: {missing}",
-            [(index, missing) for index in walk.keyless[:_ERRORS_TOLD_MAX]],
+            f"{len(walk.keyless)} records are invalid: {missing}",
+            [(index, missing) for index in walk.keyless[:_RECORD_ERRORS_MAX]],
         )
 
 
@@ -281,21 +283,21 @@ def _check_timestamps(walk: Walk, base: int, oldest: int, newest: int) -> None:
     ]
     if wrong:
         errors = [
-            (index, f"timestamp {timestamp} is not in [{oldest}, {newest}]")
-            for index, timestamp in wrong[:_ERRORS_TOLD_MAX]
+            (index, f"timestamp {timestamp} is not within [{oldest}, {newest}]")
+            for index, timestamp in wrong[:_RECORD_ERRORS_MAX]
         ]
         raise InvalidTimestampError(
             f"{len(wrong)} records have timestamps out of range; the first: {errors[0][1]}", errors
         )
 
 
-def _look(
+def _decode(
     records: bytearray | memoryview,
     position: int,
     header: BatchHeader,
     budget: ValidationBudget | None,
 ) -> tuple[bytes, Walk]:
-    """The records of a batch, decompressed, and what is to be seen in them."""
+    """The records of a batch, decompressed, and what `walk_records` collects from them."""
     _check_count(header)
     if budget is not None:
         budget.spend(header.record_count * RECORD_FOUND)
@@ -305,10 +307,10 @@ def _look(
 
 
 def _check_count(header: BatchHeader) -> None:
-    if header.record_count > MAX_RECORDS_LOOKED_AT:
+    if header.record_count > MAX_RECORDS_DECODED:
         raise RecordTooLargeError(
-            f"a batch has {header.record_count} records; where the settings of the topic make the"
-            f" broker look at each, {MAX_RECORDS_LOOKED_AT} are the most it takes"
+            f"a batch has {header.record_count} records; the settings of the topic require that the"
+            f" broker decodes each, for which the limit is {MAX_RECORDS_DECODED}"
         )
 
 
@@ -334,13 +336,14 @@ def _decompress(codec: int, content: memoryview, budget: ValidationBudget | None
     try:
         data = decompress(codec, content, min(MAX_DECOMPRESSED_BYTES, budget.decompressed_bytes))
     except DecompressedTooLargeError:
-        raise TooMuchAtOnce from None  # it may be more than is ever allowed, or may not
+        # Whether it also exceeds the absolute limit is not known.
+        raise ValidationBudgetExceeded from None
     budget.spend((len(data) >> 10) * KIB_DECOMPRESSED)
     return data
 
 
 def _compression_cost(config: LogConfig, codec: int) -> int:
-    """Of one KiB, as `ottla.storage.records.validation_budget` counts."""
+    """The cost of compressing one KiB, in units of `validation_budget`."""
     if not codec:
         return 0
     level = _level(config, codec)
@@ -362,7 +365,7 @@ def _recompress(
         if codec == header.codec:
             rebuilt += memoryview(records)[position : position + header.size_in_bytes]
             continue
-        data, walk = _look(records, position, header, budget)
+        data, walk = _decode(records, position, header, budget)
         if budget is not None:
             budget.spend((len(data) >> 10) * _compression_cost(config, codec))
         level = _level(config, codec)
@@ -370,7 +373,7 @@ def _recompress(
             rebuilt += _renumber(records, position, header, codec, level, budget)
             continue
         payload = compress(codec, data, level) if codec else data
-        # Before a hundred megabytes are copied to be refused.
+        # Before a hundred megabytes are copied in vain.
         _check_size(len(payload) + BATCH_OVERHEAD, codec, config)
         rebuilt += assemble_batch(
             payload,
@@ -395,7 +398,7 @@ def _renumber(
     level: int | None,
     budget: ValidationBudget | None,
 ) -> bytes:
-    """The batch built anew, with offsets in order. No client that we know of needs it."""
+    """The batch rebuilt with offset deltas in order. No known client needs this."""
     if budget is not None:
         budget.spend(header.record_count * RECORD_REBUILT)
     section = read_section(records, position, header, MAX_DECOMPRESSED_BYTES)
@@ -419,12 +422,12 @@ def _convert_old(
     budget: ValidationBudget | None,
 ) -> bytearray:
     """Messages of magic 0 and 1 become one batch of magic 2."""
-    room = MAX_DECOMPRESSED_BYTES
+    limit = MAX_DECOMPRESSED_BYTES
     if budget is not None:
-        # How many messages there are, and whether they unpack, is seen only on the way.
-        room = budget.left // RECORD_REBUILT * MESSAGE_BYTES
-        if len(records) > room:
-            raise TooMuchAtOnce
+        # The number of messages, and their size, is known only after decompression.
+        limit = budget.left // RECORD_REBUILT * MESSAGE_BYTES
+        if len(records) > limit:
+            raise ValidationBudgetExceeded
     for _, header in iterate_entries(records, allow_partial=False):
         if header.size_in_bytes > config.max_message_bytes:
             raise RecordTooLargeError(
@@ -441,36 +444,36 @@ def _convert_old(
             level=None if codec is None else _level(config, codec),
             timestamp_type=LOG_APPEND_TIME_ID if stamp else CREATE_TIME_ID,
             log_append_time=now_ms,
-            max_decompressed_bytes=room,
+            max_decompressed_bytes=limit,
         )
     except DecompressedTooLargeError:
         if budget is None:
             raise
-        raise TooMuchAtOnce from None
+        raise ValidationBudgetExceeded from None
     if budget is not None:
         budget.spend(read_header(batch).record_count * RECORD_REBUILT)
     if not stamp:
         _check_records(bytearray(batch), 0, read_header(batch), config, now_ms, budget)
     elif config.compact:
         header = read_header(batch)
-        # Only the keys: nobody but this broker has stamped it.
+        # Checks the keys only: this broker has set the timestamps.
         unstamped = header._replace(attributes=header.attributes & CODEC_MASK)
         _check_records(bytearray(batch), 0, unstamped, config, 0, budget)
     return bytearray(batch)
 
 
-def _rebuilt(buffer: bytearray, config: LogConfig) -> Examined:
+def _rebuilt(buffer: bytearray, config: LogConfig) -> ValidatedRecords:
     batches = []
     for position, header in iterate_entries(buffer):
         assert isinstance(header, BatchHeader)
         _check_size(header.size_in_bytes, header.codec, config)
         batches.append((position, header))
-    return Examined(buffer, batches, config)
+    return ValidatedRecords(buffer, batches, config)
 
 
 def _check_size(size: int, codec: int, config: LogConfig) -> None:
     if size > config.max_message_bytes:
         raise RecordTooLargeError(
-            f"with {codec_name(codec)} compression a batch has {size} bytes, more than"
+            f"a batch has {size} bytes with {codec_name(codec)} compression, more than"
             f" max.message.bytes={config.max_message_bytes}"
         )

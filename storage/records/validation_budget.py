@@ -1,43 +1,44 @@
-"""How much work on single records a caller has time for.
+"""A limit of the work on individual records, so that validation does not block the event loop.
 
-Whoever runs on the broker's loop gives an `ValidationBudget` along; what would take longer is not
-begun, or given up early, with `TooMuchAtOnce`, and done again in a worker thread without one. The
-units are about microseconds of an ordinary core; they need not be exact, only never far too small.
+Callers on the event loop pass a `ValidationBudget`. Work that exceeds it raises
+`ValidationBudgetExceeded`, before it starts or early, and is repeated in a worker thread without a
+budget. The units are about microseconds of an ordinary core. They need not be exact, but must not
+be far too low.
 """
 
 from __future__ import annotations
 
-# Short against the 50 ms that count as a stall of the loop, long against the records of a usual
-# batch (16 KiB, some hundred records).
-AT_ONCE = 10_000
+# Far below the 50 ms that count as a stall of the event loop, far above the cost of a usual batch
+# (16 KiB, some hundred records).
+DEFAULT_BUDGET = 10_000
 
-RECORD_FOUND = 2  # whole, its key and timestamp looked at: see `ottla.storage.records.record_walk`
-RECORD_REBUILT = 6  # taken apart and encoded again
-MESSAGE_BYTES = 34  # the least that a message of magic 0 or 1 takes, so how many there may be
+RECORD_FOUND = 2  # validated by `ottla.storage.records.record_walk`
+RECORD_REBUILT = 6  # decoded and encoded again
+MESSAGE_BYTES = 34  # the minimum of a message of magic 0 or 1: limits their number
 KIB_DECOMPRESSED = 4  # gzip is the slowest
 KIB_COMPRESSED = 4
-KIB_COMPRESSED_WELL = 100  # gzip, and levels that somebody has chosen
+KIB_COMPRESSED_WELL = 100  # gzip, and levels other than the default
 
 
-class TooMuchAtOnce(Exception):
-    """The records take longer to look at than there is time for. Nothing has been changed."""
+class ValidationBudgetExceeded(Exception):
+    """The work on the records exceeds the budget. Nothing has been changed."""
 
 
 class ValidationBudget:
-    """What is left of it; for one request, or whatever is one turn of the loop."""
+    """The remaining budget of one request, or of one iteration of the event loop."""
 
     __slots__ = ("left",)
 
-    def __init__(self, left: int = AT_ONCE) -> None:
+    def __init__(self, left: int = DEFAULT_BUDGET) -> None:
         self.left = left
 
     def spend(self, cost: int) -> None:
-        """Takes `cost` away; TooMuchAtOnce when there is not so much left."""
+        """Subtracts `cost`. Raises ValidationBudgetExceeded when less is left."""
         if cost > self.left:
-            raise TooMuchAtOnce
+            raise ValidationBudgetExceeded
         self.left -= cost
 
     @property
     def decompressed_bytes(self) -> int:
-        """As many bytes as may still come out of a decompressor."""
+        """How many bytes the remaining budget allows to decompress."""
         return (self.left << 10) // KIB_DECOMPRESSED

@@ -1,4 +1,4 @@
-"""Finishing or undoing what was half done in a partition's directory when its broker stopped."""
+"""Completing or undoing file operations that a crash interrupted in a partition directory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ottla.storage.files.layout import (
     segment_file_name,
 )
 from ottla.storage.files.open_files import OpenFiles
-from ottla.storage.log.batch_scan import DamagedLog, walk
+from ottla.storage.log.batch_scan import CorruptLog, walk
 from ottla.storage.log.segment_file import SegmentFile
 
 logger = logging.getLogger("ottla.storage")
@@ -24,13 +24,15 @@ _TEMPORARY_SUFFIX = ".tmp"
 
 
 def clean_directory(fs: FileSystem, path: str) -> dict[str, int]:
-    """Leaves only whole segments and the small files; gives what is there, with sizes.
+    """Leaves complete segments and other valid files only. Returns their names and sizes.
 
-    - `.deleted`, `.cleaned` and `.tmp` files go: the first were on their way out, the others were
-      never complete.
-    - `.swap` files are complete. Segments that they replace go, then they take their names. Those
-      that belong to a swap whose `.cleaned` files are still there are undone instead.
-    - Index files without a log go.
+    - Deletes `.deleted`, `.cleaned` and `.tmp` files: the first were to be deleted, the others are
+      incomplete.
+    - Completes the swap of `.swap` files: deletes the segments that they replace, then renames
+      them. If `.cleaned` files of the same compaction exist, deletes the `.swap` files instead.
+    - Deletes index files without a log.
+
+    Raises OSError.
     """
     names = fs.list_files(path)
     if any(_is_unfinished(name) for name in names):
@@ -43,7 +45,7 @@ def clean_directory(fs: FileSystem, path: str) -> dict[str, int]:
         if offset is None or not name.endswith(SEGMENT_SUFFIXES):
             continue
         if segment_file_name(offset, LOG_SUFFIX) not in names:
-            logger.warning("%s/%s has no log beside it, removing it", path, name)
+            logger.warning("Deleting %s/%s, which has no log file", path, name)
             fs.remove(f"{path}/{name}")
             del names[name]
     return names
@@ -54,7 +56,7 @@ def _is_unfinished(name: str) -> bool:
 
 
 def _remove_temporaries(fs: FileSystem, path: str, names: dict[str, int]) -> list[str]:
-    """Removes what is of no use and gives the `.swap` files that are."""
+    """Deletes incomplete files. Returns the `.swap` files to complete."""
     cleaned = [name for name in names if name.endswith(CLEANED_SUFFIX)]
     oldest_cleaned = min((offset_of_file(name) or 0 for name in cleaned), default=None)
     swaps = []
@@ -70,7 +72,7 @@ def _remove_temporaries(fs: FileSystem, path: str, names: dict[str, int]) -> lis
 
 
 def _finish_swap(fs: FileSystem, path: str, names: dict[str, int], swaps: list[str]) -> None:
-    logger.info("%s: finishing an interrupted swap of %d files", path, len(swaps))
+    logger.info("%s: Completing the interrupted swap of %d files", path, len(swaps))
     low = high = -1
     for name in swaps:
         base_offset = offset_of_file(name)
@@ -92,7 +94,7 @@ def _next_offset(fs: FileSystem, path: str, size: int, base_offset: int) -> int:
     try:
         for place in walk(file, 0, size):
             last = place.last_offset
-    except DamagedLog as damage:
-        logger.warning("%s", damage)
+    except CorruptLog as damage:
+        logger.warning("Compacted segment is corrupt: %s", damage)
     file.close()
     return last + 1

@@ -1,12 +1,12 @@
-"""Opening the directory of a partition: after a clean shutdown, or after anything else.
+"""Opening the log in a partition directory, after a clean shutdown or with recovery.
 
-After a clean shutdown only the last segment is looked at, to find the log end. Otherwise every
-batch at or above the recovery point is read and its checksum tested; indexes and producer state are
-made anew on the way; what comes after the first batch that is not whole and sound is cut off.
-Mirrors Kafka's `LogLoader`, but begins at the recovery point itself and not at its segment.
+After a clean shutdown only the last segment is read, to find the log end. Otherwise every batch at
+or above the recovery point is read and its checksum verified, indexes and producer state are
+rebuilt, and the log is truncated at the first batch that is incomplete or corrupt. Kafka's
+`LogLoader`, but it starts at the recovery point itself and not at the segment that contains it.
 
-`open_log` touches nothing but its directory: several may run in worker threads at the same time, as
-long as each has its own `OpenFiles`, or they share one and run one after the other.
+`open_log` accesses only its directory: several may run in worker threads at the same time if those
+that share `OpenFiles` run one after the other.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from ottla.storage.files.layout import (
     INDEX_SUFFIX,
     LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,
-    PARTITION_METADATA,
     TIME_INDEX_SUFFIX,
     offset_of_file,
     segment_file_name,
 )
-from ottla.storage.files.log_directory import LogDirectory
-from ottla.storage.files.open_files import OpenFiles
-from ottla.storage.log.batch_scan import DamagedLog, walk
+from ottla.storage.log.batch_scan import CorruptLog, walk
 from ottla.storage.log.leader_epochs import LeaderEpochs
+from ottla.storage.log.local_log import LocalLog
 from ottla.storage.log.log import Log
+from ottla.storage.log.log_offsets import LogOffsets
+from ottla.storage.log.partition_directory import PartitionDirectory
 from ottla.storage.log.producer_replay import rebuild_producers, replay
 from ottla.storage.log.segment import Segment
 from ottla.storage.log.segment_list import SegmentList
@@ -46,58 +46,44 @@ logger = logging.getLogger("ottla.storage")
 
 
 class Opening(NamedTuple):
-    """How a log is to be opened; `recovery_point` and `log_start_offset` are the checkpoints'."""
+    """How to open a log. `recovery_point` and `log_start_offset` are those of the checkpoints."""
 
     clean: bool
     recovery_point: int
     log_start_offset: int
     now_ms: int
-    # Where compaction, if it was ever here, has got to: a gap between segments may be its work.
+    # The offset up to which the log was compacted, -1 if never: compaction leaves gaps.
     compacted_to: int = -1
     producer_expiration_ms: int = DEFAULT_EXPIRATION_MS
     verification_enabled: bool = False
-    # Told the bytes that recovery has read, now and then; may be called from a worker thread.
+    # Called with the number of bytes that recovery has read; possibly from a worker thread.
     progress: Callable[[int], None] | None = None
 
 
 def open_log(
-    log_directory: LogDirectory,
-    path: str,
-    topic: str,
-    partition: int,
-    config: LogConfig,
-    opening: Opening,
-    files: OpenFiles,
-    deletions: Deletions,
+    directory: PartitionDirectory, config: LogConfig, opening: Opening, deletions: Deletions
 ) -> Log:
-    """Opens, or begins, the log in the directory `path`, which exists. Raises OSError."""
-    return _Loader(log_directory, path, topic, partition, config, opening, files, deletions).load()
+    """Opens the log in a directory that exists; creates one if it is empty. Raises OSError."""
+    return _Loader(directory, config, opening, deletions).load()
 
 
 class _Loader:
     def __init__(
         self,
-        log_directory: LogDirectory,
-        path: str,
-        topic: str,
-        partition: int,
+        directory: PartitionDirectory,
         config: LogConfig,
         opening: Opening,
-        files: OpenFiles,
         deletions: Deletions,
     ) -> None:
-        self.fs = log_directory.fs
-        self.log_directory = log_directory
-        self.path = path
-        self.topic = topic
-        self.partition = partition
-        self.name = f"{topic}-{partition}"
+        self.directory = directory
+        self.fs = directory.fs
+        self.path = directory.path
+        self.name = directory.name
         self.config = config
         self.opening = opening
-        self.files = files
         self.deletions = deletions
         self.segments = SegmentList()
-        self.epochs = LeaderEpochs(self.fs, f"{path}/{LEADER_EPOCH_CHECKPOINT}")
+        self.epochs = LeaderEpochs(self.fs, directory.leader_epoch_path)
         self.clean = opening.clean
         self.may_have_gaps = opening.compacted_to >= 0 or config.compact
         self._read_epochs = False
@@ -115,12 +101,12 @@ class _Loader:
         start = self.opening.log_start_offset
         if len(self.segments) and end < start:
             logger.warning(
-                "%s ends at offset %d, below its log start %d: dropping its segments",
+                "%s: Log end offset %d is below log start offset %d, deleting all segments",
                 self.name,
                 end,
                 start,
             )
-            self._drop(list(self.segments))
+            self._delete(list(self.segments))
             self.epochs.clear()
             self.producers.reset(start)
         if not len(self.segments):
@@ -133,31 +119,28 @@ class _Loader:
         if not self._recovered:
             rebuild_producers(self.producers, self.segments, start, end, self.opening.now_ms)
         recovery_point = end if self.clean else min(self.opening.recovery_point, end)
-        return Log(
-            log_directory=self.log_directory,
-            path=self.path,
-            topic=self.topic,
-            partition=self.partition,
-            topic_id=self._topic_id(),
-            config=self.config,
-            segments=self.segments,
-            leader_epochs=self.epochs,
-            producer_state=self.producers,
-            deletions=self.deletions,
-            files=self.files,
+        offsets = LogOffsets(
+            self.producers,
             log_start_offset=start,
             log_end_offset=end,
             recovery_point=recovery_point,
+        )
+        return Log(
+            LocalLog(self.directory, self.config, self.segments, self.producers, self.deletions),
+            offsets,
+            self.producers,
+            self.epochs,
+            Verifications(self.opening.verification_enabled),
+            topic_id=self._topic_id(),
             now_ms=self.opening.now_ms,
-            verifications=Verifications(self.opening.verification_enabled),
         )
 
     def _topic_id(self) -> bytes | None:
-        path = f"{self.path}/{PARTITION_METADATA}"
+        path = self.directory.metadata_path
         try:
             return read_partition_metadata(self.fs, path)
         except CorruptFile as damage:
-            logger.warning("%s: its topic id will be written again: %s", self.name, damage)
+            logger.warning("%s: Ignoring corrupt topic id: %s", self.name, damage)
             self.fs.remove(path)
             return None
 
@@ -168,7 +151,7 @@ class _Loader:
         try:
             self.epochs.load()
         except CorruptFile as damage:
-            logger.warning("%s: reading all batches for their leader epochs: %s", self.name, damage)
+            logger.warning("%s: Rebuilding leader epochs from all batches: %s", self.name, damage)
             self.fs.remove(self.epochs.path)
             self._read_epochs = True
 
@@ -177,20 +160,13 @@ class _Loader:
             base_offset = offset_of_file(name) if name.endswith(LOG_SUFFIX) else None
             if base_offset is None:
                 continue
-            segment = Segment(
-                self.fs,
-                self.path,
-                base_offset,
-                self.config,
-                self.files,
-                created_ms=self.opening.now_ms,
-                sizes=names,
-            )
+            now_ms = self.opening.now_ms
+            segment = self.directory.segment(base_offset, self.config, now_ms, names)
             self.segments.add(segment)
             wanted = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
             missing = [s for s in wanted if segment_file_name(base_offset, s) not in names]
             if missing and not self._will_recover(segment):
-                self._rebuild_indexes(segment, f"{' and '.join(missing)} missing")
+                self._rebuild_indexes(segment, f"missing {' and '.join(missing)}")
         if self._read_epochs:
             self._epochs_from_batches()
 
@@ -198,12 +174,12 @@ class _Loader:
         return not self.clean and segment.base_offset >= self.opening.recovery_point
 
     def _rebuild_indexes(self, segment: Segment, reason: str) -> None:
-        logger.warning("building the indexes of %s again: %s", segment.log.path, reason)
+        logger.warning("Rebuilding the indexes of %s: %s", segment.log.path, reason)
         try:
             segment.rebuild_indexes()
-        except (DamagedLog, SegmentOffsetOverflow) as damage:
-            # Found again, and cut off, by recovery.
-            logger.warning("%s: %s", self.name, damage)
+        except (CorruptLog, SegmentOffsetOverflow) as damage:
+            # Recovery finds it again and truncates the log there.
+            logger.warning("%s: Recovery needed: %s", self.name, damage)
             self.clean = False
             self.opening = self.opening._replace(
                 recovery_point=min(self.opening.recovery_point, segment.base_offset)
@@ -215,8 +191,8 @@ class _Loader:
                 for place in walk(segment.log, 0, segment.size):
                     if place.leader_epoch > self.epochs.latest_epoch:
                         self.epochs.assign(place.leader_epoch, place.base_offset)
-            except DamagedLog:
-                return  # recovery has its own opinion on that
+            except CorruptLog:
+                return  # recovery truncates the log there
 
     def _clean_end(self) -> int | None:
         try:
@@ -224,38 +200,34 @@ class _Loader:
             active.offset_index.check()
             active.time_index.check()
             return active.next_offset()
-        except (DamagedLog, CorruptIndex) as damage:
-            logger.warning("%s was closed but is damaged, recovering it: %s", self.name, damage)
+        except (CorruptLog, CorruptIndex) as damage:
+            logger.warning(
+                "%s: Recovering the log, it is corrupt after a clean shutdown: %s",
+                self.name,
+                damage,
+            )
             self.clean = False
             self.opening = self.opening._replace(recovery_point=self.segments.active.base_offset)
             return None
 
     def _add_first_segment(self, base_offset: int) -> None:
-        segment = Segment(
-            self.fs,
-            self.path,
-            base_offset,
-            self.config,
-            self.files,
-            created_ms=self.opening.now_ms,
-            sizes={},
-        )
+        segment = self.directory.segment(base_offset, self.config, self.opening.now_ms)
         segment.create_files(self.config.segment_bytes if self.config.preallocate else 0)
         self.segments.add(segment)
 
     # --- recovery ----------------------------------------------------------------------------
 
     def _recover(self) -> int:
-        """Reads what may not have reached the disk. Gives the log end."""
+        """Reads what may not have been flushed. Returns the log end offset."""
         if not len(self.segments):
             return self.opening.log_start_offset
         if self.may_have_gaps:
-            self._drop_replaced()
+            self._delete_replaced()
         point = self.opening.recovery_point
         unflushed = self.segments.from_offset(point)
         first = unflushed[0]
         start = max(self.opening.log_start_offset, self.segments.first.base_offset)
-        position, from_offset = self._trusted(first, point)
+        position, from_offset = self._known_valid(first, point)
         state = self.producers
         state.keep_snapshots_of(self.segments.base_offsets)
         state.reload(start, from_offset, self.opening.now_ms)
@@ -265,19 +237,19 @@ class _Loader:
             if index:
                 if segment.base_offset != end and self._is_loss(unflushed[index:]):
                     logger.warning(
-                        "%s: offsets %d to %d are missing", self.name, end, segment.base_offset - 1
+                        "%s: Offsets %d to %d are missing", self.name, end, segment.base_offset - 1
                     )
-                    self._drop(unflushed[index:])
+                    self._delete(unflushed[index:])
                     break
                 position, end = 0, segment.base_offset
                 state.end_offset = max(state.end_offset, segment.base_offset)
                 state.take_snapshot()
-            end, sound_bytes = self._recover_segment(segment, position, end)
-            if sound_bytes < segment.size:
-                # In this order, so that a second crash finds either the damage again or no later
-                # segment: never a gap that looks as if nothing had been there.
-                self._drop(unflushed[index + 1 :])
-                segment.log.truncate(sound_bytes)
+            end, valid_bytes = self._recover_segment(segment, position, end)
+            if valid_bytes < segment.size:
+                # In this order: after another crash, recovery finds either the corrupt batch again
+                # or no later segment, but never a gap that looks valid.
+                self._delete(unflushed[index + 1 :])
+                segment.log.truncate(valid_bytes)
             segment.finish()
             if segment is self.segments.active:
                 break
@@ -288,38 +260,38 @@ class _Loader:
     def _is_loss(self, behind: list[Segment]) -> bool:
         """Whether a gap before these segments, above the recovery point, means lost records.
 
-        The leader of a follower may have compacted its log, which left the gap. But where nothing
-        follows there is nothing to keep the offsets for: the name of the new segment reached the
-        disk, and the last records of the one before did not.
+        The gap may come from compaction, here or on the leader. But if all segments after it are
+        empty, the file of the new segment reached the disk and the last records before did not.
         """
         if not self.may_have_gaps:
             return True
         is_known = behind[0].base_offset <= self.opening.compacted_to
         return not is_known and all(segment.size == 0 for segment in behind)
 
-    def _drop_replaced(self) -> None:
-        """Takes away segments that a compaction had put into one, if their removal got lost."""
+    def _delete_replaced(self) -> None:
+        """Deletes segments that compaction merged into another if their removal was lost."""
         segments = list(self.segments)
         merged = segments[0]
         for segment in segments[1:]:
             try:
                 if merged.next_offset() > segment.base_offset:
                     logger.warning(
-                        "%s: segment %d is in segment %d since a compaction",
+                        "%s: Segment %d was merged into segment %d by compaction",
                         self.name,
                         segment.base_offset,
                         merged.base_offset,
                     )
-                    self._drop([segment])
+                    self._delete([segment])
                     continue
-            except (DamagedLog, CorruptIndex):
-                pass  # recovery will look at it, if it is not known to be sound
+            except (CorruptLog, CorruptIndex):
+                pass  # recovery reads it, if it is above the recovery point
             merged = segment
 
-    def _trusted(self, segment: Segment, recovery_point: int) -> tuple[int, int]:
-        """(position, offset) in the segment up to which it is known to be on disk.
+    def _known_valid(self, segment: Segment, recovery_point: int) -> tuple[int, int]:
+        """(position, offset) up to which the segment is known to be valid and on disk.
 
-        Only where the index is sound and leads to a batch that begins at the recovery point.
+        Not the start of the segment only if the indexes are valid and a batch begins at the
+        recovery point.
         """
         if recovery_point <= segment.base_offset:
             return 0, segment.base_offset
@@ -332,39 +304,50 @@ class _Loader:
                 return place.position, recovery_point
             if place is None and segment.next_offset() == recovery_point:
                 return segment.size, recovery_point
-        except (CorruptIndex, DamagedLog, SegmentOffsetOverflow, FileNotFoundError) as damage:
-            logger.warning("%s: recovering from %d on: %s", self.name, segment.base_offset, damage)
+        except (CorruptIndex, CorruptLog, SegmentOffsetOverflow, FileNotFoundError) as damage:
+            logger.warning(
+                "%s: Recovering all of segment %d: %s", self.name, segment.base_offset, damage
+            )
         return 0, segment.base_offset
 
     def _recover_segment(self, segment: Segment, position: int, offset: int) -> tuple[int, int]:
-        """Reads on from `position`, where `offset` begins. Gives (next offset, sound bytes)."""
-        self._forget_behind(segment, position, offset)
+        """Reads from `position`, where `offset` begins. Returns (next offset, valid bytes)."""
+        logger.info("%s: Recovering unflushed segment %d", self.name, segment.base_offset)
+        self._prepare(segment, position, offset)
         scan = SegmentScan(segment, self.producers, self.epochs, position, offset)
         try:
             scan.run()
-        except (DamagedLog, RecordsError) as damage:
-            # The usual end after a crash: the last write is not whole.
+        except (CorruptLog, RecordsError) as damage:
+            # Usual after a crash: the last write is incomplete.
             lost = segment.log.size - scan.position
-            logger.warning("%s: cutting %d bytes off: %s", segment.log.path, lost, damage)
+            logger.warning(
+                "%s: Truncating to %d, discarding %d bytes of segment %d: %s",
+                self.name,
+                scan.next_offset,
+                lost,
+                segment.base_offset,
+                damage,
+            )
         self.producers.end_offset = max(self.producers.end_offset, scan.next_offset)
         if self.opening.progress is not None:
             self.opening.progress(scan.position - position)
         return scan.next_offset, scan.position
 
-    def _forget_behind(self, segment: Segment, position: int, offset: int) -> None:
+    def _prepare(self, segment: Segment, position: int, offset: int) -> None:
+        """Removes index entries at and above `offset`, which the scan writes again."""
         if position == 0:
             segment.reset_indexes()
             segment.txn_index.reset()
             return
-        segment.offset_index.keep_sound(offset)
-        segment.time_index.keep_sound(offset)
+        segment.offset_index.keep_valid(offset)
+        segment.time_index.keep_valid(offset)
         segment.txn_index.truncate_to(offset)
-        segment.forget_counts()
-        segment.read_newest(position)  # what is behind may be damaged
+        segment.invalidate_cached()
+        segment.read_newest(position)  # the batches after it may be corrupt
 
-    def _drop(self, segments: list[Segment]) -> None:
+    def _delete(self, segments: list[Segment]) -> None:
         for segment in segments:
-            logger.warning("%s: deleting segment %d", self.name, segment.base_offset)
+            logger.warning("%s: Deleting segment %d", self.name, segment.base_offset)
             self.segments.remove(segment)
             segment.release()
             for path in segment.paths():

@@ -1,7 +1,7 @@
-"""Reading a segment that may not have reached the disk: what is sound, and what follows from it.
+"""Reading a segment that may not have been flushed, and rebuilding what is derived from it.
 
-After a crash every batch above the recovery point comes through here, so one pass does everything:
-checksums, offsets, indexes, leader epochs and the state of the producers.
+Recovery reads every batch above the recovery point, so one pass does everything: checksums,
+offsets, indexes, leader epochs and producer state.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ottla.protocol.records.crc32c import crc32c
 from ottla.storage.index.txn_index import AbortedTransaction
 from ottla.storage.log.batch_scan import (
     CHUNK_BYTES,
-    DamagedLog,
+    CorruptLog,
     Place,
     check_checksum,
     walk_batches,
@@ -37,10 +37,10 @@ _SPECIAL = TRANSACTIONAL_MASK | CONTROL_MASK
 
 
 class SegmentScan:
-    """One pass over a segment from `position` on; `position` and `next_offset` tell how far it got.
+    """One pass over a segment from `position` on. `position` and `next_offset` are its progress.
 
-    Raises DamagedLog (or a RecordsError for a marker that cannot be read) at the first batch that
-    is not whole and sound; everything before it has been taken in.
+    Raises CorruptLog (or a RecordsError for an invalid marker) at the first batch that is
+    incomplete or corrupt; all batches before it have been applied.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class SegmentScan:
         self.next_offset = next_offset
 
     def run(self) -> None:
+        """Reads up to the end of the file. Raises CorruptLog, RecordsError, OSError."""
         log = self._segment.log
         while self.position < log.size:
             chunk = log.read(self.position, CHUNK_BYTES)
@@ -66,7 +67,7 @@ class SegmentScan:
                 self._scan_one()
 
     def _scan_chunk(self, chunk: bytes) -> bool:
-        """Takes in the batches of magic 2 that are whole in the chunk; False without any."""
+        """Applies the batches of magic 2 that are complete in the chunk. False if none are."""
         view = memoryview(chunk)
         available = len(chunk)
         segment, producers = self._segment, self._producers
@@ -102,7 +103,7 @@ class SegmentScan:
                 else:
                     self._replay(view[at:stop])
             if epoch > self._latest_epoch:
-                self._note_epoch(epoch, base)
+                self._assign_epoch(epoch, base)
             index_batch(position, size, last, newest)
             at = stop
             self.position = position = position + size
@@ -110,28 +111,28 @@ class SegmentScan:
         return at > 0
 
     def _scan_one(self) -> None:
-        """The batch that the quick way stopped at: large, of an old magic, or damaged."""
+        """Applies the batch at which `_scan_chunk` stopped: large, of an old magic, or corrupt."""
         segment = self._segment
         path = segment.log.path
         place, batch = next(walk_batches(segment.log, self.position, segment.log.size))
         check_checksum(path, place, batch)
         if self._is_misplaced(place.position + place.size, place.base_offset, place.last_offset):
-            raise DamagedLog(
+            raise CorruptLog(
                 path,
                 self.position,
-                f"offset {place.base_offset} cannot come after {self.next_offset - 1}",
+                f"unexpected offset {place.base_offset} after {self.next_offset - 1}",
             )
         if place.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
-            raise DamagedLog(
-                path, self.position, f"offset {place.last_offset} cannot be in this segment"
+            raise CorruptLog(
+                path, self.position, f"offset {place.last_offset} is too far from the base offset"
             )
-        self._take(place, batch)
+        self._apply(place, batch)
 
     def _is_misplaced(self, end: int, base_offset: int, last_offset: int) -> bool:
-        """Whether the base offset of a batch, which no checksum covers, cannot be right.
+        """Whether the base offset of a batch, which no checksum covers, is invalid.
 
-        It does not go back, and where it leaves a gap (as compaction does) the batch behind it,
-        at `end`, goes on from there.
+        It must not decrease. After a gap (which compaction leaves) the next batch, at `end`, must
+        have a higher offset.
         """
         if base_offset <= self.next_offset:
             return base_offset < self.next_offset
@@ -141,16 +142,16 @@ class SegmentScan:
             return False
         return bool(_unpack(header)[0] <= last_offset)
 
-    def _take(self, place: Place, batch: memoryview) -> None:
+    def _apply(self, place: Place, batch: memoryview) -> None:
         if place.magic == 2 and place.last_offset >= self._producers.end_offset:
             self._replay(batch)
         if place.leader_epoch > self._latest_epoch:
-            self._note_epoch(place.leader_epoch, place.base_offset)
+            self._assign_epoch(place.leader_epoch, place.base_offset)
         self._segment.index_batch(self.position, place.size, place.last_offset, place.max_timestamp)
         self.position += place.size
         self.next_offset = place.last_offset + 1
 
-    def _note_epoch(self, epoch: int, base_offset: int) -> None:
+    def _assign_epoch(self, epoch: int, base_offset: int) -> None:
         self._epochs.assign(epoch, base_offset)
         self._latest_epoch = self._epochs.latest_epoch
 

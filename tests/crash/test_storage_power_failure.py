@@ -201,10 +201,10 @@ def test_failing_calls(seed: int) -> None:
             responded = log.log_end_offset
             if number % 10 == 0:
                 log.flush()
-            log.log_directory.check_room(0)
+            log.log_directory.check_free_bytes(0)
             log.read(random.randrange(responded), 500, up_to=responded)
         except StorageError:
-            log.log_directory.check_room(0)
+            log.log_directory.check_free_bytes(0)
     fs.heal()
     again = manager_on(fs.after_kill(), **SETTINGS).get("t", 0)
     assert again is not None

@@ -92,7 +92,7 @@ def test_compaction_keeps_the_last_value_of_each_key(tmp_path: Path) -> None:
         )
         written = [(b"key-%d" % (number % 5), b"value-%d" % number) for number in range(200)]
         produce(broker, "compacted", written)
-        wait_for(lambda: "compacted up to offset" in broker.log(), "nothing was compacted")
+        wait_for(lambda: "Compacted up to offset" in broker.log(), "nothing was compacted")
         wait_for(lambda: len(read_all(broker, "compacted")) < 50, "it was not compacted enough")
         left = read_all(broker, "compacted")
         assert dict(left) == dict(written)

@@ -126,8 +126,8 @@ def test_5_a_port_in_use(tmp_path: Path) -> None:
 def test_6_a_directory_of_another_broker(tmp_path: Path, broker: BrokerProcess) -> None:
     code, words = told(tmp_path, f"--override=log.dirs={broker.data_directory}", ANY_PORT)
     assert code == 1
-    assert f"another broker process uses log directory {broker.data_directory}" in words
-    assert "stop that one, or give this broker a log.dirs of its own" in words
+    assert f"log dir {broker.data_directory} is locked by another broker process" in words
+    assert "stop that one, or give this broker another log.dirs" in words
 
 
 def test_7_no_right_to_write(tmp_path: Path) -> None:
@@ -170,13 +170,13 @@ def test_8_a_full_disk(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptur
         code, message = _produce(client)
         assert code == ErrorCode.KAFKA_STORAGE_ERROR
         assert message is not None
-        assert "takes no more records" in message
+        assert "is full, appends are rejected" in message
         assert "No space left on device" in message
-        assert "free some room, no restart is needed" in caplog.text
+        assert "free some space, no restart is needed" in caplog.text
         full = False
-        broker.server.parts.logs.check_room()  # as it does itself, every now and then
+        broker.server.parts.logs.check_free_bytes()  # as it does itself, every now and then
         assert _produce(client) == (ErrorCode.NONE, None)
-    assert "takes records again" in caplog.text
+    assert "accepts appends again" in caplog.text
     assert "Traceback" not in caplog.text
 
 

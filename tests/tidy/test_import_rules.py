@@ -50,6 +50,23 @@ BROKER_ROOMS = (
     "testing",
     "__main__",
 )
+# The same for every package that has rooms.
+ROOMS = {
+    "broker": BROKER_ROOMS,
+    "storage": (
+        "errors",
+        "config",
+        "files",
+        "index",
+        "producer",
+        "records",
+        "log",
+        "recovery",
+        "cleaner",
+        "directories",
+        "inspection",
+    ),
+}
 
 
 def is_within(name: str, prefixes: tuple[str, ...]) -> bool:
@@ -71,10 +88,12 @@ def test_package_imports_only_what_its_layer_may(package: str) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_rooms_of_the_broker_import_downwards() -> None:
-    floors = {room: floor for floor, room in enumerate(BROKER_ROOMS)}
-    present = {path.stem for path in (ROOT / "broker").iterdir() if path.name[0] != "_"}
-    assert present | {"__main__"} == set(BROKER_ROOMS)
+@pytest.mark.parametrize("package", ROOMS)
+def test_rooms_import_downwards(package: str) -> None:
+    floors = {room: floor for floor, room in enumerate(ROOMS[package])}
+    present = {path.stem for path in (ROOT / package).iterdir()} - {"__init__", "__pycache__"}
+    assert present == set(ROOMS[package])
+    prefix = f"ottla.{package}."
 
     def room(module: str) -> str:
         return module.split(".")[2]
@@ -83,9 +102,9 @@ def test_rooms_of_the_broker_import_downwards() -> None:
     wrong = [
         f"{module} imports {imported}"
         for module in graph
-        if module.startswith("ottla.broker.")
+        if module.startswith(prefix)
         for imported in sorted(graph[module])
-        if imported.startswith("ottla.broker.") and floors[room(imported)] > floors[room(module)]
+        if imported.startswith(prefix) and floors[room(imported)] > floors[room(module)]
     ]
     assert not wrong, "\n".join(wrong)
 

@@ -23,7 +23,7 @@ from ottla.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from ottla.storage.log.batch_times import BatchTimes, TooLongToRead, read_times
+from ottla.storage.log.batch_times import BatchTimes, ReadBudgetExceeded, read_times
 from ottla.storage.records.validation_budget import ValidationBudget
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class _Search(NamedTuple):
     asked: ListOffsetsPartition
     response: ListOffsetsPartitionResponse
     times: BatchTimes
-    batch: TooLongToRead
+    batch: ReadBudgetExceeded
 
 
 class ListOffsetsHandler:
@@ -91,7 +91,7 @@ class ListOffsetsHandler:
                 times = BatchTimes(budget)
                 try:
                     self._response(request, version, topic.name, asked, response, times)
-                except TooLongToRead as batch:
+                except ReadBudgetExceeded as batch:
                     later.append(_Search(topic.name, asked, response, times, batch))
                 except Exception as error:
                     _refuse(response, error, version)
@@ -108,14 +108,14 @@ class ListOffsetsHandler:
     ) -> ListOffsetsResponse:
         """Reads large batches in a worker thread; each search begins anew with what was read."""
         for topic, asked, response, times, needed in searches:
-            batch: TooLongToRead | None = needed
+            batch: ReadBudgetExceeded | None = needed
             for number in range(_TRIES):
                 assert batch is not None
                 try:
-                    times.know(batch.key, await self._workers.run(read_times, batch.content))
+                    times.add(batch.key, await self._workers.run(read_times, batch.content))
                     times.budget = ValidationBudget() if number < _TRIES - 1 else None
                     self._response(request, version, topic, asked, response, times)
-                except TooLongToRead as another:
+                except ReadBudgetExceeded as another:
                     batch = another
                     continue
                 except Exception as error:

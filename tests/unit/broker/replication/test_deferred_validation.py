@@ -16,7 +16,7 @@ from ottla.protocol.messages.produce import PartitionProduceResponse
 from ottla.protocol.records.reader import read_records
 from ottla.storage.config import LogConfig
 from ottla.storage.producer.producer_entry import AppendOrigin
-from ottla.storage.records.validation import examine
+from ottla.storage.records.validation import validate_records
 from tests.doubles.replicas import TOPIC, Appended, Replicas
 from tests.doubles.storage_logs import NOW_MS, NewRecord, batch_of
 
@@ -39,7 +39,7 @@ async def until_answered(appended: Appended) -> None:
 
 
 class Gate:
-    """Stands in front of `examine`: the test sees a worker thread come, and lets it go on."""
+    """Blocks `validate_records`: the test sees a worker thread come, and lets it go on."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._arrived: list[int] = []
@@ -48,9 +48,9 @@ class Gate:
         def at_the_gate(*arguments: object) -> object:
             self._arrived.append(1)
             assert self._go_on.acquire(timeout=DEADLINE_SECONDS)
-            return examine(*arguments)  # type: ignore[arg-type]  # handed through
+            return validate_records(*arguments)  # type: ignore[arg-type]  # handed through
 
-        monkeypatch.setattr(deferred_validation, "examine", at_the_gate)
+        monkeypatch.setattr(deferred_validation, "validate_records", at_the_gate)
 
     async def until_arrived(self, count: int = 1) -> None:
         await until(lambda: len(self._arrived) >= count)
@@ -64,7 +64,7 @@ async def worker() -> AsyncIterator[DeferredValidation]:
     found = DeferredValidation(lambda: NOW_MS)
     yield found
     await found.close()
-    await until(lambda: all(task.get_name() != "examine-records" for task in running_tasks()))
+    await until(lambda: all(task.get_name() != "validate-records" for task in running_tasks()))
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ def test_a_follower_must_have_reached_the_leaders_epoch() -> None:
     scene = Scene(isr=[1])
     scene.replicas.append(2)
     scene.partition.leader_epoch_start_offset = 2
-    scene.replicas.log().high_watermark = 1
+    scene.replicas.log().offsets.high_watermark = 1
     scene.fetch(2, 1)
     assert scene.controller.proposals == []
     scene.fetch(2, 2)

@@ -46,8 +46,8 @@ def test_the_dirtiest_log_comes_first_and_each_once() -> None:
     assert clean(cleaner)
     fill(first, 10)
     fill(second, 40)
-    assert cleaner.dirt_of(second, NOW_MS).ratio == 1.0
-    assert cleaner.dirt_of(third, NOW_MS).ratio == 0.0
+    assert cleaner.cleanable_range(second, NOW_MS).ratio == 1.0
+    assert cleaner.cleanable_range(third, NOW_MS).ratio == 0.0
     running = cleaner.next_compaction(NOW_MS)
     assert running is not None
     assert running.log is second
@@ -73,10 +73,10 @@ def test_young_records_wait() -> None:
     (log,) = manager.logs()
     fill(log, 20, NOW_MS - 3 * HOUR)
     fill(log, 20, NOW_MS)
-    dirt = cleaner.dirt_of(log, NOW_MS)
-    assert 15 < dirt.uncleanable_offset <= 20
+    cleanable = cleaner.cleanable_range(log, NOW_MS)
+    assert 15 < cleanable.uncleanable_offset <= 20
     assert clean(cleaner)
-    assert cleaner.checkpoint_of(log) == dirt.uncleanable_offset
+    assert cleaner.checkpoint_of(log) == cleanable.uncleanable_offset
 
 
 def test_open_transactions_and_the_high_watermark_hold_it_back() -> None:
@@ -89,9 +89,9 @@ def test_open_transactions_and_the_high_watermark_hold_it_back() -> None:
         transactional=True,
     )  # fmt: skip
     fill(log, 30)
-    assert cleaner.dirt_of(log, NOW_MS).uncleanable_offset <= 12
-    log.high_watermark = 5
-    assert cleaner.dirt_of(log, NOW_MS).uncleanable_offset <= 5
+    assert cleaner.cleanable_range(log, NOW_MS).uncleanable_offset <= 12
+    log.offsets.high_watermark = 5
+    assert cleaner.cleanable_range(log, NOW_MS).uncleanable_offset <= 5
 
 
 def test_plain_logs_are_not_compacted() -> None:
@@ -126,8 +126,8 @@ def test_a_checkpoint_outside_of_the_log_is_not_used() -> None:
     cleaner = Cleaner(manager.logs)
     (log,) = manager.logs()
     fill(log, 20)
-    cleaner._note(log, 10**6)
-    assert cleaner.dirt_of(log, NOW_MS).first_dirty_offset == 0
+    cleaner._set_checkpoint(log, 10**6)
+    assert cleaner.cleanable_range(log, NOW_MS).first_dirty_offset == 0
 
 
 def test_a_log_that_cannot_be_compacted_is_marked_and_others_go_on(
@@ -147,7 +147,7 @@ def test_a_log_that_cannot_be_compacted_is_marked_and_others_go_on(
     assert sorted(results) == [False, False, True]
     assert ("t", 0) in cleaner.uncleanable
     assert cleaner.checkpoint_of(good) is not None
-    assert caplog.text.count("will not be compacted until the next start") == 1
+    assert caplog.text.count("is uncleanable until the next start") == 1
     cleaner.forget("t", 0)
     assert cleaner.uncleanable == {}
 
@@ -176,7 +176,7 @@ def test_no_room_stops_it_for_now() -> None:
     assert cleaner.uncleanable == {}
     assert log.log_directory.is_full
     assert not any(path.endswith(".cleaned") for path in fs.paths())
-    log.log_directory.check_room(0)
+    log.log_directory.check_free_bytes(0)
     assert clean(cleaner)
 
 
@@ -190,7 +190,7 @@ def test_a_failing_disk_goes_offline() -> None:
     assert not clean(cleaner)
     assert log.log_directory.is_offline
     assert cleaner.next_compaction(NOW_MS) is None
-    cleaner._note(log, 5)
+    cleaner._set_checkpoint(log, 5)
     cleaner.write_checkpoints()
 
 
@@ -212,7 +212,7 @@ def test_a_damaged_checkpoint_means_from_the_beginning(caplog: pytest.LogCapture
     manager = manager_with(fs)
     cleaner = Cleaner(manager.logs)
     (log,) = manager.logs()
-    cleaner._note(log, 5)
+    cleaner._set_checkpoint(log, 5)
     cleaner.write_checkpoints()
     fs.overwrite("/disk/cleaner-offset-checkpoint", b"junk")
     assert Cleaner(manager.logs).checkpoint_of(log) is None
@@ -228,7 +228,7 @@ def test_what_is_not_on_disk_yet_is_left_alone() -> None:
     flushed = log.recovery_point
     for number in range(20):
         append(log, [(NOW_MS, b"k%d" % (number % 3), bytes(20), [])])
-    assert cleaner.dirt_of(log, NOW_MS).uncleanable_offset <= flushed
+    assert cleaner.cleanable_range(log, NOW_MS).uncleanable_offset <= flushed
     assert clean(cleaner)
     # Recovery has to know that the gaps are not lost records, whatever was written down before.
     assert b"t 0 %d" % flushed in fs.content("/disk/recovery-point-offset-checkpoint")

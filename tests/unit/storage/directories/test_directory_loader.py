@@ -36,7 +36,7 @@ def test_an_unclean_directory_says_so_once(caplog: pytest.LogCaptureFixture) -> 
     again = manager_on(fs.after_kill())
     assert len(again.logs()) == 3
     text = caplog.text
-    assert text.count("was not closed cleanly") == 1
+    assert text.count("was not shut down cleanly") == 1
 
 
 def test_a_new_directory_is_made_and_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -54,7 +54,7 @@ def test_high_watermarks_and_log_starts_come_from_their_checkpoints() -> None:
     log = manager.get_or_create("t", 0, now_ms=NOW_MS)
     append(log, 9)
     log.delete_records_before(4)
-    log.high_watermark = 7
+    log.offsets.high_watermark = 7
     manager.checkpoint_all()
     (again,) = manager_on(fs.after_kill()).logs()
     assert (again.log_start_offset, again.high_watermark, again.log_end_offset) == (4, 7, 9)

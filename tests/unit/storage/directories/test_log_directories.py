@@ -78,7 +78,7 @@ def test_locks_keep_a_second_process_out(tmp_path: Path) -> None:
         command = [sys.executable, "-c", script, str(tmp_path / "d")]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
-    assert other().startswith("refused another broker process uses log directory")
+    assert other().startswith(f"refused log dir {tmp_path / 'd'} is locked by another broker")
     directories.unlock()
     assert other() == "taken\n"
     assert DirectoryInUse.__doc__

@@ -89,7 +89,7 @@ def test_chores_while_logs_come_and_go(tmp_path: Path) -> None:
     manager.min_free_bytes = 1
     chores: list[Callable[[], object]] = [
         manager.checkpoint_all,
-        manager.check_room,
+        manager.check_free_bytes,
         lambda: manager.purge(NOW_MS * 2),
     ]
     pending: Future[object] | None = None

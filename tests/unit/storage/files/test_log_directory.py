@@ -25,8 +25,8 @@ def test_offline_is_for_good(directory: LogDirectory, caplog: pytest.LogCaptureF
     assert isinstance(error, LogDirectoryOffline)
     assert (error.directory, "broken" in error.reason) == ("/d", True)
     directory.fail(OSError(5, "again"))
-    directory.note_full("no matter")
-    directory.check_room(0)
+    directory.mark_full("no matter")
+    directory.check_free_bytes(0)
     for check in (directory.check_online, directory.check_writable):
         with pytest.raises(LogDirectoryOffline, match="broken"):
             check()
@@ -37,20 +37,20 @@ def test_full_ends_when_there_is_room(
     directory: LogDirectory, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    directory.note_full("test")
-    directory.note_full("test")
+    directory.mark_full("test")
+    directory.mark_full("test")
     directory.check_online()
     with pytest.raises(DiskFull, match="test"):
         directory.check_writable()
-    directory.check_room(1001)
+    directory.check_free_bytes(1001)
     assert directory.is_full
-    directory.check_room(500)
+    directory.check_free_bytes(500)
     directory.check_writable()
     assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
 
 
 def test_each_refusal_is_a_new_exception(directory: LogDirectory) -> None:
-    directory.note_full("test")
+    directory.mark_full("test")
     caught = []
     for _ in range(2):
         with pytest.raises(DiskFull) as info:

@@ -83,9 +83,9 @@ def test_truncation_drops_entries_at_and_above(keep: int) -> None:
 
 def test_room_counts_down() -> None:
     index = new(room=8 * 3 + 5)
-    assert index.room == 3
+    assert index.entries_left == 3
     index.append(BASE + 1, 0)
-    assert index.room == 2
+    assert index.entries_left == 2
 
 
 def test_reset_and_create_leave_an_empty_file() -> None:
@@ -117,9 +117,9 @@ def test_only_the_ascending_beginning_is_kept_as_sound() -> None:
     content = fs.content(PATH)
     fs.overwrite(PATH, content[: 8 * 12] + bytes(8) + content[8 * 13 :])
     index = new(fs, 20 * 8)
-    index.keep_sound(1 << 40)
+    index.keep_valid(1 << 40)
     assert index.entries == 12
-    index.keep_sound(entries[5][0])
+    index.keep_valid(entries[5][0])
     assert index.entries == 5
 
 

@@ -55,10 +55,10 @@ def test_truncation_and_appending_again() -> None:
 
 def test_one_place_is_kept_for_the_last_entry() -> None:
     index = new(room=36)
-    assert index.room == 2
+    assert index.entries_left == 2
     index.maybe_append(1, 101)
     index.maybe_append(2, 102)
-    assert index.room == 0
+    assert index.entries_left == 0
     index.maybe_append(3, 103)
     assert index.size_in_bytes == 36
 
@@ -88,9 +88,9 @@ def test_damage_is_noticed() -> None:
     with pytest.raises(CorruptIndex, match="multiple"):
         new(fs, 27).check()
     fs.overwrite(PATH, fs.content(PATH)[:24] + bytes(24))
-    with pytest.raises(CorruptIndex, match="impossible"):
+    with pytest.raises(CorruptIndex, match=r"last entry .* is invalid"):
         new(fs, 48).check()
     sound = new(fs, 48)
-    sound.keep_sound(1000)
+    sound.keep_valid(1000)
     assert sound.last() == (20, 102)
     new(fs, 0).check()

@@ -80,7 +80,7 @@ def test_damage_is_told(fs: MemoryFileSystem) -> None:
 
 def test_names_that_say_nothing(fs: MemoryFileSystem) -> None:
     fs.close(fs.open("/disk/notes.txt", 64))
-    with pytest.raises(ValueError, match="no name of a file"):
+    with pytest.raises(ValueError, match="is not the name of a file"):
         list(dump_file("/disk/notes.txt", fs))
     with pytest.raises(FileNotFoundError):
         dump_file("/disk/none.log", fs)

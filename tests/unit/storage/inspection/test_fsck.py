@@ -80,24 +80,24 @@ def put(name: str, content: bytes) -> Callable[[MemoryFileSystem], None]:
     [
         (flip(".log", 100), "checksum"),
         (flip(".log", 16), "no batch"),
-        (flip(".log", 8), "cut off"),
+        (flip(".log", 8), "is truncated"),
         (flip("00.index", 7), "no batch begins"),
-        (flip("00.index", 2), "ascend"),
-        (flip("00.timeindex", 14), "ascend"),
-        (flip("00.timeindex", 2), "impossible"),
-        (flip("00.timeindex", 6), "at most"),
+        (flip("00.index", 2), "is not ascending"),
+        (flip("00.timeindex", 14), "is not ascending"),
+        (flip("00.timeindex", 2), "is invalid"),
+        (flip("00.timeindex", 6), "is above that of the entry"),
         (flip(".txnindex", 0), "version"),
         (flip(".snapshot", 20), "checksum"),
         (drop("00.index"), "index is missing"),
         (drop("00.timeindex"), "time index is missing"),
-        (drop("00.log"), "no log of this name"),
+        (drop("00.log"), "there is no log file for it"),
         (put("00000000000000000000.index", b"12345"), "multiple"),
         (put("00000000000000000000.timeindex", b"12345"), "multiple"),
         (put("partition.metadata", b"junk"), "version"),
         (put("leader-epoch-checkpoint", b"junk\n"), "version"),
         (put("leader-epoch-checkpoint", b"0\n0\n"), "is missing"),
-        (put("leader-epoch-checkpoint", b"0\n1\n0 5\n"), "seen at 0 already"),
-        (put("leader-epoch-checkpoint", b"0\n2\n3 0\n0 9\n"), "do not ascend"),
+        (put("leader-epoch-checkpoint", b"0\n1\n0 5\n"), "is in the log at 0"),
+        (put("leader-epoch-checkpoint", b"0\n2\n3 0\n0 9\n"), "are not ascending"),
     ],
 )
 def test_what_is_wrong_is_said(damage: Callable[[MemoryFileSystem], None], words: str) -> None:
@@ -115,7 +115,7 @@ def test_segments_that_overlap() -> None:
     second = list(log.segments)[1].log.path
     fs.overwrite(first, fs.content(first) + fs.content(second))
     words = [str(problem["problem"]) for problem in check(fs, log.path).problems]
-    assert any("begins below offset" in word for word in words)
+    assert any("overlaps the previous segment" in word for word in words)
 
 
 def test_indexes_only() -> None:

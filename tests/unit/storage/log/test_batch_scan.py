@@ -8,7 +8,7 @@ from ottla.protocol.records.legacy import build_message_set
 from ottla.protocol.records.record import Record
 from ottla.storage.files.open_files import OpenFiles
 from ottla.storage.log import batch_scan
-from ottla.storage.log.batch_scan import DamagedLog, check_checksum, find, walk, walk_batches
+from ottla.storage.log.batch_scan import CorruptLog, check_checksum, find, walk, walk_batches
 from ottla.storage.log.segment_file import SegmentFile
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import NOW_MS, batch_of
@@ -87,7 +87,7 @@ def test_what_is_no_batch_is_reported_with_its_position(tail: bytes) -> None:
         found = walker(file, 0, file.size)
         assert next(found)
         assert next(found)
-        with pytest.raises(DamagedLog) as caught:
+        with pytest.raises(CorruptLog) as caught:
             next(found)
         assert caught.value.position == sum(map(len, good))
 
@@ -95,9 +95,9 @@ def test_what_is_no_batch_is_reported_with_its_position(tail: bytes) -> None:
 def test_a_batch_cut_off_is_damage() -> None:
     good = some_batches(2)
     file = file_with(good[0], good[1][:-1])
-    with pytest.raises(DamagedLog, match="cut off"):
+    with pytest.raises(CorruptLog, match="is truncated"):
         list(walk(file, 0, file.size))
-    with pytest.raises(DamagedLog, match="cut off"):
+    with pytest.raises(CorruptLog, match="is truncated"):
         list(walk_batches(file, 0, file.size))
 
 
@@ -106,5 +106,5 @@ def test_a_wrong_checksum_is_damage() -> None:
     batch[-1] ^= 1
     file = file_with(batch)
     ((place, content),) = walk_batches(file, 0, file.size)
-    with pytest.raises(DamagedLog, match="checksum"):
+    with pytest.raises(CorruptLog, match="checksum"):
         check_checksum("log", place, content)

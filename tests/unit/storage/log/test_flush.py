@@ -2,7 +2,6 @@
 
 import errno
 
-from ottla.storage.log.flush import Flush
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import (
     NOW_MS,
@@ -57,7 +56,8 @@ def test_files_that_went_meanwhile_do_not_matter() -> None:
     log = new_log(fs, segment_bytes=300)
     for number in range(10):
         append(log, producer_id=7, producer_epoch=0, base_sequence=number)
-    flush = Flush(log)
+    flush = log.begin_flush()
+    assert flush is not None
     fs.replace(log.path, "/disk/elsewhere")
     flush.run()
     assert flush.error is None
@@ -81,7 +81,7 @@ def test_a_truncation_meanwhile_does_not_move_the_recovery_point_behind_the_end(
     append(log)
     flush = log.begin_flush()
     assert flush is not None
-    log.high_watermark = 0
+    log.offsets.high_watermark = 0
     log.truncate_to(1)
     flush.run()
     log.finish_flush(flush, NOW_MS)

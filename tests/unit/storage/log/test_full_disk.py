@@ -50,7 +50,7 @@ def test_appends_are_refused_and_come_back_with_the_room() -> None:
             append(log)
     assert len(fetched(log)) == 24
     fs.heal()
-    manager.check_room()
+    manager.check_free_bytes()
     assert append(log).first_offset == 24
     assert [r.offset for r in records_in(log)] == list(range(25))
 
@@ -67,7 +67,7 @@ def test_deleting_goes_on_and_is_remembered() -> None:
     assert len(log.segments) < segments
     assert manager.purge(NOW_MS + 10**9) > 0, "this is what makes room"
     fs.heal()
-    manager.check_room()
+    manager.check_free_bytes()
     info = log.append(batch_of(), leader_epoch=12, now_ms=NOW_MS)
     assert info.first_offset == 24
     manager.shutdown(NOW_MS)
@@ -86,7 +86,7 @@ def test_retention_deletes_what_it_can_when_there_is_no_room_for_a_new_segment()
     assert len(log.segments) == 1, "the active one stays"
     assert manager.cleanup(NOW_MS + 10_000) == 0
     fs.heal()
-    manager.check_room()
+    manager.check_free_bytes()
     assert manager.cleanup(NOW_MS + 10_000) == 1
     assert log.log_start_offset == log.log_end_offset == 24
     assert append(log).first_offset == 24
@@ -99,7 +99,7 @@ def test_checkpoints_wait_without_taking_the_disk_offline() -> None:
     before = fs.content(f"{ROOT}/replication-offset-checkpoint")
     log = manager.logs()[0]
     cleaner = Cleaner(manager.logs)
-    cleaner._note(log, 7)
+    cleaner._set_checkpoint(log, 7)
     append(log)
     full(fs)
     manager.checkpoint_all()
@@ -107,7 +107,7 @@ def test_checkpoints_wait_without_taking_the_disk_offline() -> None:
     assert manager.offline_directories == []
     assert fs.content(f"{ROOT}/replication-offset-checkpoint") == before
     fs.heal()
-    manager.check_room()
+    manager.check_free_bytes()
     manager.checkpoint_all()
     cleaner.write_checkpoints()
     assert fs.content(f"{ROOT}/replication-offset-checkpoint") != before
@@ -122,7 +122,7 @@ def test_a_new_log_is_refused_until_there_is_room() -> None:
         manager.get_or_create("u", 0, topic_id=b"u" * 16, now_ms=NOW_MS)
     assert manager.offline_directories == []
     fs.heal()
-    manager.check_room()
+    manager.check_free_bytes()
     log = manager.get_or_create("u", 0, topic_id=b"u" * 16, now_ms=NOW_MS)
     assert append(log).first_offset == 0
 
@@ -130,9 +130,9 @@ def test_a_new_log_is_refused_until_there_is_room() -> None:
 def test_a_failed_disk_does_not_come_back_with_room() -> None:
     manager = filled(MemoryFileSystem())
     directory = manager.directories.all[0]
-    found = manager.free_room()
-    directory.note_full("for now")
+    found = manager.measure_free_bytes()
+    directory.mark_full("for now")
     directory.fail(OSError(errno.EIO, "broken"))
-    manager.note_room(found)
+    manager.update_free_bytes(found)
     with pytest.raises(LogDirectoryOffline):
         append(manager.logs()[0])

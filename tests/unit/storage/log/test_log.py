@@ -152,9 +152,9 @@ def test_rolling_by_time_and_by_a_full_index() -> None:
 def test_jitter_makes_segments_roll_early_but_the_same_each_time() -> None:
     first = new_log(segment_ms=1000, segment_jitter_ms=900)
     second = new_log(segment_ms=1000, segment_jitter_ms=900)
-    assert 0 <= first._roll_jitter_ms <= 900
-    assert first._roll_jitter_ms == second._roll_jitter_ms
-    assert new_log(segment_ms=1000)._roll_jitter_ms == 0
+    assert 0 <= first.local.roll_jitter_ms <= 900
+    assert first.local.roll_jitter_ms == second.local.roll_jitter_ms
+    assert new_log(segment_ms=1000).local.roll_jitter_ms == 0
 
 
 def test_rolling_an_empty_segment_keeps_it() -> None:
@@ -344,7 +344,7 @@ def test_no_space_is_refused_and_over_when_there_is_some() -> None:
     assert len(fetched(log)) == 1, "reads go on"
     assert log.delete_records_before(1)
     fs.room = None
-    log.log_directory.check_room(0)
+    log.log_directory.check_free_bytes(0)
     assert append(log).first_offset == 1
 
 
@@ -365,7 +365,7 @@ def test_an_append_that_cannot_be_indexed_has_not_happened(many: bool) -> None:
         size, end = log.size_in_bytes, log.log_end_offset
     assert (log.size_in_bytes, log.log_end_offset) == (size, end)
     assert len(fs.content(log.active_segment.log.path)) == size
-    log.log_directory.check_room(0)
+    log.log_directory.check_free_bytes(0)
     assert append(log).first_offset == end
     log.update_high_watermark(log.log_end_offset)
     assert [r.offset for r in fetched(log)] == list(range(end + 1))
@@ -378,7 +378,7 @@ def test_an_append_that_cannot_be_indexed_has_not_happened(many: bool) -> None:
 def test_coordinators_may_use_the_last_of_a_disk() -> None:
     log = new_log()
     append(log, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
-    log.log_directory.note_full("the watermark was reached")
+    log.log_directory.mark_full("the watermark was reached")
     with pytest.raises(DiskFull):
         append(log)
     with pytest.raises(DiskFull):
@@ -412,6 +412,6 @@ def test_new_settings_count_from_the_next_append() -> None:
 def test_the_log_knows_where_it_is() -> None:
     manager = manager_on(MemoryFileSystem())
     log = manager.get_or_create("a.b", 3, now_ms=NOW_MS)
-    assert str(log.directory) == "/disk/a.b-3"
+    assert log.path == "/disk/a.b-3"
     assert (log.topic, log.partition, log.name) == ("a.b", 3, "a.b-3")
     assert repr(log) == "Log(/disk/a.b-3, 0 to 0)"

@@ -66,7 +66,7 @@ def test_by_size() -> None:
 
 def test_nothing_above_the_high_watermark_goes() -> None:
     log = filled(retention_ms=0)
-    log.high_watermark = 5
+    log.offsets.high_watermark = 5
     assert log.delete_old_segments(NOW_MS + 100 * HOUR) == 2
     assert log.log_start_offset == 4
 

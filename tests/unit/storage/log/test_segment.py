@@ -7,7 +7,7 @@ import pytest
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import SegmentOffsetOverflow
 from ottla.storage.files.open_files import OpenFiles
-from ottla.storage.log.batch_scan import DamagedLog
+from ottla.storage.log.batch_scan import CorruptLog
 from ottla.storage.log.segment import MAX_RELATIVE_OFFSET, Segment
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import NOW_MS, batch_of
@@ -132,7 +132,7 @@ def test_a_damaged_index_is_noticed_and_built_again(
         assert place.base_offset == offset - offset % 2
     # A wrong entry that leads to a batch before the right one costs time, nothing else.
     if kind in ("shift", "length"):
-        assert "building the indexes" in caplog.text
+        assert "Rebuilding the indexes" in caplog.text
         again.close()
         assert fs.content(path) != bytes(content)
 
@@ -146,7 +146,7 @@ def test_a_damaged_log_is_reported_not_guessed_about() -> None:
     content = bytearray(fs.content(path))
     content[300:700] = bytes(400)
     fs.overwrite(path, bytes(content))
-    with pytest.raises(DamagedLog):
+    with pytest.raises(CorruptLog):
         opened(fs).find_batch(BASE + 7)
 
 
@@ -204,8 +204,8 @@ def test_renaming_and_moving() -> None:
 
 def test_offsets_out_of_reach_are_refused() -> None:
     segment = new(MemoryFileSystem())
-    segment.check_reach(BASE + MAX_RELATIVE_OFFSET)
+    segment.check_offset(BASE + MAX_RELATIVE_OFFSET)
     with pytest.raises(SegmentOffsetOverflow):
-        segment.check_reach(BASE + MAX_RELATIVE_OFFSET + 1)
+        segment.check_offset(BASE + MAX_RELATIVE_OFFSET + 1)
     with pytest.raises(SegmentOffsetOverflow):
-        segment.check_reach(BASE - 1)
+        segment.check_offset(BASE - 1)

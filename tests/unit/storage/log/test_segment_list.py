@@ -56,7 +56,7 @@ def test_doubles_and_strangers_are_refused() -> None:
     segments, _ = listed(0, 10)
     with pytest.raises(ValueError, match="already"):
         segments.add(cast(Segment, Fake(10)))
-    with pytest.raises(ValueError, match="not in this log"):
+    with pytest.raises(ValueError, match="not in the list"):
         segments.remove(cast(Segment, Fake(10)))
     assert len(segments.clear()) == 2
     assert len(segments) == 0

@@ -82,7 +82,7 @@ def test_producers_and_transactions_go_back_too() -> None:
         append(log, producer_id=7, producer_epoch=0, base_sequence=number, transactional=True)
     end_transaction(log, 7, committed=False)
     append(log, 3)
-    log.high_watermark = 3
+    log.offsets.high_watermark = 3
     log.truncate_to(3)
     assert log.producer_state.open_transactions() == {0: 7}
     assert log.last_stable_offset == 0

@@ -52,7 +52,7 @@ def test_a_sequence_that_wrapped_around() -> None:
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (lambda c: c[:5], "too few"),
+        (lambda c: c[:5], "too short"),
         (lambda c: b"\x00\x02" + c[2:], "version 2"),
         (lambda c: c[:-1] + bytes([c[-1] ^ 1]), "checksum"),
         (lambda c: c[:-1], "checksum"),

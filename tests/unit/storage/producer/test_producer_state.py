@@ -35,9 +35,9 @@ def test_an_ended_transaction_is_unstable_until_its_marker_is_replicated() -> No
     log = new_log()
     append(log, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
     end_transaction(log, 1, committed=True)
-    log.high_watermark = 0
+    log.offsets.high_watermark = 0
     log.producer_state._unreplicated[0] = 1
-    log.refresh_first_unstable()
+    log.offsets.refresh_first_unstable()
     assert log.last_stable_offset == 0
     log.update_high_watermark(1)
     assert log.last_stable_offset == 0
@@ -80,7 +80,7 @@ def test_a_damaged_snapshot_is_passed_over(
     again.reload(0, 2, NOW_MS)
     assert again.end_offset == 1
     assert sorted(again.producers) == [0]
-    assert "not using a producer snapshot" in caplog.text
+    assert "Ignoring producer snapshot" in caplog.text
     assert not fs.exists(f"{log.path}/00000000000000000002.snapshot")
 
 

@@ -90,4 +90,4 @@ def test_indexes_without_a_log_go(fs: MemoryFileSystem, caplog: pytest.LogCaptur
     put(fs, f"{30:020d}.snapshot")
     assert bases(fs) == [0]
     assert fs.exists(f"{PATH}/{30:020d}.snapshot")
-    assert caplog.text.count("no log beside it") == 2
+    assert caplog.text.count("which has no log file") == 2

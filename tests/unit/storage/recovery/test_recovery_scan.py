@@ -9,7 +9,7 @@ from ottla.protocol.records.legacy import build_message_set
 from ottla.protocol.records.record import Record
 from ottla.storage.config import LogConfig
 from ottla.storage.files.open_files import OpenFiles
-from ottla.storage.log.batch_scan import DamagedLog
+from ottla.storage.log.batch_scan import CorruptLog
 from ottla.storage.log.leader_epochs import LeaderEpochs
 from ottla.storage.log.segment import MAX_RELATIVE_OFFSET, Segment
 from ottla.storage.producer.producer_state import ProducerState
@@ -78,7 +78,7 @@ def test_it_ends_at_the_first_bad_batch(position: int) -> None:
         scan.run()
         assert scan.next_offset == 10
         return
-    with pytest.raises(DamagedLog) as caught:
+    with pytest.raises(CorruptLog) as caught:
         scan.run()
     assert caught.value.position == scan.position == sum(map(len, batches[:6]))
     assert scan.next_offset == 6
@@ -91,9 +91,12 @@ def test_a_gap_of_compaction_is_no_damage() -> None:
 
 
 def test_offsets_out_of_order_or_out_of_reach_are_bad() -> None:
-    for bad in (3, MAX_RELATIVE_OFFSET + 1):
+    for bad, reason in (
+        (3, "unexpected offset 3 after 4"),
+        (MAX_RELATIVE_OFFSET + 1, "is too far from the base offset"),
+    ):
         scan = scan_of(batch_of(5), batch_of(1, base_offset=bad))
-        with pytest.raises(DamagedLog, match="cannot"):
+        with pytest.raises(CorruptLog, match=reason):
             scan.run()
         assert scan.next_offset == 5
 

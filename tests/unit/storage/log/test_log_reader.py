@@ -8,7 +8,7 @@ from ottla.protocol.records.batch import iterate_batches
 from ottla.protocol.records.errors import CorruptRecordError
 from ottla.storage.cleaner.cleaner import Cleaner
 from ottla.storage.errors import LogClosed, LogDirectoryOffline, OffsetOutOfRange
-from ottla.storage.log.batch_times import BatchTimes, TooLongToRead, read_times
+from ottla.storage.log.batch_times import BatchTimes, ReadBudgetExceeded, read_times
 from ottla.storage.log.log import Log
 from ottla.storage.records.validation_budget import ValidationBudget
 from tests.doubles.memory_file_system import MemoryFileSystem
@@ -259,9 +259,9 @@ def test_a_search_gives_up_where_its_allowance_ends_and_goes_on_with_what_is_kno
     append(log, [(NOW_MS + number % 7, b"k", b"v", []) for number in range(6_000)], codec=3)
     append(log, [(NOW_MS + 9, b"k", b"v", [])])
     times = BatchTimes(ValidationBudget())
-    with pytest.raises(TooLongToRead) as needed:
+    with pytest.raises(ReadBudgetExceeded) as needed:
         log.offset_for_timestamp(NOW_MS + 6, times)
-    times.know(needed.value.key, read_times(needed.value.content))
+    times.add(needed.value.key, read_times(needed.value.content))
     assert log.offset_for_timestamp(NOW_MS + 6, times) == (NOW_MS + 6, 6, 0)
     assert log.offset_for_timestamp(NOW_MS + 9, BatchTimes(ValidationBudget())) == (
         NOW_MS + 9,

@@ -1,0 +1,67 @@
+"""Writing the offset checkpoints of the log directories from the offsets of their logs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from threading import Lock
+
+from ottla.storage.directories.log_directories import LogDirectories
+from ottla.storage.files.checkpoints import Offsets
+from ottla.storage.files.layout import (
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+)
+from ottla.storage.files.log_directory import LogDirectory
+from ottla.storage.log.log import Log
+
+
+class OffsetCheckpoints:
+    """The checkpoints of recovery points, log starts and high watermarks of some logs.
+
+    Each method writes the file of every online directory, or of `only` one. Synced. May run in a
+    worker thread.
+    """
+
+    __slots__ = ("_directories", "_lock", "_logs")
+
+    def __init__(self, directories: LogDirectories, logs: Mapping[tuple[str, int], Log]) -> None:
+        """`logs` may change later."""
+        self._directories = directories
+        self._logs = logs
+        # Two threads that write the same checkpoint would replace each other's temporary file, and
+        # the older offsets could remain.
+        self._lock = Lock()
+
+    def write_recovery_points(self, only: LogDirectory | None = None) -> None:
+        """Writes `recovery-point-offset-checkpoint`."""
+        self._write(RECOVERY_POINT_CHECKPOINT, lambda log: log.recovery_point, only)
+
+    def write_high_watermarks(self) -> None:
+        """Writes `replication-offset-checkpoint`."""
+        self._write(HIGH_WATERMARK_CHECKPOINT, lambda log: log.high_watermark)
+
+    def write_log_starts(self) -> None:
+        """Writes `log-start-offset-checkpoint`, for logs that do not start with a segment."""
+
+        def start(log: Log) -> int | None:
+            offset = log.log_start_offset
+            return offset if offset > log.segments.first.base_offset else None
+
+        self._write(LOG_START_CHECKPOINT, start)
+
+    def _write(
+        self,
+        name: str,
+        offset_of: Callable[[Log], int | None],
+        only: LogDirectory | None = None,
+    ) -> None:
+        with self._lock:
+            chosen = self._directories.online() if only is None else [only]
+            by_directory: dict[str, Offsets] = {directory.path: {} for directory in chosen}
+            for key, log in list(self._logs.items()):
+                offset = offset_of(log)
+                offsets = by_directory.get(log.log_directory.path)
+                if offset is not None and offsets is not None:
+                    offsets[key] = offset
+            self._directories.write_checkpoint(name, by_directory)

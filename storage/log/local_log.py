@@ -1,0 +1,213 @@
+"""The segments of one log on disk: the active one, rolling, retiring and replacing segments.
+
+Kafka's `LocalLog`: knows files and segments, but neither record validation nor leader epochs.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Sequence
+
+from ottla.storage.config import LogConfig
+from ottla.storage.errors import LogClosed, StorageError
+from ottla.storage.files.deletions import Deletions
+from ottla.storage.files.layout import DELETED_SUFFIX
+from ottla.storage.log.partition_directory import PartitionDirectory
+from ottla.storage.log.segment import MAX_RELATIVE_OFFSET, Segment
+from ottla.storage.log.segment_list import SegmentList
+from ottla.storage.producer.producer_state import ProducerState
+
+logger = logging.getLogger("ottla.storage")
+
+_NOT_KNOWN = -1
+
+
+class LocalLog:
+    """The segments of a log, its settings, and the segment that is appended to: `active`.
+
+    `roll_bytes`, `roll_offset` and `roll_timestamp` are what the active segment takes without a
+    call of `must_roll`. `closed` is set by `release` and never cleared.
+    """
+
+    __slots__ = (
+        "_deletions",
+        "_producers",
+        "active",
+        "closed",
+        "config",
+        "directory",
+        "roll_bytes",
+        "roll_jitter_ms",
+        "roll_offset",
+        "roll_timestamp",
+        "segments",
+    )
+
+    def __init__(
+        self,
+        directory: PartitionDirectory,
+        config: LogConfig,
+        segments: SegmentList,
+        producers: ProducerState,
+        deletions: Deletions,
+    ) -> None:
+        """`segments` has one segment at least; the last one becomes the active segment."""
+        self.directory = directory
+        self.config = config
+        self.segments = segments
+        self.active = segments.active
+        self.closed = False
+        self._producers = producers
+        self._deletions = deletions
+        self._set_roll_limits()
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Bytes of records in all segments."""
+        return sum(segment.size for segment in self.segments)
+
+    def update_config(self, config: LogConfig) -> None:
+        """Uses new settings from the next append on."""
+        self.config = config
+        self._set_roll_limits()
+
+    # --- rolling -----------------------------------------------------------------------------
+
+    def _set_roll_limits(self) -> None:
+        # The jitter is random per segment but the same again after a restart: segments of
+        # different logs that began together do not roll together.
+        bound = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        self.roll_jitter_ms = 0
+        if bound > 0:
+            from random import Random
+
+            seed = f"{self.directory.name}/{self.active.base_offset}"
+            self.roll_jitter_ms = Random(seed).randrange(bound + 1)
+        self.roll_bytes = self.config.segment_bytes
+        self.roll_offset = self.active.base_offset + MAX_RELATIVE_OFFSET
+        self.roll_timestamp = _NOT_KNOWN  # until the first batch is there
+
+    def must_roll(self, size: int, max_timestamp: int, last_offset: int, now_ms: int) -> bool:
+        """Whether an append of `size` bytes needs a new segment: size, time or full index."""
+        segment = self.active
+        config, jitter_ms = self.config, self.roll_jitter_ms
+        if segment.should_roll(size, max_timestamp, last_offset, now_ms, config, jitter_ms):
+            return True
+        if segment.size and segment.rolling_timestamp() >= 0:
+            self.roll_timestamp = segment.rolling_timestamp() + config.segment_ms - jitter_ms
+        return False
+
+    def roll(self, now_ms: int, base_offset: int) -> Segment:
+        """Starts a new active segment at `base_offset` and returns it. Does not flush the old one.
+
+        Writes a producer snapshot at the base offset. An empty active segment with the same base
+        offset is kept. Raises DiskFull or LogDirectoryOffline.
+        """
+        old = self.active
+        if old.base_offset == base_offset and old.size == 0:
+            # Kafka deletes and creates the files. What matters is that the indexes are empty and
+            # that the age of the segment counts from now.
+            old.created_ms = now_ms
+            return old
+        try:
+            old.finish()
+            self._producers.end_offset = base_offset
+            self._producers.take_snapshot()
+            segment = self.create_segment(base_offset, now_ms)
+        except OSError as error:
+            raise self.write_failed(error) from error
+        self.segments.add(segment)
+        self.use_as_active(segment)
+        logger.info("%s: Rolled new log segment at offset %d", self.directory.name, base_offset)
+        return segment
+
+    def create_segment(self, base_offset: int, created_ms: int) -> Segment:
+        """Creates the files of a segment that is not in `segments` yet. Raises OSError."""
+        config = self.config
+        segment = self.directory.segment(base_offset, config, created_ms)
+        segment.create_files(config.segment_bytes if config.preallocate else 0)
+        return segment
+
+    def use_as_active(self, segment: Segment) -> None:
+        """Appends go to `segment`, which is in `segments`, from now on."""
+        self.active = segment
+        self._set_roll_limits()
+
+    # --- failures ----------------------------------------------------------------------------
+
+    def check_writable(self, *, even_if_full: bool = False) -> None:
+        """Raises LogClosed, LogDirectoryOffline or DiskFull when nothing can be appended.
+
+        `even_if_full` ignores `min_free_bytes`: the reserve is for coordinators, so that consumers
+        can commit and transactions can end.
+        """
+        if self.closed:
+            raise LogClosed(f"{self.directory.name} is closed")
+        if even_if_full:
+            self.directory.log_directory.check_online()
+        else:
+            self.directory.log_directory.check_writable()
+
+    def write_failed(self, error: OSError) -> StorageError:
+        """Removes a partial write from the active segment. Returns the exception to raise."""
+        self.roll_timestamp = _NOT_KNOWN  # the first batch may be gone
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            try:
+                self.active.log.cut_back()
+            except OSError as second:
+                return self.directory.log_directory.fail(second)
+        return self.directory.log_directory.write_failed(error)
+
+    # --- removing and replacing --------------------------------------------------------------
+
+    def retire_segments(
+        self, segments: Sequence[Segment], due_ms: int, *, keep_snapshot_of: int = -1
+    ) -> None:
+        """Removes segments from the log. Renames their files to `.deleted`, deletes them later.
+
+        The producer snapshots at their base offsets are retired too, except for the one at
+        `keep_snapshot_of`. Raises OSError.
+        """
+        for segment in segments:
+            self.segments.remove(segment)
+            segment.release()
+            segment.change_suffix(DELETED_SUFFIX)
+            for path in segment.paths():
+                self._deletions.add(path, due_ms)
+            if segment.base_offset == keep_snapshot_of:
+                continue
+            snapshot = self._producers.retire_snapshot(segment.base_offset)
+            if snapshot is not None:
+                self._deletions.add(snapshot, due_ms)
+
+    def adopt_segment(self, segment: Segment) -> Segment:
+        """A closed segment that compaction wrote, as a segment of this log. Its files stay."""
+        lengths = (
+            segment.size,
+            segment.offset_index.size_in_bytes,
+            segment.time_index.size_in_bytes,
+            segment.txn_index.size_in_bytes,
+        )
+        names = (os.path.basename(path) for path in segment.paths())
+        sizes = dict(zip(names, lengths, strict=True))
+        return self.directory.segment(
+            segment.base_offset, self.config, segment.created_ms, sizes, segment.suffix
+        )
+
+    # --- the directory -----------------------------------------------------------------------
+
+    def release(self) -> None:
+        """Closes descriptors and maps without writing anything. Slices stay readable."""
+        self.closed = True
+        for segment in self.segments:
+            segment.release()
+
+    def move_to(self, path: str) -> None:
+        """The directory has been renamed to `path`."""
+        self._deletions.forget_under(self.directory.path)
+        self.directory.path = path
+        for segment in self.segments:
+            segment.move_to(path)
+        self._producers.directory = path

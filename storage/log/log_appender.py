@@ -1,0 +1,263 @@
+"""Appending records that need a closer look than `Log.append` takes, and batches from a leader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ottla.storage.errors import (
+    BatchTooLargeForSegment,
+    InvalidTransactionState,
+    UnexpectedAppendOffset,
+)
+from ottla.storage.index.txn_index import AbortedTransaction
+from ottla.storage.log.local_log import LocalLog
+from ottla.storage.log.log_info import AppendInfo
+from ottla.storage.log.log_offsets import LogOffsets
+from ottla.storage.log.log_writer import LogWriter
+from ottla.storage.producer.producer_entry import (
+    AppendedBatch,
+    AppendOrigin,
+    CompletedTransaction,
+    ProducerAppend,
+)
+from ottla.storage.producer.producer_state import ProducerState
+from ottla.storage.producer.verification import Verification, Verifications
+from ottla.storage.records.validation import (
+    Accepted,
+    AcceptedBatch,
+    ValidatedRecords,
+    assign,
+    prepare_for_follower,
+    validate_records,
+)
+from ottla.storage.records.validation_budget import ValidationBudget
+
+
+class LogAppender:
+    """Validates batches, checks their producers, and writes them."""
+
+    __slots__ = ("_local", "_offsets", "_producers", "_verifications", "_writer")
+
+    def __init__(
+        self,
+        local: LocalLog,
+        offsets: LogOffsets,
+        writer: LogWriter,
+        producers: ProducerState,
+        verifications: Verifications,
+    ) -> None:
+        self._local = local
+        self._offsets = offsets
+        self._writer = writer
+        self._producers = producers
+        self._verifications = verifications
+
+    def append(
+        self,
+        records: bytearray | memoryview,
+        leader_epoch: int,
+        now_ms: int,
+        origin: AppendOrigin,
+        verification: Verification | None,
+        budget: ValidationBudget | None,
+    ) -> AppendInfo:
+        """`Log.append` for anything but a single plain batch."""
+        self._local.check_writable(even_if_full=origin is AppendOrigin.COORDINATOR)
+        validated = validate_records(records, self._local.config, origin, now_ms, budget)
+        return self._append(validated, leader_epoch, now_ms, origin, verification)
+
+    def append_validated(
+        self,
+        validated: ValidatedRecords,
+        leader_epoch: int,
+        now_ms: int,
+        verification: Verification | None,
+    ) -> AppendInfo:
+        """`Log.append_validated`."""
+        self._local.check_writable()
+        return self._append(validated, leader_epoch, now_ms, AppendOrigin.CLIENT, verification)
+
+    def _append(
+        self,
+        validated: ValidatedRecords,
+        leader_epoch: int,
+        now_ms: int,
+        origin: AppendOrigin,
+        verification: Verification | None,
+    ) -> AppendInfo:
+        offsets = self._offsets
+        accepted = assign(
+            validated, leader_epoch=leader_epoch, first_offset=offsets.log_end_offset, now_ms=now_ms
+        )
+        self._check_fits(accepted)
+        changes = self._changes(origin, verification)
+        duplicate = changes.check(accepted)
+        if duplicate is not None:
+            stamped = self._local.config.message_timestamp_type != "CreateTime"
+            return AppendInfo(
+                duplicate.first_offset,
+                duplicate.last_offset,
+                duplicate.timestamp,
+                duplicate.timestamp if stamped else -1,
+                offsets.log_start_offset,
+                0,
+                duplicate=True,
+            )
+        return self._write(accepted, changes, now_ms)
+
+    def append_as_follower(
+        self, records: bytearray | memoryview | bytes, now_ms: int
+    ) -> AppendInfo:
+        """`Log.append_as_follower`."""
+        local, offsets = self._local, self._offsets
+        local.check_writable()
+        buffer = bytearray(records) if isinstance(records, bytes) else records
+        accepted = prepare_for_follower(buffer)
+        end = offsets.log_end_offset
+        if not accepted.batches:
+            return AppendInfo(-1, -1, -1, -1, offsets.log_start_offset, 0)
+        first, last = accepted.batches[0].first_offset, accepted.batches[-1].last_offset
+        if first < end:
+            raise UnexpectedAppendOffset(local.directory.name, first, last, end)
+        for run in _runs(accepted, local.config.segment_bytes):
+            self._check_fits(run)
+            changes = self._changes(AppendOrigin.REPLICATION, None)
+            changes.check(run)
+            info = self._write(run, changes, now_ms)
+        return AppendInfo(
+            first, last, info.max_timestamp, -1, offsets.log_start_offset, len(accepted.buffer)
+        )
+
+    def _changes(self, origin: AppendOrigin, verification: Verification | None) -> _ProducerChanges:
+        return _ProducerChanges(
+            self._local.directory.name, self._producers, self._verifications, origin, verification
+        )
+
+    def _check_fits(self, accepted: Accepted) -> None:
+        size, limit = len(accepted.buffer), self._local.config.segment_bytes
+        if size > limit:
+            raise BatchTooLargeForSegment(self._local.directory.name, size, limit)
+
+    def _write(self, accepted: Accepted, changes: _ProducerChanges, now_ms: int) -> AppendInfo:
+        batches = accepted.batches
+        first, last = batches[0].first_offset, batches[-1].last_offset
+        newest = max(batch.max_timestamp for batch in batches)
+        if len(batches) == 1:
+            epoch = batches[0].leader_epoch
+            self._writer.write(accepted.buffer, first, last, newest, epoch, now_ms)
+        else:
+            self._writer.write_many(accepted.buffer, batches, newest, now_ms)
+        if changes.apply(self._local):
+            self._offsets.refresh_first_unstable()
+        self._producers.end_offset = last + 1
+        start = self._offsets.log_start_offset
+        size = len(accepted.buffer)
+        return AppendInfo(first, last, newest, accepted.log_append_time, start, size)
+
+
+def _runs(accepted: Accepted, limit: int) -> Iterator[Accepted]:
+    """The batches in runs that each fit into a segment: the leader may have larger segments."""
+    view = memoryview(accepted.buffer)
+    if len(view) <= limit:
+        yield accepted
+        return
+    start = 0
+    run: list[AcceptedBatch] = []
+    for batch in accepted.batches:
+        if run and batch.position + batch.size - start > limit:
+            yield Accepted(view[start : batch.position], run, -1)
+            run, start = [], batch.position
+        run.append(batch._replace(position=batch.position - start))
+    yield Accepted(view[start:], run, -1)
+
+
+class _ProducerChanges:
+    """What an append changes in the producer state, checked before the write, applied after it."""
+
+    __slots__ = (
+        "_appends",
+        "_completed",
+        "_name",
+        "_origin",
+        "_producers",
+        "_transactional",
+        "_verification",
+        "_verifications",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        producers: ProducerState,
+        verifications: Verifications,
+        origin: AppendOrigin,
+        verification: Verification | None,
+    ) -> None:
+        self._name = name
+        self._producers = producers
+        self._verifications = verifications
+        self._origin = origin
+        self._verification = verification
+        self._appends: dict[int, ProducerAppend] = {}
+        self._completed: list[CompletedTransaction] = []
+        self._transactional: set[int] = set()
+
+    def check(self, accepted: Accepted) -> AppendedBatch | None:
+        """Raises ProducerError. Returns the earlier append if this one is a duplicate of it."""
+        state = self._producers
+        view = memoryview(accepted.buffer)
+        for batch in accepted.batches:
+            header = batch.header
+            if header is None or not header.has_producer_id:
+                continue
+            producer_id = header.producer_id
+            if self._origin is AppendOrigin.CLIENT:
+                entry = state.producers.get(producer_id)
+                duplicate = entry.find_duplicate(header) if entry is not None else None
+                if duplicate is not None:
+                    return duplicate
+            if header.is_transactional:
+                self._transactional.add(producer_id)
+                if self._origin is not AppendOrigin.REPLICATION and not header.is_control:
+                    self._check_verified(producer_id)
+            append = self._appends.get(producer_id)
+            if append is None:
+                lowest = self._verifications.lowest_sequence(producer_id)
+                append = state.begin_append(producer_id, self._origin, lowest)
+                self._appends[producer_id] = append
+            content = view[batch.position : batch.position + batch.size]
+            completed = state.check(append, header, content, batch.first_offset)
+            if completed is not None:
+                self._completed.append(completed)
+        return None
+
+    def _check_verified(self, producer_id: int) -> None:
+        if self._producers.has_open_transaction(producer_id):
+            return
+        if not self._verifications.allows(producer_id, self._verification):
+            raise InvalidTransactionState(
+                f"{self._name}: producer {producer_id} wrote outside of a verified transaction",
+                producer_id,
+            )
+
+    def apply(self, local: LocalLog) -> bool:
+        """The batches have been written to `local`. True when transactions may have changed."""
+        if not self._appends:
+            return False
+        state = self._producers
+        for append in self._appends.values():
+            state.update(append)
+        for producer_id in self._transactional:
+            self._verifications.end(producer_id)
+        for completed in self._completed:
+            stable = state.last_stable_offset_after(completed)
+            if completed.aborted:
+                entry = AbortedTransaction(
+                    completed.producer_id, completed.first_offset, completed.last_offset, stable
+                )
+                try:
+                    local.active.txn_index.append(entry)
+                except OSError as error:
+                    raise local.directory.log_directory.fail(error) from error
+            state.complete(completed)
+        return True

@@ -1,0 +1,99 @@
+"""The offsets that describe a log: start, last stable offset, high watermark, end.
+
+log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset
+"""
+
+from __future__ import annotations
+
+from ottla.storage.producer.producer_state import ProducerState
+
+
+class LogOffsets:
+    """The offsets of one log, all exclusive ends but for `log_start_offset`.
+
+    Everything below `recovery_point` is on disk. `first_unstable_offset` is a copy of the one of
+    the producer state, so that reading the last stable offset is cheap.
+    """
+
+    __slots__ = (
+        "_producers",
+        "first_unstable_offset",
+        "high_watermark",
+        "log_end_offset",
+        "log_start_offset",
+        "recovery_point",
+    )
+
+    def __init__(
+        self,
+        producers: ProducerState,
+        *,
+        log_start_offset: int,
+        log_end_offset: int,
+        recovery_point: int,
+    ) -> None:
+        self._producers = producers
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        self.recovery_point = recovery_point
+        self.high_watermark = log_start_offset
+        self.first_unstable_offset = producers.first_unstable_offset
+
+    def __repr__(self) -> str:
+        return (
+            f"LogOffsets({self.log_start_offset} to {self.log_end_offset}, high watermark"
+            f" {self.high_watermark}, recovery point {self.recovery_point})"
+        )
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it every transaction is decided. Never above the high watermark."""
+        unstable = self.first_unstable_offset
+        if unstable is None or unstable >= self.high_watermark:
+            return self.high_watermark
+        return max(unstable, self.log_start_offset)
+
+    def refresh_first_unstable(self) -> None:
+        """Reads the first unstable offset again: transactions began or ended."""
+        self.first_unstable_offset = self._producers.first_unstable_offset
+
+    def update_high_watermark(self, offset: int) -> int:
+        """Sets the high watermark, limited to log start and log end. Returns the new one."""
+        offset = min(max(offset, self.log_start_offset), self.log_end_offset)
+        if offset != self.high_watermark:
+            self.high_watermark = offset
+            if self.first_unstable_offset is not None:
+                self._producers.on_high_watermark(offset)
+                self.refresh_first_unstable()
+            self.check()
+        return offset
+
+    def advance_log_start(self, offset: int) -> None:
+        """Records below `offset`, which is at or below the high watermark, are deleted."""
+        self.log_start_offset = offset
+        self._producers.on_log_start(offset)
+        self.recovery_point = max(self.recovery_point, offset)
+        self.refresh_first_unstable()
+        self.check()
+
+    def lower_to(self, end: int) -> bool:
+        """The log was truncated and ends at `end` now. True when that lowers the recovery point."""
+        self.log_end_offset = end
+        lowered = end < self.recovery_point
+        self.recovery_point = min(self.recovery_point, end)
+        self.log_start_offset = min(self.log_start_offset, end)
+        self.high_watermark = min(self.high_watermark, end)
+        return lowered
+
+    def restart_at(self, offset: int) -> None:
+        """The log is empty and begins at `offset`."""
+        self.log_start_offset = self.log_end_offset = offset
+        self.high_watermark = self.recovery_point = offset
+        self.refresh_first_unstable()
+        self.check()
+
+    def check(self) -> None:
+        """Asserts the invariants between the offsets."""
+        stable = self.last_stable_offset
+        assert self.log_start_offset <= stable <= self.high_watermark <= self.log_end_offset
+        assert self.recovery_point <= self.log_end_offset

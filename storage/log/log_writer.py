@@ -1,0 +1,96 @@
+"""Writing validated batches into the active segment: rolling, leader epochs, `flush.messages`."""
+
+from __future__ import annotations
+
+from ottla.storage.log.flush import LogFlusher
+from ottla.storage.log.leader_epochs import LeaderEpochs
+from ottla.storage.log.local_log import LocalLog
+from ottla.storage.log.log_offsets import LogOffsets
+from ottla.storage.records.validation import AcceptedBatch
+
+
+class LogWriter:
+    """Advances the log end by batches that need no further check.
+
+    Raises DiskFull, with nothing written, or LogDirectoryOffline.
+    """
+
+    __slots__ = ("_epochs", "_flusher", "_local", "_offsets")
+
+    def __init__(
+        self, local: LocalLog, offsets: LogOffsets, epochs: LeaderEpochs, flusher: LogFlusher
+    ) -> None:
+        self._local = local
+        self._offsets = offsets
+        self._epochs = epochs
+        self._flusher = flusher
+
+    def write(
+        self,
+        batch: bytearray | memoryview,
+        first_offset: int,
+        last_offset: int,
+        max_timestamp: int,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> None:
+        """Writes one batch at the log end."""
+        local, offsets = self._local, self._offsets
+        assert offsets.log_end_offset <= first_offset <= last_offset
+        if leader_epoch != self._epochs.latest_epoch:
+            self.assign_epoch(leader_epoch, first_offset)
+        segment = local.active
+        # The limits decide nearly every append without a call.
+        if (
+            not 0 <= max_timestamp <= local.roll_timestamp
+            or segment.log.size + len(batch) > local.roll_bytes
+            or last_offset > local.roll_offset
+            or segment.index_entries_left <= 0
+        ) and local.must_roll(len(batch), max_timestamp, last_offset, now_ms):
+            segment = local.roll(now_ms, first_offset)
+        try:
+            segment.append(batch, last_offset, max_timestamp)
+        except OSError as error:
+            raise local.write_failed(error) from error
+        offsets.log_end_offset = end = last_offset + 1
+        if end - offsets.recovery_point >= local.config.flush_messages:
+            self._flusher.flush(now_ms)
+
+    def write_many(
+        self,
+        buffer: bytearray | memoryview,
+        batches: list[AcceptedBatch],
+        max_timestamp: int,
+        now_ms: int,
+    ) -> None:
+        """Writes several batches at the log end, with one write."""
+        local, offsets = self._local, self._offsets
+        first, last = batches[0], batches[-1]
+        for batch in batches:
+            if batch.leader_epoch != self._epochs.latest_epoch:
+                self.assign_epoch(batch.leader_epoch, batch.first_offset)
+        segment = local.active
+        if local.must_roll(len(buffer), max_timestamp, last.last_offset, now_ms):
+            segment = local.roll(now_ms, first.first_offset)
+        start = segment.size
+        try:
+            segment.log.append(buffer)
+            for batch in batches:
+                segment.index_batch(
+                    start + batch.position, batch.size, batch.last_offset, batch.max_timestamp
+                )
+        except OSError as error:
+            if segment.log.size != start:
+                segment.undo_append(start, first.last_offset)
+            raise local.write_failed(error) from error
+        offsets.log_end_offset = last.last_offset + 1
+        if offsets.log_end_offset - offsets.recovery_point >= local.config.flush_messages:
+            self._flusher.flush(now_ms)
+
+    def assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
+        """`Log.assign_epoch`."""
+        if leader_epoch >= 0:
+            try:
+                self._epochs.assign(leader_epoch, start_offset)
+            except OSError as error:
+                raise self._local.write_failed(error) from error
