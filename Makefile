@@ -7,10 +7,10 @@ STAMP := $(ENVIRONMENT)/.installed
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-fast lint format bench bench-protocol bench-storage bench-spark
 .PHONY: compat test-console compat-java compat-streams golden clean
-.PHONY: bench-cluster chaos test-compose
+.PHONY: bench-cluster chaos test-compose test-asyncio-debug test-compiled compat-spark
 
 help: ## show this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 28
 
 $(STAMP): pyproject.toml tools/bootstrap.py
 	@$(PYTHON) tools/bootstrap.py
@@ -20,6 +20,12 @@ demo: $(STAMP) ## broker, real client, consumer group and Spark job on real data
 
 test: lint ## everything that CI runs
 	@$(RUN) tools/run_tests.py
+
+test-asyncio-debug: $(STAMP) ## the broker's and the controller's unit tests in asyncio's debug mode
+	@$(RUN) tools/run_tests.py --asyncio-debug
+
+test-compiled: $(STAMP) ## the record modules compiled with mypyc (C compiler) under their own tests
+	@$(RUN) tools/run_tests.py --compiled
 
 test-fast: $(STAMP) ## unit tests only, no Java, no other process
 	@$(RUN) -m pytest -q tests/unit tests/property tests/tidy

@@ -1,9 +1,9 @@
 """`make bench`: Ottla and Apache Kafka 3.9.1 through the same clients, in turn, on this machine.
 
-Every round starts both brokers afresh, drives one and then the other (the order alternates), and
+Every round starts both brokers again, measures one and then the other (the order alternates), and
 the table gives the median over the rounds and the ratio to Kafka. Only ratios of one run count:
 the machine may be shared and noisy. Without Java or Maven, Ottla alone is driven and compared with
-Kafka's stored figures of another run, which is said.
+Kafka's stored figures of another run, which the table states.
 
     make bench                            three rounds, at most about 20 minutes
     make bench ARGUMENTS="--quick"        one short round
@@ -91,7 +91,7 @@ WORKS = [
 def measure(
     target: targets.Target, works: list[Work], scale: float, deadline: float
 ) -> Measurements:
-    """All figures of one broker in one round. A measurement that fails is told and left out, and
+    """All figures of one broker in one round. A measurement that fails is printed and left out, and
     so is what would begin after the deadline."""
     target.with_tls()
     target.launch()
@@ -108,7 +108,7 @@ def measure(
                 found["resident after load: MB"] = target.resident_megabytes()
             begun = time.perf_counter()
             if begun > deadline:
-                print(f"  {target.name}: {work.name} left out, the time is over", flush=True)
+                print(f"  {target.name}: {work.name} left out, the time has ended", flush=True)
                 continue
             try:
                 found.update(work.run(target, scale))
@@ -123,7 +123,7 @@ def measure(
 
 
 def touch_memory(folder: Path, scale: float) -> None:
-    """Write a file and delete it, so that its pages are at hand for whoever comes next.
+    """Write a file and delete it, so that its pages are mapped for the next program.
 
     A virtual machine may get its memory from its host page by page, on first use. Without this the
     first broker of a round paid for the page cache of both, which halved its throughput.
@@ -160,7 +160,7 @@ def run_rounds(
                     shutil.rmtree(target.directory / "data", ignore_errors=True)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-        report.write()  # after each round: a run that is cut off has said something
+        report.write()  # after each round: an interrupted run has written its figures
 
 
 def main() -> None:

@@ -56,7 +56,7 @@ SETTINGS = {
 
 
 class Cluster:
-    """Three running brokers of one kind, and a way to ask each of them alone."""
+    """Three running brokers of one kind, and requests to each of them."""
 
     def __init__(self, kind: str, directory: Path, zookeeper: str) -> None:
         self.kind = kind
@@ -89,8 +89,8 @@ class Cluster:
         self.tree.stop()
         self.tree.close()
 
-    def ask(self, broker_id: int, request: Message) -> Message | None:
-        """One broker's answer, None when it does not answer."""
+    def call(self, broker_id: int, request: Message) -> Message | None:
+        """One broker's response, None without a response."""
         address = Address("127.0.0.1", self.brokers[broker_id].port)
         connection = BlockingConnection(address, client_id="bench")
         deadline_ms = monotonic_ms() + int(DEADLINE_S * 1000)
@@ -107,11 +107,11 @@ class Cluster:
         condition: Callable[[MetadataResponse], bool],
         broker_ids: tuple[int, ...] = BROKER_IDS,
     ) -> float:
-        """Returns the time at which every one of the brokers tells clients what is waited for."""
+        """Returns the time at which the metadata of every broker has what is waited for."""
         deadline = time.perf_counter() + DEADLINE_S
         for broker_id in broker_ids:
             while True:
-                response = self.ask(broker_id, MetadataRequest(topics=None))
+                response = self.call(broker_id, MetadataRequest(topics=None))
                 if isinstance(response, MetadataResponse) and condition(response):
                     break
                 if time.perf_counter() > deadline:
@@ -120,7 +120,7 @@ class Cluster:
         return time.perf_counter()
 
     def controller(self) -> int:
-        response = self.ask(BROKER_IDS[0], MetadataRequest(topics=[]))
+        response = self.call(BROKER_IDS[0], MetadataRequest(topics=[]))
         assert isinstance(response, MetadataResponse)
         return response.controller_id
 
@@ -131,7 +131,7 @@ class Cluster:
             topics=[CreatableTopic(topic, -1, -1, rows)], timeout_ms=int(DEADLINE_S * 1000)
         )
         while True:
-            response = self.ask(self.controller(), request)
+            response = self.call(self.controller(), request)
             assert isinstance(response, CreateTopicsResponse), f"{topic} was not created"
             code = response.topics[0].error_code
             if code != ErrorCode.NOT_CONTROLLER:
@@ -200,7 +200,7 @@ def create_and_fail_over(cluster: Cluster, scale: float) -> Measurements:
     begun = time.perf_counter()
     cluster.create("many", [(victim, *others)] * 1000)
     seen = cluster.wait_for_metadata(lambda response: led_by(response, "many") == [victim] * 1000)
-    found = {"create 1,000 partitions until all brokers tell: s": seen - begun}
+    found = {"create 1,000 partitions until the metadata of all brokers has them: s": seen - begun}
     time.sleep(2)  # followers get to copy
     cluster.kill(victim)
     gone = cluster.wait_until_gone(f"/brokers/ids/{victim}")

@@ -84,14 +84,14 @@ def produce(_: RequestContext, request: ProduceRequest) -> Message:
 
 
 class Fetches:
-    """Answers with the part of a file that the offset and the partition's size bound say."""
+    """Responds with the part of a file at the offset, within the partition's size bound."""
 
     def __init__(self, path: str) -> None:
         self.fd = os.open(path, os.O_RDONLY)
 
     def handle(self, _: RequestContext, request: FetchRequest) -> Message:
-        asked = request.topics[0].partitions[0]
-        part = FilePart(self.fd, asked.fetch_offset, asked.partition_max_bytes)
+        wanted = request.topics[0].partitions[0]
+        part = FilePart(self.fd, wanted.fetch_offset, wanted.partition_max_bytes)
         row = PartitionData(0, high_watermark=9, records=part)
         return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[row])])
 
@@ -110,7 +110,7 @@ async def serve(port_path: Path, file_path: str, socket_bytes: int) -> None:
     port = server.add_listener("PLAINTEXT", "127.0.0.1", 0)
     channel.start()
     server.start()
-    port_path.write_text(str(port))  # noqa: ASYNC240 (before anybody is served)
+    port_path.write_text(str(port))  # noqa: ASYNC240 (before the first client)
     await asyncio.Event().wait()
 
 
@@ -147,10 +147,10 @@ def running_server(loop: str, socket_bytes: int = SOCKET_BYTES) -> Any:
 
 
 class Load(NamedTuple):
-    """One kind of request, and the size of its answer."""
+    """One kind of request, and the size of its response."""
 
     frame: bytes
-    answer_bytes: int
+    response_bytes: int
 
 
 def drive(port: int, load: Load, connections: int, count: int) -> float:
@@ -175,7 +175,7 @@ def drive(port: int, load: Load, connections: int, count: int) -> float:
             received = client[0].recv_into(buffer)
             if not received:
                 raise SystemExit("the server closed a connection")
-            responses, client[1] = divmod(client[1] + received, load.answer_bytes)
+            responses, client[1] = divmod(client[1] + received, load.response_bytes)
             done += responses
             more = min(responses, count - sent)
             if more:
@@ -188,7 +188,7 @@ def drive(port: int, load: Load, connections: int, count: int) -> float:
 
 
 def ask_once(port: int, frame: bytes) -> Load:
-    """The load that a request makes: finds out how long its answer is."""
+    """The load that a request makes: measures its response."""
     with socket.create_connection(("127.0.0.1", port)) as sock:
         sock.sendall(frame)
         return Load(frame, 4 + int.from_bytes(sock.recv(4, socket.MSG_WAITALL), "big"))

@@ -121,7 +121,7 @@ def encode_line(message: Message, version: int, kio_name: str, rival: Any, what:
     kafka_python: Operation | None = None
     if version <= rival.max_version:
         rival_object = rival.decode(data, version=version)
-        rival_object._header = None  # decoding leaves it out, encoding looks at it
+        rival_object._header = None  # decoding leaves it out, encoding reads it
         assert bytes(rival_object.encode(version=version)) == data
 
         def kafka_python() -> object:
@@ -136,13 +136,13 @@ def encode_line(message: Message, version: int, kio_name: str, rival: Any, what:
 
 
 def whole_frames() -> list[Comparison]:
-    """What the broker does for a request and its answer, headers and sizes included."""
+    """What the broker does for a request and its response, headers and sizes included."""
     frame = memoryview(bytearray(encode_request(1, "client", produce_request(), 9)))[4:]
     response = fetch_response(12, 1, FilePart())
     return [
         Comparison("frame to Produce v9 request", lambda: decode_request(frame), None, None),
         Comparison(
-            "Fetch v12 answer to parts for sendfile",
+            "Fetch v12 response to parts for sendfile",
             lambda: encode_response(ApiKey.FETCH, 12, 1, response),
             None,
             None,

@@ -1,6 +1,6 @@
 """`make bench-protocol`, the records: ours beside kafka-python, kio and aiokafka.
 
-Everybody gets the same batches. "rows" means objects with offset, timestamp, key, value and
+All get the same batches. "rows" means objects with offset, timestamp, key, value and
 headers; what a rival does not offer is left blank. aiokafka decodes in C. A figure is the least
 processor time of several rounds: what else runs on the machine disturbs it little.
 """

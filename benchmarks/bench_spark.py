@@ -4,7 +4,7 @@ Each connector runs in Spark sessions of its own (`spark_child`), both on the sa
 the newest that Spark's connector is published for, in an environment of its own below .cache. The
 sessions alternate; every figure is the median of all repetitions in all rounds. Takes a quarter of
 an hour at the most (`--minutes`), whatever the machine does: what there was no time for is left out
-and said. `--only-ottla` measures ours alone, `--rows` and `--rounds` change the amount.
+and printed. `--only-ottla` measures Ottla alone, `--rows` and `--rounds` change the amount.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PYSPARK = "4.2.0"
 CONNECTOR_PACKAGE = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{PYSPARK}"
 ENVIRONMENT = ROOT / ".cache" / "bench-spark" / f"pyspark-{PYSPARK}"
-# A child that does not stop by itself when its time is over gets this much more.
+# A child that does not stop by itself when its time has ended gets this much more.
 CHILD_GRACE_S = 60.0
 COLD_TIMEOUT_S = 120.0
 COLD_STARTS_MAX_SHARE = 0.3
@@ -149,7 +149,7 @@ class Children:
 
 
 def cold_starts(children: Children, jars: list[Path], rounds: int, deadline: float) -> None:
-    """From the start of a process to its first row; for the JVM connector with the jars at hand,
+    """From the start of a process to its first row; for the JVM connector with local jars,
     and with Ivy fetching them into an empty cache, as `spark.jars.packages` does."""
     variants: list[tuple[str, str, list[str]]] = [("ottla", "ottla", [])]
     if jars:

@@ -47,7 +47,7 @@ def opened(directory: Path, **settings: object) -> LogManager:
 
 
 class Taken(NamedTuple):
-    """Seconds by the clock, and of the processor: the second tells more on a busy machine."""
+    """Seconds by the clock, and of the processor: the second is comparable on a busy machine."""
 
     wall: float
     processor: float
@@ -341,7 +341,7 @@ def bench_compaction(directory: Path, total: int, value_bytes: int, codec: int) 
 
 
 def bench_kafkas_compaction(directory: Path, total: int, value_bytes: int) -> None:
-    """The same log, compacted by Apache Kafka 3.9.1 as it tells in its own log lines.
+    """The same log, compacted by Apache Kafka 3.9.1 with the figures of its own log lines.
 
     It has just started, as ours has, so its compiler is still warming up in the smaller logs.
     """

@@ -132,7 +132,7 @@ async def timer_figures(name: str) -> list[Figure]:
 
 
 class Waiting(DelayedOperation):
-    """Done when it is told to be."""
+    """Completes on a flag."""
 
     __slots__ = ("ready",)
 

@@ -1,7 +1,7 @@
 """Measurements of groups and transactions; each gives figures by name.
 
 The clients are as small as can be made, so that the broker is what is measured: one connection
-per member, requests encoded once, answers looked at only as far as needed.
+per member, requests encoded once, responses decoded only as far as needed.
 """
 
 import asyncio
@@ -72,12 +72,12 @@ class Wire(asyncio.Protocol):
                 self._waiting.set_result(frame)
 
     async def exchange(self, frame: bytes) -> bytes:
-        """Send a whole frame; the answer without its length."""
+        """Sends a frame; returns the response without its length."""
         self._waiting = asyncio.get_running_loop().create_future()
         self._transport.write(frame)
         return await self._waiting
 
-    async def ask(self, message: Message, version: int) -> Message:
+    async def call(self, message: Message, version: int) -> Message:
         response = await self.exchange(encode_request(1, "bench", message, version))
         return decode_response(response, message.API_KEY, version)[1]
 
@@ -102,7 +102,7 @@ class Member:
         self.metadata = bytes(60)
 
     async def join_and_sync(self) -> bool:
-        """One time through; false when the group began anew meanwhile."""
+        """One round; false if the group rebalanced meanwhile."""
         self.generation = -1
         joined = await self._join()
         if joined.error_code:  # here is the member id to come back with
@@ -113,7 +113,7 @@ class Member:
         assignments = [
             SyncGroupRequestAssignment(member.member_id, bytes(100)) for member in joined.members
         ]
-        synced = await self._wire.ask(
+        synced = await self._wire.call(
             SyncGroupRequest(
                 *(self.group, joined.generation_id, self.member_id, None, "consumer", "range"),
                 assignments,
@@ -126,7 +126,7 @@ class Member:
         return not synced.error_code
 
     async def _join(self) -> JoinGroupResponse:
-        response = await self._wire.ask(
+        response = await self._wire.call(
             JoinGroupRequest(
                 group_id=self.group,
                 session_timeout_ms=SESSION_MS,
@@ -146,7 +146,7 @@ class Member:
             pass
 
     async def heartbeat(self) -> int:
-        response = await self._wire.ask(
+        response = await self._wire.call(
             HeartbeatRequest(self.group, self.generation, self.member_id), HEARTBEAT_VERSION
         )
         assert isinstance(response, HeartbeatResponse)
@@ -178,7 +178,7 @@ async def wait_for_coordinator(bootstrap: str) -> None:
     wire = await connect(bootstrap)
     deadline = time.monotonic() + READY_DEADLINE_S
     while time.monotonic() < deadline:
-        found = await wire.ask(FindCoordinatorRequest("ready", 0), 3)
+        found = await wire.call(FindCoordinatorRequest("ready", 0), 3)
         assert isinstance(found, FindCoordinatorResponse)
         if not found.error_code and await Member(wire, "ready").heartbeat() == 25:
             wire.close()
@@ -284,20 +284,20 @@ async def _write_offsets(target: targets.Target, count: int) -> None:
             ]
             topics = [OffsetCommitRequestTopic("loaded", rows)]
             request = OffsetCommitRequest(f"loading-{number}", -1, "", topics=topics)
-            await wire.ask(request, COMMIT_VERSION)
+            await wire.call(request, COMMIT_VERSION)
         wire.close()
 
     await asyncio.gather(*(commit(number) for number in range(COMMITTERS)))
 
 
 async def _wait_for_offsets(target: targets.Target) -> float:
-    """Seconds from the command to start until a committed offset is told."""
+    """Seconds from the command to start until a broker returns a committed offset."""
     request = OffsetFetchRequest("loading-0", [OffsetFetchRequestTopic("loaded", [0])])
     while True:
         try:
             wire = await connect(target.bootstrap)
             while True:
-                response = await wire.ask(request, 5)
+                response = await wire.call(request, 5)
                 assert isinstance(response, OffsetFetchResponse)
                 if not response.error_code:
                     assert response.topics[0].partitions[0].committed_offset > 0

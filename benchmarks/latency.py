@@ -1,10 +1,10 @@
 """Produce -> consume latency at a fixed rate, by a client that is cheap enough not to matter.
 
 One thread, two sockets: one produces, one fetches (min 1 byte, wait 500 ms) as soon as it has its
-answer. As in every producer with linger 0 and five requests in flight, records that become due
+response. As in every producer with linger 0 and five requests in flight, records that become due
 while five are in flight go into one batch. Batches of n records are encoded once. Offsets say which
 record is which, so no record is ever parsed. The latency of a record runs from the moment at which
-it was due until the fetch answer that holds it is here: a late client counts against the broker,
+it was due until the fetch response that holds it is here: a late client counts against the broker,
 and against both alike.
 """
 
@@ -32,7 +32,7 @@ _OFFSET_MARK = 0x1122334455667788
 
 
 class Reader:
-    """Takes whole answers out of a socket that is known to be readable."""
+    """Takes complete responses out of a socket that is known to be readable."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -54,9 +54,9 @@ class Reader:
 
 
 def next_offset(response: bytes, expected: int) -> int:
-    """The offset after the last record of a fetch answer, found by the batches' headers.
+    """The offset after the last record of a fetch response, found by the batches' headers.
 
-    The first batch begins with the offset that was asked for; nothing before it in the answer
+    The first batch begins with the offset of the request; nothing before it in the response
     looks like it, because a batch's length and its version byte must fit too.
     """
     mark = expected.to_bytes(8)

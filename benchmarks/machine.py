@@ -1,4 +1,4 @@
-"""One line that says on what machine a figure was taken; a figure without it means nothing."""
+"""One line that states on what machine a figure was taken; a figure without it means nothing."""
 
 import os
 import platform

@@ -1,7 +1,7 @@
 """The figures of a run: medians, ratio to Kafka, whether the aim is met; on screen and in files.
 
 Where Kafka was not measured its stored medians stand in (`kafka_baseline.json`, with the machine
-and the day they were taken on): a ratio to them is a hint, not a result, and the table says so.
+and the day they were taken on): a ratio to them is a hint, not a result, and the table states that.
 """
 
 import json
@@ -54,7 +54,7 @@ class Figure(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A figure in words."""
+    """A figure as text."""
 
     name: str
     ottla: str
@@ -95,7 +95,7 @@ def number(value: float | None) -> str:
 
 
 class Report:
-    """Collects rounds; `write` says what is known so far."""
+    """Collects rounds; `write` writes the figures so far."""
 
     def __init__(self, path: Path, machine: str, scale: float, with_kafka: bool) -> None:
         self._path = path

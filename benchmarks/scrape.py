@@ -39,7 +39,7 @@ async def _commit(target: targets.Target, groups: int) -> None:
             ]
             topics = [OffsetCommitRequestTopic(TOPIC, rows)]
             request = OffsetCommitRequest(f"scraped-{number}", -1, "", topics=topics)
-            await wire.ask(request, COMMIT_VERSION)
+            await wire.call(request, COMMIT_VERSION)
         wire.close()
 
     await asyncio.gather(*(work() for _ in range(COMMITTERS)))
@@ -57,7 +57,7 @@ def _get(url: str, wanted: int) -> float:
 
 
 def scrape(target: targets.Target, scale: float) -> Measurements:
-    """Ottla only: Kafka's brokers do not tell the lag of groups."""
+    """Ottla only: Kafka's brokers have no metric for the lag of groups."""
     if target.name != "ottla":
         return {}
     port = free_port()

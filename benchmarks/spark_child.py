@@ -28,7 +28,7 @@ REPETITIONS_MIN = 2
 REPETITIONS_MAX = 4
 # Java compiles what it has run often enough: without these the first measurement is of that.
 WARM_UP_RUNS = 2
-# Which the registry at hand may not have; its jar is given by hand then, see `bench_spark`.
+# The configured registry may not have it; its jar is then a local file, see `bench_spark`.
 TOKEN_PROVIDER = "org.apache.spark:spark-token-provider-kafka-0-10_2.13"
 STEADY_ROWS_PER_SECOND = 10_000
 STEADY_SECONDS = 15
@@ -199,7 +199,7 @@ def read_works(bench: Bench, counts: dict[str, int]) -> list[Work]:
         reading("k1-1", "1 KiB, 1 partition", 1024),
         reading("k1-2", "1 KiB, 2 partitions", 1024),
         mapping("k1-2", "1 KiB, 2 partitions", 1024),
-        in_source("k1-2", "(ours: transform) 1 KiB, 2 partitions", 1024),
+        in_source("k1-2", "(Ottla: transform) 1 KiB, 2 partitions", 1024),
         reading("b100-2", "100 B, 2 partitions", 100),
         mapping("b100-2", "100 B, 2 partitions", 100),
         reading("lz4-2", "1 KiB lz4, 2 partitions", 1024),

@@ -26,7 +26,7 @@ IDLE_CONNECTIONS = 5_000
 def processor_time(
     target: targets.Target, found: Measurements, label: str
 ) -> Iterator[Callable[[float], None]]:
-    """Adds what the broker's process used, per GB; the caller says how many megabytes."""
+    """Adds what the broker's process used, per GB; the caller passes the megabytes."""
     before = target.processor_seconds()
     megabytes: list[float] = []
     yield megabytes.append
@@ -174,7 +174,7 @@ def latencies(target: targets.Target, scale: float) -> Measurements:
 
 
 def idle(target: targets.Target, scale: float) -> Measurements:
-    """Connections that have asked one thing each and stay."""
+    """Connections that have sent one request each and stay open."""
     count = int(IDLE_CONNECTIONS * scale)
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
@@ -182,7 +182,7 @@ def idle(target: targets.Target, scale: float) -> Measurements:
     with ExitStack() as stack:
         for _ in range(count):
             sock = stack.enter_context(wire.connect(target.bootstrap))
-            wire.ask(sock, ApiVersionsRequest(), 0)
+            wire.call(sock, ApiVersionsRequest(), 0)
         after = target.resident_megabytes()
     return {
         f"{count:,} idle connections: resident MB": after,

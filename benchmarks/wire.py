@@ -1,7 +1,7 @@
 """A client for measurements that costs next to nothing: frames encoded once, many connections.
 
 One thread and one epoll. Responses are counted by their length field and otherwise not
-looked at, but for the first, which must be free of errors. The same client drives both brokers.
+decoded, but for the first, which must be free of errors. The same client drives both brokers.
 """
 
 import select
@@ -46,7 +46,7 @@ def receive_exactly(sock: socket.socket, size: int) -> bytes:
     return bytes(parts)
 
 
-def ask(sock: socket.socket, message: Message, version: int) -> Message:
+def call(sock: socket.socket, message: Message, version: int) -> Message:
     sock.sendall(encode_request(1, "bench", message, version))
     size = int.from_bytes(receive_exactly(sock, 4))
     return decode_response(receive_exactly(sock, size), message.API_KEY, version)[1]
@@ -85,14 +85,14 @@ def produce_frame(topic: str, partition: int, batch: bytes, acks: int = 1) -> by
 
 
 def check(bootstrap: str, request: ProduceRequest | FetchRequest) -> None:
-    """The request is answered without an error."""
+    """The response has no error."""
     with connect(bootstrap) as sock:
         if isinstance(request, ProduceRequest):
-            produced = ask(sock, request, PRODUCE_VERSION)
+            produced = call(sock, request, PRODUCE_VERSION)
             assert isinstance(produced, ProduceResponse)
             code = produced.responses[0].partition_responses[0].error_code
         else:
-            fetched = ask(sock, request, FETCH_VERSION)
+            fetched = call(sock, request, FETCH_VERSION)
             assert isinstance(fetched, FetchResponse)
             code = fetched.responses[0].partitions[0].error_code
         assert code == 0, code
@@ -106,7 +106,7 @@ class Lane:
         self.frame = frame
         self.in_flight = 0
         self.received_bytes = 0
-        self._left = 0  # bytes of the answer that is coming in
+        self._left = 0  # bytes left of the current response
         self._size = b""  # a part of a length field
 
     def send(self, count: int) -> None:
@@ -114,7 +114,7 @@ class Lane:
         self.in_flight += count
 
     def receive(self) -> int:
-        """How many answers have become complete."""
+        """The number of complete responses."""
         received = self.sock.recv_into(_received)
         if not received:
             raise ConnectionError("the broker closed the connection")
@@ -141,7 +141,7 @@ def drive(
 ) -> tuple[int, int, float]:
     """One connection a frame, each with so many requests in flight, for some time.
 
-    Returns answers, bytes received and seconds, counted after the warm-up. What is in flight at
+    Returns responses, bytes received and seconds, counted after the warm-up. What is in flight at
     the end is waited for and not counted.
     """
     poll = select.epoll()

@@ -1,6 +1,6 @@
-"""The tree of commands. A family's module is imported when one of its commands is typed.
+"""The tree of commands. The module of a family is imported when one of its commands runs.
 
-So `ottla --help` and every command cost what they use, and nothing else.
+`ottla --help` and every command import only what they use.
 """
 
 from __future__ import annotations
@@ -14,32 +14,35 @@ from typer.main import get_command
 
 from ottla import __version__
 
-# Name: (module with an `app`, what `ottla --help` says). `start` is handled before typer is there.
+# Name: (module with an `app`, line of `ottla --help`). `main` handles `start` without typer.
 FAMILIES: dict[str, tuple[str, str]] = {
     "start": ("ottla.cli.start", "Start a broker."),
-    "healthcheck": ("ottla.cli.healthcheck_command", "Is the broker alive? Fast, for containers."),
+    "healthcheck": (
+        "ottla.cli.healthcheck_command",
+        "Check whether a broker serves clients. Fast, for containers.",
+    ),
     "cluster": (
         "ottla.cli.cluster",
-        "The cluster: brokers, controller; start one for trying things.",
+        "Show brokers and controller; start a local cluster.",
     ),
-    "topics": ("ottla.cli.topics", "List, create, describe, change and delete topics."),
-    "configs": ("ottla.cli.configs", "Settings of topics, brokers and the cluster."),
-    "produce": ("ottla.cli.produce", "Write lines of standard input or of a file to a topic."),
-    "consume": ("ottla.cli.consume", "Read a topic."),
-    "groups": ("ottla.cli.groups", "Consumer groups: lag, members, offsets."),
-    "records": ("ottla.cli.records", "Delete the oldest records of partitions."),
+    "topics": ("ottla.cli.topics", "List, create, describe, alter and delete topics."),
+    "configs": ("ottla.cli.configs", "Describe and alter settings of topics and brokers."),
+    "produce": ("ottla.cli.produce", "Write lines of standard input or a file to a topic."),
+    "consume": ("ottla.cli.consume", "Read records of a topic."),
+    "groups": ("ottla.cli.groups", "List, describe, reset and delete consumer groups."),
+    "records": ("ottla.cli.records", "Delete records up to an offset or a time."),
     "partitions": (
         "ottla.cli.partitions",
-        "Leaders and replicas: elect, reassign, under-replicated.",
+        "Elect leaders, reassign replicas, list under-replicated.",
     ),
     "transactions": ("ottla.cli.transactions", "List, describe and abort transactions."),
-    "quotas": ("ottla.cli.quotas", "Limits of clients and users."),
-    "features": ("ottla.cli.features", "What the brokers offer: APIs, versions, features."),
-    "log": ("ottla.cli.log", "Look into log files on disk; no broker is asked."),
-    "log-dirs": ("ottla.cli.log_dirs", "Sizes of partitions in the brokers' data directories."),
-    "doctor": ("ottla.cli.doctor", "Can clients here reach every advertised listener? Why not?"),
-    "migrate": ("ottla.cli.migrate", "May an Ottla broker join this Kafka cluster?"),
-    "bench": ("ottla.cli.bench", "A small measurement of producing and consuming."),
+    "quotas": ("ottla.cli.quotas", "Describe and alter client quotas."),
+    "features": ("ottla.cli.features", "List API versions and features of the brokers."),
+    "log": ("ottla.cli.log", "Dump and verify log files on disk, without a broker."),
+    "log-dirs": ("ottla.cli.log_dirs", "Describe the log directories of the brokers."),
+    "doctor": ("ottla.cli.doctor", "Check that this machine reaches every advertised listener."),
+    "migrate": ("ottla.cli.migrate", "Check whether an Ottla broker can join a Kafka cluster."),
+    "bench": ("ottla.cli.bench", "Measure produce and consume with a simple client."),
 }
 
 EPILOG = """\
@@ -52,17 +55,17 @@ Examples:
   ottla groups describe billing
 
 \b
-Brokers come from --bootstrap or OTTLA_BOOTSTRAP, else 127.0.0.1:9092.
-Exit codes: 0 done or yes, 1 the answer is no, 2 wrong usage, 3 the cluster cannot be reached.
+Bootstrap brokers: --bootstrap, else OTTLA_BOOTSTRAP, else 127.0.0.1:9092.
+Exit codes: 0 success, 1 failed check or rejected request, 2 wrong usage, 3 cluster not reachable.
 """
 
 
 class LazyGroup(TyperGroup):
-    """The families by name; only the one that is used is imported."""
+    """The families by name; each is imported on first use."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        # The names are what a mistyped one is compared with.
+        # Typer suggests one of these names for a mistyped one.
         self.commands: Any = dict.fromkeys(FAMILIES)
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -87,7 +90,7 @@ class LazyGroup(TyperGroup):
 
 
 def _share_examples(command: Any, path: str) -> None:
-    """Each command of a family shows those of the family's examples that are about it."""
+    """Gives each command of a family the family's examples of that command."""
     lines = (command.epilog or "").splitlines()
     for name, each in getattr(command, "commands", {}).items():
         own = [line for line in lines if f"{path} {name} " in f"{line} "]

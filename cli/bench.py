@@ -1,4 +1,4 @@
-"""`ottla bench`: how fast is this broker for one simple client? A topic is made and deleted."""
+"""`ottla bench`: measures a broker with one simple client, on a topic of its own."""
 
 from __future__ import annotations
 
@@ -25,27 +25,32 @@ from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTop
 from ottla.protocol.messages.delete_topics import DeleteTopicState as Doomed
 from ottla.protocol.records.record import NewRecord
 
-app = family("A small measurement of producing and consuming.")
+app = family("Measure produce and consume with a simple client.")
 
 
 @app.command()
 @connected
 def bench(
     session: Session,
-    records: Annotated[int, typer.Option("--records", "-n", min=1)] = 50_000,
-    size: Annotated[int, typer.Option("--size", min=1, help="Bytes of each value.")] = 100,
-    batch: Annotated[int, typer.Option("--batch", min=1, help="Records of each batch.")] = 500,
+    records: Annotated[
+        int, typer.Option("--records", "-n", min=1, help="Number of records.")
+    ] = 50_000,
+    size: Annotated[int, typer.Option("--size", min=1, help="Value size in bytes.")] = 100,
+    batch: Annotated[int, typer.Option("--batch", min=1, help="Records in each batch.")] = 500,
     partitions: Annotated[int, typer.Option("--partitions", "-p", min=1)] = 1,
     replication_factor: Annotated[int, typer.Option("--replication-factor", "-r", min=1)] = 1,
-    codec: Annotated[str, typer.Option("--codec", help=f"{', '.join(CODEC_NAMES)}.")] = "none",
-    acks: Annotated[int, typer.Option("--acks", min=-1, max=1, help="-1 is all.")] = -1,
+    codec: Annotated[
+        str, typer.Option("--codec", help=f"One of {', '.join(CODEC_NAMES)}.")
+    ] = "none",
+    acks: Annotated[int, typer.Option("--acks", min=-1, max=1, help="-1 (all), 0 or 1.")] = -1,
     round_trips: Annotated[
-        int, typer.Option("--round-trips", min=1, help="Single records, for the latency.")
+        int, typer.Option("--round-trips", min=1, help="Number of single records for the latency.")
     ] = 200,
 ) -> None:
-    """Produce, consume, and single round trips, with this command's own simple client.
+    """Measure produce, consume and round trips of single records.
 
-    It is one connection with one request in flight: compare brokers with it, not clients.
+    The client has one connection and one request in flight: compare brokers, not clients.
+    A topic is created and deleted.
 
     \b
     Examples:
@@ -101,8 +106,8 @@ def bench(
         print_json({"throughput": rows, "round_trip": quantiles})
         return
     print_rows(rows, ["what", "records", "seconds", "records_per_second", "mib_per_second"])
-    said = ", ".join(f"{name.partition('_')[0]} {value} ms" for name, value in quantiles.items())
-    note(f"One record, acknowledged: {said}.")
+    latency = ", ".join(f"{name.partition('_')[0]} {value} ms" for name, value in quantiles.items())
+    note(f"Latency of one acknowledged record: {latency}.")
 
 
 def _row(what: str, records: int, size: int, seconds: float) -> dict[str, Cell]:

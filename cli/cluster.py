@@ -1,4 +1,4 @@
-"""`ottla cluster`: what the cluster consists of, and a cluster on this machine to try things."""
+"""`ottla cluster`: brokers and controller; a cluster on this machine for trials."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ EXAMPLES = """\
   ottla cluster doctor
 """
 
-app = family("The cluster: brokers, controller; start one for trying things.", EXAMPLES)
-# The same as `ottla doctor`: people look for it in both places.
+app = family("Show brokers and controller; start a local cluster.", EXAMPLES)
+# The same as `ottla doctor`: users search for it in both places.
 app.command()(doctor)
 
 
 @app.command()
 @connected
 def info(session: Session) -> None:
-    """Brokers, controller, and how many topics and partitions there are."""
+    """Show brokers, controller and the number of topics and partitions."""
     response = session.call(DescribeClusterResponse, DescribeClusterRequest())
     check(response.error_code, "the cluster", response.error_message)
     topics = session.client.metadata(None).topics
@@ -61,21 +61,24 @@ def info(session: Session) -> None:
 
 @app.command()
 def start(
-    brokers: Annotated[int, typer.Option("--brokers", "-n", help="How many.", min=1, max=20)] = 3,
+    brokers: Annotated[
+        int, typer.Option("--brokers", "-n", help="Number of brokers.", min=1, max=20)
+    ] = 3,
     directory: Annotated[
-        str, typer.Option("--directory", "-d", help="Data of ZooKeeper and of the brokers.")
+        str, typer.Option("--directory", "-d", help="Data directory.")
     ] = "ottla-cluster",
     port: Annotated[
-        int, typer.Option("--port", help="Of the first broker; the next ones follow.")
+        int, typer.Option("--port", help="Port of the first broker; the others use the next ports.")
     ] = 9092,
     override: Annotated[
-        list[str] | None, typer.Option("--override", help="key=value for every broker.")
+        list[str] | None,
+        typer.Option("--override", help="Setting key=value of every broker; repeatable."),
     ] = None,
 ) -> None:
     """Start ZooKeeper and brokers on this machine; Ctrl-C stops all of them.
 
-    The data stays in the directory: the same command brings the same cluster back. ZooKeeper is
-    the one of pyspark's jars and needs Java.
+    The data stays in the directory: the same command starts the same cluster again. ZooKeeper
+    is in pyspark's jars and needs Java.
     """
     from ottla.cli.cluster_start import run_cluster
 

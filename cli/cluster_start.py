@@ -1,7 +1,7 @@
 """`ottla cluster start`: a ZooKeeper and several brokers as processes of this machine.
 
-For trying things without Docker. The brokers are started as `ottla start` starts
-them; everything is stopped, in order, when the caller is done or presses Ctrl-C.
+For trials without Docker. The brokers are started as by `ottla start`; at the end, or at Ctrl-C,
+the brokers are stopped, then ZooKeeper.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from ottla.cli.healthcheck import Unhealthy, ask
+from ottla.cli.healthcheck import Unhealthy, request_metadata
 from ottla.cli.output import Failure, note
 from ottla.cli.zookeeper_server import free_port, server_command
 
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
 _PROBE_SECONDS = 0.05
-_ASK_SECONDS = 5.0
-# Shorter than Kafka's 18 s: on one machine a killed broker is to be noticed soon.
+_REQUEST_SECONDS = 5.0
+# Shorter than Kafka's 18 s: on one machine the failure of a broker is detected soon.
 SESSION_TIMEOUT_MS = 6000
 
 
 def run_cluster(brokers: int, directory: str, port: int, overrides: Sequence[str]) -> None:
-    """Starts everything, says where it is, and waits for Ctrl-C or SIGTERM."""
+    """Starts the cluster, prints its addresses, and waits for Ctrl-C or SIGTERM."""
     signal.signal(signal.SIGTERM, _as_interrupt)
     try:
         with started_cluster(brokers, Path(directory), port, overrides) as cluster:
-            print(f"{brokers} broker(s) are ready: {cluster.bootstrap}")
+            print(f"{brokers} broker(s) started: {cluster.bootstrap}")
             print(f"  ZooKeeper {cluster.zookeeper}")
             print(f"  data and logs in {cluster.directory}")
             print(f"  export OTTLA_BOOTSTRAP={cluster.bootstrap}")
             print("Ctrl-C stops all of them.", flush=True)
             cluster.wait()
     except KeyboardInterrupt:
-        note("Everything is stopped.")
+        note("The cluster is stopped.")
 
 
 def _as_interrupt(*_: object) -> None:
@@ -54,7 +54,7 @@ class Process:
         self.output = output
         with output.open("ab") as sink:
             self._begin = sink.tell()
-            # A session of its own: Ctrl-C reaches us alone, and we stop the rest in order.
+            # A new session: Ctrl-C reaches this process only, which stops the others in order.
             self.popen = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -64,19 +64,19 @@ class Process:
             )
 
     def text(self) -> str:
-        """What it has printed since this start."""
+        """Its output since this start."""
         with self.output.open("rb") as source:
             source.seek(self._begin)
             return source.read().decode(errors="replace")
 
     def wait_for_port(self, port: int) -> None:
-        """Returns when it listens; a Failure with its last line when it ends instead."""
+        """Returns when the port is open; raises Failure with the last line if the process ends."""
         deadline = time.monotonic() + START_SECONDS
         while True:
             if self.popen.poll() is not None:
                 lines = [line for line in self.text().splitlines() if line.strip()]
-                why = lines[-1] if lines else "it said nothing"
-                raise Failure(f"{self.name} did not start: {why} (all of it: {self.output})")
+                why = lines[-1] if lines else "without output"
+                raise Failure(f"{self.name} did not start: {why} (log: {self.output})")
             try:
                 socket.create_connection(("127.0.0.1", port), timeout=1).close()
                 return
@@ -89,7 +89,7 @@ class Process:
             time.sleep(_PROBE_SECONDS)
 
     def stop(self, number: signal.Signals) -> None:
-        """Ends it and waits; after STOP_SECONDS without asking any more."""
+        """Sends a signal and waits; kills the process after STOP_SECONDS."""
         if self.popen.poll() is None:
             self.popen.send_signal(number)
         try:
@@ -115,7 +115,7 @@ class LocalCluster:
         return ",".join(f"127.0.0.1:{port}" for port in ports)
 
     def wait(self) -> None:
-        """Until a broker ends by itself, which is a Failure; killing one on purpose is fine."""
+        """Raises Failure when all brokers have ended; a cluster that lost one broker continues."""
         while any(broker.popen.poll() is None for broker in self.brokers):
             time.sleep(0.5)
         raise Failure(f"all brokers have ended; their logs are in {self.directory}.")
@@ -143,30 +143,30 @@ def started_cluster(
             _wait_until_known(process, port + number, brokers)
         yield cluster
     finally:
-        # All are told before any is waited for. With the whole cluster going, leadership has
-        # nowhere to move to, so that no broker should wait for another.
+        # All brokers get the signal before the first is waited for: when all brokers stop, none can
+        # take over leaderships, so no broker should wait for another.
         for process in cluster.brokers:
             if process.popen.poll() is None:
                 process.popen.send_signal(signal.SIGTERM)
         for process in cluster.brokers:
             process.stop(signal.SIGTERM)
-        zookeeper.stop(signal.SIGKILL)  # it keeps nothing in memory that it has promised to keep
+        zookeeper.stop(signal.SIGKILL)  # it has written all that it has acknowledged
 
 
 def _wait_until_known(process: Process, port: int, brokers: int) -> None:
-    """Returns when this broker has heard of all brokers and of the controller: an open port alone
-    comes before the controller's first word."""
+    """Returns when the metadata of this broker has all brokers and the controller: the port is open
+    before the first UpdateMetadata of the controller."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         try:
-            response = ask(f"127.0.0.1:{port}", _ASK_SECONDS)
+            response = request_metadata(f"127.0.0.1:{port}", _REQUEST_SECONDS)
             if len(response.brokers) == brokers and response.controller_id >= 0:
                 return
         except Unhealthy:
             if process.popen.poll() is not None:
                 break
         time.sleep(_PROBE_SECONDS)
-    raise Failure(f"{process.name} does not find the other brokers; see {process.output}")
+    raise Failure(f"{process.name} has no metadata of the other brokers; see {process.output}")
 
 
 def start_zookeeper(directory: Path, port: int) -> Process:
@@ -207,5 +207,5 @@ def _check_free(port: int) -> None:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
             raise Failure(
-                f"port {port} cannot be used ({error.strerror}); choose others with --port."
+                f"port {port} cannot be used ({error.strerror}); choose another with --port."
             ) from None

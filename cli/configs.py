@@ -1,4 +1,4 @@
-"""`ottla configs`: settings of topics, of a broker, of all brokers, and loggers."""
+"""`ottla configs`: settings of topics, brokers, loggers, groups and client metrics."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ EXAMPLES = """\
   ottla configs unset topic orders retention.ms
 """
 
-app = family("Settings of topics, brokers and the cluster.", EXAMPLES)
+app = family("Describe and alter settings of topics and brokers.", EXAMPLES)
 
 RESOURCE_TYPES = {"topic": 2, "broker": 4, "cluster": 4, "logger": 8, "group": 32, "metrics": 16}
 SOURCES = {
@@ -63,7 +63,9 @@ KindArgument = Annotated[
 RestArgument = Annotated[
     list[str] | None, typer.Argument(metavar="[NAME] SETTING...", show_default=False)
 ]
-ValidateOption = Annotated[bool, typer.Option("--validate-only", help="Check, change nothing.")]
+ValidateOption = Annotated[
+    bool, typer.Option("--validate-only", help="Validate only, change nothing.")
+]
 
 
 @app.command()
@@ -71,11 +73,13 @@ ValidateOption = Annotated[bool, typer.Option("--validate-only", help="Check, ch
 def describe(
     session: Session,
     kind: KindArgument,
-    name: Annotated[str, typer.Argument(help="Name; a broker's id. None for cluster.")] = "",
+    name: Annotated[str, typer.Argument(help="Name, or broker id; none for cluster.")] = "",
     setting: Annotated[
-        list[str] | None, typer.Option("--setting", "-s", help="Only this one; repeat for more.")
+        list[str] | None, typer.Option("--setting", "-s", help="Only this one; repeatable.")
     ] = None,
-    show_all: Annotated[bool, typer.Option("--all", help="Also what nobody has changed.")] = False,
+    show_all: Annotated[
+        bool, typer.Option("--all", help="Also settings with their defaults.")
+    ] = False,
     synonyms: Annotated[
         bool, typer.Option("--synonyms", help="Where else a value could come from.")
     ] = False,
@@ -115,7 +119,7 @@ def describe(
 
 def _type_name(row: DescribeConfigsResourceResult) -> str:
     if SOURCES.get(row.config_source) == "logger":
-        return "level"  # Kafka sends no type for it, and so do we
+        return "level"  # Kafka sends no type for it, and neither does Ottla
     return TYPE_NAMES.get(row.config_type, str(row.config_type))
 
 
@@ -158,7 +162,7 @@ def set_(
     rest: RestArgument = None,
     validate: ValidateOption = False,
 ) -> None:
-    """Set name=value, one or more."""
+    """Set one or more settings as name=value."""
     _change(session, SET, kind, rest or [], validate)
 
 
@@ -170,7 +174,7 @@ def unset(
     rest: RestArgument = None,
     validate: ValidateOption = False,
 ) -> None:
-    """Take settings back: the next lower level counts again."""
+    """Remove settings, so that the next lower level is effective."""
     _change(session, DELETE, kind, rest or [], validate)
 
 
@@ -194,7 +198,7 @@ def subtract(
     rest: RestArgument = None,
     validate: ValidateOption = False,
 ) -> None:
-    """Take items out of a setting that is a list."""
+    """Remove items from a setting that is a list."""
     _change(session, SUBTRACT, kind, rest or [], validate)
 
 
@@ -203,7 +207,7 @@ def _change(session: Session, operation: int, kind: str, rest: list[str], valida
     kind, name = resource_of(kind, name)
     texts = rest if kind == "cluster" else rest[1:]
     if not texts:
-        raise usage("say which setting, for example retention.ms=86400000.")
+        raise usage("name a setting, for example retention.ms=86400000.")
     changes: dict[str, str | None]
     if operation == DELETE:
         changes = dict.fromkeys(texts)
@@ -232,7 +236,7 @@ def _change(session: Session, operation: int, kind: str, rest: list[str], valida
 
 
 def resource_of(kind: str, name: str) -> tuple[str, str]:
-    """The kind and name to ask about; a Failure when they cannot go together."""
+    """The kind and name of a resource; raises Failure for an invalid combination."""
     singular = kind.removesuffix("s") if kind != "metrics" else kind
     if singular not in RESOURCE_TYPES:
         raise usage(f"{kind!r} is not one of {', '.join(RESOURCE_TYPES)}.")
@@ -241,12 +245,12 @@ def resource_of(kind: str, name: str) -> tuple[str, str]:
             raise usage("cluster is the default of all brokers and has no name.")
         return singular, ""
     if not name:
-        raise usage(f"which {singular}? Put its name behind it.")
+        raise usage(f"{singular} needs a name after it.")
     if singular in ("broker", "logger") and not name.isdigit():
         raise usage(f"{name!r} is not the id of a broker; see `ottla cluster info`.")
     return singular, name
 
 
 def _route(kind: str, name: str) -> Route | None:
-    """Each broker answers for its own settings; for the rest any will do."""
+    """A broker describes its own settings; every broker describes the others."""
     return Node(int(name)) if kind in ("broker", "logger") else None

@@ -1,4 +1,4 @@
-"""`ottla consume`: records to lines."""
+"""`ottla consume`: prints records as lines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ottla.cli.zookeeper_command import consume_in_group
 from ottla.protocol.records.record import Record
 from ottla.protocol.topics import TopicPartition
 
-app = family("Read a topic.")
+app = family("Read records of a topic.")
 
 
 @app.command()
@@ -29,30 +29,33 @@ def consume(
     session: Session,
     topic: Annotated[str, typer.Argument(show_default=False)],
     from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="The default without --follow.")
+        bool,
+        typer.Option(
+            "--from-beginning", help="Start at the first record; the default without --follow."
+        ),
     ] = False,
     from_end: Annotated[
-        bool, typer.Option("--from-end", help="The default with --follow.")
+        bool, typer.Option("--from-end", help="Start at the end; the default with --follow.")
     ] = False,
     offset: Annotated[
-        int | None, typer.Option("--offset", help="Begin here; -5: five before the end.")
+        int | None, typer.Option("--offset", help="Start at this offset; -5: five before the end.")
     ] = None,
-    from_time: Annotated[str, typer.Option("--from-time", help="Begin at this time.")] = "",
+    from_time: Annotated[str, typer.Option("--from-time", help="Start at this time.")] = "",
     until_time: Annotated[str, typer.Option("--until-time", help="Stop before this time.")] = "",
     partition: Annotated[
-        list[int] | None, typer.Option("--partition", "-p", help="Only this one; repeat for more.")
+        list[int] | None, typer.Option("--partition", "-p", help="Only this one; repeatable.")
     ] = None,
     group: Annotated[
         str,
         typer.Option(
             "--group",
             "-g",
-            help="Begin where this group is and commit; with --follow as one of its members.",
+            help="Start at the offsets of this group and commit; with --follow join it.",
         ),
     ] = "",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for new records.")] = False,
     limit: Annotated[
-        int | None, typer.Option("--max", "-n", min=1, help="Stop after so many records.")
+        int | None, typer.Option("--max", "-n", min=1, help="Stop after this many records.")
     ] = None,
     find_key: Annotated[
         str | None, typer.Option("--where-key", help="Only records with this key.")
@@ -62,29 +65,34 @@ def consume(
     ] = "text",
     key: Annotated[bool, typer.Option("--key", "-k", help="Print keys.")] = False,
     headers: Annotated[bool, typer.Option("--headers", help="Print headers.")] = False,
-    where: Annotated[bool, typer.Option("--where", "-w", help="Print partition, offset.")] = False,
-    timestamp: Annotated[bool, typer.Option("--timestamp", help="Print the time.")] = False,
-    separator: Annotated[str, typer.Option("--separator", help="Between those.")] = "\\t",
+    where: Annotated[
+        bool, typer.Option("--where", "-w", help="Print partition and offset.")
+    ] = False,
+    timestamp: Annotated[bool, typer.Option("--timestamp", help="Print the timestamp.")] = False,
+    separator: Annotated[
+        str, typer.Option("--separator", help="Separator between the parts of a line.")
+    ] = "\\t",
     zookeeper: Annotated[
         str,
         typer.Option(
             "--zookeeper",
-            help="Be a member of --group as Kafka 0.8 has them: in the tree of this ZooKeeper.",
+            help="Join --group as a consumer of Kafka 0.8, in the tree of this ZooKeeper.",
         ),
     ] = "",
     read_committed: Annotated[
-        bool, typer.Option("--read-committed", help="Leave out what was not committed.")
+        bool,
+        typer.Option("--read-committed", help="Skip records of aborted and open transactions."),
     ] = False,
 ) -> None:
-    """Read what is there, or with --follow what comes.
+    """Print the existing records; with --follow also new ones.
 
     \b
     Examples:
-      ottla consume orders                          all of it, then end
+      ottla consume orders                          all records, then exit
       ottla consume orders --follow                 new records until Ctrl-C
       ottla consume orders --from-time 2026-03-01T10:00 --max 10 --key --timestamp
       ottla consume orders --partition 0 --offset -5 --json
-      ottla consume orders --follow --group readers    share it with the group's other members
+      ottla consume orders --follow --group readers    as a member of the group
       ottla consume orders --zookeeper 127.0.0.1:2181 --group old
     """
     starts = sum((from_beginning, from_end, offset is not None, bool(from_time)))
@@ -108,7 +116,10 @@ def consume(
 
     if group and follow:
         if starts > from_beginning + from_end or partition or until_time:
-            raise usage("a member of a group reads what it is assigned, from where the group is.")
+            raise usage(
+                "a group member reads its assigned partitions from the committed offsets; "
+                "leave out --partition, --offset and the times."
+            )
         follow_as_member(
             session,
             group,
@@ -124,7 +135,7 @@ def consume(
     positions = _starts(session, partitions, from_beginning, from_end or follow, offset, begin_ms)
     if group and not starts:
         positions |= committed(session, group, partitions)
-    # What is not committed yet is beyond the end for a reader of committed records.
+    # With read_committed the end is the last stable offset.
     end = partial(offsets_at, session, partitions, LATEST, read_committed=read_committed)
     stops = None if follow else end()
     if until_ms is not None:
@@ -156,7 +167,9 @@ def _chosen(session: Session, topic: str, numbers: list[int] | None) -> list[Top
         return there
     missing = sorted(set(numbers) - {item.partition for item in there})
     if missing:
-        raise Failure(f"{topic} has no partition {missing[0]}; it has {len(there)}, from 0 on.")
+        raise Failure(
+            f"{topic} has no partition {missing[0]}; it has {len(there)}, counted from 0."
+        )
     return [item for item in there if item.partition in numbers]
 
 

@@ -1,7 +1,7 @@
-"""`ottla doctor`: can clients that run here reach the brokers, and if not, why?
+"""`ottla doctor`: checks that clients on this machine reach the brokers, and explains failures.
 
-A client asks one address for all others (the advertised listeners) and then uses only those. Most
-"it connects, and then it hangs" reports are an advertised name that means nothing to the client.
+A client requests the advertised listeners from a bootstrap address and then uses only those. Most
+clients that connect and then time out cannot resolve or reach an advertised listener.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ottla.protocol.client.cluster import Address, parse_bootstrap
 from ottla.protocol.client.errors import AuthenticationError, BadResponseError, ClientError
 from ottla.protocol.messages.metadata import MetadataResponse
 
-app = family("Can clients here reach every advertised listener? Why not?")
+app = family("Check that this machine reaches every advertised listener.")
 
 
 class Finding(NamedTuple):
-    """What came out for one address."""
+    """The result for one address."""
 
     address: str
     what: str
@@ -47,9 +47,11 @@ class Finding(NamedTuple):
 @connected
 def doctor(
     session: Session,
-    wait: Annotated[float, typer.Option("--wait", help="Seconds for each address.")] = 5.0,
+    wait: Annotated[
+        float, typer.Option("--wait", help="Timeout of each address in seconds.")
+    ] = 5.0,
 ) -> None:
-    """Ask for the advertised addresses as a client does, and try each from here.
+    """Request the advertised addresses as a client does, and connect to each.
 
     \b
     Examples:
@@ -90,7 +92,7 @@ def doctor(
             print(f"\n{about}: {advice}")
     bad = sum(not finding.ok for finding in findings)
     if metadata is None:
-        raise Failure("no broker answers at the bootstrap addresses.", UNREACHABLE)
+        raise Failure("no broker responds at the bootstrap addresses.", UNREACHABLE)
     if bad:
         raise Failure(f"{bad} of {len(findings)} checks found a problem.")
 
@@ -98,7 +100,7 @@ def doctor(
 def probe(
     session: Session, address: Address, what: str, wait_ms: int
 ) -> tuple[Finding, MetadataResponse | None]:
-    """Resolves, connects and asks; each step has its own explanation when it fails."""
+    """Resolves, connects and sends a request; each step has its own explanation for a failure."""
     text = str(address)
     try:
         resolved = sorted(
@@ -118,13 +120,13 @@ def probe(
     except ClientError as error:
         return Finding(text, what, False, str(error), _advice(error, resolved, what)), None
     took = (time.monotonic() - started) * 1000
-    finding = f"answers in {took:.0f} ms ({', '.join(resolved)})"
+    finding = f"responds in {took:.0f} ms ({', '.join(resolved)})"
     caution = ""
     if what != "bootstrap" and all(ipaddress.ip_address(item).is_loopback for item in resolved):
         caution = (
-            "this is a loopback address: clients on other machines and in containers reach "
-            "themselves there. Fine for one machine; else set advertised.listeners to a name "
-            "that they know."
+            "this is a loopback address: clients on other machines and in containers connect to "
+            "themselves. It works for one machine; otherwise set advertised.listeners to a name "
+            "that they can resolve."
         )
     return Finding(text, what, True, finding, caution), response
 
@@ -133,7 +135,7 @@ def _cluster_findings(metadata: MetadataResponse) -> list[Finding]:
     found: list[Finding] = []
     cluster = metadata.cluster_id or "-"
     if metadata.controller_id < 0:
-        advice = "brokers elect one through ZooKeeper; is it reachable for them?"
+        advice = "brokers elect one through ZooKeeper; check that they can reach it"
         found.append(Finding(cluster, "cluster", False, "there is no controller", advice))
     by_address: dict[tuple[str, int], int] = {}
     for row in metadata.brokers:
@@ -148,31 +150,31 @@ def _cluster_findings(metadata: MetadataResponse) -> list[Finding]:
 
 def _name_advice(host: str, what: str) -> str:
     if what == "bootstrap":
-        return f"{host!r} is no name on this machine: is it typed right, is it known to DNS here?"
+        return f"{host!r} does not resolve on this machine: check the spelling and DNS."
     return (
-        f"the broker tells clients to connect to {host!r}, which means nothing on this machine. "
+        f"the broker advertises {host!r}, which does not resolve on this machine. "
         "Set advertised.listeners of the broker to a name or address that works from here, add a "
         "second listener for clients outside (its own port, its own advertised name), or make "
-        "the name known here (DNS, /etc/hosts)."
+        "the name resolvable here (DNS, /etc/hosts)."
     )
 
 
 def _advice(error: ClientError, resolved: list[str], what: str) -> str:
     where = ", ".join(resolved)
     if isinstance(error, AuthenticationError):
-        return "the address is right; security settings are not: see --command-config."
+        return "the address is right, the security settings are not: see --command-config."
     if isinstance(error, BadResponseError):
-        return "something else than a broker listens there, or the security.protocol is wrong."
+        return "another server than a broker listens there, or the security.protocol is wrong."
     if "refused" in str(error):
         if what == "bootstrap":
-            return f"nothing listens there ({where}): is the broker running, is it this port?"
+            return f"nothing listens there ({where}): check that the broker runs, and the port."
         return (
-            f"the name leads to {where}, where nothing listens on this port. In a container a "
-            "mapped port must be the advertised one too; behind a proxy, advertise the proxy."
+            f"the name resolves to {where}, where nothing listens on this port. In a container "
+            "advertise the mapped port; behind a proxy, advertise the proxy."
         )
     if "no TLS" in str(error):
-        return "this listener may be PLAINTEXT: leave security.protocol=SSL out for it."
+        return "this listener can be PLAINTEXT: remove security.protocol=SSL for it."
     return (
-        f"{where} does not answer from here: a firewall, a wrong network, or an address that only "
-        "the broker's own network knows. Advertise one that is routed from here."
+        f"{where} does not respond: a firewall, a wrong network, or an address that only the "
+        "broker's own network can route. Advertise an address that is routed from here."
     )

@@ -1,4 +1,4 @@
-"""`ottla features`: what the brokers offer."""
+"""`ottla features`: API versions and features of the brokers."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from ottla.protocol.client.operations import Node
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.registry import API
 
-app = family("What the brokers offer: APIs, versions, features.")
+app = family("List API versions and features of the brokers.")
 
 
 @app.command()
 @connected
 def features(
     session: Session,
-    broker: Annotated[int, typer.Option("--broker", help="One broker only; -1: each.")] = -1,
-    apis: Annotated[bool, typer.Option("--apis", help="Also every API with its versions.")] = False,
+    broker: Annotated[int, typer.Option("--broker", help="Only this broker; -1: all.")] = -1,
+    apis: Annotated[
+        bool, typer.Option("--apis", help="Also list each API with its versions.")
+    ] = False,
 ) -> None:
-    """Features and API versions of each broker.
+    """List the features and the API versions of each broker.
 
     \b
     Examples:
@@ -65,8 +67,9 @@ def features(
         )
         rows.extend(lines)
         if not session.json:
-            said = ", ".join(f"{row['feature']} {row['supported']}" for row in feature_rows)
-            print(f"broker {broker_id}: {len(response.api_keys)} APIs, features: {said or 'none'}")
+            supported = ", ".join(f"{row['feature']} {row['supported']}" for row in feature_rows)
+            count = len(response.api_keys)
+            print(f"broker {broker_id}: {count} APIs, features: {supported or 'none'}")
     if session.json:
         print_json(values)
     elif apis:

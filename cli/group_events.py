@@ -1,4 +1,4 @@
-"""`ottla groups events`: what happened to a group, and why."""
+"""`ottla groups events`: the history of a group, with reasons."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def group_events(
     session: Session,
     group: Annotated[str, typer.Argument(metavar="GROUP", show_default=False)],
 ) -> None:
-    """Who joined, left, was fenced or taken out, and why; what the coordinator remembers."""
+    """Print the history of a group: joins, leaves, rebalances, fenced and removed members."""
     request = DescribeConfigsRequest([DescribeConfigsResource(_GROUP, group, [_KEY])])
     (found,) = session.call(DescribeConfigsResponse, request, CoordinatorOf(group)).results
     if found.error_code == ErrorCode.INVALID_REQUEST:
@@ -49,4 +49,4 @@ def group_events(
         }
         for event in events
     ]
-    print_rows(rows, _COLUMNS, empty=f"Nothing is remembered about group {group}.")
+    print_rows(rows, _COLUMNS, empty=f"The coordinator has no events of group {group}.")

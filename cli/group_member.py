@@ -1,7 +1,7 @@
 """`ottla consume --group G --follow`: a member of a classic consumer group, in one thread.
 
-It joins, reads what it is assigned, says between two rounds of fetches that it is alive, commits
-every few seconds and before it joins again, and leaves in the end.
+It joins, reads its assigned partitions, sends heartbeats between fetches, commits every few
+seconds and before it rejoins, and leaves at the end.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ from ottla.protocol.topics import TopicPartition
 SESSION_TIMEOUT_MS = 10_000
 HEARTBEAT_SECONDS = 3.0
 COMMIT_SECONDS = 5.0
-PROTOCOLS = ("range", "roundrobin")  # what most other consumers offer as well
+PROTOCOLS = ("range", "roundrobin")  # most other consumers support them too
 
-# The group goes on without what we know of it: join again.
+# Generation or member id are stale: the member rejoins.
 _STALE = frozenset(
     (
         ErrorCode.REBALANCE_IN_PROGRESS,
@@ -77,11 +77,11 @@ class GroupMember:
         self._member_id = ""
         self._generation = -1
         self._heartbeat_due = 0.0
-        # Answered when all members have joined, or their time is over: before ours to wait is.
+        # The response arrives after at most this time, before the request timeout of this client.
         self._rebalance_timeout_ms = max(session.timeout_ms * 2 // 3, 1)
 
     def join(self) -> list[TopicPartition]:
-        """Take part in rebalances until one ends with an assignment for us."""
+        """Rejoins until a rebalance completes; returns the assigned partitions."""
         while True:
             joined = self._join()
             if joined is None:
@@ -108,7 +108,7 @@ class GroupMember:
             return decode_assignment(response.assignment).partitions if response.assignment else []
 
     def _join(self) -> JoinGroupResponse | None:
-        """None when it has to be asked again, with another member id or without one."""
+        """None when the request is to be retried, with a new member id or without one."""
         metadata = encode_subscription(Subscription([self._topic]))
         response = self._session.call(
             JoinGroupResponse,
@@ -146,7 +146,7 @@ class GroupMember:
         ]
 
     def is_current(self) -> bool:
-        """Whether the assignment still holds; asks the coordinator when it is time to."""
+        """Whether the assignment is current; sends a heartbeat when one is due."""
         if time.monotonic() < self._heartbeat_due:
             return True
         request = HeartbeatRequest(self._group, self._generation, self._member_id)
@@ -160,7 +160,7 @@ class GroupMember:
         return True
 
     def commit(self, positions: Mapping[TopicPartition, int]) -> None:
-        """As a member of this generation; what a newer one has taken over is left alone."""
+        """Commits as a member of this generation; ignores the errors of a stale one."""
         if not positions or not self._member_id:
             return
         rows = [
@@ -180,7 +180,7 @@ class GroupMember:
                     check(row.error_code, f"group {self._group}")
 
     def leave(self) -> None:
-        """At once, so that the others need not wait for the end of our session."""
+        """Leaves at once, so that the group does not wait for the session timeout."""
         if self._member_id:
             leaving = MemberIdentity(self._member_id, reason="the consumer ended")
             request = LeaveGroupRequest(self._group, members=[leaving])
@@ -203,7 +203,7 @@ def follow_as_member(
     from_beginning: bool,
     read_committed: bool,
 ) -> None:
-    """Read what the group gives us until Ctrl-C or the limit."""
+    """Reads the assigned partitions until Ctrl-C or the limit."""
     member = GroupMember(session, group, topic)
     out = sys.stdout.buffer
     written = 0
@@ -219,7 +219,7 @@ def follow_as_member(
             commit_due = time.monotonic() + COMMIT_SECONDS
             while written != limit and member.is_current():
                 if not partitions:
-                    time.sleep(MAX_WAIT_MS / 1000)  # there are more members than partitions
+                    time.sleep(MAX_WAIT_MS / 1000)  # more members than partitions
                 for item, record in reader.one_round():
                     if wanted(record):
                         out.write(show(item.topic, item.partition, record))

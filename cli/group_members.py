@@ -54,7 +54,7 @@ class Member(NamedTuple):
 
 
 class GroupView(NamedTuple):
-    """A group of either protocol; `protocol` is what its partitions are assigned by."""
+    """A group of either protocol; `protocol` is the name of its assignor."""
 
     state: str
     protocol: str
@@ -62,7 +62,7 @@ class GroupView(NamedTuple):
 
 
 def described(session: Session, group: str) -> GroupView:
-    """What the coordinator says about a group; its state is "Dead" when there is none."""
+    """The coordinator's description of a group; its state is "Dead" if it does not exist."""
     request = DescribeGroupsRequest(groups=[group])
     found = session.call(DescribeGroupsResponse, request, CoordinatorOf(group)).groups[0]
     if found.group_state == "Dead" or found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
@@ -73,12 +73,12 @@ def described(session: Session, group: str) -> GroupView:
 
 
 def _consumer_group(session: Session, group: str) -> GroupView | None:
-    """The same of a group of the newer protocol (KIP-848), None when it is none."""
+    """The description of a group of the new protocol (KIP-848), None if it is not one."""
     request = ConsumerGroupDescribeRequest([group])
     try:
         response = session.call(ConsumerGroupDescribeResponse, request, CoordinatorOf(group))
     except UnsupportedApiError:
-        return None  # the broker has no such groups
+        return None  # the broker does not support such groups
     found = response.groups[0]
     if found.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
         return None
@@ -101,7 +101,7 @@ def _consumer_group(session: Session, group: str) -> GroupView | None:
 
 
 def _members_of(group: DescribedGroup) -> list[Member]:
-    """The members; without partitions where the assignment is not a consumer's."""
+    """The members; without partitions if the assignment is not that of a consumer."""
     return [
         Member(
             row.member_id,
@@ -115,10 +115,10 @@ def _members_of(group: DescribedGroup) -> list[Member]:
 
 
 def assigned_partitions(data: bytes) -> list[TopicPartition]:
-    """The partitions in a consumer's assignment, [] when it is something else."""
+    """The partitions in a consumer's assignment, [] if it is not one."""
     if len(data) < 2:
         return []
-    # Higher versions only add to the end, so that the highest we know reads their beginning.
+    # Newer versions append fields, so that the newest known version decodes their beginning.
     version = min(
         int.from_bytes(data[:2], "big", signed=True), ConsumerProtocolAssignment.MAX_VERSION
     )

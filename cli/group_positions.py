@@ -1,4 +1,4 @@
-"""Committed offsets of a group: read, written without being a member, deleted."""
+"""Committed offsets of a group: reads them, and commits without membership."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def committed(
 
 
 def commit(session: Session, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Commits for a group without members; a Failure when it has some."""
+    """Commits for a group without members; raises Failure if it has members."""
     by_topic: dict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
     for partition, offset in offsets.items():
         by_topic[partition.topic].append(

@@ -1,4 +1,4 @@
-"""`ottla groups reset-offsets`: every way of Kafka's tool; shows what would happen by default."""
+"""`ottla groups reset-offsets`: the options of Kafka's tool; a dry run by default."""
 
 from __future__ import annotations
 
@@ -37,20 +37,24 @@ def reset_offsets(
         ),
     ] = None,
     all_topics: Annotated[
-        bool, typer.Option("--all-topics", help="All that the group has committed.")
+        bool, typer.Option("--all-topics", help="All topics that the group has committed.")
     ] = False,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest")] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="Log start offsets.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="Log end offsets.")] = False,
     to_current: Annotated[
-        bool, typer.Option("--to-current", help="Where they are; for export.")
+        bool, typer.Option("--to-current", help="Committed offsets, for --export.")
     ] = (False),
-    to_offset: Annotated[int | None, typer.Option("--to-offset")] = None,
-    shift_by: Annotated[int | None, typer.Option("--shift-by", help="-10: ten back.")] = None,
+    to_offset: Annotated[
+        int | None, typer.Option("--to-offset", help="One offset for all.")
+    ] = None,
+    shift_by: Annotated[
+        int | None, typer.Option("--shift-by", help="Add this to the offsets; -10: ten back.")
+    ] = None,
     to_datetime: Annotated[
         str, typer.Option("--to-datetime", help="First record at or after 2026-03-01T10:00.")
     ] = "",
     by_duration: Annotated[
-        str, typer.Option("--by-duration", help="As --to-datetime, so long ago: 2h, 7d, PT1H30M.")
+        str, typer.Option("--by-duration", help="As --to-datetime, this long ago: 2h, 7d, PT1H30M.")
     ] = "",
     from_file: Annotated[
         str, typer.Option("--from-file", help="Lines of topic,partition,offset.")
@@ -58,11 +62,11 @@ def reset_offsets(
     export: Annotated[
         bool, typer.Option("--export", help="Print topic,partition,offset for --from-file.")
     ] = False,
-    execute: Annotated[bool, typer.Option("--execute", help="Do it; without it: a dry run.")] = (
-        False
-    ),
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Commit the offsets; without it a dry run.")
+    ] = (False),
 ) -> None:
-    """Move a group to other offsets. Its members must be stopped.
+    """Set the offsets of a group. The group must have no members.
 
     \b
     Examples:
@@ -115,7 +119,7 @@ def reset_offsets(
     else:
         print_rows(rows, ["topic", "partition", "before", "after"])
     if not execute and not export and not session.json:
-        note("Nothing was changed; --execute does it.")
+        note("Dry run: nothing was changed; --execute commits the offsets.")
 
 
 def _partitions(
@@ -131,7 +135,7 @@ def _partitions(
         return sorted(before)
     if from_file:
         return []
-    raise usage("name the topics, or --all-topics for what the group has committed.")
+    raise usage("name the topics, or --all-topics for all that the group has committed.")
 
 
 def _current(session: Session, group: str, partitions: list[TopicPartition]) -> Offsets:
@@ -144,7 +148,7 @@ def _shifted(session: Session, group: str, partitions: list[TopicPartition], by:
     known = all_committed(session, group)
     missing = [item for item in partitions if item not in known]
     if missing:
-        raise Failure(f"the group has no offset of {missing[0]} to shift from.")
+        raise Failure(f"the group has no committed offset of {missing[0]} to shift.")
     return {item: known[item][0] + by for item in partitions}
 
 
@@ -171,14 +175,16 @@ def _from_file(path: str, partitions: list[TopicPartition]) -> Offsets:
 
 
 def _within(session: Session, wanted: Offsets) -> Offsets:
-    """No offset outside of what there is, as Kafka's tool does, with a word about it."""
+    """Limits offsets to those that exist, with a note, as Kafka's tool does."""
     first = offsets_at(session, wanted, EARLIEST)
     last = offsets_at(session, wanted, LATEST)
     found: Offsets = {}
     for item, offset in wanted.items():
         found[item] = min(max(offset, first[item]), last[item])
         if found[item] != offset:
-            note(f"{item}: {offset} is outside of {first[item]}..{last[item]}, so {found[item]}.")
+            note(
+                f"{item}: {offset} is outside of {first[item]}..{last[item]}; set to {found[item]}."
+            )
     return found
 
 

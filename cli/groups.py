@@ -31,14 +31,14 @@ EXAMPLES = """\
   ottla groups list
   ottla groups describe billing
   ottla groups describe billing --members
-  ottla groups events billing                                       who came and went, and why
-  ottla groups reset-offsets billing orders --to-earliest           what would happen
+  ottla groups events billing                                       its history, with reasons
+  ottla groups reset-offsets billing orders --to-earliest           dry run
   ottla groups reset-offsets billing orders --to-earliest --execute
   ottla groups delete-offsets billing orders
   ottla groups delete billing
 """
 
-app = family("Consumer groups: lag, members, offsets.", EXAMPLES)
+app = family("List, describe, reset and delete consumer groups.", EXAMPLES)
 app.command("reset-offsets")(reset_offsets)
 app.command("events")(group_events)
 
@@ -51,10 +51,10 @@ def list_groups(
     session: Session,
     state: Annotated[
         list[str] | None,
-        typer.Option("--state", help="Stable, Empty, PreparingRebalance, ...; repeat for more."),
+        typer.Option("--state", help="Stable, Empty, PreparingRebalance, ...; repeatable."),
     ] = None,
 ) -> None:
-    """All groups with their states."""
+    """List all groups with their states."""
     rows: list[dict[str, Cell]] = []
     for broker_id in session.broker_ids():
         response = session.call(
@@ -84,35 +84,35 @@ def describe(
     session: Session,
     group: GroupArgument,
     members: Annotated[
-        bool, typer.Option("--members", "-m", help="The members and their partitions.")
+        bool, typer.Option("--members", "-m", help="Show members and their partitions.")
     ] = False,
     topic: Annotated[
-        list[str] | None, typer.Option("--topic", help="Only this one; repeat for more.")
+        list[str] | None, typer.Option("--topic", help="Only this topic; repeatable.")
     ] = None,
 ) -> None:
-    """State, lag of each partition, and who reads it."""
+    """Show state, members, and the lag of each partition."""
     found = described(session, group)
-    people = found.members
+    group_members = found.members
     offsets = all_committed(session, group)
     if found.state == "Dead" and not offsets:
-        raise Failure(f"group {group} is not there; see `ottla groups list`.")
-    rows = _lag_rows(session, people, offsets, topic or [])
+        raise Failure(f"group {group} does not exist; see `ottla groups list`.")
+    rows = _lag_rows(session, group_members, offsets, topic or [])
     lags = [row["lag"] for row in rows if isinstance(row["lag"], int)]
     fields: dict[str, Cell] = {
         "group": group,
         "state": found.state,
         "protocol": found.protocol or None,
         "coordinator": session.client.state.coordinator(group, 0),
-        "members": len(people),
+        "members": len(group_members),
         "lag": sum(lags),
     }
     if session.json:
-        print_json({**fields, "members": [m.as_json() for m in people], "partitions": rows})
+        print_json({**fields, "members": [m.as_json() for m in group_members], "partitions": rows})
         return
     print_fields(fields)
     print()
     if members:
-        shown = [member.as_row() for member in people]
+        shown = [member.as_row() for member in group_members]
         columns = ["member", "instance", "client", "host", "partitions"]
         print_rows(shown, columns, empty="The group has no members.")
         return
@@ -132,7 +132,7 @@ def _lag_rows(
     for item in partitions:
         try:
             ends |= offsets_at(session, [item], LATEST)
-        except KafkaError as error:  # the topic is gone, the offsets are still there
+        except KafkaError as error:  # the topic is deleted, its offsets are not
             if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
             ends[item] = None
@@ -161,9 +161,11 @@ def _lag_rows(
 def delete(
     session: Session,
     groups: Annotated[list[str], typer.Argument(metavar="GROUP...", show_default=False)],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not prompt for confirmation.")
+    ] = False,
 ) -> None:
-    """Delete groups without members, with their offsets."""
+    """Delete groups that have no members, with their offsets."""
     if not yes and not typer.confirm(f"Delete {', '.join(groups)} with all offsets?", err=True):
         raise Failure("nothing was deleted.")
     deleted, problems = [], []
@@ -190,7 +192,7 @@ def delete_offsets(
     group: GroupArgument,
     names: Annotated[list[str], typer.Argument(help="topic, topic:0 or topic:0,2")],
 ) -> None:
-    """Forget the group's offsets of topics that it does not read at the moment."""
+    """Delete the offsets of topics to which the group is not subscribed."""
     partitions = parse_partitions(session, names)
     if not partitions:
         raise usage("name at least one topic.")

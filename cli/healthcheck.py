@@ -1,7 +1,7 @@
-"""`ottla healthcheck`: one connection, two small questions, one word, in well under 100 ms.
+"""`ottla healthcheck`: one connection and two small requests, in less than 100 ms.
 
-It imports neither typer nor TLS unless the settings ask for it, because containers run it every
-few seconds. Exit codes: 0 the broker serves clients, 1 it answers but cannot, 3 nobody answers.
+It does not import Typer, and TLS only if the settings need it, because containers run it every few
+seconds. Exit codes: 0 the broker serves clients, 1 it does not, 3 it cannot be reached.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ USAGE = """\
 Usage: ottla healthcheck [--bootstrap host:port] [--timeout seconds] [--json]
                          [--command-config file]
 
-Asks one broker whether it serves clients: its API versions, its brokers and its controller.
+Checks whether a broker serves clients: its API versions, its brokers and its controller.
 
 The address is --bootstrap, or OTTLA_BOOTSTRAP, or the first plaintext listener of KAFKA_LISTENERS
 (in a container), or 127.0.0.1:9092.
 
-Exit codes: 0 healthy, 1 the broker answers but cannot serve, 2 wrong usage, 3 nobody answers.
+Exit codes: 0 healthy, 1 the broker does not serve clients, 2 wrong usage, 3 not reachable.
 
 Examples:
   ottla healthcheck
@@ -41,7 +41,7 @@ _DEFAULT_TIMEOUT_SECONDS = 5.0
 
 
 class Unhealthy(Exception):
-    """Why not, in a sentence, with the exit code."""
+    """The reason in a sentence, with the exit code."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -62,8 +62,10 @@ def main(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
     started = time.monotonic()
     try:
         config = options.get("command-config") or environment.get("OTTLA_COMMAND_CONFIG", "")
-        response = ask(address, float(options.get("timeout", _DEFAULT_TIMEOUT_SECONDS)), config)
-        found = judge(address, response)
+        response = request_metadata(
+            address, float(options.get("timeout", _DEFAULT_TIMEOUT_SECONDS)), config
+        )
+        found = check_metadata(address, response)
     except Unhealthy as error:
         return _report(options, {"healthy": False, "reason": str(error)}, error.code)
     found["milliseconds"] = round((time.monotonic() - started) * 1000, 1)
@@ -71,7 +73,7 @@ def main(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
 
 
 def parse(arguments: Sequence[str]) -> dict[str, str]:
-    """Options by name; ValueError with a sentence when they are not ours."""
+    """Options by name; raises ValueError for an unknown option."""
     names = {"-b": "bootstrap", "--bootstrap-server": "bootstrap"}
     found: dict[str, str] = {}
     rest = list(arguments)
@@ -85,7 +87,7 @@ def parse(arguments: Sequence[str]) -> dict[str, str]:
             raise ValueError(f"healthcheck has no option {name}; see `ottla healthcheck --help`.")
         if not equals:
             if not rest:
-                raise ValueError(f"{name} needs a value behind it.")
+                raise ValueError(f"{name} needs a value.")
             value = rest.pop(0)
         found[key] = value
     try:
@@ -98,7 +100,7 @@ def parse(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def default_address(environment: Mapping[str, str]) -> str:
-    """Where to ask when nobody says where; see USAGE."""
+    """The address without --bootstrap; see USAGE."""
     given = environment.get("OTTLA_BOOTSTRAP")
     if given:
         return given
@@ -112,20 +114,22 @@ def default_address(environment: Mapping[str, str]) -> str:
     return "127.0.0.1:9092"
 
 
-def ask(bootstrap: str, timeout_seconds: float, command_config: str = "") -> MetadataResponse:
-    """What the first broker of `bootstrap` says about the cluster; raises Unhealthy."""
+def request_metadata(
+    bootstrap: str, timeout_seconds: float, command_config: str = ""
+) -> MetadataResponse:
+    """The metadata of the first broker of `bootstrap`; raises Unhealthy."""
     if command_config:
-        return _ask_securely(bootstrap, timeout_seconds, command_config)
+        return _request_securely(bootstrap, timeout_seconds, command_config)
     host, _, port = bootstrap.partition(",")[0].strip().rpartition("://")[2].rpartition(":")
     if not host or not port.isdigit():
         raise Unhealthy(f"--bootstrap {bootstrap} is not host:port.", USAGE_ERROR)
     deadline = time.monotonic() + timeout_seconds
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout_seconds) as opened:
-            return _converse(opened, f"{host}:{port}", deadline)
+            return _exchange(opened, f"{host}:{port}", deadline)
     except TimeoutError:
         raise Unhealthy(
-            f"no answer from {host}:{port} in {timeout_seconds:g} s.", UNREACHABLE
+            f"no response from {host}:{port} in {timeout_seconds:g} s.", UNREACHABLE
         ) from None
     except OSError as error:
         raise Unhealthy(
@@ -134,18 +138,18 @@ def ask(bootstrap: str, timeout_seconds: float, command_config: str = "") -> Met
         ) from None
 
 
-def _converse(opened: socket.socket, broker: str, deadline: float) -> MetadataResponse:
+def _exchange(opened: socket.socket, broker: str, deadline: float) -> MetadataResponse:
     from ottla.protocol.client.errors import ClientError
     from ottla.protocol.errors import ProtocolError
 
     connection = ClientConnection(broker, client_id="ottla-healthcheck")
     deadline_ms = int(deadline * 1000)
-    asked = False
+    sent = False
     try:
         connection.start(deadline_ms)
         while True:
-            if connection.is_ready and not asked:
-                asked = True
+            if connection.is_ready and not sent:
+                sent = True
                 request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
                 connection.send(request, deadline_ms=deadline_ms)
             opened.settimeout(max(0.001, deadline - time.monotonic()))
@@ -160,8 +164,8 @@ def _converse(opened: socket.socket, broker: str, deadline: float) -> MetadataRe
         raise Unhealthy(str(error), UNREACHABLE) from None
 
 
-def _ask_securely(bootstrap: str, timeout_seconds: float, path: str) -> MetadataResponse:
-    """With TLS or SASL, by the ordinary client: slower to import, rarely needed."""
+def _request_securely(bootstrap: str, timeout_seconds: float, path: str) -> MetadataResponse:
+    """With TLS or SASL, by the blocking client, whose import is slower."""
     from ottla.cli.client_properties import read_client_properties
     from ottla.cli.output import Failure
     from ottla.protocol.client.blocking import BlockingClient
@@ -179,15 +183,15 @@ def _ask_securely(bootstrap: str, timeout_seconds: float, path: str) -> Metadata
         raise Unhealthy(str(error), USAGE_ERROR) from None
 
 
-def judge(address: str, response: MetadataResponse) -> dict[str, object]:
-    """What is known of a healthy broker; raises Unhealthy when it cannot serve clients."""
+def check_metadata(address: str, response: MetadataResponse) -> dict[str, object]:
+    """The fields of a healthy broker; raises Unhealthy if it cannot serve clients."""
     for topic in response.topics:
         if topic.error_code:
             raise Unhealthy(f"{address}: {error_name(topic.error_code)}.", UNHEALTHY)
     if not response.brokers:
-        raise Unhealthy(f"{address} answers, but knows no broker yet: it is starting.", UNHEALTHY)
+        raise Unhealthy(f"{address} responds, but has no metadata yet: it is starting.", UNHEALTHY)
     if response.controller_id < 0:
-        raise Unhealthy(f"{address} answers, but the cluster has no controller.", UNHEALTHY)
+        raise Unhealthy(f"{address} responds, but the cluster has no controller.", UNHEALTHY)
     return {
         "healthy": True,
         "address": address,

@@ -1,4 +1,4 @@
-"""`ottla healthcheck` for shell completion; running it goes straight to `ottla.cli.healthcheck`."""
+"""`ottla healthcheck` for shell completion; `ottla.cli.main` runs it without Typer."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import typer
 from ottla.cli.app import family
 from ottla.cli.healthcheck import main
 
-app = family("Is the broker alive? Fast, for containers.")
+app = family("Check whether a broker serves clients. Fast, for containers.")
 
 
 @app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
 def healthcheck(context: typer.Context) -> None:
-    """Is the broker alive? Fast, for containers."""
+    """Check whether a broker serves clients. Fast, for containers."""
     raise typer.Exit(main(context.args))

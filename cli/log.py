@@ -1,4 +1,4 @@
-"""`ottla log`: look into log files on disk. The broker is not asked and may be stopped."""
+"""`ottla log`: dumps and verifies log files on disk; the broker can be stopped."""
 
 from __future__ import annotations
 
@@ -18,23 +18,31 @@ EXAMPLES = """\
   ottla log index-check ottla-data/orders-0
 """
 
-app = family("Look into log files on disk; no broker is asked. JSON, one object a line.", EXAMPLES)
+app = family(
+    "Dump and verify log files on disk, without a broker. JSON, one object a line.", EXAMPLES
+)
 
 FilesArgument = Annotated[list[str], typer.Argument(metavar="FILE...", show_default=False)]
 DirectoriesArgument = Annotated[
     list[str],
-    typer.Argument(metavar="DIRECTORY...", help="Of logs or of partitions.", show_default=False),
+    typer.Argument(
+        metavar="DIRECTORY...", help="Log directories or partition directories.", show_default=False
+    ),
 ]
 
 
 @app.command()
 def dump(
     files: FilesArgument,
-    records: Annotated[bool, typer.Option("--records", help="Also each record.")] = False,
-    payload: Annotated[bool, typer.Option("--payload", help="With keys and values.")] = False,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Lines of each file.")] = None,
+    records: Annotated[bool, typer.Option("--records", help="Also print each record.")] = False,
+    payload: Annotated[
+        bool, typer.Option("--payload", help="Print records with keys and values.")
+    ] = False,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="Maximum lines of each file.")
+    ] = None,
 ) -> None:
-    """What is in log, index, snapshot and checkpoint files."""
+    """Print the content of log, index, snapshot and checkpoint files."""
     from ottla.cli import log_tools
 
     _end(lambda: log_tools.dump(files, sys.stdout, records=records, payload=payload, limit=limit))
@@ -45,7 +53,7 @@ def verify(
     directories: DirectoriesArgument,
     deep: Annotated[bool, typer.Option("--deep", help="Decompress every record.")] = False,
 ) -> None:
-    """Are the files sound? Exit code 1 when they are not."""
+    """Verify log directories. Exit code 1 if a file is damaged."""
     from ottla.cli import log_tools
 
     _end(lambda: log_tools.verify(directories, sys.stdout, deep=deep))
@@ -53,7 +61,7 @@ def verify(
 
 @app.command("index-check")
 def index_check(directories: DirectoriesArgument) -> None:
-    """Do the indexes fit their logs? Exit code 1 when they do not."""
+    """Verify that indexes match their logs. Exit code 1 if one does not."""
     from ottla.cli import log_tools
 
     _end(lambda: log_tools.index_check(directories, sys.stdout))

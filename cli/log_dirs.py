@@ -1,4 +1,4 @@
-"""`ottla log-dirs`: what the brokers keep on their disks."""
+"""`ottla log-dirs`: the log directories of the brokers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ottla.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResponse,
 )
 
-app = family("Sizes of partitions in the brokers' data directories.")
+app = family("Describe the log directories of the brokers.")
 
 
 @app.command("log-dirs")
@@ -30,13 +30,13 @@ def log_dirs(
         list[str] | None, typer.Argument(help="topic or topic:0,1; none: all.", show_default=False)
     ] = None,
     broker: Annotated[
-        list[int] | None, typer.Option("--broker", help="Only this one; repeat for more.")
+        list[int] | None, typer.Option("--broker", help="Only this broker; repeatable.")
     ] = None,
     partitions: Annotated[
-        bool, typer.Option("--partitions", "-p", help="A line for each partition.")
+        bool, typer.Option("--partitions", "-p", help="Print a line for each partition.")
     ] = False,
 ) -> None:
-    """Sizes by data directory, or by partition.
+    """Print sizes by log directory, or by partition.
 
     \b
     Examples:
@@ -91,11 +91,11 @@ def log_dirs(
     elif partitions:
         rows.sort(key=lambda row: (str(row["topic"]), str(row["partition"]).zfill(9)))
         columns = ["topic", "partition", "broker", "size", "offset_lag", "directory"]
-        print_rows(map(_readable, rows), columns, empty="No partitions there.")
+        print_rows(map(_readable, rows), columns, empty="No partitions.")
     else:
         print_rows(map(_readable, directories), list(directories[0]) if directories else [])
     if any(row["state"] != "online" for row in directories):
-        raise Failure("a data directory is offline; the log of its broker says why.")
+        raise Failure("a log directory is offline; the log of its broker has the reason.")
 
 
 def _readable(row: dict[str, Cell]) -> dict[str, Cell]:

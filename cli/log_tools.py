@@ -1,7 +1,7 @@
-"""`ottla log dump|verify|index-check`: log directories looked at offline, as JSON.
+"""`ottla log dump|verify|index-check`: inspect log directories offline, as JSON.
 
-Each function writes to `out` and gives the exit code: 0 when all is well, 1 when something is
-wrong with the files, 2 when they could not be read at all.
+Each function writes to `out` and returns the exit code: 0 if the files are valid, 1 if one is
+damaged, 2 if one could not be read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ottla.storage.errors import CorruptFile
 from ottla.storage.inspection.dump import dump_file
 from ottla.storage.inspection.fsck import PartitionCheck, partition_directories
 
-WELL, WRONG, UNREADABLE = 0, 1, 2
+VALID, DAMAGED, UNREADABLE = 0, 1, 2
 
 
 def dump(
@@ -27,21 +27,21 @@ def dump(
     payload: bool = False,
     limit: int | None = None,
 ) -> int:
-    """What is in each file: one JSON object a line, for each batch, index entry or producer.
+    """The content of each file: one JSON object a line, for each batch, index entry or producer.
 
-    `records` adds the records of each batch, `payload` their keys, values and headers. `limit` is
-    for the lines of each file.
+    `records` adds the records of each batch, `payload` their keys, values and headers. `limit`
+    is the maximum number of lines of each file.
     """
-    code = WELL
+    code = VALID
     for path in map(os.path.abspath, paths):
         try:
             values = dump_file(path, records=records or payload, payload=payload)
             for value in islice(values, limit):
                 if "damaged" in value or value.get("checksum_valid") is False:
-                    code = max(code, WRONG)
+                    code = max(code, DAMAGED)
                 _write(out, {"file": path, **value})
         except CorruptFile as damage:
-            code = max(code, WRONG)
+            code = max(code, DAMAGED)
             _write(out, {"file": path, "damaged": damage.reason})
         except (OSError, ValueError) as error:
             code = UNREADABLE
@@ -50,22 +50,22 @@ def dump(
 
 
 def verify(paths: Sequence[str | os.PathLike[str]], out: TextIO, *, deep: bool = False) -> int:
-    """Whether log directories, or directories of partitions, are sound: one JSON object for each.
+    """Verifies log directories or partition directories: one JSON object for each partition.
 
-    Checksums, offsets, indexes, snapshots, epochs; with `deep` every record is decompressed.
+    Checks checksums, offsets, indexes, snapshots, epochs; with `deep` every record is decompressed.
     """
     return _check(paths, out, deep=deep, indexes_only=False)
 
 
 def index_check(paths: Sequence[str | os.PathLike[str]], out: TextIO) -> int:
-    """Whether the indexes fit their logs: one JSON object for each partition."""
+    """Verifies that indexes match their logs: one JSON object for each partition."""
     return _check(paths, out, deep=False, indexes_only=True)
 
 
 def _check(
     paths: Sequence[str | os.PathLike[str]], out: TextIO, *, deep: bool, indexes_only: bool
 ) -> int:
-    code = WELL
+    code = VALID
     for path in map(os.path.abspath, paths):
         try:
             directories = partition_directories(path)
@@ -81,7 +81,7 @@ def _check(
                 _write(out, {"directory": directory, "error": str(error)})
                 continue
             if check.problems:
-                code = max(code, WRONG)
+                code = max(code, DAMAGED)
             _write(out, check.as_dict())
     return code
 

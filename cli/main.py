@@ -1,7 +1,7 @@
-"""The `ottla` command: `start` goes straight to the broker, the rest is loaded when asked for.
+"""The `ottla` command: `start` runs the broker directly, other commands are imported on use.
 
-Typer takes as long to import as the broker does to come up, so `start` and `healthcheck` must not
-touch it.
+The import of Typer takes as long as the start of the broker, so `start` and `healthcheck` do not
+import it.
 """
 
 import sys

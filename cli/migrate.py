@@ -1,7 +1,7 @@
-"""`ottla migrate`: may an Ottla broker join this cluster of Apache Kafka brokers?
+"""`ottla migrate`: checks whether an Ottla broker can join a cluster of Apache Kafka brokers.
 
-Everything is asked through the brokers, nothing is changed. What would stop an Ottla broker is a
-problem, what somebody should know is a note; behind them stand the settings to start it with.
+The checks send requests to the brokers and change nothing. A problem prevents an Ottla broker from
+joining, a note is information; the output ends with the settings to start it with.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ottla.protocol.messages.list_partition_reassignments import (
 from ottla.protocol.messages.metadata import MetadataResponse
 from ottla.protocol.registry import API, ApiKey
 
-app = family("Checks of a Kafka 3.x cluster before an Ottla broker joins it.")
+app = family("Check whether an Ottla broker can join a Kafka cluster.")
 
 OK, NOTE, PROBLEM = "ok", "note", "PROBLEM"
 
@@ -38,7 +38,7 @@ _DESCRIBE_QUORUM = 55  # only brokers without ZooKeeper have it
 _ZOOKEEPER_SECONDS = 5.0
 _TOPICS_AT_ONCE = 500
 
-# What brokers ask of each other.
+# The requests between brokers.
 _BETWEEN_BROKERS = (
     ApiKey.FETCH,
     ApiKey.LEADER_AND_ISR,
@@ -48,13 +48,13 @@ _BETWEEN_BROKERS = (
     ApiKey.OFFSET_FOR_LEADER_EPOCH,
 )
 
-# Java classes of one's own; an Ottla broker would act without them.
+# Settings of Java plugins, which an Ottla broker does not load.
 _PLUGINS = {
-    "alter.config.policy.class.name": "changes of settings would not be checked by it",
-    "client.quota.callback.class": "quotas would not come from it",
-    "create.topic.policy.class.name": "new topics would not be checked by it",
-    "principal.builder.class": "clients would have other names",
-    "ssl.engine.factory.class": "TLS would be set up without it",
+    "alter.config.policy.class.name": "it would not validate changes of settings",
+    "client.quota.callback.class": "it would not compute quotas",
+    "create.topic.policy.class.name": "it would not validate new topics",
+    "principal.builder.class": "clients would have other principals",
+    "ssl.engine.factory.class": "it would not configure TLS",
 }
 
 _HOST = re.compile(r"://(\[[^\]]*\]|[^:,]*):")
@@ -67,7 +67,7 @@ _OWN = frozenset(
 
 
 class Finding(NamedTuple):
-    """What came out of one check."""
+    """The result of one check."""
 
     result: str
     what: str
@@ -79,19 +79,19 @@ class Finding(NamedTuple):
 
 
 class BrokerFacts(NamedTuple):
-    """What one broker says of itself."""
+    """The versions and settings of one broker."""
 
     broker_id: int
     versions: Mapping[int, tuple[int, int]]
     settings: Mapping[str, str | None]
-    given: Mapping[str, str]  # those that stand in its file, but for secrets
-    hidden: frozenset[str] = frozenset()  # in its file too; brokers do not tell these values
+    given: Mapping[str, str]  # those of its file, without secrets
+    hidden: frozenset[str] = frozenset()  # also of its file; brokers do not return these values
 
 
 @app.command()
 @connected
 def migrate(session: Session) -> None:
-    """May an Ottla broker join this cluster? Exit code 1 when something stands in the way.
+    """Check whether an Ottla broker can join this cluster. Exit code 1 if it cannot.
 
     \b
     Examples:
@@ -119,13 +119,13 @@ def migrate(session: Session) -> None:
         )
     else:
         print_rows((each.as_row() for each in findings), ["result", "what", "finding"])
-        print("\n# server.properties of an Ottla broker here; the rest is Kafka's default")
+        print("\n# server.properties of a new Ottla broker; other settings have Kafka's defaults")
         print("\n".join(f"{name}={value}" for name, value in settings.items()))
         for name in to_copy:
-            print(f"# {name}=   copy it: brokers do not tell its value")
+            print(f"# {name}=   copy it from a broker's file: brokers do not return its value")
     bad = sum(each.result == PROBLEM for each in findings)
     if bad:
-        raise Failure(f"{bad} of {len(findings)} checks found something that stands in the way.")
+        raise Failure(f"{bad} of {len(findings)} checks found a problem.")
 
 
 def _facts(session: Session, broker_id: int) -> BrokerFacts:
@@ -153,11 +153,13 @@ def _describe(
     keys: list[str] | None,
     route: Node | None = None,
 ) -> list[DescribeConfigsResult]:
-    asked = [
+    resources_with_keys = [
         DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
         for kind, name in resources
     ]
-    response = session.call(DescribeConfigsResponse, DescribeConfigsRequest(asked), route)
+    response = session.call(
+        DescribeConfigsResponse, DescribeConfigsRequest(resources_with_keys), route
+    )
     for result in response.results:
         check(result.error_code, result.resource_name, result.error_message)
     return response.results
@@ -173,8 +175,8 @@ def check_brokers(brokers: list[BrokerFacts]) -> list[Finding]:
                 Finding(
                     PROBLEM,
                     what,
-                    "runs without ZooKeeper (KRaft). An Ottla broker cannot join; topics can be "
-                    "copied with MirrorMaker",
+                    "runs without ZooKeeper (KRaft). An Ottla broker cannot join; copy the topics "
+                    "with MirrorMaker",
                 )
             )
             continue
@@ -191,11 +193,11 @@ def check_brokers(brokers: list[BrokerFacts]) -> list[Finding]:
 def _check_versions(broker: BrokerFacts, what: str) -> Finding:
     for key in _BETWEEN_BROKERS:
         low, high = broker.versions.get(key, (0, -1))
-        ours = API[key]
-        if high < ours.min_version or low > ours.max_version:
+        own = API[key]
+        if high < own.min_version or low > own.max_version:
             text = (
-                f"{ours.name}: it has versions {low} to {high}, Ottla has {ours.min_version} to "
-                f"{ours.max_version}"
+                f"{own.name}: it has versions {low} to {high}, Ottla has {own.min_version} to "
+                f"{own.max_version}"
             )
             return Finding(PROBLEM, what, text)
     version = broker.settings.get("inter.broker.protocol.version")
@@ -211,12 +213,12 @@ def _check_settings(broker: BrokerFacts, what: str) -> list[Finding]:
             text = f"{name}={broker.given[name]} is a Java class: {consequence}"
             found.append(Finding(PROBLEM, what, text))
     if broker.settings.get("zookeeper.metadata.migration.enable") == "true":
-        text = "is on its way to KRaft (zookeeper.metadata.migration.enable)"
+        text = "migrates to KRaft (zookeeper.metadata.migration.enable)"
         found.append(Finding(PROBLEM, what, text))
     if broker.settings.get("remote.log.storage.system.enable") == "true":
-        text = "has tiered storage: records that are only there could not be read"
+        text = "has tiered storage: records that are only in it could not be read"
         found.append(Finding(PROBLEM, what, text))
-    # Listeners and keys are a broker's own business: those of the new one need not be alike.
+    # Listeners and keys can differ between brokers.
     shared = {
         name: value
         for name, value in broker.given.items()
@@ -225,12 +227,12 @@ def _check_settings(broker: BrokerFacts, what: str) -> list[Finding]:
     try:
         BrokerConfig(shared)
     except ConfigError as error:
-        found.append(Finding(PROBLEM, what, f"has a setting that Ottla refuses: {error}"))
+        found.append(Finding(PROBLEM, what, f"has a setting that Ottla rejects: {error}"))
     return found
 
 
 def check_topics(metadata: MetadataResponse) -> list[Finding]:
-    """A cluster that is not well should get well first."""
+    """Offline and under-replicated partitions are to be repaired first."""
     partitions = [row for topic in metadata.topics for row in topic.partitions]
     offline = sum(row.leader_id < 0 for row in partitions)
     behind = sum(len(row.isr_nodes) < len(row.replica_nodes) for row in partitions)
@@ -238,7 +240,7 @@ def check_topics(metadata: MetadataResponse) -> list[Finding]:
     if offline:
         found.append(Finding(PROBLEM, "topics", f"{offline} partition(s) have no leader"))
     if behind:
-        text = f"{behind} partition(s) miss in-sync replicas: wait, or repair that first"
+        text = f"{behind} partition(s) miss in-sync replicas: wait, or repair them first"
         found.append(Finding(PROBLEM, "topics", text))
     if not found:
         text = f"all {len(partitions)} partitions of {len(metadata.topics)} topics are in sync"
@@ -264,27 +266,27 @@ def _check_moves(session: Session) -> list[Finding]:
     )
     if not response.topics:
         return []
-    return [Finding(NOTE, "topics", "partitions are being reassigned; wait until that is over")]
+    return [Finding(NOTE, "topics", "a reassignment is in progress; wait until it is complete")]
 
 
 def hidden_settings(brokers: list[BrokerFacts]) -> set[str]:
-    """What brokers have in their files and do not tell: passwords, and what Kafka's own table of
-    settings does not know, such as super.users."""
+    """Settings of the brokers' files whose values they do not return: passwords, and settings that
+    Kafka's own table does not have, such as super.users."""
     return set().union(*(broker.hidden for broker in brokers)) - _OWN
 
 
 def check_hidden(brokers: list[BrokerFacts]) -> list[Finding]:
-    """Without super.users, say, a new broker would refuse the controller's requests."""
+    """Without super.users, for example, a new broker would reject the controller's requests."""
     return [
         Finding(
-            NOTE, name, "is set, and brokers do not tell its value: copy it from a broker's file"
+            NOTE, name, "is set, and brokers do not return its value: copy it from a broker's file"
         )
         for name in sorted(hidden_settings(brokers))
     ]
 
 
 def check_zookeeper(connect: str) -> Finding:
-    """Whether one of the servers can be reached from where the command runs."""
+    """Whether this machine reaches one of the ZooKeeper servers."""
     reasons = []
     for server in connect.partition("/")[0].split(","):
         host, _, port = server.strip().rpartition(":")
@@ -294,7 +296,7 @@ def check_zookeeper(connect: str) -> Finding:
                 return Finding(OK, "ZooKeeper", f"{connect} can be reached from here")
         except (OSError, ValueError) as error:
             reasons.append(f"{server}: {error}")
-    text = f"cannot be reached from here ({'; '.join(reasons)}); the new broker has to"
+    text = f"cannot be reached from here ({'; '.join(reasons)}); the new broker needs it"
     return Finding(NOTE, "ZooKeeper", text)
 
 
@@ -304,7 +306,7 @@ def _common(brokers: list[BrokerFacts], name: str) -> str | None:
 
 
 def new_settings(brokers: list[BrokerFacts]) -> dict[str, str]:
-    """What a new broker needs, and what all of the present ones have in their files."""
+    """The settings that a new broker needs, and those that the files of all brokers share."""
     if not brokers:
         return {}
     names = set.intersection(*(set(broker.given) for broker in brokers)) - _OWN

@@ -1,4 +1,4 @@
-"""Offsets of many partitions at once: each leader is asked once, failures keep their partition."""
+"""ListOffsets for many partitions, with one request for each leader."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from ottla.protocol.topics import TopicPartition
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
-"""What a timestamp below zero asks for."""
+"""Special timestamps of ListOffsets."""
 
 
 def partitions_of(session: Session, topic: str) -> list[TopicPartition]:
-    """All partitions of a topic; a Failure when it is not there."""
+    """All partitions of a topic; raises Failure if it does not exist."""
     metadata = session.client.metadata([topic])
     for row in metadata.topics:
         if row.error_code != ErrorCode.NONE:
             raise Failure(f"topic {topic}: {explain(row.error_code)}")
         numbers = sorted(item.partition_index for item in row.partitions)
         return [TopicPartition(topic, number) for number in numbers]
-    raise Failure(f"topic {topic} is not there; see `ottla topics list`.")
+    raise Failure(f"topic {topic} does not exist; see `ottla topics list`.")
 
 
 def parse_partitions(session: Session, texts: Iterable[str]) -> list[TopicPartition]:
@@ -55,9 +55,9 @@ def list_offsets(
     *,
     read_committed: bool = False,
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """(offset, timestamp) for the timestamp wanted of each partition; offset -1: none so late.
+    """(offset, timestamp) for the timestamp of each partition; offset -1: no record is that late.
 
-    Raises KafkaError for the first partition that could not be asked.
+    Raises KafkaError for the first partition with an error.
     """
     by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
     for partition in wanted:
@@ -96,7 +96,7 @@ def offsets_at(
     *,
     read_committed: bool = False,
 ) -> dict[TopicPartition, int]:
-    """The offset of each partition for one timestamp; -1 where no record is so late."""
+    """The offset of each partition for one timestamp; -1 if no record is that late."""
     wanted = dict.fromkeys(partitions, timestamp)
     response = list_offsets(session, wanted, read_committed=read_committed)
     return {partition: offset for partition, (offset, _) in response.items()}
@@ -105,7 +105,7 @@ def offsets_at(
 def parse_time(text: str) -> int:
     """Milliseconds since 1970 of "2026-03-01T10:00", "...Z", "...+02:00" or a number itself.
 
-    Without a zone it is local time. A Failure with what would be right otherwise.
+    Without a zone it is local time. Raises Failure with the valid formats.
     """
     if text.lstrip("-").isdigit():
         return int(text)
@@ -132,6 +132,6 @@ def parse_duration(text: str) -> int:
         r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", text.strip().upper()
     )
     if iso is None or not any(iso.groups()):
-        raise usage(f"{text!r} is not a length of time: write 90s, 15m, 2h, 7d or PT1H30M.")
+        raise usage(f"{text!r} is not a duration: write 90s, 15m, 2h, 7d or PT1H30M.")
     days, hours, minutes, seconds = (float(part or 0) for part in iso.groups())
     return int(days * 86_400_000 + hours * 3_600_000 + minutes * 60_000 + seconds * 1000)

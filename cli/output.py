@@ -1,6 +1,6 @@
-"""What the commands print: tables for people, JSON for programs, one sentence when it went wrong.
+"""The output of commands: tables for people, JSON for programs, one sentence for an error.
 
-Rich is imported only when a table goes to a terminal; a pipe gets plain columns, at once.
+Rich is imported only for a table on a terminal; a pipe gets plain columns.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 
-# Exit codes. 0 is "done" or "yes".
-ANSWER_IS_NO = 1
+# Exit codes. 0 is success.
+FAILED = 1
 USAGE = 2
 UNREACHABLE = 3
 
@@ -18,15 +18,15 @@ Row = Mapping[str, Cell]
 
 
 class Failure(Exception):
-    """Ends the command: a sentence that says what is wrong and what to do, and the exit code."""
+    """Ends the command: a sentence with the cause and the remedy, and the exit code."""
 
-    def __init__(self, message: str, code: int = ANSWER_IS_NO) -> None:
+    def __init__(self, message: str, code: int = FAILED) -> None:
         super().__init__(message)
         self.code = code
 
 
 def usage(message: str) -> Failure:
-    """What was typed cannot be meant."""
+    """The Failure for invalid arguments."""
     return Failure(message, USAGE)
 
 
@@ -45,7 +45,7 @@ def print_json_line(value: object) -> None:
 
 
 def print_rows(rows: Iterable[Row], columns: Sequence[str], *, empty: str = "") -> None:
-    """A table of some fields of `rows`; `empty` is said when there are none.
+    """A table of some fields of `rows`; `empty` is printed when there are none.
 
     A column's heading is its name in capitals with spaces for `_`.
     """
@@ -70,12 +70,12 @@ def print_fields(fields: Mapping[str, Cell]) -> None:
 
 
 def note(message: str) -> None:
-    """A remark for the person, on standard error, so that it never mixes with results."""
+    """A note on standard error, so that it never mixes with results."""
     print(message, file=sys.stderr)
 
 
 def cell_text(value: Cell) -> str:
-    """How a value is shown in a table; "-" is nothing, and lists have commas."""
+    """The text of a value in a table: "-" for none, lists with commas."""
     if value is None or value == "":
         return "-"
     if isinstance(value, bool):
@@ -88,7 +88,7 @@ def cell_text(value: Cell) -> str:
 
 
 def is_number(text: str) -> bool:
-    """Whether a cell belongs to the right edge of its column."""
+    """Whether a cell is right-aligned."""
     return text == "-" or text.replace(",", "").replace(".", "", 1).removeprefix("-").isdigit()
 
 

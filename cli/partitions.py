@@ -24,14 +24,14 @@ from ottla.protocol.topics import TopicPartition
 
 EXAMPLES = """\
   ottla partitions under-replicated
-  ottla partitions elect-leaders                      preferred leaders, everywhere
+  ottla partitions elect-leaders                      preferred leaders of all partitions
   ottla partitions elect-leaders orders:0 --unclean
   ottla partitions reassign generate orders --brokers 1,2,3 --out plan.json
   ottla partitions reassign execute plan.json
   ottla partitions reassign verify plan.json --watch
 """
 
-app = family("Leaders and replicas: elect, reassign, under-replicated.", EXAMPLES)
+app = family("Elect leaders, reassign replicas, list under-replicated.", EXAMPLES)
 app.add_typer(reassign, name="reassign")
 
 PREFERRED, UNCLEAN = 0, 1
@@ -42,10 +42,10 @@ PREFERRED, UNCLEAN = 0, 1
 def under_replicated(
     session: Session,
     topics: Annotated[
-        list[str] | None, typer.Argument(help="Only these.", show_default=False)
+        list[str] | None, typer.Argument(help="Only these topics.", show_default=False)
     ] = None,
 ) -> None:
-    """Partitions that miss replicas or have no leader. Exit code 1 when there are any."""
+    """List under-replicated and offline partitions. Exit code 1 if there are any."""
     rows: list[dict[str, Cell]] = [
         {
             "topic": topic.name,
@@ -66,7 +66,7 @@ def under_replicated(
         columns = ["topic", "partition", "leader", "replicas", "in_sync", "missing", "offline"]
         print_rows(rows, columns, empty="Every replica is in sync.")
     if rows:
-        raise Failure(f"{len(rows)} partition(s) are not fully replicated.")
+        raise Failure(f"{len(rows)} partition(s) are under-replicated or offline.")
 
 
 @app.command("elect-leaders")
@@ -79,13 +79,13 @@ def elect_leaders(
     ] = None,
     unclean: Annotated[
         bool,
-        typer.Option("--unclean", help="Any live replica, if no in-sync one is: loses records."),
+        typer.Option(
+            "--unclean", help="Elect a live replica outside the ISR if needed: can lose records."
+        ),
     ] = False,
-    file: Annotated[
-        str, typer.Option("--file", help="JSON with partitions, as kafka-leader-election takes.")
-    ] = "",
+    file: Annotated[str, typer.Option("--file", help="JSON file of kafka-leader-election.")] = "",
 ) -> None:
-    """Make the first replica of each partition its leader again."""
+    """Elect the preferred leader of each partition."""
     if file:
         chosen: list[TopicPartition] | None = _from_file(file)
     else:
@@ -112,7 +112,7 @@ def elect_leaders(
             if row.error_code == ErrorCode.NONE:
                 result = "elected"
             elif row.error_code == ErrorCode.ELECTION_NOT_NEEDED:
-                result = "was right already"
+                result = "not needed"
             else:
                 result = explain(row.error_code, row.error_message)
                 failed += 1
@@ -121,9 +121,9 @@ def elect_leaders(
         print_json(rows)
     else:
         columns = ["topic", "partition", "result"]
-        print_rows(rows, columns, empty="Every partition has its preferred leader already.")
+        print_rows(rows, columns, empty="Every partition has its preferred leader.")
     if failed:
-        raise Failure(f"{failed} partition(s) have no new leader.")
+        raise Failure(f"{failed} election(s) failed.")
 
 
 def _from_file(path: str) -> list[TopicPartition]:
@@ -134,5 +134,5 @@ def _from_file(path: str) -> list[TopicPartition]:
         return [TopicPartition(str(row["topic"]), int(row["partition"])) for row in rows]
     except (AssertionError, KeyError, TypeError, ValueError):
         raise usage(
-            f'{path} must hold {{"partitions": [{{"topic": "orders", "partition": 0}}]}}.'
+            f'{path} needs {{"partitions": [{{"topic": "orders", "partition": 0}}]}}.'
         ) from None

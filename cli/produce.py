@@ -1,4 +1,4 @@
-"""`ottla produce`: lines to records."""
+"""`ottla produce`: writes lines as records."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from ottla.protocol.records.builder import build_batch
 from ottla.protocol.records.record import Headers, NewRecord
 from ottla.protocol.topics import TopicPartition
 
-app = family("Write lines of standard input or of a file to a topic.")
+app = family("Write lines of standard input or a file to a topic.")
 
-# Read at a time: what a pipe holds. A batch is what came in one read, so that a person's line goes
-# out at once and a file in large pieces.
+# The capacity of a pipe. A batch has the lines of one read, so that a typed line is sent at once
+# and a file in large batches.
 READ_BYTES = 64 * 1024
-# A line longer than this is not a line; Kafka's max.message.bytes is 1 MiB unless it was raised.
+# The bound of a line; the default of max.message.bytes is 1 MiB.
 MAX_LINE_BYTES = 64 * 1024 * 1024
 
-# Before a batch is sent again whose answer was lost.
+# Before the retry of a batch whose response was lost.
 _PAUSE_SECONDS = 0.1
 
 _ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
@@ -48,28 +48,36 @@ _ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
 def produce(
     session: Session,
     topic: Annotated[str, typer.Argument(show_default=False)],
-    file: Annotated[str, typer.Option("--file", help="Read this instead of standard input.")] = "",
+    file: Annotated[
+        str, typer.Option("--file", help="Read this file instead of standard input.")
+    ] = "",
     key_separator: Annotated[
-        str, typer.Option("--key-separator", "-k", help="What is before it in a line is the key.")
+        str, typer.Option("--key-separator", "-k", help="The part of a line before it is the key.")
     ] = "",
     key: Annotated[str | None, typer.Option("--key", help="One key for all records.")] = None,
     header: Annotated[
-        list[str] | None, typer.Option("--header", "-H", help="name=value for every record.")
+        list[str] | None,
+        typer.Option("--header", "-H", help="Header name=value of every record; repeatable."),
     ] = None,
     null_value: Annotated[
-        str | None, typer.Option("--null", help="A value that means null (a tombstone).")
+        str | None,
+        typer.Option("--null", help="The text that stands for a null value (tombstone)."),
     ] = None,
-    whole: Annotated[bool, typer.Option("--whole", help="All of the input is one value.")] = False,
+    whole: Annotated[bool, typer.Option("--whole", help="The input is one record.")] = False,
     json_lines: Annotated[
         bool,
-        typer.Option("--json-lines", help="Lines as `ottla consume --format json` writes them."),
+        typer.Option("--json-lines", help="Lines in the format of `ottla consume --json`."),
     ] = False,
     partition: Annotated[
-        int | None, typer.Option("--partition", "-p", help="Not by key, but this one.")
+        int | None, typer.Option("--partition", "-p", help="Write to this partition.")
     ] = None,
-    codec: Annotated[str, typer.Option("--codec", help=f"{', '.join(CODEC_NAMES)}.")] = "none",
+    codec: Annotated[
+        str, typer.Option("--codec", help=f"One of {', '.join(CODEC_NAMES)}.")
+    ] = "none",
     acks: Annotated[str, typer.Option("--acks", help="all, 1 or 0.")] = "all",
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing at the end.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Do not print the number of records.")
+    ] = False,
 ) -> None:
     """Write each line of the input as a record.
 
@@ -110,13 +118,15 @@ def _open(path: str) -> BinaryIO:
 
 
 def read_lines(source: BinaryIO) -> Iterator[list[bytes]]:
-    """The lines of each piece that was there to be read, without their ends."""
+    """The complete lines of each read, without line ends."""
     read = getattr(source, "read1", source.read)
     rest = b""
     while piece := read(READ_BYTES):
         *lines, rest = (rest + piece).split(b"\n")
         if len(rest) > MAX_LINE_BYTES:
-            raise usage(f"a line is longer than {MAX_LINE_BYTES} bytes; --whole takes it as one.")
+            raise usage(
+                f"a line is longer than {MAX_LINE_BYTES} bytes; use --whole for one record."
+            )
         if lines:
             yield [line.removesuffix(b"\r") for line in lines]
     if rest:
@@ -124,7 +134,7 @@ def read_lines(source: BinaryIO) -> Iterator[list[bytes]]:
 
 
 class _LineParser:
-    """Makes a record of a line."""
+    """Parses a line to a record."""
 
     def __init__(
         self,
@@ -191,8 +201,8 @@ def _bytes_of(value: object) -> bytes | None:
 class Writer:
     """Writes records to one topic, each batch acknowledged before the next is sent.
 
-    With acks=all it is an idempotent producer: a batch whose answer was lost is sent again, and the
-    broker knows it by its sequence number.
+    With acks=all it is an idempotent producer: it retries a batch whose response was lost, and the
+    broker detects a duplicate by its sequence number.
     """
 
     def __init__(
@@ -216,13 +226,13 @@ class Writer:
         self.bytes = 0
 
     def write(self, records: list[NewRecord]) -> None:
-        """Returns when they are acknowledged; a Failure says what the broker has against them."""
+        """Returns when they are acknowledged; raises Failure if the broker rejects them."""
         by_partition: dict[int, list[NewRecord]] = defaultdict(list)
         for record in records:
             by_partition[self._partition_of(record)].append(record)
         for number, chosen in by_partition.items():
             self._send(number, self._batch(number, chosen))
-            # Sequence numbers begin at 0 again after the largest.
+            # Sequence numbers wrap around to 0.
             self._sequences[number] = (self._sequences[number] + len(chosen)) & 0x7FFFFFFF
             self.count += len(chosen)
 
@@ -252,27 +262,27 @@ class Writer:
             topic_data=[TopicProduceData(name=self._topic, partition_data=[data])],
         )
         partition = TopicPartition(self._topic, number)
-        response = self._ask(request, partition)
+        response = self._call(request, partition)
         self.bytes += len(batch)
         for topic in response.responses:
             for row in topic.partition_responses:
                 if row.error_code != ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
                     check(row.error_code, f"{partition}", row.error_message)
 
-    def _ask(self, request: ProduceRequest, partition: TopicPartition) -> ProduceResponse:
+    def _call(self, request: ProduceRequest, partition: TopicPartition) -> ProduceResponse:
         deadline = time.monotonic() + self._session.timeout_ms / 1000
         while True:
             try:
                 return self._session.call(ProduceResponse, request, LeaderOf(partition))
             except ClientError:
-                # Nobody knows whether it was written: only an idempotent producer may ask again.
+                # The batch may have been written: only an idempotent producer can retry it.
                 if self._producer is None or time.monotonic() >= deadline:
                     raise
                 time.sleep(_PAUSE_SECONDS)
 
 
 def _producer_id(session: Session) -> tuple[int, int] | None:
-    """A producer id with its epoch; None where the cluster gives none."""
+    """Producer id and epoch; None if the broker returns none."""
     try:
         response = session.call(InitProducerIdResponse, InitProducerIdRequest(None, 60_000))
     except UnsupportedApiError:
@@ -284,7 +294,7 @@ def _producer_id(session: Session) -> tuple[int, int] | None:
 
 
 def partition_count(session: Session, topic: str) -> int:
-    """How many partitions a topic has; the broker may create it, if its settings let it."""
+    """The number of partitions; the broker can create the topic (auto.create.topics.enable)."""
     client = session.client
     row = client.metadata([topic]).topics[0]
     if row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -296,6 +306,6 @@ def partition_count(session: Session, topic: str) -> int:
             time.sleep(0.05)
             row = client.metadata([topic]).topics[0]
         if row.error_code == ErrorCode.NONE:
-            note(f"Topic {topic} was not there; the broker created it.")
+            note(f"The broker created topic {topic}.")
     check(row.error_code, f"topic {topic}")
     return len(row.partitions)

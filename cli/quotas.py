@@ -1,4 +1,4 @@
-"""`ottla quotas`: limits of users, clients and addresses."""
+"""`ottla quotas`: quotas of users, client ids and addresses."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ EXAMPLES = """\
   ottla quotas alter --client loader --remove producer_byte_rate
 """
 
-app = family("Limits of clients and users.", EXAMPLES)
+app = family("Describe and alter client quotas.", EXAMPLES)
 
-# Every client, user or address that has no limit of its own.
+# Every client, user or address that has no quota of its own.
 DEFAULT = "<default>"
 _EXACT, _DEFAULT_ONLY, _ANY = 0, 1, 2
 TYPES = {"user": "user", "client": "client-id", "ip": "ip"}
 
-UserOption = Annotated[str | None, typer.Option("--user", help="Of this user.")]
-ClientOption = Annotated[str | None, typer.Option("--client", help="Of this client.id.")]
-AddressOption = Annotated[str | None, typer.Option("--ip", help="Of this address.")]
-UserDefault = Annotated[bool, typer.Option("--user-default", help="Users without their own.")]
-ClientDefault = Annotated[bool, typer.Option("--client-default", help="Clients without their own.")]
-AddressDefault = Annotated[bool, typer.Option("--ip-default", help="Addresses without their own.")]
+UserOption = Annotated[str | None, typer.Option("--user", help="User.")]
+ClientOption = Annotated[str | None, typer.Option("--client", help="Client id.")]
+AddressOption = Annotated[str | None, typer.Option("--ip", help="IP address.")]
+UserDefault = Annotated[bool, typer.Option("--user-default", help="Default of users.")]
+ClientDefault = Annotated[bool, typer.Option("--client-default", help="Default of client ids.")]
+AddressDefault = Annotated[bool, typer.Option("--ip-default", help="Default of IP addresses.")]
 
 
 @app.command()
@@ -60,7 +60,7 @@ def describe(
     client_default: ClientDefault = False,
     ip_default: AddressDefault = False,
 ) -> None:
-    """Limits that are set; without options all of them."""
+    """Describe quotas; without options all of them."""
     entity = entity_of(user, client, ip, user_default, client_default, ip_default)
     components = [
         ComponentData(
@@ -92,7 +92,7 @@ def describe(
         print_json(rows)
     else:
         columns = ["user", "client", "ip", "quota", "limit"]
-        print_rows(rows, columns, empty="No limits are set.")
+        print_rows(rows, columns, empty="No quotas are set.")
 
 
 @app.command()
@@ -109,17 +109,23 @@ def alter(
         list[str] | None,
         typer.Option("--set", help="producer_byte_rate=..., consumer_byte_rate=..., ..."),
     ] = None,
-    remove: Annotated[list[str] | None, typer.Option("--remove", help="Its name.")] = None,
-    validate_only: Annotated[bool, typer.Option("--validate-only")] = False,
+    remove: Annotated[
+        list[str] | None, typer.Option("--remove", help="Name of a quota; repeatable.")
+    ] = None,
+    validate_only: Annotated[
+        bool, typer.Option("--validate-only", help="Validate only, change nothing.")
+    ] = False,
 ) -> None:
-    """Set or remove limits of a user, a client, both together, or an address."""
+    """Set or remove quotas of a user, a client id, both, or an address."""
     entity = entity_of(user, client, ip, user_default, client_default, ip_default)
     if not entity:
-        raise usage("say whose: --user, --client, --ip, or one of the --...-default options.")
+        raise usage("name an entity: --user, --client, --ip, or one of the --...-default options.")
     operations = [_set_operation(text) for text in set_ or ()]
     operations += [OpData(key=name, value=0.0, remove=True) for name in remove or ()]
     if not operations:
-        raise usage("say what: --set producer_byte_rate=1048576, or --remove producer_byte_rate.")
+        raise usage(
+            "name a quota: --set producer_byte_rate=1048576, or --remove producer_byte_rate."
+        )
     entry = AlterEntry(
         entity=[AlterEntity(entity_type=kind, entity_name=name) for kind, name in entity.items()],
         ops=operations,
@@ -150,7 +156,7 @@ def entity_of(
     defaults = {"user": user_default, "client": client_default, "ip": ip_default}
     for kind, name in named.items():
         if name is not None and defaults[kind]:
-            raise usage(f"--{kind} and --{kind}-default cannot both be meant.")
+            raise usage(f"--{kind} and --{kind}-default exclude each other.")
         if name is not None or defaults[kind]:
             found[TYPES[kind]] = name
     return found

@@ -1,4 +1,4 @@
-"""Reading partitions from given offsets, in rounds of one fetch for each leader."""
+"""Reads partitions from given offsets, in rounds of one fetch for each leader."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ MAX_WAIT_MS = 500
 MAX_BYTES = 16 * 1024 * 1024
 PARTITION_MAX_BYTES = 1024 * 1024
 
-# Topics are named in requests up to this version, and have ids from the next one on.
-_NAMED = Versions(4, 12)
+# The versions with topic names; later ones have topic ids.
+_WITH_NAMES = Versions(4, 12)
 
-# The leader moved: the next round asks the new one.
+# The leader moved: the next round fetches from the new one.
 _MOVED = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.FENCED_LEADER_EPOCH,
@@ -38,9 +38,9 @@ _MOVED = (
 
 
 class TopicReader:
-    """Reads until `stops` (exclusive offsets), or for ever when that is None.
+    """Reads until `stops` (exclusive offsets), or without end if that is None.
 
-    `positions` are the offsets to read next; the caller may move them while it takes records.
+    `positions` are the offsets to read next; the caller can change them between records.
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class TopicReader:
         self._read_committed = read_committed
 
     def records(self) -> Iterator[tuple[TopicPartition, Record]]:
-        """All records, each partition in its order."""
+        """All records, in order of offsets within each partition."""
         while open_partitions := self._open():
             yield from self._round(open_partitions)
 
     def one_round(self) -> Iterator[tuple[TopicPartition, Record]]:
-        """What one fetch from each leader brings; nothing when nothing comes in time."""
+        """The records of one fetch from each leader; none if none arrive in time."""
         open_partitions = self._open()
         if open_partitions:
             yield from self._round(open_partitions)
@@ -102,7 +102,7 @@ class TopicReader:
             topics=[FetchTopic(topic=topic, partitions=rows) for topic, rows in by_topic.items()],
         )
         response = self._session.call(
-            FetchResponse, request, LeaderOf(partitions[0]), versions=_NAMED
+            FetchResponse, request, LeaderOf(partitions[0]), versions=_WITH_NAMES
         )
         check(response.error_code, "fetch")
         for topic in response.responses:
@@ -140,24 +140,24 @@ class TopicReader:
             self.at_end_of_response = number == len(found)
             self.positions[partition] = record.offset + 1
             yield partition, record
-        # Behind the last record there may be markers and compacted offsets.
+        # After the last record there can be markers and compacted offsets.
         if stop is not None:
             reached = min(reached, stop)
         self.positions[partition] = max(self.positions[partition], reached)
 
 
 class _AbortedTransactions:
-    """Which batches of one fetch answer belong to transactions that were aborted (KIP-98)."""
+    """The batches of one fetch response that belong to aborted transactions (KIP-98)."""
 
     def __init__(self, data: PartitionData) -> None:
         rows = data.aborted_transactions or []
-        self._waiting = sorted((row.first_offset, row.producer_id) for row in rows)
+        self._not_started = sorted((row.first_offset, row.producer_id) for row in rows)
         self._active: set[int] = set()
 
     def hides(self, header: BatchHeader) -> bool:
-        """Whether a reader of committed data must pass over this batch; in order of offsets."""
-        while self._waiting and self._waiting[0][0] <= header.last_offset:
-            self._active.add(self._waiting.pop(0)[1])
+        """Whether a read_committed consumer skips this batch; called in order of offsets."""
+        while self._not_started and self._not_started[0][0] <= header.last_offset:
+            self._active.add(self._not_started.pop(0)[1])
         if header.producer_id not in self._active:
             return False
         if header.is_control:

@@ -1,4 +1,4 @@
-"""`ottla partitions reassign`: move replicas to other brokers, in Kafka's four steps."""
+"""`ottla partitions reassign`: replicas to other brokers, in the four steps of Kafka's tool."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ EXAMPLES = """\
   ottla partitions reassign list
 """
 
-app = family("Move replicas to other brokers: generate, execute, verify, cancel, list.", EXAMPLES)
+app = family("Reassign replicas: generate, execute, verify, cancel, list.", EXAMPLES)
 
 PlanArgument = Annotated[str, typer.Argument(metavar="PLAN.json", show_default=False)]
 _WATCH_SECONDS = 1.0
@@ -56,21 +56,25 @@ def generate(
     session: Session,
     topics: Annotated[list[str] | None, typer.Argument(show_default=False)] = None,
     brokers: Annotated[
-        str, typer.Option("--brokers", help="Ids with commas, where replicas may be; none: all.")
+        str, typer.Option("--brokers", help="Target broker ids with commas; none: all.")
     ] = "",
     topics_file: Annotated[
-        str, typer.Option("--topics-file", help="JSON with topics, as Kafka's tool takes.")
+        str, typer.Option("--topics-file", help="JSON file with topics, as for Kafka's tool.")
     ] = "",
     replication_factor: Annotated[
-        int | None, typer.Option("--replication-factor", "-r", min=1, help="Another one.")
+        int | None,
+        typer.Option("--replication-factor", "-r", min=1, help="New replication factor."),
     ] = None,
-    ignore_racks: Annotated[bool, typer.Option("--ignore-racks")] = False,
-    out: Annotated[str, typer.Option("--out", "-o", help="Write the plan here.")] = "",
+    ignore_racks: Annotated[bool, typer.Option("--ignore-racks", help="Ignore racks.")] = False,
+    out: Annotated[str, typer.Option("--out", "-o", help="Write the plan to this file.")] = "",
     save_current: Annotated[
-        str, typer.Option("--save-current", help="Write what is now here, for the way back.")
+        str,
+        typer.Option(
+            "--save-current", help="Write the current assignment to this file, for a rollback."
+        ),
     ] = "",
 ) -> None:
-    """Propose where the replicas of topics could be; nothing is moved."""
+    """Generate a plan for the replicas of topics; nothing is moved."""
     names = [*(topics or ()), *(read_topics(topics_file) if topics_file else ())]
     if not names:
         raise usage("name the topics to move, or --topics-file.")
@@ -88,7 +92,7 @@ def generate(
         rows = {item: current[item] for item in current if item.topic == topic}
         factor = replication_factor or max(len(replicas) for replicas in rows.values())
         if factor > len(wanted):
-            raise Failure(f"{topic} needs {factor} brokers, and there are {len(wanted)} to choose.")
+            raise Failure(f"{topic} needs {factor} brokers, and --brokers has {len(wanted)}.")
         start, shift = random.randrange(len(wanted)), random.randrange(len(wanted))
         placed = place(racks, len(rows), factor, start=start, shift=shift)
         proposed |= {TopicPartition(topic, n): list(placed[n]) for n in placed}
@@ -119,22 +123,22 @@ def execute(
     session: Session,
     plan_file: PlanArgument,
     throttled: Annotated[
-        int | None, typer.Option("--throttle", min=1, help="Bytes a second for each broker.")
+        int | None, typer.Option("--throttle", min=1, help="Bytes per second of each broker.")
     ] = None,
     additional: Annotated[
-        bool, typer.Option("--additional", help="Even while others are being moved.")
+        bool, typer.Option("--additional", help="Allow while other reassignments are in progress.")
     ] = False,
 ) -> None:
-    """Begin to move replicas as a plan says. Prints what was before, for the way back."""
+    """Start the reassignment of a plan. Prints the old assignment, for a rollback."""
     plan = read_plan(plan_file)
     before = current_replicas(session, [item.topic for item in plan])
     for item in plan:
         if item not in before:
-            raise Failure(f"{item} is not there; see `ottla topics describe {item.topic}`.")
+            raise Failure(f"{item} does not exist; see `ottla topics describe {item.topic}`.")
     if ongoing(session) and not additional:
         raise Failure(
-            "partitions are being moved already: wait (`ottla partitions reassign list`), or "
-            "add --additional."
+            "a reassignment is in progress: wait (`ottla partitions reassign list`), or add "
+            "--additional."
         )
     old = {item: before[item] for item in plan}
     if throttled is not None:
@@ -143,8 +147,9 @@ def execute(
     if session.json:
         print_json({"started": plan_document(plan), "before": plan_document(old)})
     else:
-        print(f"Before (keep it for the way back):\n{plan_text(old)}\n")
-        print(f"Moving {len(plan)} partition(s). See `ottla partitions reassign verify`.")
+        print(f"Old assignment (keep it for a rollback):\n{plan_text(old)}\n")
+        print(f"Reassignment of {len(plan)} partition(s) started.")
+        print("Check it with `ottla partitions reassign verify`.")
 
 
 def _alter(session: Session, targets: Mapping[TopicPartition, list[int] | None]) -> None:
@@ -170,7 +175,7 @@ def _alter(session: Session, targets: Mapping[TopicPartition, list[int] | None])
 
 
 def ongoing(session: Session) -> dict[TopicPartition, OngoingPartitionReassignment]:
-    """What is being moved, with the replicas that come and go."""
+    """Reassignments in progress, with the replicas that are added and removed."""
     response = session.call(
         ListPartitionReassignmentsResponse,
         ListPartitionReassignmentsRequest(timeout_ms=session.timeout_ms, topics=None),
@@ -187,12 +192,12 @@ def ongoing(session: Session) -> dict[TopicPartition, OngoingPartitionReassignme
 @app.command("list")
 @connected
 def list_(session: Session) -> None:
-    """What is being moved at the moment, and how much is left."""
+    """List reassignments in progress, with the bytes that are left."""
     rows = _progress(session, ongoing(session))
     if session.json:
         print_json(rows)
     else:
-        print_rows(map(_readable, rows), _COLUMNS, empty="Nothing is being moved.")
+        print_rows(map(_readable, rows), _COLUMNS, empty="No reassignment is in progress.")
 
 
 _COLUMNS = ["topic", "partition", "replicas", "adding", "removing", "copied", "left"]
@@ -251,11 +256,13 @@ def verify(
     session: Session,
     plan_file: PlanArgument,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Until it is done, with progress.")
+        bool, typer.Option("--watch", help="Wait until it is complete, with progress.")
     ] = False,
-    keep_throttle: Annotated[bool, typer.Option("--keep-throttle")] = False,
+    keep_throttle: Annotated[
+        bool, typer.Option("--keep-throttle", help="Do not remove throttles.")
+    ] = False,
 ) -> None:
-    """Is a plan carried out? Exit code 1 while it is not. When it is, throttles are removed."""
+    """Check a plan and remove its throttles if it is complete. Exit code 1 if it is not."""
     plan = read_plan(plan_file)
     if watch:
         _watch(session, plan)
@@ -328,14 +335,14 @@ def _watch(session: Session, plan: Plan) -> None:
 def cancel(
     session: Session,
     plan_file: Annotated[
-        str, typer.Argument(metavar="[PLAN.json]", help="None: everything that moves.")
+        str, typer.Argument(metavar="[PLAN.json]", help="None: all reassignments in progress.")
     ] = "",
 ) -> None:
-    """Stop moving; replicas that were being added are dropped."""
+    """Cancel reassignments; replicas that were being added are removed."""
     moving = ongoing(session)
     chosen = [item for item in (read_plan(plan_file) if plan_file else moving) if item in moving]
     if not chosen:
-        note("Nothing of that is being moved.")
+        note("No such reassignment is in progress.")
         return
     _alter(session, dict.fromkeys(chosen))
     remove_throttle(session, dict.fromkeys(i.topic for i in chosen), session.broker_ids())

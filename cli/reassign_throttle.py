@@ -1,4 +1,4 @@
-"""Limits of replication while partitions move, set and taken back as Kafka's tool does."""
+"""Replication throttles of a reassignment, set and removed as by Kafka's tool (KIP-73)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def throttle(
     plan: Plan,
     bytes_per_second: int,
 ) -> None:
-    """Replicas that are there may send, and replicas that come may fetch, no more than this."""
+    """Limits the rate at which current replicas send and new replicas fetch."""
     leaders: dict[str, list[str]] = defaultdict(list)
     followers: dict[str, list[str]] = defaultdict(list)
     brokers: set[int] = set()
@@ -47,7 +47,7 @@ def throttle(
 
 
 def remove_throttle(session: Session, topics: Iterable[str], brokers: Iterable[int]) -> None:
-    """No limits any more, on these topics and brokers."""
+    """Removes the throttles of these topics and brokers."""
     for topic in topics:
         _alter(session, _TOPIC, topic, dict.fromkeys(_REPLICAS))
     for broker in brokers:

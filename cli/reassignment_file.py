@@ -1,4 +1,4 @@
-"""The JSON files of Kafka's reassignment tool, and plans as values."""
+"""The JSON files of Kafka's reassignment tool."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def read_plan(path: str) -> Plan:
             item = TopicPartition(str(row["topic"]), int(row["partition"]))
             if any(directory != "any" for directory in row.get("log_dirs", ())):
                 raise usage(
-                    f"{path}: log_dirs of {item} names a directory; only replicas can be moved "
-                    'here, leave it out or write "any".'
+                    f"{path}: log_dirs of {item} names a directory; this tool moves replicas "
+                    'between brokers only, omit it or write "any".'
                 )
             if item in plan or not replicas or len(set(replicas)) < len(replicas):
-                raise usage(f"{path}: {item} is there twice, or has no or the same replica twice.")
+                raise usage(f"{path}: {item} is duplicated, or has no replica or a duplicate one.")
             plan[item] = replicas
     except (AssertionError, KeyError, TypeError, ValueError):
         raise usage(
-            f'{path} must hold {{"version": 1, "partitions": [{{"topic": "orders", '
+            f'{path} needs {{"version": 1, "partitions": [{{"topic": "orders", '
             '"partition": 0, "replicas": [1, 2]}}]}.'
         ) from None
     if not plan:
-        raise usage(f"{path} has no partitions in it.")
+        raise usage(f"{path} has no partitions.")
     return plan
 
 
@@ -46,11 +46,11 @@ def read_topics(path: str) -> list[str]:
         assert isinstance(document, dict)
         return [str(row["topic"]) for row in document["topics"]]
     except (AssertionError, KeyError, TypeError):
-        raise usage(f'{path} must hold {{"version": 1, "topics": [{{"topic": "t"}}]}}.') from None
+        raise usage(f'{path} needs {{"version": 1, "topics": [{{"topic": "t"}}]}}.') from None
 
 
 def plan_document(plan: Mapping[TopicPartition, list[int]]) -> dict[str, object]:
-    """What `read_plan` and Kafka's own tool read."""
+    """The document that `read_plan` and Kafka's tool read."""
     rows = [
         {"topic": item.topic, "partition": item.partition, "replicas": replicas}
         for item, replicas in sorted(plan.items())

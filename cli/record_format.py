@@ -1,4 +1,4 @@
-"""Records as lines: text, JSON, hexadecimal or the bytes themselves."""
+"""Records as lines: text, JSON, hexadecimal or raw bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Formatter = Callable[[str, int, Record], bytes]
 
 
 class LineOptions:
-    """What stands in front of the value in the formats text and hex."""
+    """The parts before the value in the formats text and hex."""
 
     def __init__(
         self, key: bool, headers: bool, where: bool, timestamp: bool, separator: str
@@ -26,7 +26,7 @@ class LineOptions:
 
 
 def formatter(name: str, options: LineOptions) -> Formatter:
-    """The function that makes a line, with its end, of (topic, partition, record)."""
+    """The function that formats (topic, partition, record) as a line with its end."""
     if name == "json":
         return _as_json
     if name == "raw":
@@ -53,7 +53,7 @@ def formatter(name: str, options: LineOptions) -> Formatter:
 
 
 def readable(data: bytes | None) -> str:
-    """UTF-8 as it is, other bytes as \\x escapes, null as "null"."""
+    """UTF-8 unchanged, other bytes as \\x escapes, null as "null"."""
     return "null" if data is None else data.decode("utf-8", "backslashreplace")
 
 
@@ -77,7 +77,7 @@ def _as_json(topic: str, partition: int, record: Record) -> bytes:
 
 
 def _json_value(data: bytes | None) -> str | dict[str, str] | None:
-    """Text, null, or {"base64": ...} for bytes that are no UTF-8."""
+    """Text, null, or {"base64": ...} for bytes that are not UTF-8."""
     if data is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""`ottla records`: delete the oldest records of partitions."""
+"""`ottla records`: deletes records up to an offset or a time (DeleteRecords)."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from ottla.protocol.topics import TopicPartition
 EXAMPLES = """\
   ottla records delete orders:0 --before-offset 1000
   ottla records delete orders --before-time 2026-03-01 --yes
-  ottla records delete --file offsets.json      the file that kafka-delete-records takes
+  ottla records delete --file offsets.json      the file format of kafka-delete-records
 """
 
-app = family("Delete the oldest records of partitions.", EXAMPLES)
+app = family("Delete records up to an offset or a time.", EXAMPLES)
 
 
 @app.callback()
 def records() -> None:
-    """Delete the oldest records of partitions."""
+    """Delete records up to an offset or a time."""
 
 
 @app.command()
@@ -43,20 +43,23 @@ def delete(
         list[str] | None, typer.Argument(help="topic, topic:0 or topic:0,2", show_default=False)
     ] = None,
     before_offset: Annotated[
-        int | None, typer.Option("--before-offset", help="Records below it go; -1: all there are.")
+        int | None,
+        typer.Option("--before-offset", help="Delete records below this offset; -1: all."),
     ] = None,
     before_time: Annotated[
-        str, typer.Option("--before-time", help="Records before this time go.")
+        str, typer.Option("--before-time", help="Delete records before this time.")
     ] = "",
     file: Annotated[
         str, typer.Option("--file", help="JSON with partitions and offsets, - for standard input.")
     ] = "",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not prompt for confirmation.")
+    ] = False,
 ) -> None:
-    """Delete records from the beginning of partitions, for good."""
+    """Delete the first records of partitions. This cannot be undone."""
     targets = _targets(session, names or [], before_offset, before_time, file)
     if not targets:
-        raise Failure("there is nothing to delete.")
+        raise Failure("no records to delete.")
     text = ", ".join(
         f"{partition} below {'its end' if offset < 0 else offset}"
         for partition, offset in targets.items()
@@ -94,7 +97,7 @@ def delete(
         columns = ["topic", "partition", "first_offset", *(["error"] if failed else [])]
         print_rows(rows, columns)
     if failed:
-        raise Failure("not all of it was deleted.")
+        raise Failure("not all records were deleted.")
 
 
 def _targets(
@@ -122,5 +125,5 @@ def _from_file(path: str) -> dict[TopicPartition, int]:
         }
     except (AssertionError, KeyError, TypeError, ValueError):
         raise usage(
-            f'{path} must hold {{"partitions": [{{"topic": "t", "partition": 0, "offset": 10}}]}}.'
+            f'{path} needs {{"partitions": [{{"topic": "t", "partition": 0, "offset": 10}}]}}.'
         ) from None

@@ -1,12 +1,12 @@
-"""What every command that talks to a cluster has in common: its options, the client, its errors.
+"""Common parts of all commands that connect to a cluster: options, client, errors.
 
     @app.command("list")
     @connected
     def list_topics(session: Session, internal: bool = False) -> None:
         session.client.metadata()
 
-`connected` adds --bootstrap, --command-config, --timeout and --json to the command line, and turns
-what goes wrong into one sentence and an exit code.
+`connected` adds --bootstrap, --command-config, --timeout and --json to the command line, and
+converts errors to one sentence and an exit code.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar, get_type_hints
 import typer
 
 from ottla.cli.client_properties import read_client_properties
-from ottla.cli.output import ANSWER_IS_NO, UNREACHABLE, Failure, usage
+from ottla.cli.output import FAILED, UNREACHABLE, Failure, usage
 from ottla.protocol.client.errors import ClientError, UnsupportedApiError
 from ottla.protocol.client.operations import (
     ANY_VERSION,
@@ -42,8 +42,8 @@ DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
 ResponseT = TypeVar("ResponseT", bound=Message)
 
-# What passes by itself, as soon as an election or the loading of a coordinator is over.
-_MOVING = frozenset(
+# Retried until an election or the loading of a coordinator is over.
+_RETRIED = frozenset(
     (
         ErrorCode.NOT_CONTROLLER,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -63,7 +63,7 @@ BootstrapOption = Annotated[
         "--bootstrap-server",
         "-b",
         envvar="OTTLA_BOOTSTRAP",
-        help="Brokers to start from: host:port, several with commas.",
+        help="Bootstrap brokers: host:port,...",
     ),
 ]
 CommandConfigOption = Annotated[
@@ -76,7 +76,7 @@ CommandConfigOption = Annotated[
 ]
 TimeoutOption = Annotated[
     float,
-    typer.Option("--timeout", help="Seconds to wait for an answer."),
+    typer.Option("--timeout", help="Request timeout in seconds."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
@@ -89,7 +89,7 @@ _CONNECTION: dict[str, tuple[object, object]] = {
 
 
 class Session:
-    """One command's view of a cluster; connects when first asked something."""
+    """The cluster of one command; the first request connects."""
 
     def __init__(self, bootstrap: str, command_config: str, timeout: float, json: bool) -> None:
         self.bootstrap = bootstrap
@@ -100,7 +100,7 @@ class Session:
 
     @property
     def security(self) -> Security:
-        """As the file of --command-config says."""
+        """The security settings of the file of --command-config."""
         try:
             return Security.from_properties(self.properties)
         except ValueError as error:
@@ -111,7 +111,7 @@ class Session:
         """The one client of the command."""
         if self._client is None:
             self._client = self.connect_to(self.bootstrap)
-            # Once and without trying again: a wrong address must not look like a slow cluster.
+            # Not retried: a wrong address is reported at once, not after the timeout.
             self._client.metadata([])
         return self._client
 
@@ -131,16 +131,16 @@ class Session:
 
     def call(
         self,
-        reply: type[ResponseT],
+        response_type: type[ResponseT],
         request: Message,
         route: Route | None = None,
         *,
         versions: Versions = ANY_VERSION,
     ) -> ResponseT:
-        """Asks and waits; `answer` is the class that comes back.
+        """Sends a request and returns its response, which has the type `response_type`.
 
-        It asks again only while leaders, controller or coordinator move. Kafka's clients do so for
-        more codes, such as an unknown topic; a person wants to hear of those at once.
+        Retries only while leaders, controller or coordinator move. Kafka's clients retry more
+        codes, such as an unknown topic; a command reports those at once.
         """
         where = route or AnyBroker()
         deadline = time.monotonic() + self.timeout_ms / 1000
@@ -148,19 +148,19 @@ class Session:
             try:
                 response = self.client.call_once(request, where, versions=versions)
                 code = retriable_code(response)
-                assert isinstance(response, reply)
+                assert isinstance(response, response_type)
             except KafkaError as error:
                 code = error.code
-                if code not in _MOVING or time.monotonic() >= deadline:
+                if code not in _RETRIED or time.monotonic() >= deadline:
                     raise
             else:
-                if code not in _MOVING or time.monotonic() >= deadline:
+                if code not in _RETRIED or time.monotonic() >= deadline:
                     return response
             where.forget(self.client.state)
             time.sleep(_PAUSE_SECONDS)
 
     def broker_ids(self) -> list[int]:
-        """The brokers that are alive, by id."""
+        """The ids of the live brokers, sorted."""
         return sorted(row.node_id for row in self.client.metadata([]).brokers)
 
     def node(self, broker_id: int) -> Node:
@@ -174,7 +174,7 @@ class Session:
 
 
 def connected(function: Callable[..., None]) -> Callable[..., None]:
-    """A command with the options of a connection added, called with a Session in front."""
+    """Adds the connection options to a command, which gets a Session as first argument."""
 
     def command(**options: object) -> None:
         connection = [options.pop(name) for name in _CONNECTION]
@@ -203,22 +203,24 @@ def connected(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def reported(run: Callable[[], None]) -> None:
-    """Runs a command; what it raises becomes a sentence on standard error and an exit code."""
+    """Runs a command; an exception becomes a sentence on standard error and an exit code."""
     try:
         run()
         sys.stdout.flush()
     except Failure as failure:
         raise _ended(str(failure), failure.code) from None
     except UnsupportedApiError as error:
-        raise _ended(str(error), ANSWER_IS_NO) from None
+        raise _ended(str(error), FAILED) from None
     except ClientError as error:
         raise _ended(f"cannot reach the cluster: {error}", UNREACHABLE) from None
     except KafkaError as error:
-        raise _ended(explain(error.code, error.message), ANSWER_IS_NO) from None
+        raise _ended(explain(error.code, error.message), FAILED) from None
     except ProtocolError as error:
-        raise _ended(f"this broker is too old or too new for that: {error}", 1) from None
+        raise _ended(
+            f"this broker is too old or too new for this command: {error}", FAILED
+        ) from None
     except BrokenPipeError:
-        # Whoever read our output has seen enough; the interpreter must not stumble over it again.
+        # The reader of the pipe has exited; the flush of the interpreter at exit would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(0) from None
 
@@ -235,27 +237,27 @@ def _option(name: str, annotation: object, default: object) -> inspect.Parameter
     )
 
 
-# What an error code means for the person who typed the command, where Kafka's name is not enough.
+# The remedy for an error code, where Kafka's name is not enough.
 _ADVICE = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "see `ottla topics list` for what there is",
-    ErrorCode.TOPIC_ALREADY_EXISTS: "add --if-not-exists if that is fine",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "see `ottla topics list`",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "add --if-not-exists to accept it",
     ErrorCode.INVALID_REPLICATION_FACTOR: "it cannot be above the number of brokers; "
     "see `ottla cluster info`",
-    ErrorCode.NOT_CONTROLLER: "the controller is moving; try again",
+    ErrorCode.NOT_CONTROLLER: "a new controller is being elected; retry",
     ErrorCode.NON_EMPTY_GROUP: "stop its members first; see `ottla groups describe`",
     ErrorCode.GROUP_ID_NOT_FOUND: "see `ottla groups list`",
     ErrorCode.UNKNOWN_MEMBER_ID: "the group has members; stop them first",
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "see `ottla transactions list`",
-    ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: "there is nothing to cancel",
+    ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: "see `ottla partitions reassign list`",
     ErrorCode.OFFSET_OUT_OF_RANGE: "see `ottla topics offsets` for the first and the last offset",
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: "the coordinator is not there yet; try again",
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "this user may not do that",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user may not do that",
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "the coordinator is not available yet; retry",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "this user is not authorized",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user is not authorized",
 }
 
 
 def explain(code: int, message: str | None = None) -> str:
-    """An error code in words: the broker's sentence, Kafka's name of the code, what to do."""
+    """The text of an error code: the broker's message, Kafka's name of the code, the remedy."""
     name = KafkaError(code).name
     advice = _ADVICE.get(code, "")
     words = (message or "").rstrip(".")
@@ -267,6 +269,6 @@ def explain(code: int, message: str | None = None) -> str:
 
 
 def check(code: int, what: str, message: str | None = None) -> None:
-    """Raises Failure unless `code` is NONE; `what` names what it is about."""
+    """Raises Failure unless `code` is NONE; `what` names the subject."""
     if code != ErrorCode.NONE:
         raise Failure(f"{what}: {explain(code, message)}")

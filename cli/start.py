@@ -1,4 +1,4 @@
-"""`ottla start` for the list of commands and its --help; running it never comes through here."""
+"""`ottla start` in the list of commands and in --help; `ottla.cli.main` runs it without Typer."""
 
 from __future__ import annotations
 

@@ -52,11 +52,13 @@ EXAMPLES = """\
   ottla topics delete orders --yes
 """
 
-app = family("List, create, describe, change and delete topics.", EXAMPLES)
+app = family("List, create, describe, alter and delete topics.", EXAMPLES)
 
-TopicArgument = Annotated[str, typer.Argument(help="Name of the topic.", show_default=False)]
-TopicsArgument = Annotated[list[str], typer.Argument(help="Names.", show_default=False)]
-ValidateOption = Annotated[bool, typer.Option("--validate-only", help="Check, change nothing.")]
+TopicArgument = Annotated[str, typer.Argument(help="Topic name.", show_default=False)]
+TopicsArgument = Annotated[list[str], typer.Argument(help="Topic names.", show_default=False)]
+ValidateOption = Annotated[
+    bool, typer.Option("--validate-only", help="Validate only, change nothing.")
+]
 AssignmentOption = Annotated[
     str,
     typer.Option(
@@ -71,10 +73,10 @@ AssignmentOption = Annotated[
 def list_topics(
     session: Session,
     internal: Annotated[
-        bool, typer.Option("--internal", help="Also the broker's own topics.")
+        bool, typer.Option("--internal", help="Also list internal topics.")
     ] = False,
 ) -> None:
-    """All topics with their partitions and replicas."""
+    """List topics with the number of partitions and replicas."""
     found = sorted(session.client.metadata(None).topics, key=lambda row: row.name or "")
     rows: list[dict[str, Cell]] = [
         {
@@ -94,7 +96,7 @@ def list_topics(
         print_json(rows)
         return
     columns = ["name", "partitions", "replication_factor", "under_replicated"]
-    print_rows(rows, columns, empty="There are no topics; `ottla topics create NAME` makes one.")
+    print_rows(rows, columns, empty="No topics; create one with `ottla topics create NAME`.")
 
 
 @app.command()
@@ -103,16 +105,18 @@ def create(
     session: Session,
     name: TopicArgument,
     partitions: Annotated[
-        int, typer.Option("--partitions", "-p", help="How many; -1: the broker's num.partitions.")
+        int, typer.Option("--partitions", "-p", help="Number of partitions; -1: num.partitions.")
     ] = -1,
     replication_factor: Annotated[
         int,
-        typer.Option("--replication-factor", "-r", help="Replicas of each; -1: as the broker has."),
+        typer.Option(
+            "--replication-factor", "-r", help="Replicas of each; -1: default.replication.factor."
+        ),
     ] = -1,
     config: ConfigOption = None,
     replica_assignment: AssignmentOption = "",
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Fine if it is there already.")
+        bool, typer.Option("--if-not-exists", help="Succeed if the topic exists.")
     ] = False,
     validate_only: ValidateOption = False,
 ) -> None:
@@ -129,7 +133,7 @@ def create(
         for number, brokers in enumerate(parse_assignment(replica_assignment))
     ]
     if assignments and (partitions, replication_factor) != (-1, -1):
-        raise usage("--replica-assignment already says how many; leave the other two out.")
+        raise usage("--replica-assignment excludes --partitions and --replication-factor.")
     topic = CreatableTopic(
         name=name,
         num_partitions=partitions,
@@ -149,7 +153,7 @@ def create(
     )
     result = response.topics[0]
     if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS and if_not_exists:
-        note(f"Topic {name} is there already.")
+        note(f"Topic {name} already exists.")
         return
     check(result.error_code, f"topic {name}", result.error_message)
     fields: dict[str, Cell] = {
@@ -175,16 +179,16 @@ def describe(
     session: Session,
     names: TopicsArgument,
     under_replicated: Annotated[
-        bool, typer.Option("--under-replicated", help="Only partitions that miss replicas.")
+        bool, typer.Option("--under-replicated", help="Only under-replicated partitions.")
     ] = False,
 ) -> None:
-    """Partitions of topics: leader, replicas, in-sync replicas."""
+    """Describe partitions: leader, replicas, in-sync replicas."""
     found = session.client.metadata(names).topics
     if session.json:
-        print_json([_topic_value(row) for row in found if _is_there(row)])
+        print_json([_topic_value(row) for row in found if _exists(row)])
         return
     for number, row in enumerate(found):
-        _is_there(row)
+        _exists(row)
         if number:
             print()
         fields: dict[str, Cell] = {
@@ -201,7 +205,7 @@ def describe(
         print_rows(rows, columns, empty="Every replica is in sync.")
 
 
-def _is_there(row: MetadataResponseTopic) -> bool:
+def _exists(row: MetadataResponseTopic) -> bool:
     check(row.error_code, f"topic {row.name}")
     return True
 
@@ -244,12 +248,15 @@ def alter(
     session: Session,
     name: TopicArgument,
     partitions: Annotated[
-        int, typer.Option("--partitions", "-p", help="New number; it can only grow.")
+        int,
+        typer.Option(
+            "--partitions", "-p", help="New number of partitions, higher than the current."
+        ),
     ],
     replica_assignment: AssignmentOption = "",
     validate_only: ValidateOption = False,
 ) -> None:
-    """Give a topic more partitions. Keys then go to other partitions than before."""
+    """Add partitions. Keys are then mapped to other partitions."""
     assignments = [
         CreatePartitionsAssignment(broker_ids=brokers)
         for brokers in parse_assignment(replica_assignment)
@@ -275,12 +282,14 @@ def alter(
 def delete(
     session: Session,
     names: TopicsArgument,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not prompt for confirmation.")
+    ] = False,
     if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="Fine if it is not there.")
+        bool, typer.Option("--if-exists", help="Succeed if the topic does not exist.")
     ] = False,
 ) -> None:
-    """Delete topics with all their records, for good."""
+    """Delete topics with all records. This cannot be undone."""
     if not yes and not typer.confirm(f"Delete {', '.join(names)} with all records?", err=True):
         raise Failure("nothing was deleted.")
     response = session.call(
@@ -315,10 +324,10 @@ def offsets(
         list[str], typer.Argument(help="topic, topic:0 or topic:0,2", show_default=False)
     ],
     time: Annotated[
-        str, typer.Option("--time", help="Also the first offset at or after this time.")
+        str, typer.Option("--time", help="Also print the first offset at or after this time.")
     ] = "",
 ) -> None:
-    """First and last offset of partitions, and how many records lie between them."""
+    """Print log start and log end offsets of partitions."""
     partitions = parse_partitions(session, names)
     first = list_offsets(session, dict.fromkeys(partitions, EARLIEST))
     last = list_offsets(session, dict.fromkeys(partitions, LATEST))
@@ -346,7 +355,7 @@ def offsets(
 
 
 def parse_assignment(text: str) -> list[list[int]]:
-    """Kafka's --replica-assignment: partitions with commas, brokers of each with colons."""
+    """Kafka's --replica-assignment: commas between partitions, colons between brokers."""
     if not text:
         return []
     try:

@@ -46,7 +46,7 @@ EXAMPLES = """\
 
 app = family("List, describe and abort transactions.", EXAMPLES)
 
-# As Kafka's transaction.max.timeout.ms: no coordinator lets one live longer.
+# The default of transaction.max.timeout.ms: a coordinator aborts older transactions.
 _DEFAULT_MAX_MINUTES = 15
 _MINUTE_MS = 60_000
 
@@ -56,14 +56,16 @@ _MINUTE_MS = 60_000
 def list_transactions(
     session: Session,
     state: Annotated[
-        list[str] | None, typer.Option("--state", help="Ongoing, CompleteCommit, ...; repeat.")
+        list[str] | None, typer.Option("--state", help="Ongoing, CompleteCommit, ...; repeatable.")
     ] = None,
-    producer_id: Annotated[list[int] | None, typer.Option("--producer-id")] = None,
+    producer_id: Annotated[
+        list[int] | None, typer.Option("--producer-id", help="Only this id.")
+    ] = None,
     longer_than: Annotated[
-        int | None, typer.Option("--longer-than-ms", help="Running for more than this.")
+        int | None, typer.Option("--longer-than-ms", help="Only transactions that run for longer.")
     ] = None,
 ) -> None:
-    """Transactional ids and the states of their transactions."""
+    """List transactional ids and the states of their transactions."""
     rows: list[dict[str, Cell]] = []
     for broker in session.broker_ids():
         request = ListTransactionsRequest(
@@ -75,7 +77,7 @@ def list_transactions(
         response = session.call(ListTransactionsResponse, request, Node(broker), versions=versions)
         check(response.error_code, f"broker {broker}")
         if response.unknown_state_filters:
-            raise Failure(f"there is no state {response.unknown_state_filters[0]}.")
+            raise Failure(f"unknown state {response.unknown_state_filters[0]}.")
         rows.extend(
             {
                 "transactional_id": row.transactional_id,
@@ -99,7 +101,7 @@ def describe(
     session: Session,
     transactional_id: Annotated[str, typer.Argument(show_default=False)],
 ) -> None:
-    """One transactional id: producer, state, since when, which partitions."""
+    """Describe a transactional id: producer, state, start time, partitions."""
     request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
     route = CoordinatorOf(transactional_id, TRANSACTION)
     found = session.call(DescribeTransactionsResponse, request, route).transaction_states[0]
@@ -125,7 +127,7 @@ def producers(
     session: Session,
     names: Annotated[list[str], typer.Argument(help="topic, topic:0 or topic:0,2")],
 ) -> None:
-    """Producers with ids that the leaders of partitions remember."""
+    """List the producer states of partitions."""
     rows = [
         _producer_row(item, row)
         for item, found in _producers(session, parse_partitions(session, names)).items()
@@ -134,7 +136,7 @@ def producers(
     if session.json:
         print_json(rows)
     else:
-        print_rows(rows, _PRODUCER_COLUMNS, empty="No producers are remembered there.")
+        print_rows(rows, _PRODUCER_COLUMNS, empty="No producers.")
 
 
 _PRODUCER_COLUMNS = [
@@ -186,13 +188,13 @@ def _producers(
 def find_hanging(
     session: Session,
     topic: Annotated[
-        list[str] | None, typer.Option("--topic", help="Only this one; repeat for more.")
+        list[str] | None, typer.Option("--topic", help="Only this topic; repeatable.")
     ] = None,
     max_minutes: Annotated[
-        int, typer.Option("--max-minutes", help="Older ones are looked at.")
+        int, typer.Option("--max-minutes", help="Minimum age in minutes.")
     ] = _DEFAULT_MAX_MINUTES,
 ) -> None:
-    """Open transactions that no coordinator will ever end. Exit code 1 when there are any."""
+    """Find open transactions that no coordinator will end. Exit code 1 if there are any."""
     names = topic or [row.name for row in session.client.metadata(None).topics if row.name]
     now_ms = time.time_ns() // 1_000_000
     old = {
@@ -217,7 +219,7 @@ def find_hanging(
 def _open_by_coordinators(
     session: Session, producer_ids: set[int]
 ) -> set[tuple[TopicPartition, int]]:
-    """The partitions that coordinators still count as part of transactions of these producers."""
+    """The partitions that coordinators have in open transactions of these producers."""
     if not producer_ids:
         return set()
     found: set[tuple[TopicPartition, int]] = set()
@@ -246,14 +248,16 @@ def abort(
     session: Session,
     partition: Annotated[str, typer.Argument(help="topic:0", show_default=False)],
     start_offset: Annotated[
-        int | None, typer.Option("--start-offset", help="Where the transaction begins.")
+        int | None, typer.Option("--start-offset", help="First offset of the transaction.")
     ] = None,
     producer_id: Annotated[
-        int | None, typer.Option("--producer-id", help="Or whose it is.")
+        int | None, typer.Option("--producer-id", help="Or its producer id.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not prompt for confirmation.")
+    ] = False,
 ) -> None:
-    """Write an abort marker into one partition, for a transaction that hangs."""
+    """Write an abort marker to one partition, for a hanging transaction."""
     items = parse_partitions(session, [partition])
     if len(items) != 1 or (start_offset is None) == (producer_id is None):
         raise Failure("name one partition with one of --start-offset and --producer-id.", 2)
@@ -267,7 +271,7 @@ def abort(
     if not found:
         raise Failure(
             f"{item} has no such open transaction; `ottla transactions producers {item.topic}` "
-            "shows those it has."
+            "lists those it has."
         )
     row = found[0]
     if not yes and not typer.confirm(

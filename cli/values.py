@@ -1,4 +1,4 @@
-"""Command-line values that several commands take."""
+"""Command-line values of several commands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ottla.cli.output import usage
 
 ConfigOption = Annotated[
     list[str] | None,
-    typer.Option("--config", "-c", help="A setting as name=value; may be repeated."),
+    typer.Option("--config", "-c", help="A setting as name=value; repeatable."),
 ]
 
 # The codecs by id, as in `compression.type`; written out so that --help imports no codec.

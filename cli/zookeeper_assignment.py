@@ -1,7 +1,7 @@
-"""How the members of a ZooKeeper consumer group of Kafka 0.8 share partitions.
+"""Partition assignment of a ZooKeeper consumer group of Kafka 0.8.
 
-Every member computes the same sharing from the same picture of the tree; there is no leader. Both
-ways are those of Kafka's `partition.assignment.strategy` of that time.
+Every member computes the same assignment from the same state of the znode tree; there is no group
+leader. The strategies are those of `partition.assignment.strategy` of Kafka 0.8.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ Threads = Mapping[str, Sequence[str]]
 
 
 class UnequalSubscriptions(ValueError):
-    """Round-robin shares all topics among all threads: every member has to read the same ones."""
+    """Round-robin assigns all topics to all threads: every member has to subscribe to the same."""
 
 
 def assign(
     strategy: str, threads: Threads, partitions: Mapping[str, Sequence[int]]
 ) -> dict[TopicPartition, str]:
-    """Who owns which partition, as every member of the group computes it."""
+    """The owner thread of each partition, as every member of the group computes it."""
     if strategy == ROUND_ROBIN:
         return _round_robin(threads, partitions)
     return _range(threads, partitions)
 
 
 def _range(threads: Threads, partitions: Mapping[str, Sequence[int]]) -> dict[TopicPartition, str]:
-    """Topic by topic: each thread gets a stretch, the first ones one partition more."""
+    """Topic by topic: each thread gets a range, the first ones one partition more."""
     owners = {}
     for topic, numbers in partitions.items():
         readers = sorted(threads.get(topic, ()))
@@ -49,7 +49,7 @@ def _range(threads: Threads, partitions: Mapping[str, Sequence[int]]) -> dict[To
 def _round_robin(
     threads: Threads, partitions: Mapping[str, Sequence[int]]
 ) -> dict[TopicPartition, str]:
-    """All partitions of all topics, in the order of their hashes, dealt out like cards."""
+    """All partitions of all topics, in the order of their hashes, one to each thread in turn."""
     subscriptions = {tuple(sorted(readers)) for readers in threads.values()}
     if len(subscriptions) > 1:
         raise UnequalSubscriptions(
@@ -61,7 +61,7 @@ def _round_robin(
     (readers,) = subscriptions
     ordered = sorted(
         (TopicPartition(topic, n) for topic, numbers in partitions.items() for n in numbers),
-        # As Kafka printed a partition in those days.
+        # The text of a partition in Kafka 0.8.
         key=lambda item: java_string_hash(f"[{item.topic},{item.partition}]"),
     )
     return {item: readers[index % len(readers)] for index, item in enumerate(ordered)}

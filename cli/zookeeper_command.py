@@ -19,8 +19,8 @@ def consume_in_group(
     limit: int | None,
     from_beginning: bool,
 ) -> None:
-    """Read until Ctrl-C or the limit; brokers are those that the tree names."""
-    # kazoo takes a while to import, and nearly nobody needs it.
+    """Reads until Ctrl-C or the limit, from the brokers that are registered in the tree."""
+    # The import of kazoo is slow, and few commands need it.
     from ottla.cli.zookeeper_consumer import ZookeeperConsumer
     from ottla.cli.zookeeper_log import SessionLog, bootstrap_of
     from ottla.cli.zookeeper_tree import KazooTree
@@ -41,7 +41,7 @@ def consume_in_group(
                     out.write(show(partition.topic, partition.partition, record))
                     written += 1
                 for partition, record in reversed(records[wanted:]):
-                    consumer.positions[partition] = record.offset  # not read after all
+                    consumer.positions[partition] = record.offset  # not printed: read again
                 out.flush()
     except KeyboardInterrupt:
         note("")

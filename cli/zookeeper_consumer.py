@@ -1,13 +1,13 @@
-"""The high-level consumer of Kafka 0.8: its group lives in the znode tree, not in a coordinator.
+"""The high-level consumer of Kafka 0.8: its group is in the znode tree, without a coordinator.
 
-    /consumers/G/ids/C           (goes with the session) who is in the group, and what it reads
-    /consumers/G/owners/T/P      (goes with the session) who reads a partition
+    /consumers/G/ids/C           (ephemeral) a member and its subscription
+    /consumers/G/owners/T/P      (ephemeral) the owner of a partition
     /consumers/G/offsets/T/P     the next offset to read, as decimal text
 
-Every member watches the others, the brokers and the partitions of its topics. When something
-changes, each of them commits, gives its partitions back, computes the same sharing anew and claims
-its part; when a claim fails because the former owner is still there, all of it is tried again.
-So a member of this kind and the old Scala or Java one can be in one group.
+Every member watches the others, the brokers and the partitions of its topics. After a change, each
+member commits, releases its partitions, computes the same assignment and claims its partitions. If
+a claim fails because the former owner still exists, the member retries the rebalance. Members of
+this kind and the old Scala or Java consumer can be in one group.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ BLACK_LIST = "black_list"
 
 
 class Log(Protocol):
-    """Where records come from: `ottla.cli.zookeeper_log.SessionLog`, or a double."""
+    """The source of records: `ottla.cli.zookeeper_log.SessionLog`, or a double."""
 
     def first_offset(self, partition: TopicPartition) -> int: ...
 
@@ -49,12 +49,12 @@ class Log(Protocol):
     def fetch(
         self, positions: dict[TopicPartition, int]
     ) -> Iterator[tuple[TopicPartition, Record]]:
-        """One round of fetching; moves `positions` as records are taken."""
+        """One round of fetching; advances `positions` with the records."""
         ...
 
 
 class ZookeeperConsumer:
-    """One member of a group, with one thread of reading. Not thread-safe, but for the watches."""
+    """One member of a group, with one thread. Not thread-safe, except for the watches."""
 
     def __init__(
         self,
@@ -88,10 +88,10 @@ class ZookeeperConsumer:
         self._committed: dict[TopicPartition, int] = {}
         self.rebalances = 0
 
-    # Life.
+    # Start and close.
 
     def start(self) -> None:
-        """Register, watch, and take part of the partitions."""
+        """Registers, sets watches, and claims partitions."""
         self._register()
         for path in (self._ids, "/brokers/ids", *map(_topic_path, self.topics)):
             self._tree.watch(path, self._changed.set)
@@ -99,7 +99,7 @@ class ZookeeperConsumer:
         self.rebalance()
 
     def close(self) -> None:
-        """Commit, and leave everything to the others at once."""
+        """Commits, releases the partitions and leaves the group."""
         self.commit()
         self._release()
         self._tree.delete(f"{self._ids}/{self.consumer_id}")
@@ -120,16 +120,16 @@ class ZookeeperConsumer:
         }
         path = f"{self._ids}/{self.consumer_id}"
         if not self._tree.claim(path, json.dumps(data).encode()):
-            raise Failure(f"{path} is there already: another member has this id.")
+            raise Failure(f"{path} exists: another member has this id.")
 
     # Reading.
 
     def poll(self) -> list[tuple[TopicPartition, Record]]:
-        """What one round of fetching brings; rebalances and commits when it is time."""
+        """The records of one round of fetches; rebalances and commits when due."""
         if self._expired.is_set():
             self._expired.clear()
-            logger.warning("the ZooKeeper session expired: %s joins again", self.consumer_id)
-            self.positions.clear()  # others have these partitions by now
+            logger.warning("ZooKeeper session expired: %s rejoins", self.consumer_id)
+            self.positions.clear()  # other members may own these partitions
             self._register()
             self.rebalance()
         elif self._changed.is_set():
@@ -137,12 +137,12 @@ class ZookeeperConsumer:
         if self._auto_commit_seconds is not None and time.monotonic() >= self._next_commit:
             self.commit()
         if not self.positions:
-            self._changed.wait(0.2)  # nothing to read until somebody leaves
+            self._changed.wait(0.2)  # nothing to read until a member leaves
             return []
         return list(self._log.fetch(self.positions))
 
     def commit(self) -> None:
-        """Write down how far this member has read, where it has moved."""
+        """Stores the positions that have changed."""
         for partition, offset in self.positions.items():
             if self._committed.get(partition) != offset:
                 self._tree.set(self._offset_path(partition), b"%d" % offset)
@@ -150,26 +150,26 @@ class ZookeeperConsumer:
         if self._auto_commit_seconds is not None:
             self._next_commit = time.monotonic() + self._auto_commit_seconds
 
-    # Sharing.
+    # Rebalance.
 
     def rebalance(self) -> None:
-        """Give everything back and take a new share; a Failure when it never works out."""
+        """Releases all partitions and claims a new assignment; raises Failure after the retries."""
         self.commit()
         for _ in range(self._max_retries):
-            # Cleared first: what changes from here on needs another round.
+            # Cleared first: a later change needs another rebalance.
             self._changed.clear()
             self._release()
-            if self._take_share():
+            if self._claim_assignment():
                 self.rebalances += 1
                 return
-            # Woken early when somebody gives a partition back or goes.
+            # Ends early when a member releases a partition or leaves.
             self._changed.wait(self._backoff_seconds)
         raise Failure(
-            f"{self.consumer_id} could not get its partitions in {self._max_retries} tries: "
-            "other members of the group do not give them back."
+            f"{self.consumer_id} could not claim its partitions in {self._max_retries} tries: "
+            "other members of the group do not release them."
         )
 
-    def _take_share(self) -> bool:
+    def _claim_assignment(self) -> bool:
         partitions = {topic: self._partitions(topic) for topic in self.topics}
         try:
             owners = assign(self._strategy, self._threads(), partitions)
@@ -184,14 +184,14 @@ class ZookeeperConsumer:
                     self._tree.delete(self._owner_path(taken))
                 return False
             claimed.append(partition)
-        # Only now: a former owner commits right before it gives its partition back.
+        # Only now: a former owner commits right before it releases its partition.
         self.positions.update({partition: self._start_of(partition) for partition in mine})
-        self._committed.update(self.positions)  # written down when they have moved
+        self._committed.update(self.positions)  # stored again when they have changed
         return True
 
     def _release(self) -> None:
         for partition in list(self.positions):
-            # After a session was lost the node may be another member's.
+            # After the session expired the node can belong to another member.
             path = self._owner_path(partition)
             if self._tree.get(path) == f"{self.consumer_id}-0".encode():
                 self._tree.delete(path)
@@ -199,12 +199,12 @@ class ZookeeperConsumer:
         self._committed.clear()
 
     def _threads(self) -> dict[str, list[str]]:
-        """The threads of all members, by the topics that concern this one."""
+        """The threads of all members, by the topics of this member."""
         threads: dict[str, list[str]] = {topic: [] for topic in self.topics}
         for consumer_id in sorted(self._tree.children(self._ids)):
             data = self._tree.get(f"{self._ids}/{consumer_id}")
             if data is None:
-                continue  # gone meanwhile: the watch has told us
+                continue  # left meanwhile: the watch has fired
             for topic, count in _subscription(data, self.topics).items():
                 threads[topic].extend(f"{consumer_id}-{index}" for index in range(count))
         return threads
@@ -219,7 +219,7 @@ class ZookeeperConsumer:
         first, end = self._log.first_offset(partition), self._log.end_offset(partition)
         data = self._tree.get(self._offset_path(partition))
         if data is not None:
-            with suppress(ValueError):  # not a number: as if nothing was committed
+            with suppress(ValueError):  # not a number: treated as not committed
                 offset = int(data)
                 if first <= offset <= end:
                     return offset
@@ -243,18 +243,18 @@ def _topic_path(topic: str) -> str:
 
 
 def _new_consumer_id(group: str) -> str:
-    """Like the old ones: group, host, milliseconds, eight random hexadecimal digits."""
+    """As in Kafka 0.8: group, host, milliseconds, eight random hexadecimal digits."""
     return f"{group}_{socket.gethostname()}-{time.time_ns() // 1_000_000}-{uuid.uuid4().hex[:8]}"
 
 
 def _subscription(data: bytes, topics: list[str]) -> dict[str, int]:
-    """How many threads a member has for each of `topics`; patterns are resolved."""
+    """The number of threads of a member for each of `topics`; patterns are resolved."""
     try:
         parsed = json.loads(data)
         counts = {str(name): int(count) for name, count in parsed["subscription"].items()}
         pattern = parsed.get("pattern", STATIC)
     except (ValueError, KeyError, AttributeError, TypeError):
-        return {}  # not a member of ours; others will see the same
+        return {}  # not a valid member; the others ignore it too
     if pattern == STATIC:
         return {topic: counts[topic] for topic in topics if topic in counts}
     found = {}

@@ -1,4 +1,4 @@
-"""What a ZooKeeper consumer reads, and from which brokers: those that the tree names."""
+"""The logs that a ZooKeeper consumer reads, from the brokers that the tree registers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ottla.protocol.topics import TopicPartition
 
 
 def bootstrap_of(tree: Tree) -> str:
-    """The plain listeners of all brokers that are registered."""
+    """The plaintext listeners of all registered brokers."""
     addresses = []
     for broker_id in sorted(tree.children("/brokers/ids"), key=int):
         data = tree.get(f"/brokers/ids/{broker_id}")
@@ -37,7 +37,7 @@ def bootstrap_of(tree: Tree) -> str:
 
 
 class SessionLog:
-    """The logs of a cluster through the command line's client."""
+    """The logs of a cluster through the client of the command."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -51,5 +51,5 @@ class SessionLog:
     def fetch(
         self, positions: dict[TopicPartition, int]
     ) -> Iterator[tuple[TopicPartition, Record]]:
-        # The reader moves the positions themselves, which is how the consumer knows them.
+        # The reader advances the positions in place, so that the consumer has them.
         return TopicReader(self._session, positions, None).one_round()

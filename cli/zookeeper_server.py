@@ -1,7 +1,7 @@
-"""A ZooKeeper server on this machine, out of the jars that come with pyspark.
+"""A ZooKeeper server on this machine, from the jars of pyspark.
 
-What is needed to run one: Java, jars, a configuration, a command. `ottla cluster start` and the
-tests run it, each in their own way.
+It finds Java and the jars, writes the configuration and builds the command, which
+`ottla cluster start` and the tests run.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def server_command(
     settings: Mapping[str, str] | None = None,
     java_options: Sequence[str] = (),
 ) -> list[str]:
-    """The command of a server on 127.0.0.1 with its data in `home`, where its files are written.
+    """The command of a server on 127.0.0.1 with its data and its configuration in `home`.
 
-    `settings` go to zoo.cfg beside ours, or in their place. Raises Failure without Java or jars.
+    `settings` extend and override those of zoo.cfg. Raises Failure without Java or jars.
     """
     java, jars = find_java(), zookeeper_jars()
     home.mkdir(parents=True, exist_ok=True)
@@ -64,30 +64,30 @@ def server_command(
 
 
 def find_java() -> str:
-    """The `java` to use; a Failure that says how to get one."""
+    """The path of `java`; raises Failure with the way to install it."""
     home = os.environ.get("JAVA_HOME")
     if home and (Path(home) / "bin" / "java").exists():
         return str(Path(home) / "bin" / "java")
     found = shutil.which("java")
     if found is None:
         raise Failure(
-            "ZooKeeper needs Java, and there is none: no JAVA_HOME and no `java` on the PATH. "
-            "Install one (Debian: apt-get install openjdk-17-jre-headless), or run a single "
+            "ZooKeeper needs Java, which was not found: no JAVA_HOME and no `java` on the PATH. "
+            "Install it (Debian: apt-get install openjdk-17-jre-headless), or run a single "
             "broker, which needs neither: ottla start."
         )
     return found
 
 
 def zookeeper_jars() -> Path:
-    """The directory with ZooKeeper's jars; a Failure that says how to get them."""
+    """The directory with ZooKeeper's jars; raises Failure with the way to install them."""
     spec = importlib.util.find_spec("pyspark")
     if spec is not None and spec.origin is not None:
         jars = Path(spec.origin).parent / "jars"
         if any(jars.glob("zookeeper-3*.jar")):
             return jars
     raise Failure(
-        "ZooKeeper comes with pyspark, which is not installed: pip install 'ottla[spark]', or run "
-        "a single broker, which needs no ZooKeeper: ottla start."
+        "ZooKeeper is in the jars of pyspark, which is not installed: pip install 'ottla[spark]', "
+        "or run a single broker, which needs no ZooKeeper: ottla start."
     )
 
 

@@ -1,4 +1,4 @@
-"""The znode tree as a ZooKeeper consumer of Kafka 0.8 uses it, and kazoo behind it."""
+"""The znode tree as a ZooKeeper consumer of Kafka 0.8 uses it, implemented with kazoo."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ CONNECT_TIMEOUT_SECONDS = 10.0
 
 
 class Tree(Protocol):
-    """What a consumer needs. Watches stay until the tree is closed; they may come from any
-    thread, and must do no more than take note."""
+    """The operations of a consumer. Watches stay until the tree is closed. They are called from any
+    thread; callbacks only set a flag."""
 
     def get(self, path: str) -> bytes | None:
-        """The data of a node, None when there is none."""
+        """The data of a node, None if it does not exist."""
         ...
 
     def children(self, path: str) -> list[str]:
-        """The names below a node; none when it is not there."""
+        """The names of the children of a node; none if it does not exist."""
         ...
 
     def set(self, path: str, data: bytes) -> None:
-        """Write a node that stays, with whatever is missing above it."""
+        """Writes a persistent node, and creates missing parents."""
         ...
 
     def claim(self, path: str, data: bytes) -> bool:
-        """Make a node that goes away with this session; false when somebody has made it."""
+        """Creates an ephemeral node; false if another session has created it."""
         ...
 
     def delete(self, path: str) -> None:
-        """Remove a node; it may be gone already."""
+        """Deletes a node if it exists."""
         ...
 
     def watch(self, path: str, on_change: Callable[[], None]) -> None:
-        """Call whenever the data or the children of a node change, come or go."""
+        """Calls `on_change` whenever the data or the children of a node change."""
         ...
 
     def on_new_session(self, callback: Callable[[], None]) -> None:
-        """Call when the session was lost with all its nodes, and there is a new one."""
+        """Calls `callback` when a new session replaces an expired one."""
         ...
 
     def close(self) -> None: ...
 
 
 class KazooTree:
-    """A real ZooKeeper. `hosts` is a connect string, with a chroot if there is one."""
+    """A ZooKeeper ensemble. `hosts` is a connect string, with an optional chroot."""
 
     def __init__(self, hosts: str, session_timeout_ms: int = 6_000) -> None:
         from kazoo.client import KazooClient
@@ -64,7 +64,7 @@ class KazooTree:
         except Exception as problem:
             self._client.stop()
             self._client.close()
-            raise Failure(f"ZooKeeper at {hosts} does not answer: {problem}") from None
+            raise Failure(f"ZooKeeper at {hosts} does not respond: {problem}") from None
 
     def _on_state(self, state: str) -> None:
         if state == "LOST":
@@ -105,7 +105,7 @@ class KazooTree:
         try:
             self._client.retry(self._client.create, path, data, ephemeral=True, makepath=True)
         except NodeExistsError:
-            return self.get(path) == data  # ours, when the first answer was lost
+            return self.get(path) == data  # created by a request whose response was lost
         return True
 
     def delete(self, path: str) -> None:

@@ -1,12 +1,12 @@
-"""A table that is brought up to date from a topic, each time this is run.
+"""Updates a table from a topic, each time it runs.
 
     python examples/refresh_table.py --bootstrap localhost:9092 --topic events \\
         --table /data/events --checkpoint /data/events-checkpoint
 
 Run it from cron or an orchestrator, every five minutes or once a day: Trigger.AvailableNow reads
-what came since the last run, in batches of a bearable size, and ends. The checkpoint knows how far
-it got, so nothing is read twice and nothing is left out, also when a run is killed half way. The
-position is shown in the group --group too, where lag monitors of any kind find it.
+the records since the last run, in batches within the limit, and ends. The checkpoint has the
+position, so no record is read twice or skipped, also after a run was killed. The position is
+committed to the group --group too, for lag monitors.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import argparse
 from collections.abc import Sequence
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 
 def rows(records: DataFrame) -> DataFrame:
@@ -31,7 +31,7 @@ def rows(records: DataFrame) -> DataFrame:
 
 
 def refresh(spark: SparkSession, options: argparse.Namespace) -> int:
-    """Appends what is new to the table; the number of new rows."""
+    """Appends the new records to the table; returns the number of new rows."""
     records = (
         spark.readStream.format("ottla")
         .option("kafka.bootstrap.servers", options.bootstrap)
@@ -57,11 +57,11 @@ def refresh(spark: SparkSession, options: argparse.Namespace) -> int:
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Append what is new in a topic to a table.")
+    parser = argparse.ArgumentParser(description="Append the new records of a topic to a table.")
     parser.add_argument("--bootstrap", default="localhost:9092")
     parser.add_argument("--topic", required=True)
     parser.add_argument("--table", required=True, help="the directory of a parquet table")
-    parser.add_argument("--checkpoint", required=True, help="a directory that is kept")
+    parser.add_argument("--checkpoint", required=True, help="a persistent directory")
     parser.add_argument("--group", default="refresh-table")
     return parser.parse_args(arguments)
 

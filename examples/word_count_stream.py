@@ -1,15 +1,15 @@
-"""A streaming aggregation: how often each word came so far, from one topic into another.
+"""A streaming aggregation: counts the words of one topic into another.
 
     python examples/word_count_stream.py --bootstrap localhost:9092 --lines lines --counts counts \\
         --checkpoint /var/lib/jobs/word-count
 
-The counts are Spark's state and live in the checkpoint with the position in the topic: stop the job
-whenever you like and start it again, it goes on where it was. The word is the key of what is
-written, so a compacted topic of counts holds the newest count of every word. It runs until it is
-stopped; with --available-now it ends when it has read what is there.
+The counts are Spark's state and are in the checkpoint with the position in the topic: a restarted
+job continues at its position. The word is the key of the records, so a compacted topic of counts
+keeps the newest count of every word. The job runs until it is stopped; with --available-now it ends
+when it has read the existing records.
 
-Spark lets a Python sink append only, so the words that changed (update mode) are written by
-foreachBatch. The write is exactly once there too: it knows the batch it belongs to.
+Spark allows a Python sink to append only, so foreachBatch writes the words that changed (update
+mode). The write is exactly once there too: the sink knows the id of its batch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import argparse
 from collections.abc import Sequence
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.streaming.query import StreamingQuery
 
 
@@ -44,7 +44,7 @@ def start(spark: SparkSession, options: argparse.Namespace) -> StreamingQuery:
     )
 
     def write_changes(changed: DataFrame, batch_id: int) -> None:
-        del batch_id  # the sink finds it by itself
+        del batch_id  # the sink knows it
         (
             changed.write.format("ottla")
             .option("kafka.bootstrap.servers", options.bootstrap)
@@ -70,7 +70,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--bootstrap", default="localhost:9092")
     parser.add_argument("--lines", default="lines", help="the topic to read")
     parser.add_argument("--counts", default="counts", help="the topic to write")
-    parser.add_argument("--checkpoint", required=True, help="a directory that is kept")
+    parser.add_argument("--checkpoint", required=True, help="a persistent directory")
     parser.add_argument("--available-now", action="store_true")
     return parser.parse_args(arguments)
 

@@ -2,8 +2,8 @@
 
     make demo
 
-Everything it writes is below .cache/demo and is removed at the end, also after Ctrl-C; no process
-is left behind. With --bootstrap it uses a broker that runs already.
+All its files are below .cache/demo and are removed at the end, also after Ctrl-C; no process
+remains. With --bootstrap it uses a running broker.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TOPIC = "python-source"
 PARTITIONS = 4
 GROUP = "demo-readers"
-# Each step alone takes seconds; past this something hangs and the demo says so.
+# Each step takes seconds; after this timeout the demo fails.
 STEP_TIMEOUT_SECONDS = 120
 STOP_TIMEOUT_SECONDS = 15
 
@@ -57,7 +57,7 @@ console = Console(highlight=False)
 
 
 class DemoError(Exception):
-    """The sentence that ends the demo."""
+    """Ends the demo with a sentence."""
 
 
 def fail(sentence: str) -> NoReturn:
@@ -86,9 +86,9 @@ def group_is_alive(group: int) -> bool:
 
 
 def stop_group(process: subprocess.Popen[str]) -> None:
-    """Ends a process and everything it started: politely first, by force when time is up.
+    """Stops a process and its children: SIGTERM first, SIGKILL after the timeout.
 
-    Each was started as the leader of a group of its own, so no other process is in that group.
+    Each process leads its own process group, so no other process is in that group.
     """
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError, PermissionError):
@@ -105,7 +105,7 @@ def stop_group(process: subprocess.Popen[str]) -> None:
 def started(
     command: list[str], log: Path, *, pipe: bool = False, **environment: str
 ) -> Iterator[subprocess.Popen[str]]:
-    """A child in a group of its own (Ctrl-C reaches only us, and we end the child).
+    """A child in its own process group: Ctrl-C reaches this process only, which stops the child.
 
     Its output goes to `log`; with `pipe` only what it writes to standard error does.
     """
@@ -123,7 +123,7 @@ def started(
         try:
             yield process
         finally:
-            # A second Ctrl-C must not leave anything behind.
+            # A second Ctrl-C does not interrupt the cleanup.
             before = signal.signal(signal.SIGINT, signal.SIG_IGN)
             stop_group(process)
             signal.signal(signal.SIGINT, before)
@@ -132,17 +132,17 @@ def started(
 
 
 def find_java() -> str:
-    """Asked first: without Java nothing should be started at all."""
+    """The first step: without Java no process is started."""
     found = subprocess.run(
         [sys.executable, str(ROOT / "tools" / "java.py")], stdout=subprocess.PIPE, text=True
     )
     if found.returncode != 0:
-        raise SystemExit(found.returncode)  # the finder has said why
+        raise SystemExit(found.returncode)  # tools/java.py has printed the reason
     return found.stdout.strip()
 
 
 def free_port() -> int:
-    """A port that was free a moment ago; if somebody takes it meanwhile, the broker says so."""
+    """A port that was free a moment ago; the broker fails if it is in use again."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -151,12 +151,12 @@ def free_port() -> int:
 
 @contextmanager
 def started_broker(work: Path) -> Iterator[str]:
-    """`ottla start` with a data directory of its own on a free port; gives its address."""
+    """`ottla start` with its own data directory on a free port; yields its address."""
     port = free_port()
     settings = {
         "listeners": f"PLAINTEXT://127.0.0.1:{port}",
         "log.dirs": str(work / "data"),
-        "group.initial.rebalance.delay.ms": "0",  # nobody else is coming
+        "group.initial.rebalance.delay.ms": "0",  # no other member joins
     }
     command = [sys.executable, "-m", "ottla.cli.main", "start"]
     for name, value in settings.items():
@@ -164,14 +164,14 @@ def started_broker(work: Path) -> Iterator[str]:
     log = work / "broker.log"
     with started(command, log) as process:
         deadline = time.monotonic() + STEP_TIMEOUT_SECONDS
-        while not responses("127.0.0.1", port):
+        while not is_listening("127.0.0.1", port):
             if process.poll() is not None or time.monotonic() > deadline:
                 fail(f"the broker did not start:\n{tail(log)}")
             time.sleep(0.02)
         yield f"127.0.0.1:{port}"
 
 
-def responses(host: str, port: int) -> bool:
+def is_listening(host: str, port: int) -> bool:
     try:
         socket.create_connection((host, port), timeout=1).close()
     except OSError:
@@ -240,7 +240,7 @@ def write(bootstrap: str, records: list[TextRecord]) -> None:
 
 
 def open_member(bootstrap: str) -> Consumer:
-    """A member that takes nothing until it is resumed: both must have their share first."""
+    """A paused member: it reads when all members have their assignments."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -258,21 +258,21 @@ def open_member(bootstrap: str) -> Consumer:
     return consumer
 
 
-def wait_for_shares(members: list[Consumer], deadline: float) -> None:
+def wait_for_assignments(members: list[Consumer], deadline: float) -> None:
     while True:
         for member in members:
             member.poll(0.1)
-        shares = [len(member.assignment()) for member in members]
-        if all(shares) and sum(shares) == PARTITIONS:
+        counts = [len(member.assignment()) for member in members]
+        if all(counts) and sum(counts) == PARTITIONS:
             return
         if time.monotonic() > deadline:
-            fail(f"the group did not share out its {PARTITIONS} partitions in time: {shares}")
+            fail(f"the group did not assign its {PARTITIONS} partitions in time: {counts}")
 
 
 def read_back(bootstrap: str, records: list[TextRecord]) -> list[int]:
     """Two members of one group read everything and commit; the number of records of each.
 
-    Fails unless every record of every key came, unchanged and in order.
+    Fails unless every record of every key was read, unchanged and in order.
     """
     running: dict[bytes, hashlib.blake2b] = {}
     deadline = time.monotonic() + STEP_TIMEOUT_SECONDS
@@ -281,7 +281,7 @@ def read_back(bootstrap: str, records: list[TextRecord]) -> list[int]:
         members = [open_member(bootstrap) for _ in range(2)]
         for member in members:
             stack.callback(member.close)
-        wait_for_shares(members, deadline)
+        wait_for_assignments(members, deadline)
         for member in members:
             member.resume(member.assignment())
         counts = [0] * len(members)
@@ -306,7 +306,7 @@ def read_back(bootstrap: str, records: list[TextRecord]) -> list[int]:
 
 
 def run_spark(bootstrap: str, work: Path, java_home: str) -> dict[str, Any]:
-    """The Spark job in a process of its own, so that its end is the end of all that is Spark's."""
+    """The Spark job in its own process, with which all of Spark's processes end."""
     log = work / "spark.log"
     script = str(ROOT / "scripts" / "demo_spark.py")
     command = [sys.executable, script, bootstrap, TOPIC, str(work / "spark")]
@@ -340,7 +340,7 @@ def check(result: dict[str, Any], records: list[TextRecord]) -> dict[str, Packag
     return found
 
 
-# --- the whole -------------------------------------------------------------------------------
+# --- the demo --------------------------------------------------------------------------------
 
 
 def show(found: dict[str, PackageTotals], timings: list[tuple[str, float, str]]) -> None:
@@ -361,7 +361,7 @@ def run(work: Path, bootstrap: str | None) -> None:
     if len(records) < RECORDS_MIN:
         fail(
             f"this Python's standard library has only {len(records)} lines of source, "
-            f"the demo wants {RECORDS_MIN}; on Debian and Ubuntu install libpython3-stdlib"
+            f"the demo needs {RECORDS_MIN}; on Debian and Ubuntu install libpython3-stdlib"
         )
     timings: list[tuple[str, float, str]] = []
 
@@ -388,9 +388,9 @@ def run(work: Path, bootstrap: str | None) -> None:
         rate = f"{len(records) / result['job_seconds']:,.0f} records/s with Spark's warm-up"
         timings.append(("read and aggregated by Spark", result["job_seconds"], rate))
         found = check(result, records)
-    timings.append(("everything", time.perf_counter() - begun, ""))
+    timings.append(("total", time.perf_counter() - begun, ""))
     show(found, timings)
-    console.print("[green]The result is right: it equals the count made without broker and Spark.")
+    console.print("[green]The result is correct: equal to the count without broker and Spark.")
 
 
 def main() -> int:

@@ -1,7 +1,7 @@
 """Real text for the demo: the source lines of Python's own standard library, in a fixed order.
 
-Every Python has it, nothing is downloaded, and it has what real data has: long and short values,
-some of them empty, keys of very different frequency, text that is not ASCII.
+Every Python has it, nothing is downloaded, and it resembles real data: long, short and empty
+values, keys of very different frequency, text that is not ASCII.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 RECORDS_MIN = 100_000
 # Enough to take seconds, not minutes, on two cores.
 RECORDS_MAX = 200_000
-# Not everywhere: some systems leave the tests out, and add packages of their own.
+# Some systems omit the tests and add packages.
 LEFT_OUT = {"site-packages", "dist-packages", "__pycache__", "test", "tests", "idle_test"}
 
 
@@ -28,7 +28,7 @@ class TextRecord(NamedTuple):
 
 
 class PackageTotals(NamedTuple):
-    """What the Spark job is asked for each package; compared with our own count."""
+    """The result of the Spark job for each package; compared with the demo's own count."""
 
     lines: int
     modules: int

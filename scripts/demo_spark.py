@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def prepare_environment(work: Path) -> None:
-    """Keeps Java's and Spark's files in `work`; lets the Python workers find this very Python."""
+    """Keeps Java's and Spark's files in `work`; the Python workers use this Python."""
     os.environ["PYTHONPATH"] = os.pathsep.join(
         filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
     )
@@ -25,7 +25,7 @@ def prepare_environment(work: Path) -> None:
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["SPARK_LOCAL_DIRS"] = str(work)
     os.environ["TMPDIR"] = str(work)
-    # Java would leave its performance counters in /tmp/hsperfdata_<user>.
+    # Java would write its performance counters to /tmp/hsperfdata_<user>.
     os.environ["SPARK_LAUNCHER_OPTS"] = "-XX:-UsePerfData"
     os.chdir(work)
 
@@ -34,7 +34,7 @@ def main(bootstrap: str, topic: str, work: Path) -> None:
     work.mkdir(parents=True, exist_ok=True)
     prepare_environment(work)
     from pyspark.sql import SparkSession
-    from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+    from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
     # A short job does not repay Java's second compiler and parallel garbage collection.
     java = f"-XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir={work}"

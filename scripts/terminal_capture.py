@@ -1,4 +1,4 @@
-"""The picture of a terminal in the README: real commands, a real broker, what they really print.
+"""The image of a terminal in the README: commands, run with a broker, and their output.
 
 python -m scripts.terminal_capture            writes docs/images/terminal.svg
 """
@@ -24,7 +24,7 @@ PICTURE = ROOT / "docs" / "images" / "terminal.svg"
 COLUMNS = 92
 SECONDS = 60
 
-# A line that begins with a $ is shown with what it prints; the others only happen.
+# A line that begins with $ is shown with its output; the others are not shown.
 SCRIPT = """\
 $ ottla topics create orders --partitions 3
 $ printf 'k1:{"id": 1}\\nk2:{"id": 2}\\nk3:{"id": 3}\\n' | ottla produce orders -k :
@@ -56,7 +56,7 @@ def main() -> None:
                 text = output.rstrip().replace(broker.bootstrap, "127.0.0.1:9092")
                 console.print(Text.from_ansi(text))
                 console.print()
-    # The library asks for a font of another site; a picture of ours asks for nothing.
+    # The library adds a font of another site; the image loads nothing.
     picture = re.sub(r"@font-face \{.*?\}", "", console.export_svg(title="ottla"), flags=re.DOTALL)
     PICTURE.write_text(re.sub(r"[ \t]+$", "", picture, flags=re.MULTILINE) + "\n")
     print(f"written: {PICTURE.relative_to(ROOT)}")

@@ -1,7 +1,7 @@
-"""What holds for every test: property tests look at the same examples in every run.
+"""Settings of every test: property tests run the same examples each time.
 
-A run that finds something new is worth having, but not in the middle of somebody's unrelated
-change: `OTTLA_EXPLORE=1` looks at new random examples (and more of them), prints what reproduces a
+A run that finds something new is worth having, but not during an unrelated
+change: `OTTLA_EXPLORE=1` runs new random examples (and more of them), prints what reproduces a
 failure, and is what to run after a change of what a property describes.
 """
 

@@ -1,7 +1,6 @@
 """Writes docs/configuration.md from the tables of settings: `python -m tools.configuration_page`.
 
-What the broker acts on is not kept in a list that could go stale: a setting counts when the
-broker's code names it.
+No list of the settings in use can go stale: a setting is in use if the broker's code names it.
 """
 
 from __future__ import annotations
@@ -29,50 +28,50 @@ PAGE = ROOT / "docs" / "configuration.md"
 
 _CHANGES = {READ_ONLY: "at start", PER_BROKER: "per broker", CLUSTER_WIDE: "per broker, cluster"}
 
-# Where a broker that somebody starts with no file at all differs from Kafka, and why.
+# Where the defaults of a broker without a file differ from Kafka's, and why.
 _DEVIATIONS = {
     "listeners": (
         f"`{DEFAULT_LISTENERS}`",
-        "a broker without authentication is open to a network only when somebody says so",
+        "a broker without authentication is open to a network only if it is configured so",
     ),
-    "log.dir": (f"`{DEFAULT_DATA_DIRECTORY}`", "some systems empty /tmp when they boot"),
+    "log.dir": (f"`{DEFAULT_DATA_DIRECTORY}`", "some systems empty /tmp at boot"),
     "zookeeper.connect": (
         "none needed",
         "without it the znode tree is kept in the data directory, for one broker",
     ),
     "group.initial.rebalance.delay.ms": (
         "`0` without ZooKeeper",
-        "a broker on its own serves tests and laptops, where nobody else is about to join",
+        "a single broker serves tests and laptops, where no other member is about to join",
     ),
     "offsets.topic.replication.factor": (
         "capped at 1 without ZooKeeper",
-        "there is one broker; the same goes for `transaction.state.log.replication.factor`",
+        "there is one broker; the same applies to `transaction.state.log.replication.factor`",
     ),
 }
 
 _HEAD = """\
 # Settings
 
-Every setting of Apache Kafka 3.9 in ZooKeeper mode is known here by its name, with its type, its
-default and its rules. They come from the file, from the environment (`KAFKA_LOG_DIRS` or
-`OTTLA_LOG_DIRS` is `log.dirs`) and from `--override name=value`; the later one wins. An unknown
-name, a value of the wrong type and a value out of range are refused with the file, the line and
-the nearest right name. (Kafka passes over unknown names with a warning, which is how a typing
-error goes unseen for a year.) What would leave the broker less protected than it was asked to be,
-such as a listener or an authorizer that Ottla does not have, is refused too.
+Ottla knows every setting of Apache Kafka 3.9 in ZooKeeper mode by its name, with its type, its
+default and its validation. A broker reads settings from the file, from the environment
+(`KAFKA_LOG_DIRS` or `OTTLA_LOG_DIRS` is `log.dirs`) and from `--override name=value`; the later
+value wins. It rejects an unknown name, a value of the wrong type and a value out of range with the
+file, the line and the nearest valid name. (Kafka ignores unknown names with a warning, so that a
+typing error can stay unnoticed.) It also rejects a value that would protect the broker less than
+configured, such as a listener or an authorizer that Ottla does not have.
 
-Settings that change while the broker runs are kept in the znode tree, below `/config`, and
-announced there; brokers of a mixed cluster see each other's changes. `ottla configs set broker 1
-name=value`, `ottla configs set cluster name=value` and Kafka's `kafka-configs` do it.
+Dynamic settings are stored in the znode tree, below `/config`, and brokers of a mixed cluster apply
+each other's changes. `ottla configs set broker 1 name=value`, `ottla configs set cluster
+name=value` and Kafka's `kafka-configs` change them.
 
 This page is generated from the definitions (`python -m tools.configuration_page`); a test compares.
 
 - **changes**: *at start* only; at run time *per broker*; or at run time *per broker* and for the
   whole *cluster*.
-- **used**: *yes* when the broker acts on it; *no* when it is accepted and has no effect here: it
-  belongs to a part that Ottla does not have (KRaft, tiered storage, the JVM), or not yet.
-- Secrets (type *password*) are never shown, in answers or in logs, and are not taken at run time:
-  everybody who can read the znode tree could read them there.
+- **used**: *yes* if the setting has an effect; *no* if it is accepted without effect, because it
+  belongs to a feature that Ottla does not have (KRaft, tiered storage, the JVM), or not yet.
+- Secrets (type *password*) are in no response and in no log line, and cannot be changed at run
+  time: every client that can read the znode tree could read them there.
 
 """
 
@@ -80,19 +79,19 @@ This page is generated from the definitions (`python -m tools.configuration_page
 def page() -> str:
     """The whole text."""
     named = _names_in_the_code()
-    ours = {name: each for name, each in broker_settings().items() if name.startswith("ottla.")}
-    kafkas = {name: each for name, each in broker_settings().items() if name not in ours}
+    own = {name: each for name, each in broker_settings().items() if name.startswith("ottla.")}
+    kafkas = {name: each for name, each in broker_settings().items() if name not in own}
     topics = topic_settings()
     named |= {each.broker_synonym for each in topics.values() if each.broker_synonym}
     used = sum(name in named for name in kafkas)
     lines = [_HEAD + "## Defaults that differ from Kafka's\n"]
     lines += ["| setting | here | why |", "|---|---|---|"]
     lines += [f"| `{name}` | {here} | {why} |" for name, (here, why) in _DEVIATIONS.items()]
-    lines += ["", "## Ottla's own\n", *_table(ours, named)]
-    lines += [f"\n## Brokers\n\n{len(kafkas)} settings, {used} of them used.\n"]
+    lines += ["", "## Settings of Ottla\n", *_table(own, named)]
+    lines += [f"\n## Broker settings\n\n{len(kafkas)} settings, {used} of them in use.\n"]
     lines += _table(kafkas, named)
-    lines += ["\n## Brokers, at run time only\n", *_table(dynamic_only_settings(), named)]
-    lines += ["\n## Topics\n", "| setting | type | default | valid | default from |"]
+    lines += ["\n## Broker settings at run time only\n", *_table(dynamic_only_settings(), named)]
+    lines += ["\n## Topic settings\n", "| setting | type | default | valid | default from |"]
     lines += ["|---|---|---|---|---|"]
     for name, each in sorted(topics.items()):
         origin = f"`{each.broker_synonym}`" if each.broker_synonym else ""

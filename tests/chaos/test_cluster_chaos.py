@@ -16,13 +16,14 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.doubles.chaos_clients import PARTITIONS, TOPIC, LeaderWatch, Reader, Writer, wait_until
+from tests.doubles.chaos_clients import PARTITIONS, TOPIC, LeaderWatch, Reader, Writer
 from tests.doubles.chaos_cluster import (
     BROKER_IDS,
     SESSION_TIMEOUT_MS,
     ChaosCluster,
     start_chaos_cluster,
 )
+from tests.doubles.eventually import eventually
 
 pytestmark = pytest.mark.zookeeper
 
@@ -99,7 +100,7 @@ class Chaos:
         self.cluster.zookeeper.restart()
 
     def zookeeper_outage(self) -> None:
-        """Clients go on writing and reading while there is no ZooKeeper."""
+        """Clients continue writing and reading while there is no ZooKeeper."""
         self.cluster.zookeeper.stop()
         time.sleep(LONG_OUTAGE_SECONDS if SECONDS else TROUBLE_SECONDS)
         self.wait_for_progress("no progress without ZooKeeper")
@@ -125,12 +126,12 @@ class Chaos:
         """Returns when every partition was written to and read from after this call."""
         for counts in (self.written, self.reader.counts):
             before = counts()
-            wait_until(
+            eventually(
                 lambda before=before, counts=counts: all(  # type: ignore[misc]
                     new > old for new, old in zip(counts(), before, strict=True)
                 ),
                 what,
-                REST_SECONDS,
+                seconds=REST_SECONDS,
             )
 
     def written(self) -> list[int]:
@@ -144,7 +145,7 @@ class Chaos:
 
     def rest(self) -> None:
         self.cluster.heal()
-        wait_until(self.all_in_sync, "not all replicas are in sync", REST_SECONDS)
+        eventually(self.all_in_sync, "not all replicas are in sync", seconds=REST_SECONDS)
         self.wait_for_progress("no progress after the trouble")
         self.watch.is_bounded = True
 
@@ -178,14 +179,14 @@ class Chaos:
 
     def finish(self) -> None:
         self.check()
-        wait_until(
+        eventually(
             lambda: self.cluster.logs_are_identical(TOPIC, PARTITIONS), "the replicas differ"
         )
         again = Reader(self.cluster.bootstrap)
         again.start()
         try:
             written = self.written()
-            wait_until(lambda: again.complaints != [] or again.counts() == written, "lost records")
+            eventually(lambda: again.complaints != [] or again.counts() == written, "lost records")
         finally:
             again.stop()
         assert again.complaints == []

@@ -18,7 +18,8 @@ from tests.compat.clients.java_group import (
     join_leave_and_crash,
 )
 from tests.doubles.broker_process import start_broker
-from tests.doubles.kafka_clients import NEW, OLD, wait_until
+from tests.doubles.eventually import eventually
+from tests.doubles.kafka_clients import DEADLINE_S, NEW, OLD
 
 STRATEGIES = ("Range", "RoundRobin", "Sticky", "CooperativeSticky")
 ALL = [(version, strategy) for version in (OLD, NEW) for strategy in STRATEGIES]
@@ -60,9 +61,11 @@ def test_a_static_member_crashes_and_is_back(group: JavaGroup) -> None:
     assignments = first.assignments
     group.end(second, crash=True)
     back = group.start(instance_id="second")
-    wait_until(lambda: group.is_shared() and back.partitions == before, group.story)
+    eventually(
+        lambda: group.is_shared() and back.partitions == before, group.story, seconds=DEADLINE_S
+    )
     sent = group.produce(1)
-    wait_until(lambda: group.read() >= sent, group.story)
+    eventually(lambda: group.read() >= sent, group.story, seconds=DEADLINE_S)
     assert first.assignments == assignments  # nobody else was disturbed
 
 
@@ -71,11 +74,11 @@ def test_ten_members(group: JavaGroup) -> None:
         group.start(session_timeout_ms=CRASH_SESSION_MS if number % 2 else LONG_SESSION_MS)
     group.wait_until_shared()
     sent = group.produce(1)
-    wait_until(lambda: group.read() >= sent, group.story)
+    eventually(lambda: group.read() >= sent, group.story, seconds=DEADLINE_S)
     for number, member in enumerate(list(group.members)):
         if number % 3 < 2 and number < 9:
             group.end(member, crash=bool(number % 2))
     group.wait_until_shared()
     sent |= group.produce(2)
-    wait_until(lambda: group.read() >= sent, group.story)
+    eventually(lambda: group.read() >= sent, group.story, seconds=DEADLINE_S)
     assert group.read() == sent

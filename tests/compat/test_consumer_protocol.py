@@ -14,7 +14,6 @@ from confluent_kafka import (
     ConsumerGroupType,
     KafkaError,
     KafkaException,
-    Producer,
 )
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -23,6 +22,7 @@ from tests.doubles.apache_kafka import run_tool
 from tests.doubles.broker_process import BrokerProcess, start_broker
 from tests.doubles.command_line import CommandLine
 from tests.doubles.kafka_clients import NEW
+from tests.doubles.producing import numbered, produce
 
 GROUPS_TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 PARTITIONS = 12
@@ -92,10 +92,8 @@ class Members:
             self.stop(self.consumers[-1])
 
     def produce(self, count: int) -> None:
-        feed = Producer({"bootstrap.servers": self.bootstrap})
-        for number in range(self.produced, self.produced + count):
-            feed.produce(self.topic, b"%d" % number, partition=number % PARTITIONS)
-        assert feed.flush(DEADLINE_S) == 0
+        records = numbered(self.produced, count, PARTITIONS)
+        produce(self.bootstrap, self.topic, records, seconds=DEADLINE_S)
         self.produced += count
 
     def poll_until(self, done: Callable[[], bool]) -> None:
@@ -131,7 +129,7 @@ class Members:
         return len(self.read) == self.produced
 
 
-def test_ten_members_come_and_go(broker: BrokerProcess) -> None:
+def test_ten_members_join_and_leave(broker: BrokerProcess) -> None:
     members = Members(broker.bootstrap, make_topic(broker.bootstrap))
     members.produce(120)
     members.start()

@@ -9,8 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupState, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupState, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.doubles.eventually import eventually
+from tests.doubles.producing import numbered, produce
 
 PARTITIONS = 6
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,7 +38,7 @@ class Members:
             "bootstrap.servers": bootstrap,
             "group.id": self.group,
             "partition.assignment.strategy": strategy,
-            # Nobody crashes here, and nobody shall seem to: a member thrown out reads again.
+            # No member crashes, and none is to time out: a removed member reads again.
             "session.timeout.ms": 60_000,
             "heartbeat.interval.ms": 500,
             "auto.offset.reset": "earliest",
@@ -74,7 +77,7 @@ class Members:
         return [{tp.partition for tp in c.assignment()} for c in self.consumers]
 
     def is_shared(self) -> bool:
-        """Every partition has exactly one owner, and nobody is without."""
+        """Every partition has exactly one owner, and every member has one."""
         shares = self.shares()
         return (
             all(shares)
@@ -87,16 +90,9 @@ class Members:
             consumer.close()
 
 
-def fill(bootstrap: str, topic: str, first: int, count: int) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap})
-    for number in range(first, first + count):
-        producer.produce(topic, b"%d" % number, partition=number % PARTITIONS)
-    producer.flush(DEADLINE_S)
-
-
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
 def test_members_share_and_take_over(bootstrap: str, topic: str, strategy: str) -> None:
-    fill(bootstrap, topic, 0, 60)
+    produce(bootstrap, topic, numbered(0, 60, PARTITIONS))
     members = Members(bootstrap, topic, strategy)
     try:
         first = members.start()
@@ -108,7 +104,7 @@ def test_members_share_and_take_over(bootstrap: str, topic: str, strategy: str) 
         members.poll_until(lambda: len(members.consumers) == 3 and members.is_shared())
         members.stop(first)
         members.poll_until(members.is_shared)
-        fill(bootstrap, topic, 60, 60)
+        produce(bootstrap, topic, numbered(60, 60, PARTITIONS))
         members.poll_until(lambda: set(members.read) >= set(range(120)))
         assert sorted(members.read) == list(range(120))
     finally:
@@ -169,10 +165,10 @@ def test_the_others_take_over_when_members_are_killed(bootstrap: str, topic: str
     alive = [MemberProcess(bootstrap, group, topic) for _ in range(10)]
 
     def wait_until_shared() -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while sorted(n for member in alive for n in member.partitions) != list(range(PARTITIONS)):
-            assert time.monotonic() < deadline, [member.partitions for member in alive]
-            time.sleep(0.05)
+        eventually(
+            lambda: sorted(n for m in alive for n in m.partitions) == list(range(PARTITIONS)),
+            lambda: [member.partitions for member in alive],
+        )
 
     try:
         wait_until_shared()
@@ -186,7 +182,7 @@ def test_the_others_take_over_when_members_are_killed(bootstrap: str, topic: str
 
 
 def test_committed_metadata_and_lag(bootstrap: str, topic: str) -> None:
-    fill(bootstrap, topic, 0, 12)
+    produce(bootstrap, topic, numbered(0, 12, PARTITIONS))
     members = Members(bootstrap, topic, "range")
     try:
         consumer = members.start()

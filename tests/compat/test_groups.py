@@ -24,6 +24,13 @@ def poll_until(members: list[GroupMember], rows: list[Row], count: int) -> None:
             rows.extend(member.poll(0.2))
 
 
+def wait_for_everything(member: GroupMember) -> None:
+    """Polls until the member has all partitions, or for long enough."""
+    deadline = time.monotonic() + DEADLINE_S
+    while len(member.assignment()) < PARTITIONS and time.monotonic() < deadline:
+        member.poll(0.2)
+
+
 def keys(rows: list[Row]) -> list[int]:
     return sorted(int(row.key or b"-1") for row in rows)
 
@@ -65,9 +72,8 @@ def test_two_members_share_and_one_takes_over(
     client.create_topic(bootstrap, topic, PARTITIONS)
     first = client.join(bootstrap, group, topic)
     rows: list[Row] = []
+    wait_for_everything(first)
     deadline = time.monotonic() + DEADLINE_S
-    while len(first.assignment()) < PARTITIONS and time.monotonic() < deadline:
-        first.poll(0.2)
     second = client.join(bootstrap, group, topic)
     while time.monotonic() < deadline:
         first.poll(0.1)
@@ -84,14 +90,12 @@ def test_two_members_share_and_one_takes_over(
     second.commit()
 
     second.close()
-    deadline = time.monotonic() + DEADLINE_S
-    while len(first.assignment()) < PARTITIONS and time.monotonic() < deadline:
-        first.poll(0.2)
+    wait_for_everything(first)
     assert first.assignment() == set(range(PARTITIONS))
     first.close()
 
 
-def test_goes_on_where_it_stopped_after_a_broker_restart(
+def test_continues_at_its_position_after_a_broker_restart(
     client: Client, tmp_path: Path, topic: str, group: str
 ) -> None:
     with start_broker(tmp_path) as broker:
@@ -111,7 +115,7 @@ def test_goes_on_where_it_stopped_after_a_broker_restart(
         assert keys(later) == list(range(80, 120))
 
 
-def test_goes_on_where_it_stopped_after_kill_nine(
+def test_continues_at_its_position_after_kill_nine(
     client: Client, tmp_path: Path, topic: str, group: str
 ) -> None:
     with start_broker(tmp_path) as broker:

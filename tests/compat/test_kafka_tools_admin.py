@@ -22,7 +22,7 @@ def broker() -> Iterator[Broker]:
 
 
 def test_topics_are_described_page_by_page(broker: Broker) -> None:
-    """The tool asks with DescribeTopicPartitions, since it is listed."""
+    """The tool sends DescribeTopicPartitions, since it is listed."""
     broker.create_topic("orders", 5)
     output = run_tool(
         TOPICS,

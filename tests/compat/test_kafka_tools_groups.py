@@ -15,6 +15,7 @@ from ottla.protocol.topics import TopicPartition as Partition
 from tests.doubles.apache_kafka import java_command, run_tool
 from tests.doubles.broker_process import start_broker
 from tests.doubles.hanging_transaction import produce_late
+from tests.doubles.producing import numbered, produce
 
 pytestmark = pytest.mark.kafka
 
@@ -62,10 +63,7 @@ def topic(broker: str) -> str:
 
 def read_group(broker: str, group: str, topic: str) -> Consumer:
     """A member that has read and committed 30 records of three partitions."""
-    feed = Producer({"bootstrap.servers": broker})
-    for number in range(30):
-        feed.produce(topic, b"x", partition=number % 3)
-    feed.flush(DEADLINE_S)
+    produce(broker, topic, numbered(0, 30, 3))
     consumer = Consumer(
         {"bootstrap.servers": broker, "group.id": group, "auto.offset.reset": "earliest"}
     )
@@ -146,8 +144,8 @@ def test_a_hanging_transaction(broker: str, topic: str, tool: Tool) -> None:
     assert len(found) == 1  # the head
 
 
-# The console consumer ends when nothing came for so long; on a busy machine that can be before it
-# has read anything, so it is asked again with more patience.
+# The console consumer ends after a time without records; on a busy machine that can be before it
+# has read anything, so it runs again with a longer time.
 PATIENCE_MS = (4_000, 30_000, 90_000)
 
 
@@ -169,7 +167,7 @@ def read_internal(
 
 
 def parse(output: str) -> list[Record]:
-    """One JSON object after another, and then what the tool has to say for itself."""
+    """One JSON object after another, and then the output of the tool."""
     end = re.search(r"\[\d{4}-|Processed a total", output)
     text = output[: end.start()] if end else output
     decoder, position, found = json.JSONDecoder(), 0, []

@@ -1,4 +1,4 @@
-"""The machinery of `make compat`: nothing is passed that was not seen to pass."""
+"""The runner of `make compat`: a feature passes only if its check has run."""
 
 from pathlib import Path
 

@@ -12,6 +12,8 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.doubles.broker_process import start_broker
+from tests.doubles.eventually import eventually
+from tests.doubles.producing import Outgoing, produce
 
 DEADLINE_S = 60.0
 
@@ -71,9 +73,10 @@ def read_all(bootstrap: str, topic: str, isolation: str, partitions: int = 1) ->
 
 def assert_committed(bootstrap: str, topic: str, wanted: list[bytes]) -> None:
     """A commit is answered when it is decided, which is before every partition has its marker."""
-    deadline = time.monotonic() + DEADLINE_S
-    while (found := read_all(bootstrap, topic, "read_committed")) != wanted:
-        assert time.monotonic() < deadline, found
+    eventually(
+        lambda: read_all(bootstrap, topic, "read_committed") == wanted,
+        lambda: read_all(bootstrap, topic, "read_committed"),
+    )
 
 
 def test_committed_and_aborted_records(bootstrap: str, topic: str) -> None:
@@ -154,10 +157,7 @@ def test_copying_is_exact_through_kills_of_everybody(tmp_path: Path) -> None:
         make_topic(broker.bootstrap, "source", 2)
         make_topic(broker.bootstrap, "target", 2)
         wanted = [b"%d" % number for number in range(120)]
-        feed = Producer({"bootstrap.servers": broker.bootstrap})
-        for value in wanted:
-            feed.produce("source", value)
-        feed.flush(DEADLINE_S)
+        produce(broker.bootstrap, "source", map(Outgoing, wanted))
         copied = life = 0
         while copied < len(wanted):
             limit = min(30, len(wanted) - copied)

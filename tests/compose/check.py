@@ -1,7 +1,7 @@
 """docker-compose.yml with a real engine: `make test-compose`.
 
 Builds the image with the project's Dockerfile and brings the file up and down, with its data and
-without. Traffic comes from this machine through the published ports. Exit code 0 when all is well,
+without. Traffic is sent from this machine through the published ports. Exit code 0 if all pass,
 1 when not, 2 when this machine has no engine or cannot get the base images ("not run").
 
 `--build-arguments` go to `docker build` (`--network host`, where only the host reaches an index).
@@ -88,7 +88,7 @@ def why_not() -> str:
         docker("info", "--format", "{{.ServerVersion}}", timeout_s=30)
         docker("compose", "version", timeout_s=30)
     except (Wrong, subprocess.TimeoutExpired) as error:
-        return f"no Docker engine with compose answers: {str(error).splitlines()[-1]}"
+        return f"no Docker engine with compose responds: {str(error).splitlines()[-1]}"
     for image in base_images():
         try:
             docker("image", "inspect", image, timeout_s=30)
@@ -119,7 +119,7 @@ def up() -> str:
     seconds = time.monotonic() - started
     for port in CONSOLES:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=10) as response:
-            require(response.status == 200, f"/readyz on :{port} says 200")
+            require(response.status == 200, f"/readyz on :{port} returns 200")
     found = cluster()
     require(len(found[1]) == len(BROKERS), f"up and healthy in {seconds:.1f} s, cluster {found[0]}")
     return found[0]
@@ -173,7 +173,7 @@ def state(service: str) -> dict[str, object]:
 
 
 def down(*arguments: str) -> None:
-    """Stops as `docker compose down` does, looks at how brokers ended, and takes all away."""
+    """Stops as `docker compose down` does, checks the exit codes of brokers, and removes all."""
     started = time.monotonic()
     compose("stop", *BROKERS)
     seconds = time.monotonic() - started
@@ -205,7 +205,7 @@ def story() -> None:
     user = compose("exec", "-T", "broker1", "id", "-u")
     require(user == USER_ID, f"a broker is user {user}")
     listed = compose("exec", "-T", "broker1", "ottla", "topics", "list", "--json")
-    require(isinstance(json.loads(listed), list), "`ottla` in a container answers")
+    require(isinstance(json.loads(listed), list), "`ottla` in a container responds")
     word = compose("exec", "-T", "broker3", "ottla", "healthcheck")
     require(word.startswith("healthy"), word)
     write("one")

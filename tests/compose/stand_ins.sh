@@ -30,7 +30,7 @@ debootstrap --variant=minbase --include=default-jre-headless,zookeeper,ca-certif
 slim "$work/zookeeper"
 cat > "$work/zookeeper/usr/local/bin/zkServer.sh" <<'END'
 #!/bin/sh
-# `zkServer.sh status` of ZooKeeper's image: whether the server answers.
+# `zkServer.sh status` of ZooKeeper's image: whether the server responds.
 exec java -cp '/usr/share/java/*' org.apache.zookeeper.client.FourLetterWordMain localhost 2181 srvr
 END
 cat > "$work/zookeeper/usr/local/bin/entrypoint.sh" <<'END'

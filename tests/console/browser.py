@@ -18,7 +18,7 @@ from typing import Any
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 DEADLINE_S = 60.0
 
-# The browser reads commands from descriptor 3 and writes answers to 4.
+# The browser reads commands from descriptor 3 and writes responses to 4.
 _LAUNCH = """
 import fcntl, os, sys
 pair = [fcntl.fcntl(int(text), fcntl.F_DUPFD, 10) for text in sys.argv[1:3]]
@@ -54,7 +54,7 @@ class Browser:
         self._rest = b""
         self._number = 0
         self.complaints: list[str] = []
-        #: Every address that the page asked for.
+        #: Every address that the page requested.
         self.addresses: list[str] = []
         target = self._call("Target.createTarget", {"url": "about:blank"})["targetId"]
         attached = self._call("Target.attachToTarget", {"targetId": target, "flatten": True})

@@ -1,6 +1,6 @@
 """The console in headless Chromium with real traffic behind it: `make test-console`.
 
-`--screenshot FILE` keeps a picture for the README. Exit code 0 when all is well, 1 when not,
+`--screenshot FILE` keeps a picture for the README. Exit code 0 if all checks pass, 1 if not,
 2 when this machine has no Chromium ("not run").
 """
 
@@ -76,7 +76,7 @@ def check(browser: Browser, base: str) -> None:
     browser.wait_for("controller")
     browser.wait_for("Traffic of this broker")
     first = browser.text()
-    browser.wait_for(lambda: browser.text() != first)  # drawn anew by itself
+    browser.wait_for(lambda: browser.text() != first)  # refreshed automatically
     browser.evaluate("location.hash = '#topics'")
     browser.wait_for("page-views")
     browser.evaluate("location.hash = '#topic/orders'")

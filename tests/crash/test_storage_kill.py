@@ -1,8 +1,8 @@
-"""kill -9 of a process that appends as fast as it can: nothing it was told is lost or invented.
+"""kill -9 of a process that appends as fast as it can: no acknowledged append is lost.
 
 The child reports every append after it has returned, and every flush. It is killed at a random
 moment. The directory must then hold every record that was reported, in order and unchanged, and
-nothing but what was being written; and a log opened on it must go on as if nothing had happened.
+nothing but what was being written; and a log opened on it must continue as if nothing had happened.
 """
 
 from __future__ import annotations
@@ -81,36 +81,36 @@ def test_kill_under_load(seed: int, tmp_path: Path) -> None:
     )
     assert child.stdout is not None
     assert child.stderr is not None
-    told = {0: -1, 1: -1, 2: -1}
+    acknowledged = {0: -1, 1: -1, 2: -1}
     try:
         for _ in range(random.randint(1, 1500)):
             line = child.stdout.readline()
             assert line, child.stderr.read()
             partition, last = map(int, line.split())
-            told[partition] = last
+            acknowledged[partition] = last
         os.kill(child.pid, signal.SIGKILL)
         for line in child.stdout.read().splitlines():
             if line.count(" ") == 1 and line.split()[1]:
                 partition, last = map(int, line.split())
-                told[partition] = max(told[partition], last)
+                acknowledged[partition] = max(acknowledged[partition], last)
     finally:
         child.kill()
         child.wait()
         child.stdout.close()
         child.stderr.close()
-    check_what_is_left(tmp_path, told)
+    check_what_is_left(tmp_path, acknowledged)
 
 
-def check_what_is_left(directory: Path, told: dict[int, int]) -> None:
+def check_what_is_left(directory: Path, acknowledged: dict[int, int]) -> None:
     manager = LogManager([directory], LogConfig(**SETTINGS))
     manager.lock()
     manager.load(NOW_MS)
-    for partition, last in told.items():
+    for partition, last in acknowledged.items():
         log = manager.get("t", partition)
         if log is None:
             assert last == -1
             continue
-        # The very last line may have been cut off on its way; the batch after it not reported.
+        # The very last line may be incomplete; the batch after it not reported.
         assert last < log.log_end_offset <= last + 1 + 2 * 20 + 10 * 20
         found = [r for batch in log.batches(0) for r in read_records(bytes(batch))]
         assert [r.offset for r in found] == list(range(log.log_end_offset))

@@ -60,7 +60,7 @@ class Life:
         if flush is None:
             return
         if self.random.random() < 0.5:
-            self.append()  # the loop goes on while a worker syncs
+            self.append()  # the loop continues while a worker syncs
         flush.run()
         self.log.finish_flush(flush, NOW_MS)
         self.durable = self.log.recovery_point
@@ -184,7 +184,7 @@ def test_power_failures(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_failing_calls(seed: int) -> None:
-    """Any call fails at any moment: an append that was answered is there after a kill."""
+    """Any call fails at any moment: an acknowledged append survives a kill."""
     print(f"OTTLA_TEST_SEED={seed}")
     random = Random(seed)
     fs = MemoryFileSystem()

@@ -35,7 +35,15 @@ from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from ottla.protocol.topics import TopicPartition
-from tests.differential.group_requests import commit, fetch, join, member_of, offset_delete, sync
+from tests.differential.group_requests import (
+    commit,
+    fetch,
+    join,
+    member_of,
+    offset_delete,
+    sync,
+    until,
+)
 from tests.differential.group_requests import prepare as prepare_groups
 from tests.doubles.transcript import Transcript
 
@@ -54,6 +62,30 @@ def prepare(t: Transcript) -> None:
         5,
     )
     learn_topics(t)
+    wait_for_assignments(t)
+
+
+def wait_for_assignments(t: Transcript) -> None:
+    """Until groups are given partitions of `wide`: on a busy machine Kafka's coordinator hears of a
+    topic some time after Metadata tells of it."""
+    beginning = ConsumerGroupHeartbeatRequest(
+        group_id="ready",
+        member_id="m",
+        member_epoch=0,
+        rebalance_timeout_ms=30_000,
+        subscribed_topic_names=["wide"],
+        topic_partitions=[],
+    )
+    until(t, beginning, 0, _gives_partitions)
+    leaving = ConsumerGroupHeartbeatRequest(group_id="ready", member_id="m", member_epoch=-1)
+    t.quietly(leaving, 0)
+    t.quietly(DeleteGroupsRequest(["ready"]), 2)
+
+
+def _gives_partitions(response: Message) -> bool:
+    assert isinstance(response, ConsumerGroupHeartbeatResponse)
+    given = response.assignment
+    return given is not None and any(row.partitions for row in given.topic_partitions)
 
 
 def learn_topics(t: Transcript) -> None:

@@ -38,6 +38,7 @@ from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from tests.doubles.eventually import eventually
 from tests.doubles.transcript import Transcript
 
 READY_DEADLINE_S = 60.0
@@ -189,10 +190,11 @@ def _are_there(response: Message) -> bool:
 
 def until(t: Transcript, message: Message, version: int, wanted: Callable[[Message], bool]) -> None:
     """Ask quietly until the answer is as wanted: for what takes the broker its time."""
-    deadline = time.monotonic() + READY_DEADLINE_S
-    while not wanted(t.quietly(message, version, "waiting")):
-        assert time.monotonic() < deadline, f"never came true: {message}"
-        time.sleep(0.05)
+    eventually(
+        lambda: wanted(t.quietly(message, version, "waiting")),
+        f"never came true: {message}",
+        seconds=READY_DEADLINE_S,
+    )
 
 
 def describe_state(group: str) -> DescribeGroupsRequest:

@@ -6,7 +6,6 @@ Nobody has a name on a plain listener, so rights are given by address: everythin
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -54,6 +53,7 @@ from tests.differential.asking import Closed, Pair
 from tests.differential.conftest import SETTINGS
 from tests.doubles.apache_kafka import start_kafka
 from tests.doubles.broker_process import start_broker
+from tests.doubles.eventually import eventually
 from tests.doubles.zookeeper_process import start_zookeeper
 
 pytestmark = [pytest.mark.kafka, pytest.mark.zookeeper]
@@ -115,15 +115,14 @@ def wait_for_coordinators(pair: Pair) -> None:
         (init_producer_id.InitProducerIdRequest(OPEN, 1000), 1),
         (heartbeat.HeartbeatRequest(OPEN, 1, "nobody"), 0),
     ]
-    deadline = time.monotonic() + 60
     for question, version in questions:
-        while True:
+
+        def is_ready(question: Message = question, version: int = version) -> bool:
             responses = pair.responses(question, version)
             codes = {getattr(response, "error_code", -1) for response in responses}
-            if codes in ({0}, {25}):  # UNKNOWN_MEMBER_ID is what a loaded group says
-                break
-            assert time.monotonic() < deadline, f"{question}: {responses}"
-            time.sleep(0.1)
+            return codes in ({0}, {25})  # UNKNOWN_MEMBER_ID is what a loaded group says
+
+        eventually(is_ready, f"not ready for {question}")
 
 
 @pytest.fixture

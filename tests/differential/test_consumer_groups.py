@@ -2,7 +2,6 @@
 conversations; topics page by page; subscriptions to metrics of clients (KIP-714)."""
 
 import difflib
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -32,6 +31,7 @@ from tests.differential import consumer_group_scripts as scripts
 from tests.differential.asking import Pair
 from tests.doubles.apache_kafka_kraft import start_kraft_kafka
 from tests.doubles.broker_process import start_broker
+from tests.doubles.eventually import eventually
 from tests.doubles.transcript import Transcript
 
 pytestmark = pytest.mark.kafka
@@ -164,11 +164,12 @@ def test_subscriptions_to_metrics_of_clients(prepared: Pair) -> None:
         ("some", "match", "client_id=x"),
     ):
         prepared.compare(subscription(name, setting, value), [1], ignore=["error_message"])
-    until = time.monotonic() + 60
-    while not all(
-        known(response) == {"all", "some"} for response in prepared.responses(listing, 0)
-    ):
-        assert time.monotonic() < until, "a subscription never arrived"
+    eventually(
+        lambda: all(
+            known(response) == {"all", "some"} for response in prepared.responses(listing, 0)
+        ),
+        "a subscription never arrived",
+    )
     for name in ("all", "bad", "nobody", ""):
         asked = DescribeConfigsResource(
             resource_type=16, resource_name=name, configuration_keys=None
@@ -180,12 +181,14 @@ def test_subscriptions_to_metrics_of_clients(prepared: Pair) -> None:
         )
     # The ids of clients and subscriptions are each broker's own choice.
     question = GetTelemetrySubscriptionsRequest(client_instance_id=b"\0" * 16)
-    while not all(
-        isinstance(response, GetTelemetrySubscriptionsResponse)
-        and response.push_interval_ms == 5000
-        for response in prepared.responses(question, 0)
-    ):
-        assert time.monotonic() < until, "a subscription is listed and not followed"
+    eventually(
+        lambda: all(
+            isinstance(response, GetTelemetrySubscriptionsResponse)
+            and response.push_interval_ms == 5000
+            for response in prepared.responses(question, 0)
+        ),
+        "a subscription is listed and not followed",
+    )
     prepared.compare(question, [0], ignore=["client_instance_id", "subscription_id"])
     prepared.compare(
         PushTelemetryRequest(

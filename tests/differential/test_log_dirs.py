@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -36,6 +35,7 @@ from ottla.protocol.records.builder import build_batch
 from tests.differential.conftest import SETTINGS
 from tests.doubles.apache_kafka import start_kafka
 from tests.doubles.broker_process import start_broker
+from tests.doubles.eventually import eventually
 from tests.doubles.wire import Wire
 
 pytestmark = pytest.mark.kafka
@@ -130,10 +130,11 @@ def move_away(side: Side, partition: int) -> int:
     """Moves a replica into the directory where it is not; waits until it is there."""
     ((source, _, _),) = (row[1:] for row in side.where(TOPIC) if row[0] == partition)
     code = side.move(TOPIC, partition, side.directories[1 - source], 2)
-    until = time.monotonic() + SECONDS
-    while (partition, 1 - source, False, 0) not in side.where(TOPIC):
-        assert time.monotonic() < until, side.where(TOPIC)
-        time.sleep(0.05)
+    eventually(
+        lambda: (partition, 1 - source, False, 0) in side.where(TOPIC),
+        lambda: side.where(TOPIC),
+        seconds=SECONDS,
+    )
     return code
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from confluent_kafka import Consumer, Producer
@@ -12,14 +12,6 @@ from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 TOPIC = "kept"
 PARTITIONS = 6
 SECONDS = 60.0
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    """Looks until `condition` holds: a cluster seen from outside tells nobody."""
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
 
 
 class AcknowledgedRecords:

@@ -28,6 +28,7 @@ from pathlib import Path
 import pytest
 
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from tests.doubles.eventually import eventually
 from tests.doubles.maven import fetch_jars
 from tests.doubles.wire import Wire
 
@@ -244,16 +245,14 @@ def _launch_zookeeper(data: Path, output: Path) -> tuple[JavaProcess, int]:
 
 
 def _wait_for_port(port: int) -> None:
-    until = time.monotonic() + START_DEADLINE_S
-    while True:
+    def listens() -> bool:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError as failure:
-            if time.monotonic() > until:
-                raise AssertionError(f"nothing listens on port {port}: {failure}") from failure
-            time.sleep(0.05)
-        else:
-            return
+        except OSError:
+            return False
+        return True
+
+    eventually(listens, f"nothing listens on port {port}", seconds=START_DEADLINE_S)
 
 
 def _broker_properties(directory: Path, zookeeper: str, settings: dict[str, object]) -> str:
@@ -283,15 +282,14 @@ def _broker_properties(directory: Path, zookeeper: str, settings: dict[str, obje
 def _wait_for_controller(bootstrap: str) -> None:
     """Until the broker has heard of a controller: it says "started" before, and then refuses to
     create topics."""
-    deadline = time.monotonic() + START_DEADLINE_S
-    while True:
+
+    def is_elected() -> bool:
         with Wire(bootstrap) as wire:
             response = wire.ask(MetadataRequest(topics=[]), 1)
         assert isinstance(response, MetadataResponse)
-        if response.controller_id >= 0 and response.brokers:
-            return
-        assert time.monotonic() < deadline, "no controller was elected"
-        time.sleep(0.05)
+        return response.controller_id >= 0 and bool(response.brokers)
+
+    eventually(is_elected, "no controller was elected", seconds=START_DEADLINE_S)
 
 
 @contextmanager

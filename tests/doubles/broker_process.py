@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.doubles.eventually import eventually
+
 ROOT = Path(__file__).resolve().parents[2]
 
 START_SECONDS = 90.0  # a machine may have other things to do
@@ -112,10 +114,12 @@ class BrokerProcess:
 
     def wait_for_log(self, text: str, seconds: float = 60.0) -> None:
         """Waits until the broker has written `text`."""
-        deadline = time.monotonic() + seconds
-        while text not in self.log():
-            assert time.monotonic() < deadline, f"{text!r} is not in its log:\n{self.log()}"
-            time.sleep(0.02)
+        eventually(
+            lambda: text in self.log(),
+            lambda: f"{text!r} is not in its log:\n{self.log()}",
+            seconds=seconds,
+            pause_seconds=0.02,
+        )
 
     def talk_http(self) -> None:
         """Asks the port of the Kafka protocol for a web page; returns when the log speaks of it."""

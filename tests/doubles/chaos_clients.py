@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
 
 from confluent_kafka import Consumer, KafkaException, Message
 from confluent_kafka import KafkaError as RdKafkaError
@@ -276,11 +275,3 @@ class LeaderWatch(Watcher):
     def _finish(self) -> None:
         for connection in self._connections.values():
             connection.close()
-
-
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
-    """Looks until `condition` holds."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Producer
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
@@ -47,8 +46,9 @@ from ottla.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponsePartition,
 )
-from tests.doubles.acknowledged_records import wait_for
 from tests.doubles.broker_cluster import BrokerCluster
+from tests.doubles.eventually import eventually
+from tests.doubles.producing import Outgoing, produce
 
 SECONDS = 60.0
 TOPIC_CONFIG, BROKER_CONFIG = 2, 4
@@ -118,13 +118,13 @@ class ClusterView:
     def wait_for_leaders(self, topic: str, leaders: list[int], *brokers: int) -> None:
         """Until each of the brokers (all, when none is named) tells clients of these leaders."""
         for broker_id in brokers or tuple(self.cluster.brokers):
-            wait_for(
+            eventually(
                 lambda by=broker_id: self.leaders(topic, by) == leaders,  # type: ignore[misc]
                 f"broker {broker_id} does not tell of the leaders {leaders} of {topic}",
             )
 
     def wait_for_isr(self, topic: str, isr: set[int], index: int = 0) -> None:
-        wait_for(
+        eventually(
             lambda: set((self.state(topic, index) or {"isr": ()})["isr"]) == isr,
             f"the in-sync replicas of {topic}-{index} do not become {isr}",
         )
@@ -145,13 +145,8 @@ class ClusterView:
         self.wait_for_leaders(topic, [each[0] for each in replicas], *live)
 
     def produce(self, topic: str, count: int, acks: str = "all", size: int = 1) -> None:
-        producer = Producer(
-            {"bootstrap.servers": self.cluster.bootstrap, "acks": acks, "log_level": 0}
-        )
-        for number in range(count):
-            producer.produce(topic, b"%d" % number * size, partition=0)
-            producer.poll(0)
-        assert producer.flush(SECONDS) == 0
+        rows = [Outgoing(b"%d" % number * size, partition=0) for number in range(count)]
+        produce(self.cluster.bootstrap, topic, rows, acks=acks)
 
     def delete(self, topic: str) -> None:
         """Returns when the controller has taken it up: some replicas may be away."""
@@ -198,13 +193,10 @@ class ClusterView:
         return b"".join(file.read_bytes() for file in sorted(directory.glob("*.log")))
 
     def wait_for_same_data(self, topic: str, *brokers: int) -> None:
-        wait_for(
+        eventually(
             lambda: len({self.log_bytes(each, topic) for each in brokers}) == 1,
             f"the replicas of {topic} differ",
         )
-
-    def wait(self, condition: Callable[[], bool], what: str) -> None:
-        wait_for(condition, what)
 
 
 @contextmanager

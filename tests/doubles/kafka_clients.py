@@ -13,7 +13,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -166,11 +165,3 @@ def verifiable_produce(
     sent = {event["value"] for event in events if event["name"] == "producer_send_success"}
     assert len(sent) == count, producer.output()[-4000:]
     return sent
-
-
-def wait_until(condition: Any, what: Any) -> None:
-    """`what` is called for the words of the failure."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.05)

@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from kazoo.client import KazooClient
 
 from tests.doubles.apache_kafka import ApacheKafka
+from tests.doubles.eventually import eventually
 
 START_MS = 1_700_000_000_000
 # For every single wait: a machine may be busy with other things.
@@ -34,10 +35,11 @@ def wait_until_gone(zookeeper: str) -> None:
     """Waits until ZooKeeper has noticed that the broker was killed: else it cannot come back."""
     client = KazooClient(hosts=zookeeper)
     client.start()
-    until = time.monotonic() + SECONDS
-    while client.exists("/brokers/ids/0") is not None:
-        assert time.monotonic() < until, "the session of the killed broker does not end"
-        time.sleep(0.1)
+    eventually(
+        lambda: client.exists("/brokers/ids/0") is None,
+        "the session of the killed broker does not end",
+        seconds=SECONDS,
+    )
     client.stop()
     client.close()
 

@@ -23,6 +23,7 @@ from ottla.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseTopic,
 )
+from tests.doubles.eventually import eventually_async
 
 SIZE = Struct(">i")
 API_VERSIONS, METADATA = 18, 3
@@ -127,9 +128,7 @@ class Network:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until something has come true; fails the test when it never does."""
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            while not condition():  # noqa: ASYNC110 (there is nothing that could set an event)
-                await asyncio.sleep(0.001)
+        await eventually_async(condition, seconds=DEADLINE_SECONDS)
 
 
 @asynccontextmanager

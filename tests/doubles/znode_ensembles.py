@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -88,11 +87,3 @@ class ZooKeeperEnsemble:
     async def close(self) -> None:
         for store in self._stores:
             await store.close()
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    """Waits for what another thread or process brings about; fails after a long time."""
-    deadline = time.monotonic() + WAIT_DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        await asyncio.sleep(0.002)

@@ -1,5 +1,5 @@
 """Fuzz of what a client reads from the other side. The invariant: any bytes at any time give
-answers or a ClientError, never anything else, and memory grows with the bytes and not with what
+responses or a ClientError, never anything else, and memory grows with the bytes and not with what
 they claim.
 """
 
@@ -49,7 +49,7 @@ def responses(broker: ScriptedBroker, output: bytes) -> list[bytes]:
 
 
 def converse(rng: random.Random, *, sasl: bool, damaged_turn: int) -> None:
-    """A conversation in which the answer of one turn is damaged."""
+    """A conversation in which one response is damaged."""
     broker = ScriptedBroker()
     broker.responses[ApiKey.SASL_HANDSHAKE] = SaslHandshakeResponse(mechanisms=["SCRAM-SHA-256"])
     broker.responses[ApiKey.SASL_AUTHENTICATE] = SaslAuthenticateResponse(
@@ -72,7 +72,7 @@ def converse(rng: random.Random, *, sasl: bool, damaged_turn: int) -> None:
 
 
 @pytest.mark.parametrize("sasl", [False, True])
-def test_damaged_answers_give_answers_or_a_client_error(sasl: bool) -> None:
+def test_damaged_responses_give_responses_or_a_client_error(sasl: bool) -> None:
     refused = 0
     for seed in range(400):
         rng = random.Random(seed)

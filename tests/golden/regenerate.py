@@ -1,4 +1,4 @@
-"""Makes `messages.jsonl.gz` anew: `python -m tests.golden.regenerate`.
+"""Generates `messages.jsonl.gz`: `python -m tests.golden.regenerate`.
 
 Needs a JDK (17 or newer) and, the first time, Maven and the network. The file comes out the same,
 byte for byte, as long as the definitions and the Java program stay the same.

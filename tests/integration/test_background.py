@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.doubles.broker_process import BrokerProcess, start_broker
+from tests.doubles.eventually import eventually
+from tests.doubles.producing import Outgoing, produce
 
 SECONDS = 30.0
 EAGER = {
@@ -25,12 +25,10 @@ def create(broker: BrokerProcess, topic: str, **settings: str) -> None:
     admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(SECONDS)
 
 
-def produce(broker: BrokerProcess, topic: str, records: list[tuple[bytes, bytes]]) -> None:
+def write(broker: BrokerProcess, topic: str, records: list[tuple[bytes, bytes]]) -> None:
     """One batch a record, so that segments can roll between them."""
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "batch.num.messages": 1})
-    for key, value in records:
-        producer.produce(topic, value, key)
-    assert producer.flush(SECONDS) == 0
+    rows = [Outgoing(value, key) for key, value in records]
+    produce(broker.bootstrap, topic, rows, seconds=SECONDS, batch_num_messages=1)
 
 
 def offsets(broker: BrokerProcess, topic: str) -> tuple[int, int]:
@@ -61,18 +59,13 @@ def read_all(broker: BrokerProcess, topic: str) -> list[tuple[bytes, bytes]]:
     return records
 
 
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
-
-
 def test_retention_deletes_old_segments(tmp_path: Path) -> None:
     with start_broker(tmp_path, **EAGER) as broker:
         create(broker, "short", segment_bytes="300", retention_bytes="600")
-        produce(broker, "short", [(b"key", b"x" * 100)] * 20)
-        wait_for(lambda: offsets(broker, "short")[0] > 0, "no segment was deleted")
+        write(broker, "short", [(b"key", b"x" * 100)] * 20)
+        eventually(
+            lambda: offsets(broker, "short")[0] > 0, "no segment was deleted", seconds=SECONDS
+        )
         before, end = offsets(broker, "short")
         left = len(read_all(broker, "short"))
         after, _ = offsets(broker, "short")
@@ -91,9 +84,17 @@ def test_compaction_keeps_the_last_value_of_each_key(tmp_path: Path) -> None:
             min_cleanable_dirty_ratio="0.01",
         )
         written = [(b"key-%d" % (number % 5), b"value-%d" % number) for number in range(200)]
-        produce(broker, "compacted", written)
-        wait_for(lambda: "Compacted up to offset" in broker.log(), "nothing was compacted")
-        wait_for(lambda: len(read_all(broker, "compacted")) < 50, "it was not compacted enough")
+        write(broker, "compacted", written)
+        eventually(
+            lambda: "Compacted up to offset" in broker.log(),
+            "nothing was compacted",
+            seconds=SECONDS,
+        )
+        eventually(
+            lambda: len(read_all(broker, "compacted")) < 50,
+            "it was not compacted enough",
+            seconds=SECONDS,
+        )
         left = read_all(broker, "compacted")
         assert dict(left) == dict(written)
         assert [record for record in written if record in left] == left, "the order was kept"

@@ -28,6 +28,7 @@ from ottla.protocol.messages.produce import (
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.records.reader import read_records
 from ottla.protocol.topics import TopicPartition
+from tests.doubles.eventually import eventually
 
 SECONDS = 60.0
 TOPIC = "t"
@@ -57,12 +58,11 @@ def create(broker: Broker, topic: str, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(topic, partitions)])[topic].result(SECONDS)
     hosted = broker.server.parts.replica_manager.partitions
-    deadline = time.monotonic() + SECONDS
-    for index in range(partitions):
-        key = TopicPartition(topic, index)
-        while not (key in hosted and hosted[key].is_leader):
-            assert time.monotonic() < deadline, key
-            time.sleep(0.05)
+    keys = [TopicPartition(topic, index) for index in range(partitions)]
+    eventually(
+        lambda: all(key in hosted and hosted[key].is_leader for key in keys),
+        f"a partition of {topic} is not led",
+    )
 
 
 def produce(broker: Broker, partition: int, value: bytes, topic: str = TOPIC) -> int:

@@ -51,7 +51,7 @@ def test_a_cluster_of_two_from_start_to_interrupt(tmp_path: Path) -> None:
     try:
         assert process.stdout is not None
         banner = process.stdout.readline()
-        assert banner == f"2 broker(s) are ready: 127.0.0.1:{port},127.0.0.1:{port + 1}\n", (
+        assert banner == f"2 broker(s) started: 127.0.0.1:{port},127.0.0.1:{port + 1}\n", (
             process.communicate(timeout=60)
         )
         ottla = CommandLine(f"127.0.0.1:{port}")
@@ -64,17 +64,17 @@ def test_a_cluster_of_two_from_start_to_interrupt(tmp_path: Path) -> None:
     finally:
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
-    assert (process.returncode, errors) == (0, "Everything is stopped.\n")
+    assert (process.returncode, errors) == (0, "The cluster is stopped.\n")
     for number in (port, port + 1):
         with socket.socket() as probe:
             assert probe.connect_ex(("127.0.0.1", number)) != 0
     assert "stopped cleanly" in (tmp_path / "cluster" / "broker-0.log").read_text()
 
 
-def test_without_java_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_java_the_error_has_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", os.devnull)
-    with pytest.raises(Failure, match=r"ZooKeeper needs Java, and there is none.*ottla start\."):
+    with pytest.raises(Failure, match=r"ZooKeeper needs Java, which was not found.*ottla start\."):
         find_java()
 
 

@@ -40,7 +40,7 @@ def test_an_advertised_name_that_nobody_knows(tmp_path: Path) -> None:
 def test_nobody_at_the_bootstrap_address(ottla: CommandLine) -> None:
     response = ottla("doctor", "-b", "127.0.0.1:1")
     assert response.code == 3
-    assert "nothing listens there (127.0.0.1): is the broker running" in response.output
+    assert "nothing listens there (127.0.0.1): check that the broker runs" in response.output
 
 
 def test_something_else_listens_there(ottla: CommandLine) -> None:

@@ -7,14 +7,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer
 
 from tests.doubles.broker_process import ROOT, BrokerProcess, start_broker
 from tests.doubles.command_line import CommandLine
+from tests.doubles.eventually import eventually
+from tests.doubles.producing import numbered, produce
 
 DEADLINE_S = 60.0
 PARTITIONS = 4
@@ -58,20 +60,6 @@ class Member:
         self._process.wait()
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def produce(broker: BrokerProcess, topic: str, first: int, count: int) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap})
-    for number in range(first, first + count):
-        producer.produce(topic, b"%d" % number, partition=number % PARTITIONS)
-    assert producer.flush(DEADLINE_S) == 0
-
-
 def shares(ottla: CommandLine, group: str) -> list[int]:
     """How many partitions each member of a stable group has."""
     described = ottla("groups", "describe", group, "--members", "--json")
@@ -83,22 +71,22 @@ def shares(ottla: CommandLine, group: str) -> list[int]:
 def test_members_share_take_over_and_leave_a_commit(broker: BrokerProcess, tmp_path: Path) -> None:
     ottla = CommandLine(broker.bootstrap)
     ottla.done("topics", "create", "shared", "--partitions", str(PARTITIONS))
-    produce(broker, "shared", 0, 40)
+    produce(broker.bootstrap, "shared", numbered(0, 40, PARTITIONS))
     options = ("shared", "--group", "g", "--from-beginning")
     first = Member(broker, tmp_path / "first", *options)
     members = [first]
     try:
-        wait_until(lambda: sorted(first.read()) == list(range(40)))
+        eventually(lambda: sorted(first.read()) == list(range(40)))
         second = Member(broker, tmp_path / "second", *options)
         members.append(second)
-        wait_until(lambda: shares(ottla, "g") == [2, 2])
-        produce(broker, "shared", 40, 40)
-        wait_until(lambda: len(first.read()) + len(second.read()) >= 80)
+        eventually(lambda: shares(ottla, "g") == [2, 2])
+        produce(broker.bootstrap, "shared", numbered(40, 40, PARTITIONS))
+        eventually(lambda: len(first.read()) + len(second.read()) >= 80)
         assert sorted(first.read() + second.read()) == list(range(80))
         assert first.interrupt() == 0
-        wait_until(lambda: shares(ottla, "g") == [4])
-        produce(broker, "shared", 80, 20)
-        wait_until(lambda: set(second.read()) >= set(range(80, 100)))
+        eventually(lambda: shares(ottla, "g") == [4])
+        produce(broker.bootstrap, "shared", numbered(80, 20, PARTITIONS))
+        eventually(lambda: set(second.read()) >= set(range(80, 100)))
         assert second.interrupt() == 0
     finally:
         for member in members:
@@ -125,7 +113,7 @@ def test_beside_a_real_consumer(broker: BrokerProcess, tmp_path: Path) -> None:
         while len(consumer.assignment()) != 2 or shares(ottla, "m") != [2, 2]:
             assert time.monotonic() < deadline
             consumer.poll(0.1)
-        produce(broker, "mixed", 0, 20)
+        produce(broker.bootstrap, "mixed", numbered(0, 20, PARTITIONS))
         taken: set[int] = set()
         while len(taken) + len(member.read()) < 20:
             assert time.monotonic() < deadline
@@ -141,7 +129,7 @@ def test_beside_a_real_consumer(broker: BrokerProcess, tmp_path: Path) -> None:
 def test_it_ends_at_the_limit(broker: BrokerProcess, tmp_path: Path) -> None:
     ottla = CommandLine(broker.bootstrap)
     ottla.done("topics", "create", "few", "--partitions", str(PARTITIONS))
-    produce(broker, "few", 0, 8)
+    produce(broker.bootstrap, "few", numbered(0, 8, PARTITIONS))
     options = ("few", "--group", "l", "--from-beginning", "--max", "3")
     member = Member(broker, tmp_path / "few", *options)
     try:
@@ -156,4 +144,4 @@ def test_it_ends_at_the_limit(broker: BrokerProcess, tmp_path: Path) -> None:
 def test_a_member_does_not_choose_its_partitions(broker: BrokerProcess) -> None:
     response = CommandLine(broker.bootstrap)("consume", "t", "-g", "g", "--follow", "-p", "0")
     assert response.code == 2
-    assert "a member of a group reads what it is assigned" in response.errors
+    assert "a group member reads its assigned partitions" in response.errors

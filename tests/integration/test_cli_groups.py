@@ -74,7 +74,7 @@ def test_lag_and_members_of_a_group_that_reads(
     assert ottla.done("groups", "describe", "readers", "--json").value["state"] == "Empty"
     assert ottla.done("groups", "delete", "readers", "--yes").output == "Group readers deleted.\n"
     gone = ottla("groups", "describe", "readers")
-    assert gone.errors == "ottla: group readers is not there; see `ottla groups list`.\n"
+    assert gone.errors == "ottla: group readers does not exist; see `ottla groups list`.\n"
 
 
 def test_events_say_who_came_and_went_and_why(
@@ -82,7 +82,7 @@ def test_events_say_who_came_and_went_and_why(
 ) -> None:
     fill(ottla, "told")
     assert ottla.done("groups", "events", "tellers").output == (
-        "Nothing is remembered about group tellers.\n"
+        "The coordinator has no events of group tellers.\n"
     )
     with reading(shared_broker.bootstrap, "tellers", "told", 4):
         pass
@@ -130,7 +130,7 @@ def test_resetting_shows_first_and_does_it_when_told(ottla: CommandLine, tmp_pat
 
     dry = ottla.done("groups", "reset-offsets", "mover", "moved", "--to-earliest")
     assert dry.lines[1] == ["moved", "0", "10", "0"]
-    assert dry.errors == "Nothing was changed; --execute does it.\n"
+    assert dry.errors == "Dry run: nothing was changed; --execute commits the offsets.\n"
     assert position() == 10
     assert reset("--to-offset", "6", "--execute") == 6
     assert position() == 6
@@ -209,10 +209,10 @@ def test_plans_of_reassignment_are_kafkas_files(ottla: CommandLine, tmp_path: Pa
     assert ottla("partitions", "reassign", "execute", str(plan)).code == 2
 
 
-def test_leaders_that_are_right_need_no_election(ottla: CommandLine) -> None:
+def test_preferred_leaders_need_no_election(ottla: CommandLine) -> None:
     ottla.done("topics", "create", "led")
     assert ottla.done("partitions", "elect-leaders", "led").lines[1] == [
-        *("led", "0", "was", "right", "already")
+        *("led", "0", "not", "needed")
     ]
     unknown = ottla("partitions", "elect-leaders", "led:5")
     assert unknown.code == 1

@@ -14,7 +14,7 @@ from tests.doubles.command_line import CommandLine
 def test_lines_go_in_and_come_out(ottla: CommandLine) -> None:
     written = ottla.done("produce", "lines", text="one\ntwo\r\nthree")
     assert written.errors.splitlines() == [
-        "Topic lines was not there; the broker created it.",
+        "The broker created topic lines.",
         "3 record(s) written to lines.",
     ]
     assert ottla.done("consume", "lines").output == "one\ntwo\nthree\n"
@@ -67,7 +67,7 @@ def test_records_of_a_file_and_of_one_partition(ottla: CommandLine, tmp_path: Pa
     assert [(row["partition"], row["end"]) for row in rows] == [(0, 0), (1, 0), (2, 1000)]
     assert ottla.done("consume", "files", "-p", "2", "--offset", "998").output == "998\n999\n"
     missing = ottla("consume", "files", "-p", "9")
-    assert missing.errors == "ottla: files has no partition 9; it has 3, from 0 on.\n"
+    assert missing.errors == "ottla: files has no partition 9; it has 3, counted from 0.\n"
 
 
 def test_times_choose_records(ottla: CommandLine) -> None:

@@ -84,7 +84,7 @@ def test_settings_of_all_brokers_and_of_one(ottla: CommandLine) -> None:
 
 def test_wrong_usage_is_2(ottla: CommandLine) -> None:
     for arguments, sentence in {
-        ("configs", "describe", "topic"): "which topic? Put its name behind it.",
+        ("configs", "describe", "topic"): "topic needs a name after it.",
         ("configs", "describe", "queue", "x"): "'queue' is not one of topic, broker",
         ("configs", "set", "topic", "x", "novalue"): "'novalue' is not name=value",
         ("topics", "create", "x", "--replica-assignment", "a"): "write brokers with colons",
@@ -146,7 +146,7 @@ def test_quotas_are_set_shown_and_removed(ottla: CommandLine) -> None:
     )
     ottla.done("quotas", "alter", "--client", "loader", "--remove", "producer_byte_rate")
     ottla.done("quotas", "alter", "--user-default", "--remove", "consumer_byte_rate")
-    assert ottla.done("quotas", "describe").output == "No limits are set.\n"
+    assert ottla.done("quotas", "describe").output == "No quotas are set.\n"
     wrong = ottla("quotas", "alter", "--client", "loader", "--set", "speed=1")
     assert wrong.code == 1
     assert "speed" in wrong.errors

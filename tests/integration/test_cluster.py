@@ -12,9 +12,9 @@ from tests.doubles.acknowledged_records import (
     TOPIC,
     AcknowledgedRecords,
     identical_logs,
-    wait_for,
 )
 from tests.doubles.broker_cluster import BrokerCluster, start_cluster
+from tests.doubles.eventually import eventually
 
 pytestmark = pytest.mark.zookeeper
 
@@ -31,17 +31,17 @@ def test_a_cluster_keeps_everything_through_a_kill_and_a_stop(tmp_path: Path) ->
 
         cluster[2].kill()
         records.produce(1000)
-        wait_for(lambda: 2 not in records.leaders(), "the killed broker still leads")
+        eventually(lambda: 2 not in records.leaders(), "the killed broker still leads")
         cluster[2].start()
-        wait_for(records.all_in_sync, "the killed broker is not back in sync")
+        eventually(records.all_in_sync, "the killed broker is not back in sync")
 
         assert cluster[1].stop() == 0
         records.produce(1000)
         cluster[1].start()
-        wait_for(records.all_in_sync, "the stopped broker is not back in sync")
+        eventually(records.all_in_sync, "the stopped broker is not back in sync")
 
         records.assert_nothing_lost_or_doubled()
-        wait_for(lambda: identical_logs(directories(cluster)), "the replicas differ")
+        eventually(lambda: identical_logs(directories(cluster)), "the replicas differ")
 
 
 def test_a_controlled_stop_hands_leadership_over_first(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ from ottla.protocol.messages.produce import (
 from ottla.protocol.records.builder import build_batch
 from tests.doubles.broker_cluster import start_cluster
 from tests.doubles.cluster_view import BROKER_CONFIG, TOPIC_CONFIG, ClusterView, view
+from tests.doubles.eventually import eventually
 
 pytestmark = pytest.mark.zookeeper
 
@@ -75,7 +76,7 @@ def restart(seen: ClusterView, broker_id: int) -> None:
 def kill(seen: ClusterView, broker_id: int) -> None:
     """Returns when its session has ended."""
     seen.cluster[broker_id].kill()
-    seen.wait(lambda: not seen.is_registered(broker_id), "the session of a dead broker goes on")
+    eventually(lambda: not seen.is_registered(broker_id), "the session of a dead broker goes on")
 
 
 def test_a_topic_is_created_grown_deleted_and_made_again(seen: ClusterView) -> None:
@@ -95,11 +96,11 @@ def test_a_topic_is_created_grown_deleted_and_made_again(seen: ClusterView) -> N
     assert seen.state("changing", 2)["isr"] == [3, 1]
 
     seen.delete("changing")
-    seen.wait(lambda: not seen.exists("/brokers/topics/changing"), "the topic stays")
+    eventually(lambda: not seen.exists("/brokers/topics/changing"), "the topic stays")
     assert not seen.exists("/config/topics/changing")
     assert not seen.exists("/admin/delete_topics/changing")
     for broker_id in ALL:
-        seen.wait(lambda by=broker_id: not seen.leaders("changing", by), "it is told of")  # type: ignore[misc]
+        eventually(lambda by=broker_id: not seen.leaders("changing", by), "it is told of")  # type: ignore[misc]
         assert not seen.has_data(broker_id, "changing")
 
     seen.create("changing", [1, 2])
@@ -122,10 +123,10 @@ def test_a_topic_is_created_grown_and_deleted_by_its_znodes(seen: ClusterView) -
     seen.produce("by-znode", 10)
     seen.wait_for_same_data("by-znode", 2, 3)
     seen.tree.create("/admin/delete_topics/by-znode", b"")
-    seen.wait(lambda: not seen.exists("/brokers/topics/by-znode"), "the topic stays")
+    eventually(lambda: not seen.exists("/brokers/topics/by-znode"), "the topic stays")
     assert not seen.exists("/admin/delete_topics/by-znode")
     for broker_id in ALL:
-        seen.wait(lambda by=broker_id: not seen.leaders("by-znode", by), "it is told of")  # type: ignore[misc]
+        eventually(lambda by=broker_id: not seen.leaders("by-znode", by), "it is told of")  # type: ignore[misc]
         assert not seen.has_data(broker_id, "by-znode")
 
 
@@ -149,7 +150,7 @@ def test_replicas_are_spread_evenly_where_there_are_no_racks(seen: ClusterView) 
     seen.wait_for_leaders("spread", [pair[0] for pair in pairs])
     for index, pair in enumerate(pairs):
         for broker_id in ALL:
-            seen.wait(
+            eventually(
                 lambda by=broker_id, of=index, at=pair: (
                     seen.has_data(by, "spread", of)  # type: ignore[misc]
                     == (by in at)
@@ -163,12 +164,12 @@ def test_deletion_waits_for_a_dead_broker(seen: ClusterView) -> None:
     kill(seen, 3)
 
     seen.delete("going")
-    seen.wait(lambda: not seen.has_data(1, "going"), "the living replica is not deleted")
+    eventually(lambda: not seen.has_data(1, "going"), "the living replica is not deleted")
     assert seen.exists("/brokers/topics/going")
     assert seen.exists("/admin/delete_topics/going")
     restart(seen, 3)
-    seen.wait(lambda: not seen.exists("/brokers/topics/going"), "the deletion does not go on")
-    seen.wait(lambda: not seen.has_data(3, "going"), "data of a deleted topic")
+    eventually(lambda: not seen.exists("/brokers/topics/going"), "the deletion does not go on")
+    eventually(lambda: not seen.has_data(3, "going"), "data of a deleted topic")
     assert not seen.exists("/admin/delete_topics/going")
 
 
@@ -185,7 +186,7 @@ def test_a_throttled_reassignment_is_cancelled_and_done_again(seen: ClusterView)
     seen.alter_config(BROKER_CONFIG, "3", follower_replication_throttled_rate="1")
     seen.reassign("slow", [1, 3])
     # One request may bring more than the rate allows; what follows waits, for days at this rate.
-    seen.wait(lambda: len(seen.log_bytes(3, "slow")) > 0, "nothing is copied")
+    eventually(lambda: len(seen.log_bytes(3, "slow")) > 0, "nothing is copied")
     row = reassignments(seen)["slow"]
     assert (row.adding_replicas, row.removing_replicas) == ([3], [2])
     node = seen.znode("/brokers/topics/slow")
@@ -195,16 +196,16 @@ def test_a_throttled_reassignment_is_cancelled_and_done_again(seen: ClusterView)
     seen.reassign("slow", None)
     assert reassignments(seen) == {}
     assert seen.znode("/brokers/topics/slow")["partitions"] == {"0": [1, 2]}
-    seen.wait(lambda: not seen.has_data(3, "slow"), "what was copied stays")
+    eventually(lambda: not seen.has_data(3, "slow"), "what was copied stays")
     seen.wait_for_leaders("slow", [1])
 
     seen.reassign("slow", [2, 3])
 
     seen.alter_config(BROKER_CONFIG, "3", follower_replication_throttled_rate="1000000000")
-    seen.wait(lambda: not reassignments(seen), "the reassignment does not end")
+    eventually(lambda: not reassignments(seen), "the reassignment does not end")
     seen.wait_for_leaders("slow", [2])
     assert seen.znode("/brokers/topics/slow")["partitions"] == {"0": [2, 3]}
-    seen.wait(lambda: not seen.has_data(1, "slow"), "the replica that left keeps its data")
+    eventually(lambda: not seen.has_data(1, "slow"), "the replica that left keeps its data")
     seen.wait_for_same_data("slow", 2, 3)
 
 
@@ -217,7 +218,7 @@ def test_a_reassignment_by_znode_and_a_broker_that_misses_it(seen: ClusterView) 
     row = {"topic": "taken", "partition": 0, "replicas": [1, 2]}
     wanted = {"version": 1, "partitions": [row]}
     seen.tree.create("/admin/reassign_partitions", json.dumps(wanted).encode())
-    seen.wait(lambda: not seen.exists("/admin/reassign_partitions"), "nobody carries it out")
+    eventually(lambda: not seen.exists("/admin/reassign_partitions"), "nobody carries it out")
     seen.wait_for_isr("taken", {1, 2})
     node = seen.znode("/brokers/topics/taken")
     assert node["partitions"] == {"0": [1, 2]}
@@ -228,7 +229,7 @@ def test_a_reassignment_by_znode_and_a_broker_that_misses_it(seen: ClusterView) 
     (stray,) = seen.cluster[3].data_directory.glob("taken-0.*-stray")
     assert (stray / f"{0:020}.log").read_bytes() == seen.log_bytes(1, "taken")
     seen.reassign("taken", [1, 3])
-    seen.wait(lambda: not reassignments(seen), "the reassignment does not end")
+    eventually(lambda: not reassignments(seen), "the reassignment does not end")
     seen.produce("taken", 10)
     seen.wait_for_same_data("taken", 1, 3)
     assert stray.exists()
@@ -267,7 +268,7 @@ def test_preferred_leaders_by_znode_and_by_request(seen: ClusterView) -> None:
         if by_znode:
             wanted = {"version": 1, "partitions": [{"topic": "preferred", "partition": 0}]}
             seen.tree.create("/admin/preferred_replica_election", json.dumps(wanted).encode())
-            seen.wait(
+            eventually(
                 lambda: not seen.exists("/admin/preferred_replica_election"), "nobody reads it"
             )
         else:
@@ -287,8 +288,8 @@ def test_an_isr_change_of_an_old_broker_is_passed_on(seen: ClusterView) -> None:
     seen.tree.create(
         "/isr_change_notification/isr_change_", json.dumps(told).encode(), sequence=True
     )
-    seen.wait(lambda: seen.partitions(3, "isr")[0].isr_nodes == [1], "brokers are not told")
-    seen.wait(lambda: seen.children("/isr_change_notification") == [], "the notification stays")
+    eventually(lambda: seen.partitions(3, "isr")[0].isr_nodes == [1], "brokers are not told")
+    eventually(lambda: seen.children("/isr_change_notification") == [], "the notification stays")
 
 
 def test_a_changed_address_of_a_broker_is_passed_on(seen: ClusterView) -> None:
@@ -301,7 +302,7 @@ def test_a_changed_address_of_a_broker_is_passed_on(seen: ClusterView) -> None:
         node["endpoints"] = [f"PLAINTEXT://{host}:{seen.cluster[3].port}"]
         seen.tree.set("/brokers/ids/3", json.dumps(node).encode())
         wanted = {host}
-        seen.wait(lambda wanted=wanted: hosts() == wanted, "brokers are not told")  # type: ignore[misc]
+        eventually(lambda wanted=wanted: hosts() == wanted, "brokers are not told")  # type: ignore[misc]
 
 
 def test_unclean_election_is_a_choice_of_the_topic(seen: ClusterView) -> None:
@@ -332,18 +333,18 @@ def test_a_deposed_controller_changes_nothing(seen: ClusterView) -> None:
     process = seen.cluster[old].pid
     os.kill(process, signal.SIGSTOP)
     try:
-        seen.wait(lambda: seen.controller() in others, "nobody takes over")
+        eventually(lambda: seen.controller() in others, "nobody takes over")
         leader = min(others)
         seen.wait_for_leaders("ruled", [leader], *others)
     finally:
         os.kill(process, signal.SIGCONT)
-    seen.wait(lambda: seen.is_registered(old), "the old one does not come back")
+    eventually(lambda: seen.is_registered(old), "the old one does not come back")
     seen.wait_for_isr("ruled", {1, 2, 3})
     assert int(seen.tree.get("/controller_epoch")[0]) > epoch
     assert seen.controller() in others
     seen.wait_for_leaders("ruled", [leader])
     assert seen.state("ruled")["controller_epoch"] > epoch
-    seen.wait(
+    eventually(
         lambda: seen.metadata(old, "ruled").controller_id == seen.controller(),
         "it believes in another controller",
     )
@@ -354,11 +355,11 @@ def test_a_controller_whose_znode_is_deleted_resigns(seen: ClusterView) -> None:
     epoch = int(seen.tree.get("/controller_epoch")[0])
     before = seen.tree.exists("/controller").czxid
     seen.tree.delete("/controller")
-    seen.wait(lambda: seen.controller() in ALL, "nobody takes over")
+    eventually(lambda: seen.controller() in ALL, "nobody takes over")
     assert seen.tree.exists("/controller").czxid > before
     assert int(seen.tree.get("/controller_epoch")[0]) > epoch
     for broker_id in ALL:
-        seen.wait(
+        eventually(
             lambda by=broker_id: (  # type: ignore[misc]
                 seen.metadata(by, "none").controller_id == seen.controller()
             ),

@@ -48,6 +48,7 @@ from ottla.protocol.messages.update_features import (
 from ottla.protocol.records.reader import read_records
 from tests.doubles.broker_cluster import start_cluster
 from tests.doubles.cluster_view import ClusterView, view
+from tests.doubles.eventually import eventually
 
 pytestmark = pytest.mark.zookeeper
 
@@ -104,7 +105,7 @@ def test_replicas_are_spread_over_racks(seen: ClusterView) -> None:
     assert [{RACKS[each] for each in pair} for pair in replicas] == [{"a", "b"}] * 6
     assert sorted(pair[0] for pair in replicas) == [1, 1, 2, 2, 3, 3]
     for broker_id in RACKS:
-        seen.wait(
+        eventually(
             lambda by=broker_id: (  # type: ignore[misc]
                 [row.replica_nodes for row in seen.partitions(by, "racks")]
                 == [seen.znode("/brokers/topics/racks")["partitions"][str(n)] for n in range(6)]
@@ -145,13 +146,13 @@ def test_a_consumer_reads_from_its_own_rack(seen: ClusterView) -> None:
 
     try:
         consumer.assign([TopicPartition("near", 0, 0)])
-        seen.wait(lambda: read() >= 10 and sources[-1:] == [(3, 1)], "it reads from another rack")
+        eventually(lambda: read() >= 10 and sources[-1:] == [(3, 1)], "it reads from another rack")
         seen.produce("near", 10)
-        seen.wait(lambda: read() >= 20 and sources[-1] == (3, 1), "the follower is left")
+        eventually(lambda: read() >= 20 and sources[-1] == (3, 1), "the follower is left")
         # Without the follower it reads from the leader.
         seen.cluster[3].kill()
         seen.produce("near", 10)
-        seen.wait(lambda: read() >= 30, "it does not find back to the leader")
+        eventually(lambda: read() >= 30, "it does not find back to the leader")
     finally:
         consumer.close()
     assert values == [b"%d" % number for number in range(10)] * 3
@@ -170,7 +171,7 @@ def test_a_replica_moves_to_another_disk_of_a_follower(seen: ClusterView) -> Non
     assert isinstance(response, AlterReplicaLogDirsResponse)
     assert response.results[0].partitions[0].error_code == 0
     seen.produce("moved", 100, size=1000)
-    seen.wait((target / "moved-0").is_dir, "the replica is not moved")
+    eventually((target / "moved-0").is_dir, "the replica is not moved")
     seen.produce("moved", 100, size=1000)
     seen.wait_for_isr("moved", {1, 2})
     seen.wait_for_same_data("moved", 1, 2)
@@ -194,11 +195,11 @@ def test_a_disk_of_a_leader_fails(seen: ClusterView) -> None:
     for index in lost:
         state = seen.state("disk", index)
         assert (state["leader"], state["isr"]) == (2, [2])
-        seen.wait(
+        eventually(
             lambda n=index: seen.partitions(3, "disk")[n].offline_replicas == [1],  # type: ignore[misc]
             "clients are not told which replica is away",
         )
-    seen.wait(lambda: seen.children("/log_dir_event_notification") == [], "the event stays")
+    eventually(lambda: seen.children("/log_dir_event_notification") == [], "the event stays")
     response = seen.ask(1, DescribeLogDirsRequest(topics=None))
     assert isinstance(response, DescribeLogDirsResponse)
     codes = {result.log_dir: result.error_code for result in response.results}
@@ -226,7 +227,7 @@ def test_topics_cannot_be_deleted_where_that_is_forbidden(seen: ClusterView) -> 
     assert response.responses[0].error_code == ErrorCode.TOPIC_DELETION_DISABLED
     # Nor by those who write to the tree.
     seen.tree.create("/admin/delete_topics/forever", b"")
-    seen.wait(lambda: not seen.exists("/admin/delete_topics/forever"), "the mark stays")
+    eventually(lambda: not seen.exists("/admin/delete_topics/forever"), "the mark stays")
     assert seen.exists("/brokers/topics/forever")
     assert seen.leaders("forever", 1) == [2]
     seen.produce("forever", 10)
@@ -257,7 +258,7 @@ def prefer(seen: ClusterView, replicas: list[int], *topics: str) -> None:
     assert isinstance(response, AlterPartitionReassignmentsResponse)
     assert [row.partitions[0].error_code for row in response.responses] == [0] * len(topics)
     for topic in topics:
-        seen.wait(
+        eventually(
             lambda name=topic: (  # type: ignore[misc]
                 seen.znode(f"/brokers/topics/{name}")["partitions"]["0"] == replicas
             ),
@@ -278,7 +279,7 @@ def led_elsewhere(seen: ClusterView, broker_id: int) -> int:
 
 def test_leaders_go_back_where_too_many_are_elsewhere(seen: ClusterView) -> None:
     # What earlier tests have left elsewhere is too little to matter here, or is brought back.
-    seen.wait(lambda: led_elsewhere(seen, 1) <= 1, "leaders do not go back to a broker")
+    eventually(lambda: led_elsewhere(seen, 1) <= 1, "leaders do not go back to a broker")
     ours = [f"ours-{number}" for number in range(12)]
     seen.create("balance", *[[1, 2]] * 20)
     for topic in (*ours, "witness"):

@@ -26,6 +26,7 @@ from ottla.broker.config.definitions import broker_settings
 from ottla.broker.config.sources import variable_to_setting
 from ottla.broker.testing.embedded import Broker
 from tests.doubles.broker_process import ROOT
+from tests.doubles.eventually import eventually
 from tests.doubles.zookeeper_process import start_zookeeper
 
 COMPOSE = (ROOT / "docker-compose.yml").read_text()
@@ -179,12 +180,11 @@ def up(containers: list[Container]) -> str:
     for each in containers:
         each.wait_until_ready()
     admin = AdminClient({"bootstrap.servers": bootstrap(containers)})
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
-        found = admin.list_topics(timeout=DEADLINE_S)
-        if len(found.brokers) == len(containers):
-            return str(found.cluster_id)
-        assert time.monotonic() < deadline, found.brokers
+    eventually(
+        lambda: len(admin.list_topics(timeout=DEADLINE_S).brokers) == len(containers),
+        "a broker is not in the cluster",
+    )
+    return str(admin.list_topics(timeout=DEADLINE_S).cluster_id)
 
 
 def bootstrap(containers: list[Container]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from ottla.broker.config.broker_config import BrokerConfig, ConfigError
 from ottla.broker.testing.embedded import Broker
 from ottla.protocol.headers import encode_request
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
+from tests.doubles.eventually import eventually
 
 SECONDS = 60.0
 HELLO = encode_request(1, "tester", ApiVersionsRequest("tester", "1"), 3)
@@ -47,14 +47,6 @@ def change(broker: Broker, name: str, value: str) -> None:
 
 def open_on(broker: Broker, listener: str) -> int:
     return len(broker.server.parts.network.listeners[listener].connections)
-
-
-def until(condition: object) -> None:
-    deadline = time.monotonic() + SECONDS
-    assert callable(condition)
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -92,12 +84,12 @@ def test_a_full_broker_keeps_a_place_for_brokers(tmp_path: Path, settings: dict[
         for peer in peers:
             stack.callback(peer.close)
             assert peer.is_served()
-        until(lambda: open_on(broker, "EXTERNAL") == 2)
+        eventually(lambda: open_on(broker, "EXTERNAL") == 2)
         internal = Peer(broker.server.ports["INTERNAL"])
         stack.callback(internal.close)
         assert internal.is_served()
         # A client had to go for it, as Kafka does it.
-        until(lambda: open_on(broker, "EXTERNAL") == 1)
+        eventually(lambda: open_on(broker, "EXTERNAL") == 1)
 
 
 def test_an_address_has_a_limit_that_changes_at_run_time(

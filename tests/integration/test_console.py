@@ -4,8 +4,7 @@ import http.client
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from ottla.broker.observability.console.console import PREFIX, _is_local, _names
 from ottla.broker.observability.console.messages import MAX_SHOWN_BYTES, shown
 from ottla.broker.testing.embedded import Broker
 from tests.doubles.broker_process import ROOT
+from tests.doubles.eventually import eventually
 
 DEADLINE_S = 60.0
 TOPIC = "orders"
@@ -43,16 +43,6 @@ def api(broker: Broker, path: str) -> Any:
     status, _, body = get(broker, f"/api/{path}")
     assert status == 200, body
     return json.loads(body)
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + DEADLINE_S
-    while time.monotonic() < deadline:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.05)
-    raise AssertionError("it did not come about in time")
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +148,7 @@ def test_a_partition_that_is_not_there(broker: Broker) -> None:
 
 
 def test_groups_with_their_lag(broker: Broker) -> None:
-    listed = until(
+    listed = eventually(
         lambda: [each for each in api(broker, "groups")["groups"] if each["lag"]],
     )
     assert listed[0]["group"] == "readers"

@@ -9,34 +9,27 @@ import threading
 from pathlib import Path
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from ottla.broker.config.broker_config import ConfigError
 from ottla.broker.net.listener import ListenError
 from ottla.broker.testing.embedded import Broker
 from tests.doubles.broker_process import ROOT
+from tests.doubles.producing import Outgoing, produce, read_from_start
 
 SECONDS = 20.0
 
 
-def produce(broker: Broker, *values: bytes) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap})
-    for value in values:
-        producer.produce("t", value)
-    assert producer.flush(SECONDS) == 0
+def write(broker: Broker, *values: bytes) -> None:
+    produce(broker.bootstrap, "t", map(Outgoing, values), seconds=SECONDS)
 
 
-def read(broker: Broker, count: int) -> list[bytes]:
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g"})
-    consumer.assign([TopicPartition("t", 0, OFFSET_BEGINNING)])
-    values = [message.value() for message in consumer.consume(count, SECONDS)]
-    consumer.close()
-    return values
+def read(broker: Broker, count: int) -> list[bytes | None]:
+    return read_from_start(broker.bootstrap, "t", count, seconds=SECONDS)
 
 
 def test_a_broker_for_the_length_of_a_block() -> None:
     with Broker() as broker:
-        produce(broker, b"1", b"2")
+        write(broker, b"1", b"2")
         assert read(broker, 2) == [b"1", b"2"]
         directory = broker.directory
         assert directory.exists()
@@ -46,14 +39,14 @@ def test_a_broker_for_the_length_of_a_block() -> None:
 
 def test_several_brokers_do_not_meet() -> None:
     with Broker() as one, Broker() as other:
-        produce(one, b"one")
-        produce(other, b"other")
+        write(one, b"one")
+        write(other, b"other")
         assert (read(one, 1), read(other, 1)) == ([b"one"], [b"other"])
 
 
 def test_a_restart_keeps_data_and_port() -> None:
     with Broker() as broker:
-        produce(broker, b"1")
+        write(broker, b"1")
         before = broker.bootstrap
         broker.restart()
         assert broker.bootstrap == before
@@ -62,7 +55,7 @@ def test_a_restart_keeps_data_and_port() -> None:
 
 def test_a_directory_of_ones_own_is_kept(tmp_path: Path) -> None:
     with Broker(tmp_path / "data") as broker:
-        produce(broker, b"1")
+        write(broker, b"1")
     with Broker(tmp_path / "data") as broker:
         assert read(broker, 1) == [b"1"]
 

@@ -9,7 +9,7 @@ import pytest
 
 from ottla.protocol.client.aio_connection import AsyncConnection
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.message import Message, Struct
+from ottla.protocol.message import Message
 from ottla.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from ottla.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
@@ -44,6 +44,7 @@ from ottla.protocol.records.legacy import build_message_set
 from ottla.protocol.records.record import Record
 from ottla.protocol.registry import API
 from tests.doubles.broker_process import BrokerProcess, start_broker
+from tests.doubles.error_codes import error_codes
 
 TOPIC = "every"
 TIMEOUT_MS = 20_000
@@ -140,20 +141,6 @@ def minimal(key: int, version: int, topic_id: bytes) -> Message:
     if key == 44:
         return IncrementalAlterConfigsRequest(resources=[IncrementalResource(2, TOPIC, [])])
     return API[key].request()
-
-
-def error_codes(part: object) -> Iterator[int]:
-    """All error codes in an answer, at any depth."""
-    if isinstance(part, list):
-        for each in part:
-            yield from error_codes(each)
-    elif isinstance(part, Struct):
-        for name in part.__slots__:
-            value = getattr(part, name)
-            if name.endswith("error_code"):
-                yield value
-            else:
-                yield from error_codes(value)
 
 
 async def every_answer(broker: BrokerProcess) -> dict[tuple[int, int], Message]:

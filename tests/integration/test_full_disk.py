@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
@@ -16,6 +13,7 @@ from ottla.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from tests.doubles.eventually import eventually
 
 SECONDS = 60.0
 SETTING = "ottla.log.dir.min.free.bytes"
@@ -29,13 +27,6 @@ def alter(broker: Broker, kind: int, name: str, setting: str, value: str) -> Non
         response = client.call_once(IncrementalAlterConfigsRequest(resources=[resource]))
     assert isinstance(response, IncrementalAlterConfigsResponse)
     assert [each.error_code for each in response.responses] == [0]
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 def read(broker: Broker, count: int) -> list[bytes]:
@@ -58,7 +49,7 @@ def test_producers_wait_for_room_while_the_rest_goes_on() -> None:
 
         alter(broker, _BROKER, "", SETTING, str(MORE_THAN_ANY_DISK))
         directory = broker.server.parts.logs.directories.all[0]
-        wait_for(lambda: directory.is_full, "nobody looked at the free room")
+        eventually(lambda: directory.is_full, "nobody looked at the free room")
         delivered: list[object] = []
         producer.produce("t", b"meanwhile", on_delivery=lambda error, _: delivered.append(error))
         producer.poll(1.0)

@@ -25,6 +25,7 @@ from ottla.protocol.records.builder import build_batch
 from tests.differential.group_requests import commit, fetch, join, offset_delete, prepare, sync
 from tests.doubles.broker_process import BrokerProcess, start_broker
 from tests.doubles.command_line import CommandLine
+from tests.doubles.eventually import eventually
 from tests.doubles.transcript import RawConnection, Transcript
 
 DEADLINE_S = 60.0
@@ -69,10 +70,10 @@ class Talk:
 
     def wait_for_line(self, *parts: str) -> None:
         """Log lines go through a queue."""
-        deadline = time.monotonic() + DEADLINE_S
-        while not any(all(part in line for part in parts) for line in self.lines()):
-            assert time.monotonic() < deadline, f"no line with {parts}:\n{self.broker.log()}"
-            time.sleep(0.05)
+        eventually(
+            lambda: any(all(part in line for part in parts) for line in self.lines()),
+            lambda: f"no line with {parts}:\n{self.broker.log()}",
+        )
 
     def lines(self) -> list[str]:
         return self.broker.log().splitlines()
@@ -204,10 +205,10 @@ def test_foreign_bytes_in_the_offsets_topic(broker: BrokerProcess) -> None:
     talk.close()
     broker.restart()
     talk = Talk(broker)
-    deadline = time.monotonic() + DEADLINE_S
-    while talk.heartbeat_code("survivor", 1, "m") != ErrorCode.UNKNOWN_MEMBER_ID:
-        assert time.monotonic() < deadline, "the groups were not loaded"
-        time.sleep(0.05)
+    eventually(
+        lambda: talk.heartbeat_code("survivor", 1, "m") == ErrorCode.UNKNOWN_MEMBER_ID,
+        "the groups were not loaded",
+    )
     assert talk.committed("survivor") == 41
     talk.wait_for_line("__consumer_offsets-0", "a record is skipped while loading")
     assert "Traceback" not in broker.log()

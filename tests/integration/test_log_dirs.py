@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
-
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from ottla.protocol.client.aio_connection import AsyncConnection
 from ottla.protocol.message import Message
@@ -21,6 +18,8 @@ from ottla.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResponse,
 )
 from tests.doubles.broker_process import BrokerProcess, start_broker
+from tests.doubles.eventually import eventually
+from tests.doubles.producing import numbered, produce, read_from_start
 
 TOPIC = "moved"
 SECONDS = 30.0
@@ -57,41 +56,29 @@ def move(broker: BrokerProcess, directory: str) -> int:
     return response.results[0].partitions[0].error_code
 
 
-def produce(broker: BrokerProcess, first: int, count: int) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap})
-    for number in range(first, first + count):
-        producer.produce(TOPIC, b"%d" % number)
-    assert producer.flush(SECONDS) == 0
+def write(broker: BrokerProcess, first: int, count: int) -> None:
+    produce(broker.bootstrap, TOPIC, numbered(first, count), seconds=SECONDS)
 
 
 def read(broker: BrokerProcess, count: int) -> list[int]:
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "reads"})
-    consumer.assign([TopicPartition(TOPIC, 0, OFFSET_BEGINNING)])
-    values: list[int] = []
-    while len(values) < count:
-        message = consumer.poll(SECONDS)
-        assert message is not None
-        assert message.error() is None
-        values.append(int(message.value()))
-    consumer.close()
-    return values
+    values = read_from_start(broker.bootstrap, TOPIC, count, seconds=SECONDS)
+    return [int(value) for value in values if value is not None]
 
 
 def test_a_replica_moves_to_another_disk_and_nothing_is_lost(tmp_path: Path) -> None:
     first, second = str(tmp_path / "first"), str(tmp_path / "second")
     with start_broker(tmp_path, log_dirs=f"{first},{second}") as broker:
-        produce(broker, 0, 1000)
+        write(broker, 0, 1000)
         ((source, _),) = where(broker)
         target = second if source == first else first
         assert move(broker, "/no/such/directory") == 57
         assert move(broker, source) == 0, "it is there"
         assert move(broker, target) == 0
-        produce(broker, 1000, 1000)
-        deadline = time.monotonic() + SECONDS
-        while where(broker) != [(target, False)]:
-            assert time.monotonic() < deadline, where(broker)
-            time.sleep(0.05)
-        produce(broker, 2000, 1000)
+        write(broker, 1000, 1000)
+        eventually(
+            lambda: where(broker) == [(target, False)], lambda: where(broker), seconds=SECONDS
+        )
+        write(broker, 2000, 1000)
         assert read(broker, 3000) == list(range(3000))
         broker.restart()
         assert where(broker) == [(target, False)]

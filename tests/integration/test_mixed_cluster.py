@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import PartitionMetadata
 
-from tests.doubles.acknowledged_records import AcknowledgedRecords, identical_logs, wait_for
+from tests.doubles.acknowledged_records import AcknowledgedRecords, identical_logs
 from tests.doubles.apache_kafka import ApacheKafka, run_tool, start_kafka, start_zookeeper
 from tests.doubles.broker_process import BrokerProcess
+from tests.doubles.eventually import eventually
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka]
 
@@ -80,7 +81,7 @@ def test_replicas_on_both_sides_hold_the_same(tmp_path: Path, kafka_first: bool)
             broker.kill()
             records.produce(500)
             broker.start()
-            wait_for(records.all_in_sync, "the killed broker is not back in sync")
+            eventually(records.all_in_sync, "the killed broker is not back in sync")
 
         records.assert_nothing_lost_or_doubled()
         kafkas_tools_work(brokers[0].bootstrap, tmp_path, records)
@@ -88,12 +89,12 @@ def test_replicas_on_both_sides_hold_the_same(tmp_path: Path, kafka_first: bool)
             *kafka.log_directories,
             *(broker.data_directory for broker in brokers),
         ]
-        wait_for(lambda: identical_logs(directories), "the replicas differ")
+        eventually(lambda: identical_logs(directories), "the replicas differ")
         errors = [line for line in kafka.output().splitlines() if " ERROR " in line]
         assert [line for line in errors if AMONG_ITS_OWN_KIND not in line] == []
 
         kafka.kill()
-        wait_for(lambda: KAFKA_ID not in records.leaders(), "the killed broker still leads")
+        eventually(lambda: KAFKA_ID not in records.leaders(), "the killed broker still leads")
         records.produce(500)
 
 
@@ -111,14 +112,14 @@ def kafkas_tools_work(bootstrap: str, directory: Path, records: AcknowledgedReco
     kafka_first, ours_only = [KAFKA_ID, OUR_IDS[0]], list(reversed(OUR_IDS))
     assignment = ":".join(map(str, kafka_first))
     tool("TopicCommand", "--create", "--topic", "moved", "--replica-assignment", assignment)
-    wait_for(lambda: partition().leader == KAFKA_ID, "the new topic has no leader")
+    eventually(lambda: partition().leader == KAFKA_ID, "the new topic has no leader")
     plan = directory / "plan.json"
     for target in (ours_only, kafka_first):
         row = {"topic": "moved", "partition": 0, "replicas": target}
         plan.write_text(json.dumps({"version": 1, "partitions": [row]}))
         words = ("reassign.ReassignPartitionsCommand", "--reassignment-json-file", str(plan))
         tool(*words, "--execute")
-        wait_for(
+        eventually(
             lambda wanted=target: (
                 sorted(partition().isrs) == sorted(wanted)  # type: ignore[misc]
                 and sorted(partition().replicas) == sorted(wanted)
@@ -128,7 +129,9 @@ def kafkas_tools_work(bootstrap: str, directory: Path, records: AcknowledgedReco
         assert "is complete" in tool(*words, "--verify")
     election = ("--election-type", "PREFERRED", "--topic", "moved", "--partition", "0")
     tool("LeaderElectionCommand", *election)
-    wait_for(lambda: partition().leader == KAFKA_ID, "the preferred leader does not lead")
+    eventually(lambda: partition().leader == KAFKA_ID, "the preferred leader does not lead")
     assert "Leader: 1" in tool("TopicCommand", "--describe", "--topic", "moved")
     tool("TopicCommand", "--delete", "--topic", "moved")
-    wait_for(lambda: "moved" not in records.admin.list_topics(timeout=60).topics, "the topic stays")
+    eventually(
+        lambda: "moved" not in records.admin.list_topics(timeout=60).topics, "the topic stays"
+    )

@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -16,8 +15,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from tests.doubles.acknowledged_records import wait_for
 from tests.doubles.broker_cluster import start_cluster
+from tests.doubles.eventually import eventually
+from tests.doubles.producing import Outgoing, produce
 
 pytestmark = pytest.mark.zookeeper
 
@@ -51,11 +51,9 @@ def in_sync(admin: AdminClient) -> set[int]:
     return set(admin.list_topics(TOPIC, SECONDS).topics[TOPIC].partitions[0].isrs)
 
 
-def produce(bootstrap: str) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": 1})
-    for _ in range(BACKLOG_BYTES // 10_000):
-        producer.produce(TOPIC, bytes(10_000), partition=0)
-    assert producer.flush(SECONDS) == 0
+def write_backlog(bootstrap: str) -> None:
+    rows = [Outgoing(bytes(10_000), partition=0)] * (BACKLOG_BYTES // 10_000)
+    produce(bootstrap, TOPIC, rows, acks=1)
 
 
 @pytest.mark.parametrize(("side", "throttled_id"), [("leader", 1), ("follower", 2)])
@@ -69,12 +67,12 @@ def test_a_throttled_copy_creeps_until_the_throttle_is_taken_away(
         admin = AdminClient({"bootstrap.servers": cluster[1].bootstrap})
         topic = NewTopic(TOPIC, 1, replica_assignment=[[1, 2]])
         admin.create_topics([topic])[TOPIC].result(SECONDS)
-        wait_for(lambda: in_sync(admin) == {1, 2}, "the topic is not ready")
+        eventually(lambda: in_sync(admin) == {1, 2}, "the topic is not ready")
         set_config(admin, ResourceType.BROKER, str(throttled_id), **{rate: str(RATE)})
         set_config(admin, ResourceType.TOPIC, TOPIC, **{replicas: f"0:{throttled_id}"})
         cluster[2].kill()
-        produce(cluster[1].bootstrap)
-        wait_for(lambda: in_sync(admin) == {1}, "the killed broker stays in sync")
+        write_backlog(cluster[1].bootstrap)
+        eventually(lambda: in_sync(admin) == {1}, "the killed broker stays in sync")
         cluster[2].start()
         # A slow machine only makes the copy slower.
         started_at = time.monotonic()
@@ -82,7 +80,7 @@ def test_a_throttled_copy_creeps_until_the_throttle_is_taken_away(
             assert in_sync(admin) == {1}, f"the {side} does not hold back"
             time.sleep(0.1)
         set_config(admin, ResourceType.BROKER, str(throttled_id), **{rate: None})
-        wait_for(lambda: in_sync(admin) == {1, 2}, "the copy does not end without a throttle")
+        eventually(lambda: in_sync(admin) == {1, 2}, "the copy does not end without a throttle")
         name = Path(f"{TOPIC}-0", "00000000000000000000.log")
         leading, following = (broker.data_directory / name for broker in cluster.brokers.values())
-        wait_for(lambda: leading.read_bytes() == following.read_bytes(), "the replicas differ")
+        eventually(lambda: leading.read_bytes() == following.read_bytes(), "the replicas differ")

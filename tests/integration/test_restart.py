@@ -4,40 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from confluent_kafka import Consumer, Producer, TopicPartition
-
 from tests.doubles.broker_process import BrokerProcess, start_broker
+from tests.doubles.producing import Outgoing, produce, read_from_start
 
 COUNT = 500
 
 
-def produce(broker: BrokerProcess, prefix: str) -> None:
-    failures: list[object] = []
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all"})
-    for number in range(COUNT):
-        producer.produce(
-            "kept",
-            f"{prefix}-{number}".encode(),
-            on_delivery=lambda error, _: failures.append(error) if error else None,
-        )
-    assert producer.flush(30) == 0
-    assert failures == []
+def write(broker: BrokerProcess, prefix: str) -> None:
+    rows = [Outgoing(value.encode()) for value in expected(prefix)]
+    produce(broker.bootstrap, "kept", rows, seconds=30, acks="all")
 
 
-def consume(broker: BrokerProcess, count: int) -> list[str]:
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "readers"})
-    consumer.assign([TopicPartition("kept", 0, 0)])
-    values: list[str] = []
-    try:
-        while len(values) < count:
-            found = consumer.consume(count - len(values), timeout=10)
-            assert found, f"only {len(values)} of {count} records are there"
-            for message in found:
-                assert message.error() is None
-                values.append(message.value().decode())
-    finally:
-        consumer.close()
-    return values
+def kept(broker: BrokerProcess, count: int) -> list[str]:
+    values = read_from_start(broker.bootstrap, "kept", count, seconds=10)
+    return [str(value, "utf-8") for value in values if value is not None]
 
 
 def expected(*prefixes: str) -> list[str]:
@@ -46,19 +26,19 @@ def expected(*prefixes: str) -> list[str]:
 
 def test_a_stop_keeps_data_and_ends_with_zero(tmp_path: Path) -> None:
     with start_broker(tmp_path) as broker:
-        produce(broker, "first")
+        write(broker, "first")
         assert broker.stop() == 0
         broker.start()
-        produce(broker, "second")
-        assert consume(broker, 2 * COUNT) == expected("first", "second")
+        write(broker, "second")
+        assert kept(broker, 2 * COUNT) == expected("first", "second")
 
 
 def test_a_kill_keeps_what_was_acknowledged(tmp_path: Path) -> None:
     with start_broker(tmp_path) as broker:
-        produce(broker, "first")
+        write(broker, "first")
         broker.kill()
         broker.start()
-        produce(broker, "second")
+        write(broker, "second")
         broker.kill()
         broker.start()
-        assert consume(broker, 2 * COUNT) == expected("first", "second")
+        assert kept(broker, 2 * COUNT) == expected("first", "second")

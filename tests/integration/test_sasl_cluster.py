@@ -6,12 +6,13 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.doubles.acknowledged_records import wait_for
 from tests.doubles.apache_kafka import ApacheKafka, run_tool, start_kafka, start_zookeeper
 from tests.doubles.broker_process import BrokerProcess, start_broker
+from tests.doubles.eventually import eventually
+from tests.doubles.producing import numbered, produce
 from tests.doubles.sasl_talk import SCRAM_LOGIN
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka]
@@ -51,13 +52,9 @@ def client(bootstrap: str, **more: object) -> dict[str, object]:
     return login | {name.replace("_", "."): value for name, value in more.items()}
 
 
-def produce(bootstrap: str, first: int) -> None:
-    producer = Producer(client(bootstrap, acks="all", message_timeout_ms=60_000))
-    failures: list[object] = []
-    for number in range(first, first + RECORDS):
-        producer.produce(TOPIC, str(number), on_delivery=lambda error, _: failures.append(error))
-    assert producer.flush(90) == 0
-    assert failures == [None] * RECORDS
+def write(bootstrap: str, first: int) -> None:
+    settings = client(bootstrap, acks="all", message_timeout_ms=60_000)
+    produce(bootstrap, TOPIC, numbered(first, RECORDS), seconds=90, **settings)
 
 
 def consume(bootstrap: str, count: int) -> list[int]:
@@ -65,7 +62,7 @@ def consume(bootstrap: str, count: int) -> list[int]:
     consumer.subscribe([TOPIC])
     found: list[int] = []
     try:
-        wait_for(lambda: take(consumer, found) >= count, "records are missing")
+        eventually(lambda: take(consumer, found) >= count, "records are missing")
     finally:
         consumer.close()
     return sorted(found)
@@ -107,18 +104,18 @@ def test_a_mixed_cluster(tmp_path: Path) -> None:
         )
         both = f"{kafka.bootstrap},{ours.bootstrap}"
         admin = AdminClient(client(both))
-        wait_for(
+        eventually(
             lambda: set(admin.list_topics(timeout=20).brokers) == {1, 2}, "they know each other not"
         )
         admin.create_topics([NewTopic(TOPIC, 2, 2)])[TOPIC].result(60)
-        produce(both, 0)
-        wait_for(lambda: everybody_in_sync(both), "not everybody is in sync")
+        write(both, 0)
+        eventually(lambda: everybody_in_sync(both), "not everybody is in sync")
         with_kafka.close()
-        wait_for(lambda: in_sync(ours.bootstrap) == {0: {2}, 1: {2}}, "the other is not missed")
-        produce(ours.bootstrap, RECORDS)
+        eventually(lambda: in_sync(ours.bootstrap) == {0: {2}, 1: {2}}, "the other is not missed")
+        write(ours.bootstrap, RECORDS)
         again = stack.enter_context(kafka_broker(tmp_path, zookeeper))
-        wait_for(lambda: everybody_in_sync(ours.bootstrap), "Kafka is not back in sync")
-        produce(f"{again.bootstrap},{ours.bootstrap}", 2 * RECORDS)
+        eventually(lambda: everybody_in_sync(ours.bootstrap), "Kafka is not back in sync")
+        write(f"{again.bootstrap},{ours.bootstrap}", 2 * RECORDS)
         assert consume(again.bootstrap, 3 * RECORDS) == list(range(3 * RECORDS))
         assert_no_secret(ours)
         assert "Failed authentication" not in again.output()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,9 +12,11 @@ from confluent_kafka.admin import AdminClient
 
 from ottla.broker.config.broker_config import ConfigError
 from ottla.broker.testing.embedded import Broker
-from tests.doubles.acknowledged_records import AcknowledgedRecords, identical_logs, wait_for
+from tests.doubles.acknowledged_records import AcknowledgedRecords, identical_logs
 from tests.doubles.broker_cluster import start_cluster
 from tests.doubles.certificates import Certificates
+from tests.doubles.eventually import eventually
+from tests.doubles.producing import Outgoing, produce
 
 SECONDS = 20.0
 
@@ -66,14 +67,12 @@ def test_produce_and_consume(broker: Broker, certificates: Certificates) -> None
 def test_the_user_comes_from_the_certificate(broker: Broker, certificates: Certificates) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, **with_certificate(certificates)})
     admin.list_topics(timeout=SECONDS)
-    deadline = time.monotonic() + SECONDS
     # The client may be opening another connection, which is nobody's until its handshake is done.
-    while True:
-        connections = list(broker.server.parts.network.connections)
-        if {str(each.principal) for each in connections} == {"User:CLIENT"}:
-            break
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    connections = broker.server.parts.network.connections
+    eventually(
+        lambda: {str(each.principal) for each in list(connections)} == {"User:CLIENT"},
+        seconds=SECONDS,
+    )
 
 
 def test_without_a_certificate_there_is_no_way_in(
@@ -102,9 +101,7 @@ def test_plain_and_encrypted_side_by_side(certificates: Certificates, tmp_path: 
         listeners="PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
         ssl_keystore_location=certificates.server_path,
     ) as broker:
-        producer = Producer({"bootstrap.servers": broker.bootstrap})
-        producer.produce("t", b"1")
-        assert producer.flush(SECONDS) == 0
+        produce(broker.bootstrap, "t", [Outgoing(b"1")], seconds=SECONDS)
         port = broker.server.ports["SSL"]
         encrypted = AdminClient(
             {
@@ -137,4 +134,4 @@ def test_brokers_replicate_over_tls(certificates: Certificates, tmp_path: Path) 
         records.produce(1000)
         records.assert_nothing_lost_or_doubled()
         directories = [each.data_directory for each in cluster.brokers.values()]
-        wait_for(lambda: identical_logs(directories), "the replicas differ")
+        eventually(lambda: identical_logs(directories), "the replicas differ")

@@ -8,19 +8,19 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from ottla.protocol.messages.offset_fetch import OffsetFetchResponse
 from tests.differential.group_requests import commit, fetch, prepare
 from tests.doubles.broker_process import BrokerProcess, start_broker
+from tests.doubles.eventually import eventually
+from tests.doubles.producing import numbered, produce
 from tests.doubles.transcript import Transcript
 from tests.doubles.zookeeper_process import start_zookeeper
 
@@ -58,10 +58,7 @@ class Cluster:
         return found
 
     def produce(self, first: int, count: int) -> None:
-        producer = Producer({"bootstrap.servers": self.broker.bootstrap})
-        for number in range(first, first + count):
-            producer.produce("t", b"%d" % number, partition=number % 2)
-        assert producer.flush(DEADLINE_S) == 0
+        produce(self.broker.bootstrap, "t", numbered(first, count, 2))
 
 
 @pytest.fixture
@@ -113,13 +110,6 @@ class Member:
         self.process.wait()
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_members_share_take_over_and_go_on_where_they_stopped(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -127,28 +117,28 @@ def test_members_share_take_over_and_go_on_where_they_stopped(
     first = Member(cluster, "old", tmp_path / "first")
     members = [first]
     try:
-        wait_until(lambda: len(first.read()) == 40)
+        eventually(lambda: len(first.read()) == 40)
         assert set(cluster.owners("old")) == {0, 1}
         (member_id,) = cluster.tree.get_children("/consumers/old/ids")
         registered = json.loads(cluster.tree.get(f"/consumers/old/ids/{member_id}")[0])
         assert registered["subscription"] == {"t": 1}
         second = Member(cluster, "old", tmp_path / "second")
         members.append(second)
-        wait_until(lambda: len(set(cluster.owners("old").values())) == 2)
+        eventually(lambda: len(set(cluster.owners("old").values())) == 2)
         cluster.produce(40, 40)
-        wait_until(lambda: len(first.read()) + len(second.read()) == 80)
+        eventually(lambda: len(first.read()) + len(second.read()) == 80)
         assert sorted(first.read() + second.read()) == list(range(80))
         first.stop()
-        wait_until(lambda: sorted(cluster.owners("old")) == [0, 1])
+        eventually(lambda: sorted(cluster.owners("old")) == [0, 1])
         cluster.produce(80, 20)
-        wait_until(lambda: len(second.read()) == 20 + 20)
+        eventually(lambda: len(second.read()) == 20 + 20)
         second.kill()
-        wait_until(lambda: cluster.owners("old") == {})
+        eventually(lambda: cluster.owners("old") == {})
         third = Member(cluster, "old", tmp_path / "third")
         members.append(third)
         cluster.produce(100, 20)
         # Some of what the killed one had read is read again, and nothing is left out.
-        wait_until(lambda: set(second.read() + third.read()) >= set(range(80, 120)))
+        eventually(lambda: set(second.read() + third.read()) >= set(range(80, 120)))
         third.stop()
     finally:
         for member in members:
@@ -168,7 +158,7 @@ def test_an_offset_committed_by_request_is_where_a_member_starts(
     assert cluster.tree.get("/consumers/asked/offsets/t/0")[0] == b"3"
     member = Member(cluster, "asked", tmp_path / "member")
     try:
-        wait_until(lambda: len(member.read()) == 2)
+        eventually(lambda: len(member.read()) == 2)
         assert sorted(member.read()) == [6, 8]
     finally:
         member.kill()

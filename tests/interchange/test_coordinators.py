@@ -1,7 +1,7 @@
 """Groups and transactions change hands between Kafka and Ottla, on the same disk and tree.
 
 Kafka 3.9.1 is stopped and Ottla started on its directory and its ZooKeeper, and the other way
-round. Whoever comes second knows the groups, their offsets and what was open.
+round. The second one loads the groups, their offsets and open transactions.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def test_a_group_and_its_transaction_change_hands(
         until(t, fetch("eos", None, 7, stable=True), 7, lambda r: "committed_offset=42" in repr(r))
         assert offsets(t, "eos") == {("t", 0): (42, "")}
         assert init(t, "tx") == (producer[0], producer[1] + 1)
-        # Kafka fetches its block of producer ids when it is asked for the first.
+        # Kafka fetches its block of producer ids at the first request for one.
         until(t, InitProducerIdRequest(None), 0, lambda response: "error_code=0" in repr(response))
         assert init(t, None)[0] > producer[0]
 

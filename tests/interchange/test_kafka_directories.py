@@ -1,7 +1,7 @@
 """Our log and Apache Kafka 3.9.1 take turns on the same directories.
 
 Kafka writes topics with every codec, transactions, compaction and several leader epochs and is
-stopped. Our log opens what it left: every record, index answer, look-up by time, producer snapshot
+stopped. Our log opens what it left: every record, index entry, look-up by time, producer snapshot
 and epoch has to be right. It appends. Kafka starts on that again, must not find anything to
 recover, and serves all of it; its own tool then verifies our files.
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 import io
 import re
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ from ottla.storage.log.log import Log
 from ottla.storage.producer.producer_entry import AppendOrigin
 from ottla.storage.producer.producer_snapshot import decode_snapshot
 from tests.doubles.apache_kafka import dump_log_segments, start_kafka, start_zookeeper
+from tests.doubles.eventually import eventually
 from tests.doubles.kafka_traffic import (
     SECONDS,
     START_MS,
@@ -86,14 +86,13 @@ def kafka_on(cluster: tuple[Path, str]) -> Any:
 
 def wait_until_compacted(data: Path, topic: str) -> None:
     """Until Kafka's cleaner has got to the active segment: then it has nothing more to do."""
-    deadline = time.monotonic() + SECONDS
-    while True:
+
+    def is_compacted() -> bool:
         active = max(int(path.stem) for path in (data / f"{topic}-0").glob("*.log"))
         offsets = read_offset_checkpoint(RealFileSystem(), f"{data}/{CLEANER_CHECKPOINT}")
-        if offsets.get((topic, 0)) == active:
-            return
-        assert time.monotonic() < deadline, f"{topic} is not compacted up to {active}"
-        time.sleep(0.1)
+        return offsets.get((topic, 0)) == active
+
+    eventually(is_compacted, f"{topic} is not compacted up to its active segment", seconds=SECONDS)
 
 
 def rows_of(log: Log, *, committed: bool = False) -> list[Row]:
@@ -123,7 +122,7 @@ def next_offset(log: Log, content: bytes) -> int:
 
 
 def check_indexes(log: Log) -> None:
-    """Every answer of the indexes is that of a walk from the beginning."""
+    """Every look-up in the indexes finds the position of a scan from the beginning."""
     for segment in log.segments:
         places = list(walk(segment.log, 0, segment.size))
         for place in places:

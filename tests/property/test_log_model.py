@@ -111,7 +111,7 @@ class Machine:
         transactional = producer_id < 3
         entry = self.log.producer_state.producers.get(producer_id)
         if entry is not None and not entry.batches and self.model.next_sequence(producer_id):
-            return  # only its marker is left of it: it would be told to begin a new epoch
+            return  # only its marker is left of it: it would need a new epoch
         for _ in range(self.random.randint(1, 7)):
             records = self.records()
             batch = self.model.append(records, producer_id, transactional=transactional)
@@ -192,7 +192,7 @@ class Machine:
             return
         compaction.run()
         if self.random.random() < 0.3:
-            self.append()  # the loop goes on while a worker compacts
+            self.append()  # the loop continues while a worker compacts
         assert compaction.error is None, compaction.error
         assert self.cleaner.finish(compaction, self.clock)
         self.model.compact(compaction.end_offset, self.log)

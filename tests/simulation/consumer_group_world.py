@@ -8,7 +8,7 @@ committed, fail, or come through late; the coordinator crashes or moves. After e
 * no epoch goes back within a term; no member is ahead of its group;
 * a stable group has given out every partition of its topics, each to a member that wants it;
 * another coordinator that loads the log finds the very same group;
-* every request is answered once, and none is forgotten;
+* every request gets one response;
 * a commit counts exactly when it was made with the member's epoch.
 """
 
@@ -37,7 +37,7 @@ TRY_AGAIN = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 
 
 class Member:
-    """One consumer: heartbeats, gives back and takes over as clients do."""
+    """One consumer: heartbeats, releases and claims partitions as clients do."""
 
     def __init__(self, world: World, number: int, instance_id: str | None) -> None:
         self.world = world
@@ -50,7 +50,7 @@ class Member:
         self.member_id = f"m{number}"
         self.choose_topics()
         self.lose_everything()
-        self.asked: PendingResponse[ConsumerGroupHeartbeatResponse] | None = None
+        self.in_flight: PendingResponse[ConsumerGroupHeartbeatResponse] | None = None
 
     def choose_topics(self) -> None:
         chance = self.world.random
@@ -65,10 +65,10 @@ class Member:
         self.says_all = True
 
     def act(self) -> None:
-        if self.asked is not None:
+        if self.in_flight is not None:
             return
         if self.epoch == 0 or self.says_all:
-            self.asked = self.world.setup.beat(
+            self.in_flight = self.world.setup.beat(
                 self.member_id,
                 self.epoch,
                 topics=self.topics,
@@ -79,16 +79,16 @@ class Member:
                 assignor=self.assignor,
             )
         else:
-            says = self.owned if self.world.random.random() < 0.5 else None
-            self.asked = self.world.setup.beat(
-                self.member_id, self.epoch, owned=says, instance_id=self.instance_id
+            reported = self.owned if self.world.random.random() < 0.5 else None
+            self.in_flight = self.world.setup.beat(
+                self.member_id, self.epoch, owned=reported, instance_id=self.instance_id
             )
-        self.world.responses.append(self.asked)
+        self.world.responses.append(self.in_flight)
 
-    def take_answer(self) -> None:
-        if self.asked is None or self.asked.is_pending:
+    def take_response(self) -> None:
+        if self.in_flight is None or self.in_flight.is_pending:
             return
-        response, self.asked = self.asked.value, None
+        response, self.in_flight = self.in_flight.value, None
         error = response.error_code
         if error == ErrorCode.NONE:
             self.epoch, self.says_all = response.member_epoch, False
@@ -103,7 +103,7 @@ class Member:
         elif error == ErrorCode.FENCED_INSTANCE_ID:
             self.world.members.remove(self)
         else:
-            # Nobody knows what became of it; the client tells everything again.
+            # The result is unknown; the client sends its full state again.
             assert error in (*TRY_AGAIN, ErrorCode.GROUP_MAX_SIZE_REACHED), error
             self.says_all = True
 
@@ -159,7 +159,7 @@ class World:
 
     def settle(self) -> None:
         for member in list(self.members):
-            member.take_answer()
+            member.take_response()
         self.check()
 
     def _any(self) -> Member | None:
@@ -182,7 +182,7 @@ class World:
 
     def member_leaves(self) -> None:
         member = self._any()
-        if member is not None and member.asked is None:
+        if member is not None and member.in_flight is None:
             self.members.remove(member)
             self.responses.append(
                 self.setup.beat(member.member_id, -1, instance_id=member.instance_id)
@@ -195,7 +195,7 @@ class World:
 
     def static_member_restarts(self) -> None:
         member = self._any()
-        if member is None or member.instance_id is None or member.asked is not None:
+        if member is None or member.instance_id is None or member.in_flight is not None:
             return
         if self.random.random() < 0.7:
             away = self.setup.beat(member.member_id, AWAY, instance_id=member.instance_id)
@@ -204,7 +204,7 @@ class World:
 
     def member_wants_something_else(self) -> None:
         member = self._any()
-        if member is not None and member.asked is None:
+        if member is not None and member.in_flight is None:
             member.choose_topics()
 
     def topics_change(self) -> None:
@@ -229,15 +229,15 @@ class World:
         self.log.fail_all(ErrorCode.NOT_ENOUGH_REPLICAS)
 
     def records_are_late(self) -> None:
-        """It is in the log, and is committed after those who wait were told that it is not."""
+        """It is in the log, and is committed after the waiting requests got an error."""
         late = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         self.log.time_out_all(self.random.choice(late))
 
     def coordinator_crashes(self) -> None:
         """What was not committed may be lost, or be found in the log all the same."""
         for member in self.members:
-            if member.asked is not None:  # its connection breaks
-                member.asked = None
+            if member.in_flight is not None:  # its connection breaks
+                member.in_flight = None
                 member.says_all = True
         self.responses.clear()
         if self.random.random() < 0.5:
@@ -251,12 +251,12 @@ class World:
         self.setup.coordinator.on_resigned(0, 1)
         self.log.commit_all()
         assert not [response for response in self.responses if response.is_pending], "forgotten"
-        self.settle_answers()
+        self.settle_responses()
         self.start_term()
 
-    def settle_answers(self) -> None:
+    def settle_responses(self) -> None:
         for member in list(self.members):
-            member.take_answer()
+            member.take_response()
         self.responses = [response for response in self.responses if response.is_pending]
 
     def group_is_deleted(self) -> None:
@@ -305,7 +305,7 @@ class World:
         assert group.epoch >= self.highest_epoch, "the epoch went back"
         self.highest_epoch = group.epoch
         assert group.assignment_epoch <= group.epoch
-        assert group.targets.keys() <= group.members.keys(), "a target of nobody"
+        assert group.targets.keys() <= group.members.keys(), "a target without a member"
         self._check_partitions(group)
         self._check_members(group)
         if group.state is ConsumerGroupState.STABLE:
@@ -348,7 +348,7 @@ class World:
             for topic in group.topics.values()
             for index in range(topic.partition_count)
         }
-        assert set(given) == wanted, "a partition that nobody reads"
+        assert set(given) == wanted, "a partition without a reader"
 
     def check_stored(self) -> None:
         """What another coordinator would load is what this one has."""
@@ -361,7 +361,7 @@ class World:
             assert getattr(loaded, name) == getattr(group, name), name
 
     def finish(self) -> None:
-        """No more trouble: the group comes to rest."""
+        """No more faults: the group becomes stable."""
         for _ in range(30):
             for member in list(self.members):
                 member.act()
@@ -382,5 +382,5 @@ class World:
         self.setup.timer.advance(600_000)
         self.log.commit_all()
         assert not [response for response in self.responses if response.is_pending], "forgotten"
-        assert group is None or group.is_empty, "somebody who is silent is still in the group"
+        assert group is None or group.is_empty, "a silent member is still in the group"
         self.check_stored()

@@ -1,11 +1,11 @@
-"""What must hold of the tree at every moment, whoever writes to it and in whatever order.
+"""What must hold of the tree at every moment, for every writer and every order.
 
 * the controller epoch only grows, by one; a partition state is written only under the newest;
 * a leader epoch never falls, not even when a topic is deleted and made again, and a new leader
   always has a new one;
 * a leader is in its ISR, the ISR is part of the assignment when it is decided, neither is empty
-  nor has anybody twice;
-* unless a topic allows it or an administrator asks for it, a leader comes out of the ISR before;
+  nor is one listed twice;
+* unless a topic allows it or an administrator requests it, a leader comes out of the ISR before;
 * a state that is written twice in one life of a topic never loses its partition epoch.
 """
 
@@ -18,12 +18,12 @@ from ottla.protocol.topics import TopicPartition
 
 
 class Rules:
-    """Looks at every write to the tree; collects violations in words."""
+    """Checks every write to the tree; collects violations as text."""
 
     def __init__(self, tree: EmbeddedTree) -> None:
         self.tree = tree
         self.violations: list[str] = []
-        self.unclean_allowed = False  # for elections that an administrator asks for
+        self.unclean_allowed = False  # for elections that an administrator requests
         self.unclean_topics: set[str] = set()
         self.highest_epoch: dict[TopicPartition, int] = {}
         self.last_state: dict[TopicPartition, LeaderAndIsr] = {}

@@ -1,4 +1,4 @@
-"""Chooses what happens next in a simulated cluster, and brings it to rest in the end."""
+"""Chooses what happens next in a simulated cluster, and waits at the end until it is stable."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Scheduler:
             (1, "deletion is refused", self._refuse_deletion),
             (1, "producer ids", self._producer_ids),
             (1, "producer ids from the tree", self._producer_ids_from_tree),
-            (2, "somebody deletes /controller", self._depose),
+            (2, "/controller is deleted", self._depose),
             (1, "features", self._features),
         ]
         return [(name, act) for weight, name, act in weighted for _ in range(weight)]
@@ -107,7 +107,7 @@ class Scheduler:
 
     # What administrators want
 
-    def _asked(self) -> Process:
+    def _chosen_controller(self) -> Process:
         """Usually a controller, sometimes one that is none."""
         active = self.world.active()
         if active and self.random.random() < 0.95:
@@ -127,13 +127,17 @@ class Scheduler:
         topic = NewTopic(
             name, self.random.randint(1, 3), self.random.randint(1, 3), configs=configs
         )
-        asked = self._asked().controller
-        self.world.call(f"create {name}", asked, asked.create_topics([topic], timeout_ms=5_000))
+        controller = self._chosen_controller().controller
+        self.world.call(
+            f"create {name}", controller, controller.create_topics([topic], timeout_ms=5_000)
+        )
 
     def _delete_topic(self) -> None:
         name = self.random.choice(TOPIC_NAMES)
-        asked = self._asked().controller
-        self.world.call(f"delete {name}", asked, asked.delete_topics([name], timeout_ms=5_000))
+        controller = self._chosen_controller().controller
+        self.world.call(
+            f"delete {name}", controller, controller.delete_topics([name], timeout_ms=5_000)
+        )
 
     def _write(self, path: str, data: bytes = b"") -> None:
         try:
@@ -147,8 +151,10 @@ class Scheduler:
     def _add_partitions(self) -> None:
         name = self.random.choice(TOPIC_NAMES)
         request = NewPartitions(name, self.random.randint(2, 5))
-        asked = self._asked().controller
-        self.world.call(f"grow {name}", asked, asked.create_partitions([request], timeout_ms=5_000))
+        controller = self._chosen_controller().controller
+        self.world.call(
+            f"grow {name}", controller, controller.create_partitions([request], timeout_ms=5_000)
+        )
 
     def _reassign(self) -> None:
         partitions = self.world.partitions()
@@ -158,8 +164,8 @@ class Scheduler:
             partition: None if self.random.random() < 0.2 else tuple(self._brokers(3))
             for partition in self.random.sample(partitions, min(2, len(partitions)))
         }
-        asked = self._asked().controller
-        self.world.call("reassign", asked, asked.alter_partition_reassignments(targets))
+        controller = self._chosen_controller().controller
+        self.world.call("reassign", controller, controller.alter_partition_reassignments(targets))
 
     def _reassign_by_znode(self) -> None:
         partitions = self.world.partitions()
@@ -170,15 +176,15 @@ class Scheduler:
 
     def _elect(self) -> None:
         wanted = None if self.random.random() < 0.5 else self.world.partitions()[:2]
-        asked = self._asked().controller
-        self.world.call("elect", asked, asked.elect_leaders(wanted, 0, timeout_ms=5_000))
+        controller = self._chosen_controller().controller
+        self.world.call("elect", controller, controller.elect_leaders(wanted, 0, timeout_ms=5_000))
 
     def _elect_unclean(self) -> None:
         if self.random.random() < 0.9:  # it loosens a rule for the rest of the history
             return
         self.world.rules.unclean_allowed = True
-        asked = self._asked().controller
-        self.world.call("elect", asked, asked.elect_leaders(None, 1, timeout_ms=5_000))
+        controller = self._chosen_controller().controller
+        self.world.call("elect", controller, controller.elect_leaders(None, 1, timeout_ms=5_000))
 
     def _elect_by_znode(self) -> None:
         partitions = self.world.partitions()[:2]
@@ -187,25 +193,25 @@ class Scheduler:
 
     def _controlled_shutdown(self) -> None:
         process = self.random.choice(self.world.alive())
-        asked = self._asked().controller
+        controller = self._chosen_controller().controller
         self.world.call(
             "shutdown",
-            asked,
-            asked.controlled_shutdown(process.broker_id, process.broker.broker_epoch),
+            controller,
+            controller.controlled_shutdown(process.broker_id, process.broker.broker_epoch),
         )
 
     def _producer_ids(self) -> None:
         process = self.random.choice(self.world.alive())
-        asked = self._asked().controller
+        controller = self._chosen_controller().controller
 
         async def allocate() -> object:
-            block = await asked.allocate_producer_ids(
+            block = await controller.allocate_producer_ids(
                 process.broker_id, process.broker.broker_epoch
             )
             self.world.producer_ids.append(block.first)
             return block
 
-        self.world.call("producer ids", asked, allocate())
+        self.world.call("producer ids", controller, allocate())
 
     def _producer_ids_from_tree(self) -> None:
         """As brokers of an old protocol version do it, two at the same time."""
@@ -227,8 +233,10 @@ class Scheduler:
             self.world.tree.apply(self.world.admin, [DeleteOp(znodes.CONTROLLER)])
 
     def _features(self) -> None:
-        asked = self._asked().controller
-        self.world.call("features", asked, asked.update_features([FeatureUpdate("nothing", 1)]))
+        controller = self._chosen_controller().controller
+        self.world.call(
+            "features", controller, controller.update_features([FeatureUpdate("nothing", 1)])
+        )
 
     # What brokers do
 
@@ -276,7 +284,7 @@ class Scheduler:
     # Rest
 
     async def rest(self) -> None:
-        """No more faults, everybody restarted: runs until nothing is left to do."""
+        """No more faults, all brokers restarted: runs until nothing is left to do."""
         world = self.world
         world.faults = False
         world.trace.append("rest")
@@ -293,10 +301,10 @@ class Scheduler:
                 return
             world.clock.advance(1_000)
             await world.settle()
-        raise AssertionError("the cluster does not come to rest")
+        raise AssertionError("the cluster does not become stable")
 
     async def _restart(self) -> bool:
-        """The dead, the damaged, and those that asked to go."""
+        """Restarts failed brokers, damaged ones, and those in controlled shutdown."""
         world = self.world
         going = {
             broker_id

@@ -23,8 +23,8 @@ from ottla.controller.tree.store import (
 
 
 class PendingCall:
-    """``release`` lets the call go on; with "lost request" it fails before it is applied, with
-    "lost answer" after."""
+    """``release`` lets the call continue; with "lost request" it fails before it is applied, with
+    "lost response" after."""
 
     def __init__(self, is_write: bool) -> None:
         self.is_write = is_write
@@ -57,8 +57,8 @@ class SimulatedStore:
 
     @staticmethod
     def _response(fate: str) -> None:
-        if fate == "lost answer":
-            raise ConnectionLost("", "simulated: the answer was lost")
+        if fate == "lost response":
+            raise ConnectionLost("", "simulated: the response was lost")
 
     async def connect(self) -> None:
         await self.inner.connect()

@@ -1,8 +1,8 @@
 """A cluster of controllers on one tree, where a seeded scheduler decides what happens next.
 
 Nothing runs by itself: store calls, watch events and requests to brokers wait until the scheduler
-lets one of them go on; between them it kills and starts brokers, ends sessions, loses answers,
-fails log directories, and asks for what administrators ask for. Time moves only when it says so.
+lets one of them continue; between them it kills and starts brokers, ends sessions, loses responses,
+fails log directories, and sends the requests of administrators. It alone advances the time.
 """
 
 from __future__ import annotations
@@ -182,9 +182,9 @@ class World:
     # Calls of administrators and brokers
 
     def call(
-        self, name: str, asked: Controller, coroutine: Coroutine[object, object, object]
+        self, name: str, target: Controller, coroutine: Coroutine[object, object, object]
     ) -> None:
-        """One request to a controller; with the death of its process the answer is lost."""
+        """One request to a controller; with the death of its process the response is lost."""
 
         async def guarded() -> object:
             try:
@@ -196,7 +196,7 @@ class World:
 
         task = asyncio.Task(guarded(), loop=asyncio.get_running_loop())
         self.calls.append((name, task))
-        self.processes[asked.broker_id].requests.append(task)
+        self.processes[target.broker_id].requests.append(task)
 
     def topics(self) -> list[str]:
         node = self.tree.nodes.get(znodes.TOPICS)
@@ -216,7 +216,7 @@ class World:
         return None if node is None else znodes.decode_state(partition, node.data, node.version)
 
     def propose_isr(self, process: Process, partition: TopicPartition, isr: Iterable[int]) -> None:
-        """The leader of a partition asks whoever it takes for the controller."""
+        """The leader of a partition sends a request to the controller that it knows."""
         hosted = process.broker.hosted[partition]
         chosen = self.active()
         if not chosen:
@@ -246,7 +246,7 @@ class World:
             ],
         )
 
-        async def ask() -> object:
+        async def send() -> object:
             response = await controller.alter_partition(request, 3)
             for topic in response.topics:
                 for row in topic.partitions:
@@ -264,7 +264,7 @@ class World:
                         )
             return [row.error_code for topic in response.topics for row in topic.partitions]
 
-        self.call(f"isr of {partition}", controller, ask())
+        self.call(f"isr of {partition}", controller, send())
 
     def led(self) -> list[tuple[Process, TopicPartition, Hosted]]:
         """Leaderships as the brokers themselves see them."""
@@ -278,7 +278,7 @@ class World:
     # Going on
 
     def pending(self) -> list[tuple[str, Callable[[], None]]]:
-        """Everything that waits to go on, in words and as what makes it."""
+        """Everything that waits to continue, as text and as what makes it."""
         steps: list[tuple[str, Callable[[], None]]] = []
         for process in self.alive():
             name = process.broker_id
@@ -303,7 +303,7 @@ class World:
         call = process.store.calls.popleft()
         fate = ""
         if self.faults and self.random.random() < 0.01:
-            fate = self.random.choice(("lost request", "lost answer")) if call.is_write else ""
+            fate = self.random.choice(("lost request", "lost response")) if call.is_write else ""
             fate = fate or "lost request"
             self.trace.append(f"  {fate}")
         call.release(fate)
@@ -322,15 +322,15 @@ class World:
         item = line[0]
         response = target.broker.handle(item.request, item.version)
         if self.faults and self.random.random() < 0.05:
-            self.trace.append("  the answer is lost; the request will be sent again")
+            self.trace.append("  the response is lost; the request will be retried")
             return
         line.popleft()
         item.callback(response)
 
     async def settle(self) -> None:
-        """Runs the loop until nothing can go on without the scheduler."""
+        """Runs the loop until nothing can continue without the scheduler."""
         loop = asyncio.get_running_loop()
-        ready = loop._ready  # type: ignore[attr-defined] # asyncio has no other way to ask
+        ready = loop._ready  # type: ignore[attr-defined] # asyncio has no public way
         while ready:  # noqa: ASYNC110 - other turns of the loop are what is waited for
             await asyncio.sleep(0)
 

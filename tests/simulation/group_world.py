@@ -9,7 +9,7 @@ chooses the steps. After every step the rules are checked:
 * a member of a stable group has the assignment that the leader of the generation made for it;
 * a committed offset is never older than the newest commit that was confirmed, and never one
   whose commit failed;
-* every request is answered once, and none is forgotten.
+* every request gets one response.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Client:
     def commit(self) -> None:
         self.world.commit(self.member_id, self.generation_id, self.instance_id)
 
-    def take_answers(self) -> None:
+    def take_responses(self) -> None:
         if self.joining is not None and not self.joining.is_pending:
             response, self.joining = self.joining.value, None
             self.joined(response)
@@ -179,9 +179,9 @@ class World:
         self.settle()
 
     def settle(self) -> None:
-        """Clients see their answers; then the rules are checked."""
+        """Clients read their responses; then the rules are checked."""
         for client in list(self.clients):
-            client.take_answers()
+            client.take_responses()
         self.check()
 
     def client_starts(self) -> None:
@@ -373,7 +373,7 @@ class World:
         return False
 
     def finish(self) -> None:
-        """No more trouble: everybody is answered and the group comes to rest."""
+        """No more faults: every request gets a response and the group becomes stable."""
         for _ in range(80):
             self.log.commit_all()
             self.settle()

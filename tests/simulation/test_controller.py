@@ -43,7 +43,7 @@ def assert_good_end(world: World) -> None:
         assert process.broker.violations == [], process.broker.violations
     assert world.clock.failures == []
     without_response = [name for name, task in world.calls if not task.done()]
-    assert without_response == [], "calls without an answer"
+    assert without_response == [], "calls without a response"
     ended = [(name, task) for name, task in world.calls if not task.cancelled()]
     broken = [f"{name}: {task.exception()}" for name, task in ended if task.exception()]
     assert broken == [], "calls that failed in an unknown way"

@@ -9,7 +9,7 @@ chooses the steps. The rules:
 * what was confirmed as committed is committed, what was confirmed as aborted is aborted;
 * a producer that was fenced by a newer one changes nothing any more;
 * what a transactional id is given (producer id and epoch) only grows;
-* in the end no partition holds a transaction that nobody ends.
+* in the end no partition holds a transaction that stays open.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Network:
         on_response(self._write(request))
 
     def lose(self) -> None:
-        """The request or its answer is lost: the markers may be written or not."""
+        """The request or its response is lost: the markers may be written or not."""
         request, on_response = self.requests.pop()
         if self._world.random.random() < 0.5:
             self._write(request)
@@ -224,7 +224,7 @@ class Application:
                 self.world.confirmed(self.transaction, committed)
             self.transaction = self.ending = None
         elif error == ErrorCode.CONCURRENT_TRANSACTIONS:
-            pass  # tried again, as it is
+            pass  # retried unchanged
         elif error in (
             ErrorCode.PRODUCER_FENCED,
             ErrorCode.INVALID_TXN_STATE,
@@ -356,7 +356,7 @@ class World:
                 self.network.deliver()
             self.setup.timer.advance(5_000)
         for model in self.partitions.values():
-            assert not model.open, "a transaction that nobody ends"
+            assert not model.open, "a transaction that stays open"
         home = self.setup.coordinator.partitions.get_active(0)
         assert home is not None
         for transaction in home.transactions.values():

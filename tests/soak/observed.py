@@ -1,13 +1,14 @@
-"""A server process that the abuse tests look at from outside: by its metrics and as a process."""
+"""A server process that the abuse tests observe from outside: by its metrics and as a process."""
 
 import socket
 import urllib.request
+from collections.abc import Sequence
 
 import psutil
 
 
 class ObservedServer:
-    """Where to reach it, and what it says about itself. `metrics` are its Prometheus samples."""
+    """Where to reach it, and its figures. `metrics` are its Prometheus samples."""
 
     def __init__(self, pid: int, port: int, http_port: int, deadline_s: float) -> None:
         self.process = psutil.Process(pid)
@@ -38,3 +39,22 @@ class ObservedServer:
         sock.settimeout(self.deadline_s)
         sock.connect(("127.0.0.1", self.port))
         return sock
+
+
+def halves(memory: Sequence[int]) -> tuple[int, int]:
+    """Of each half of the rounds the least: what allocators keep of a round comes and goes."""
+    middle = len(memory) // 2
+    return min(memory[:middle]), min(memory[middle:])
+
+
+def summary(server: ObservedServer, memory: Sequence[int]) -> str:
+    """What is printed of a run: numbers to look at, which no test asserts."""
+    metrics = server.metrics()
+    first, second = halves(memory)
+    stalls = {name: value for name, value in metrics.items() if "stalls_total{" in name}
+    return (
+        f"{metrics['ottla_connections_accepted_total']:.0f} connections; "
+        f"memory {first / 1e6:.1f} MB, then {second / 1e6:.1f} MB; stalls {stalls}, longest "
+        f"{metrics['ottla_loop_longest_stall_seconds'] * 1000:.0f} ms, of computing "
+        f"{metrics['ottla_loop_computing_stalls_total']:.0f}"
+    )

@@ -30,7 +30,8 @@ from ottla.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from tests.soak.observed import ObservedServer
+from tests.doubles.eventually import eventually
+from tests.soak.observed import ObservedServer, halves, summary
 
 # In the first half of the rounds allocators and caches fill up; the second must not take more.
 ROUNDS = int(os.environ.get("OTTLA_SOAK_ROUNDS", "2"))
@@ -60,11 +61,12 @@ def server(tmp_path: Path) -> Iterator[Server]:
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen([*command, ports_path, data_path], stderr=log)
         try:
-            deadline = monotonic() + DEADLINE_SECONDS
-            while not ports_path.exists():
+
+            def has_started() -> bool:
                 assert process.poll() is None
-                assert monotonic() < deadline
-                sleep(0.01)
+                return ports_path.exists()
+
+            eventually(has_started, seconds=DEADLINE_SECONDS)
             port, http_port = map(int, ports_path.read_text().split())
             yield Server(process.pid, port, http_port, DEADLINE_SECONDS)
         finally:
@@ -258,10 +260,11 @@ ABUSES = (
 
 def until_nothing_is_left(server: Server, before: dict[str, float]) -> None:
     """The good client rests meanwhile: its requests are no leak."""
-    deadline = monotonic() + DEADLINE_SECONDS
-    while (left := server.left()) != before:
-        assert monotonic() < deadline, f"left behind: {left}, before: {before}"
-        sleep(0.05)
+    eventually(
+        lambda: server.left() == before,
+        lambda: f"left behind: {server.left()}, before: {before}",
+        seconds=DEADLINE_SECONDS,
+    )
 
 
 def one_round(server: Server, good: GoodClient) -> int:
@@ -293,17 +296,10 @@ def test_abuse_leaves_nothing_behind_and_harms_nobody(server: Server, tmp_path: 
     finally:
         good.stop()
     assert good.error is None
-    # Of each half the least: what allocators happen to keep of a round comes and goes.
-    first, second = min(memory[: ROUNDS // 2]), min(memory[ROUNDS // 2 :])
-    metrics = server.metrics()
-    stalls = {name: value for name, value in metrics.items() if "stalls_total{" in name}
     print(
-        f"{good.responses} answers to the good client, the slowest after "
-        f"{good.worst_seconds * 1000:.0f} ms; "
-        f"{metrics['ottla_connections_accepted_total']:.0f} connections; "
-        f"memory {first / 1e6:.1f} MB, then {second / 1e6:.1f} MB; stalls {stalls}, longest "
-        f"{metrics['ottla_loop_longest_stall_seconds'] * 1000:.0f} ms; of computing "
-        f"{metrics['ottla_loop_computing_stalls_total']:.0f}"
+        f"{good.responses} responses to the good client, the slowest after "
+        f"{good.worst_seconds * 1000:.0f} ms; " + summary(server, memory)
     )
+    first, second = halves(memory)
     # A tenth, and one of the big requests: the allocator may keep the room of the last one.
     assert second < first * 1.1 + BIG_BYTES

@@ -72,7 +72,7 @@ def test_what_each_spark_can_do(version: str, tmp_path: Path) -> None:
 
 
 def main(bootstrap: str) -> None:
-    """Every step with this process's Spark; prints what came of each."""
+    """Every step with this process's Spark; prints the result of each."""
     import pyspark
     from pyspark.sql import DataFrame, SparkSession
 
@@ -133,7 +133,7 @@ def main(bootstrap: str) -> None:
         for name, step in steps.items():
             try:
                 found[name] = step()
-            except Exception as error:  # its text is looked at by the test
+            except Exception as error:  # the test checks its text
                 found[name] = str(error)
         spark.stop()
         print(json.dumps(found))

@@ -1,9 +1,8 @@
-"""Running streaming queries to an end and looking at what they wrote."""
+"""Running streaming queries to an end and reading what they wrote."""
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from tests.doubles.eventually import eventually
 from tests.spark.support import Sent, rows_by_place
 
 QUERY_SECONDS = 300
@@ -42,7 +42,7 @@ class Job:
         )
 
     def run(self, frame: DataFrame, **trigger: Any) -> list[dict[str, Any]]:
-        """Runs to its end (availableNow unless told otherwise); the progress of each batch."""
+        """Runs to its end (availableNow by default); the progress of each batch."""
         return finish(self.start(frame, **(trigger or {"availableNow": True})))
 
     def rows(self) -> dict[tuple[int, int], Sent]:
@@ -82,7 +82,4 @@ def finish(query: StreamingQuery) -> list[dict[str, Any]]:
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
     """Waits for something that another process does; fails when it does not come."""
-    deadline = time.monotonic() + QUERY_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.02)
+    eventually(condition, f"waited in vain for {what}", seconds=QUERY_SECONDS, pause_seconds=0.02)

@@ -50,7 +50,7 @@ def test_batch(
         test_stream_read.test_new_partitions_and_topics_are_read_from_their_beginning,
         test_stream_read.test_bytes_limit_a_batch,
         test_stream_read.test_the_group_shows_the_position_and_a_new_query_can_start_from_it,
-        test_stream_read.test_a_topic_made_anew_is_noticed_by_its_id,
+        test_stream_read.test_a_recreated_topic_is_detected_by_its_id,
     ],
     ids=lambda test: test.__name__,
 )

@@ -285,7 +285,7 @@ def test_aborted_records_are_for_read_uncommitted_only(
 def test_deleted_records_are_loss_or_not(
     spark: SparkSession, broker: BrokerProcess, new_topic: NewTopicName
 ) -> None:
-    """Retention moved the log start: fatal where an offset was asked for, nothing for earliest."""
+    """Retention moved the log start: fatal for an explicit offset, no error for earliest."""
     from confluent_kafka import TopicPartition
 
     topic = new_topic("deleted")
@@ -296,11 +296,11 @@ def test_deleted_records_are_loss_or_not(
         future.result()
     rest = {place: record for place, record in written.items() if place[1] >= 4}
     assert rows_by_place(load(spark, broker.bootstrap, subscribe=topic)) == rest
-    asked = {"subscribe": topic, "startingOffsets": f'{{"{topic}":{{"0":2}}}}'}
+    options = {"subscribe": topic, "startingOffsets": f'{{"{topic}":{{"0":2}}}}'}
     with pytest.raises(Exception, match=r"KAFKA_DATA_LOSS\.START_OFFSET_RESET"):
-        load(spark, broker.bootstrap, **asked).collect()
+        load(spark, broker.bootstrap, **options).collect()
     for value in ("false", "warn"):
-        assert rows_by_place(load(spark, broker.bootstrap, failOnDataLoss=value, **asked)) == rest
+        assert rows_by_place(load(spark, broker.bootstrap, failOnDataLoss=value, **options)) == rest
 
 
 def test_timestamps_are_utc_instants(

@@ -1,4 +1,4 @@
-"""The wheel finds its way into Spark: by itself, and by `register` where a neighbour is broken."""
+"""The wheel finds its way into Spark: by search, and by `register` if another module is broken."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from tests.doubles.broker_process import BrokerProcess
 from tests.spark.conftest import ROOT, spark_environment
 from tests.spark.support import Sent, create_topic, write
 
-PACKAGES = ("broker", "cli", "controller", "protocol", "pyspark_ottla", "storage")
+# Copied with what the links in `ottla/` point to.
+PACKAGES = ("ottla", "pyspark_ottla")
 
 SCRIPT = """
 import json, sys
@@ -142,13 +143,13 @@ def test_a_clean_environment_finds_the_wheel_by_itself(
     assert result["found"] == 2
 
 
-def test_a_broken_neighbour_is_got_around_by_register(
+def test_register_works_beside_a_broken_module(
     unpacked_wheel: Path, broker: BrokerProcess, tmp_path: Path
 ) -> None:
-    neighbours = tmp_path / "neighbours"
-    neighbours.mkdir()
-    (neighbours / "pyspark_broken.py").write_text("raise RuntimeError('broken')\n")
-    paths = [unpacked_wheel, neighbours]
+    broken_modules = tmp_path / "broken_modules"
+    broken_modules.mkdir()
+    (broken_modules / "pyspark_broken.py").write_text("raise RuntimeError('broken')\n")
+    paths = [unpacked_wheel, broken_modules]
     result = count_in_a_process(sys.executable, broker, "found-by-wheel", tmp_path, paths)
     assert result["file"].startswith(str(unpacked_wheel))
     assert "DATA_SOURCE_NOT_FOUND" in str(result["found"])

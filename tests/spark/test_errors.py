@@ -1,4 +1,4 @@
-"""Bad input: an exception that names option, topic and partition and says what to do, in time."""
+"""Bad input: an exception that names option, topic and partition and the remedy, in time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NewTopicName = Callable[[str], str]
     ],
 )
 def test_bad_options_fail_at_load(spark: SparkSession, options: dict[str, str], text: str) -> None:
-    """Before any broker is asked: none is at this address."""
+    """Before the first request: no broker is at this address."""
     reader = spark.read.format("ottla").option("kafka.bootstrap.servers", "127.0.0.1:1")
     with pytest.raises(Exception, match=text) as raised:
         reader.options(**options).load()
@@ -45,8 +45,8 @@ def topic(broker: BrokerProcess) -> str:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"subscribe": "nobody"}, r"\[UNKNOWN_TOPIC\] The brokers at .* have no topic nobody"),
-        ({"subscribe": "errors,nobody"}, "have no topic nobody"),
+        ({"subscribe": "missing"}, r"\[UNKNOWN_TOPIC\] The brokers at .* have no topic missing"),
+        ({"subscribe": "errors,missing"}, "have no topic missing"),
         ({"assign": '{"errors":[0,2,5]}'}, "assign names errors-2, errors-5, which the brokers do"),
         (
             {"subscribe": "errors", "startingOffsets": '{"errors":{"0":1}}'},
@@ -93,7 +93,7 @@ def test_a_wrong_schema(spark: SparkSession, broker: BrokerProcess, topic: str) 
 
 @pytest.fixture
 def silent_port() -> Iterator[int]:
-    """Somebody listens there and never says a word."""
+    """A server that accepts connections and never responds."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
 
@@ -111,7 +111,7 @@ def test_a_stream_says_the_same(
 ) -> None:
     for options, text in [
         ({"subscribe": topic, "endingOffsets": "latest"}, "a streaming query has no end"),
-        ({"subscribe": "nobody"}, "have no topic nobody"),
+        ({"subscribe": "missing"}, "have no topic missing"),
         (
             {"subscribe": topic, "startingOffsets": "committed", "kafka_group_id": "nobodies"},
             "NO_COMMITTED_OFFSET.*group nobodies has no committed offset for errors-0",

@@ -79,7 +79,7 @@ def test_both_read_equal_rows(
     [
         # Three batches each: every kind of batch is the other's last one.
         (("kafka", "ottla", "ottla", "kafka", "ottla"), 4),
-        # One batch each: the other goes on after our very first one, which has marks of ours.
+        # One batch each: the other continues after Ottla's first one, which has its own marks.
         (("ottla", "kafka", "ottla"), 1000),
     ],
     ids=["theirs-first", "ours-first"],

@@ -29,7 +29,7 @@ SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a listener that asks for SASL, of a broker with one topic of two records."""
+    """The address of a listener with SASL, of a broker with one topic of two records."""
     settings = {
         "listeners": "PLAINTEXT://127.0.0.1:0,CLIENTS://127.0.0.1:0",
         "listener_security_protocol_map": "PLAINTEXT:PLAINTEXT,CLIENTS:SASL_PLAINTEXT",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from ottla.protocol.partitioner import partition_for_key
 from tests.doubles.broker_process import BrokerProcess

@@ -178,7 +178,7 @@ def test_the_group_shows_the_position_and_a_new_query_can_start_from_it(
     assert committed(broker.bootstrap, f"{topic}-readers", topic, 2) == {0: 8, 1: 4}
 
 
-def test_lost_records_stop_a_query_or_are_passed_over(
+def test_lost_records_fail_a_query_or_are_skipped(
     spark: SparkSession, broker: BrokerProcess, new_topic: NewTopicName, tmp_path: Path
 ) -> None:
     topic = new_topic("lossy")
@@ -206,7 +206,7 @@ def delete_topic(bootstrap: str, topic: str) -> None:
     wait_until(lambda: topic not in admin.list_topics(timeout=30).topics, "the deletion")
 
 
-def create_anew(bootstrap: str, topic: str) -> None:
+def recreate(bootstrap: str, topic: str) -> None:
     def created() -> bool:
         try:
             create_topic(bootstrap, topic)
@@ -217,7 +217,7 @@ def create_anew(bootstrap: str, topic: str) -> None:
     wait_until(created, "the new topic")
 
 
-def test_a_topic_made_anew_is_noticed_by_its_id(
+def test_a_recreated_topic_is_detected_by_its_id(
     spark: SparkSession, broker: BrokerProcess, new_topic: NewTopicName, tmp_path: Path
 ) -> None:
     topic = new_topic("reborn")
@@ -227,7 +227,7 @@ def test_a_topic_made_anew_is_noticed_by_its_id(
     job = Job(spark, tmp_path)
     job.run(stream(spark, broker.bootstrap, **options))
     delete_topic(broker.bootstrap, topic)
-    create_anew(broker.bootstrap, topic)
+    recreate(broker.bootstrap, topic)
     write(broker.bootstrap, topic, numbers(10, 16))
     with pytest.raises(Exception, match=r"KAFKA_DATA_LOSS\.TOPIC_RECREATED"):
         job.run(stream(spark, broker.bootstrap, **options))
@@ -235,7 +235,7 @@ def test_a_topic_made_anew_is_noticed_by_its_id(
     assert batch["numInputRows"] == 6, "all of the new topic, though the old one was read to 3"
 
 
-def test_topics_that_go_away_stop_a_query_or_are_passed_over(
+def test_deleted_topics_fail_a_query_or_are_skipped(
     spark: SparkSession, broker: BrokerProcess, new_topic: NewTopicName, tmp_path: Path
 ) -> None:
     """One of two topics is deleted; later it is there again with fewer records than were read."""
@@ -254,7 +254,7 @@ def test_topics_that_go_away_stop_a_query_or_are_passed_over(
         job.run(strict)
     [batch] = job.run(tolerant)
     assert batch["numInputRows"] == 2
-    create_anew(broker.bootstrap, gone)
+    recreate(broker.bootstrap, gone)
     write(broker.bootstrap, gone, numbers(0, 1))
     with pytest.raises(Exception, match=rf"KAFKA_DATA_LOSS\.PARTITION_OFFSET_CHANGED.*{gone}-0"):
         job.run(strict)
@@ -263,7 +263,7 @@ def test_topics_that_go_away_stop_a_query_or_are_passed_over(
     job.run(tolerant)
     rows = spark.read.parquet(str(job.output)).collect()
     found = sorted((row["topic"], int(row["value"])) for row in rows)
-    # What of the new topic came before anybody looked is lost, as was said.
+    # Records of the new topic from before its detection are lost, as documented.
     expected = [(kept, n) for n in range(6)] + [(gone, n) for n in (0, 1, 1, 2, 2, 3, 3)]
     assert found == sorted(expected)
 

@@ -37,7 +37,7 @@ def numbers(begin: int, end: int) -> list[Sent]:
 
 
 def has_done(query: Query, total: int) -> bool:
-    """Whether finished batches reach this total of offsets. How records come to be in batches is
+    """Whether finished batches reach this total of offsets. How records are divided into batches is
     a matter of moments, so nothing here counts batches."""
     finished = [int(path.name) for path in (query.path / "checkpoint/commits").glob("[0-9]*")]
     if not finished:
@@ -53,7 +53,7 @@ def rows(spark: SparkSession, query: Query) -> Records:
 
 @contextmanager
 def running(spark: SparkSession, query: Query) -> Iterator[None]:
-    """Runs the query in the session at hand until the block ends."""
+    """Runs the query in the current session until the block ends."""
     running_query = started(replace(query, blocked=None).start(spark))
     try:
         yield
@@ -125,7 +125,7 @@ def stages(
     directory = tmp_path_factory.mktemp("crash")
     stages = Stages(broker, new_topic, directory)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        # Connected, never answered: this query is stuck before it knows where to start.
+        # Connected, without a response: this query is stuck before it knows where to start.
         nowhere = f"127.0.0.1:{silent.getsockname()[1]}"
         stuck = replace(stages.unstarted, bootstrap=nowhere, awaited=False)
         with in_a_process([*stages.queries[1:], stuck], directory) as check:

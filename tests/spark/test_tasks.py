@@ -79,8 +79,8 @@ def test_records_that_are_deleted_between_the_plan_and_the_task(
     what = rf"KAFKA_DATA_LOSS\.COULD_NOT_READ_OFFSET_RANGE.*{topic}-0.*begins at offset 6"
     with pytest.raises(ConnectorError, match=what):
         values(batches(source(broker.bootstrap, topic), 2, 10))
-    for passed_over in ("false", "warn"):
-        options = source(broker.bootstrap, topic, failOnDataLoss=passed_over)
+    for on_data_loss in ("false", "warn"):
+        options = source(broker.bootstrap, topic, failOnDataLoss=on_data_loss)
         assert values(batches(options, 2, 10)) == [b"6", b"7", b"8", b"9"]
         assert values(batches(options, 2, 5)) == []
 
@@ -130,7 +130,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture(scope="module")
 def tls_broker(certificates: Certificates) -> Iterator[Broker]:
-    """Asks clients for certificates."""
+    """Requires client certificates."""
     with Broker(
         listeners="SSL://127.0.0.1:0",
         security_inter_broker_protocol="SSL",

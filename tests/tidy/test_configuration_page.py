@@ -1,4 +1,4 @@
-"""docs/configuration.md says what the definitions say."""
+"""docs/configuration.md has the text that the definitions generate."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tools.configuration_page import PAGE, page
 
 
 def definitions(text: str) -> str:
-    """Without what is used: that changes with the code, and need not be right to the day."""
-    return re.sub(r" (yes|no) \|$|, \d+ of them used", "", text, flags=re.MULTILINE)
+    """Without the column of use: it changes with the code, and can be out of date for a while."""
+    return re.sub(r" (yes|no) \|$|, \d+ of them in use", "", text, flags=re.MULTILINE)
 
 
 def test_it_is_current() -> None:

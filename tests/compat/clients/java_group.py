@@ -15,11 +15,12 @@ from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchResponse,
 )
+from tests.doubles.eventually import eventually
 from tests.doubles.kafka_clients import (
+    DEADLINE_S,
     VerifiableConsumer,
     client_library,
     verifiable_produce,
-    wait_until,
 )
 
 PARTITIONS = 6
@@ -86,7 +87,7 @@ class JavaGroup:
         )
 
     def wait_until_shared(self) -> None:
-        wait_until(self.is_shared, self.story)
+        eventually(self.is_shared, self.story, seconds=DEADLINE_S)
 
     def story(self) -> str:
         return "\n".join(
@@ -132,13 +133,13 @@ def join_leave_and_crash(group: JavaGroup) -> None:
     group.wait_until_shared()
     leaves = group.start()
     group.wait_until_shared()
-    wait_until(lambda: group.read() >= sent, group.story)
+    eventually(lambda: group.read() >= sent, group.story, seconds=DEADLINE_S)
     group.end(leaves, crash=False)
     group.wait_until_shared()
     group.end(crashes, crash=True)
     group.wait_until_shared()
     assert group.members == [stays]
     sent |= group.produce(2)
-    wait_until(lambda: group.read() >= sent, group.story)
-    wait_until(lambda: group.committed() == len(sent), group.story)
+    eventually(lambda: group.read() >= sent, group.story, seconds=DEADLINE_S)
+    eventually(lambda: group.committed() == len(sent), group.story, seconds=DEADLINE_S)
     assert group.read() == sent

@@ -57,7 +57,7 @@ class Suite:
 
 @dataclass
 class Result:
-    """`not_run` says why, else None; `states` has what the program said of each feature."""
+    """`not_run` is the reason or None; `states` has the result of each feature."""
 
     suite: Suite
     not_run: str | None = None

@@ -9,11 +9,13 @@ from tests.compat.suites.model import FAILED, OK, Result
 
 HEAD = """# Compatibility
 
-Which real clients do what on Ottla. Written by `make compat`, which runs each client's own program
-([tests/compat/suites](../tests/compat/suites/README.md)) against a broker; do not edit.
+The features of Ottla that work with each client. `make compat` generates this page: it runs a
+program of each client ([tests/compat/suites](../tests/compat/suites/README.md)) against a broker.
+Do not edit.
 
-**yes**: done and checked. **no**: tried, does not work (see *Findings*). **-**: the client has no
-such thing, or its suite does not ask. **not run**: the machine lacked what the client needs.
+**yes**: works, the result is checked. **no**: fails (see *Findings*). **-**: the client does not
+have the feature, or its suite does not test it. **not run**: the machine lacked what the client
+needs.
 
 """
 

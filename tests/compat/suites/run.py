@@ -105,7 +105,7 @@ def run_suite(suite: Suite, kafka: bool) -> Result:
 
 
 def _output(suite: Suite, environment: dict[str, str]) -> str:
-    """What the program printed; one that hangs is ended, and what it said so far counts."""
+    """What the program printed; one that hangs is ended, and its output so far counts."""
     with tempfile.TemporaryFile("w+") as sink:
         process = subprocess.Popen(
             suite.command(suite.run),

@@ -1,10 +1,10 @@
-"""The options of `ottla healthcheck`, and where it looks without them."""
+"""The options of `ottla healthcheck`, and its defaults."""
 
 from __future__ import annotations
 
 import pytest
 
-from ottla.cli.healthcheck import Unhealthy, default_address, judge, main, parse
+from ottla.cli.healthcheck import Unhealthy, check_metadata, default_address, main, parse
 from ottla.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
 
 
@@ -42,12 +42,14 @@ def test_wrong_usage_is_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-b", "nonsense"], {}) == 2
 
 
-def test_judge() -> None:
+def test_check_metadata() -> None:
     broker = MetadataResponseBroker(node_id=1, host="h", port=1)
-    healthy = judge("a", MetadataResponse(brokers=[broker], controller_id=1, cluster_id="c"))
+    healthy = check_metadata(
+        "a", MetadataResponse(brokers=[broker], controller_id=1, cluster_id="c")
+    )
     assert healthy["healthy"] is True
-    with pytest.raises(Unhealthy, match="knows no broker yet") as starting:
-        judge("a", MetadataResponse(controller_id=-1))
+    with pytest.raises(Unhealthy, match="has no metadata yet") as starting:
+        check_metadata("a", MetadataResponse(controller_id=-1))
     assert starting.value.code == 1
     with pytest.raises(Unhealthy, match="has no controller"):
-        judge("a", MetadataResponse(brokers=[broker], controller_id=-1))
+        check_metadata("a", MetadataResponse(brokers=[broker], controller_id=-1))

@@ -1,4 +1,4 @@
-"""`--help` of every command: words, and examples of that very command."""
+"""`--help` of every command has text, and examples of that command."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ottla.cli.healthcheck import USAGE as HEALTHCHECK
 
 
 def commands(group: Any, path: str) -> dict[str, Any]:
-    """Every command below a group by what one types."""
+    """Every command below a group by its command line."""
     found = {}
     for name in group.list_commands(None):
         command, typed = group.get_command(None, name), f"{path} {name}"
@@ -25,7 +25,7 @@ def commands(group: Any, path: str) -> dict[str, Any]:
 
 
 ALL = commands(get_command(app), "ottla")
-# These two do without typer and write their help themselves.
+# These two do not import Typer and have their own help texts.
 OWN_HELP = {"ottla start": START, "ottla healthcheck": HEALTHCHECK}
 
 
@@ -35,8 +35,8 @@ def test_help_has_examples(typed: str) -> None:
     text = OWN_HELP.get(typed) or f"{command.help}\n{command.epilog or ''}"
     _, found, examples = text.partition("Examples:")
     assert found
-    asked = typed.replace("cluster doctor", "doctor")  # one command under two names
-    assert any(f"{asked} " in f"{line} " for line in examples.splitlines())
+    shown = typed.replace("cluster doctor", "doctor")  # one command under two names
+    assert any(f"{shown} " in f"{line} " for line in examples.splitlines())
 
 
 def test_there_are_as_many_as_there_should_be() -> None:

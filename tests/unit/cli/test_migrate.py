@@ -1,4 +1,4 @@
-"""What `ottla migrate` finds in a cluster, from what its brokers say."""
+"""The findings of `ottla migrate`, from the settings and versions of brokers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def problems(*brokers: BrokerFacts) -> list[str]:
     return [each.finding for each in check_brokers(list(brokers)) if each.result == PROBLEM]
 
 
-def test_nothing_stands_in_the_way() -> None:
+def test_no_problem_is_found() -> None:
     own = broker(num_io_threads="3", log_dirs="/x", listeners="SASL_SSL://:9093", broker_id_="7")
     assert problems(own, broker(2)) == []
     assert {each.result for each in check_brokers([own])} == {OK}
@@ -56,23 +56,23 @@ def test_nothing_stands_in_the_way() -> None:
         (broker(versions={**VERSIONS, 1: (20, 21)}), "Fetch: it has versions 20 to 21"),
         (broker(create_topic_policy_class_name="com.x.Policy"), "com.x.Policy is a Java class"),
         (broker(remote_log_storage_system_enable="true"), "has tiered storage"),
-        (broker(zookeeper_metadata_migration_enable="true"), "is on its way to KRaft"),
-        (broker(authorizer_class_name="com.x.Authorizer"), "has a setting that Ottla refuses"),
+        (broker(zookeeper_metadata_migration_enable="true"), "migrates to KRaft"),
+        (broker(authorizer_class_name="com.x.Authorizer"), "has a setting that Ottla rejects"),
     ],
 )
-def test_what_stands_in_the_way(facts: BrokerFacts, words: str) -> None:
+def test_problems_are_found(facts: BrokerFacts, words: str) -> None:
     (problem,) = problems(facts)
     assert words in problem
 
 
-def test_an_upgrade_under_way() -> None:
+def test_an_upgrade_in_progress() -> None:
     older = BrokerFacts(2, VERSIONS, {"inter.broker.protocol.version": "3.5"}, {})
     assert problems(broker(), older) == [
         "inter.broker.protocol.version differs (3.5, 3.6): finish that upgrade first"
     ]
 
 
-def test_partitions_that_are_not_well() -> None:
+def test_offline_and_under_replicated_partitions() -> None:
     def cluster(leader: int, isr: list[int]) -> MetadataResponse:
         row = MetadataResponsePartition(0, 0, leader, 0, [1, 2], isr)
         return MetadataResponse(topics=[MetadataResponseTopic(name="t", partitions=[row])])
@@ -83,7 +83,7 @@ def test_partitions_that_are_not_well() -> None:
     assert [each.result for each in check_topics(cluster(-1, []))] == [PROBLEM, PROBLEM]
 
 
-def test_zookeeper_from_here() -> None:
+def test_whether_zookeeper_is_reachable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         assert check_zookeeper(f"127.0.0.1:1,{address}/kafka").result == OK
@@ -111,7 +111,7 @@ def test_the_settings_of_a_new_broker() -> None:
     assert new_settings([]) == {}
 
 
-def test_what_brokers_do_not_tell_is_to_be_copied() -> None:
+def test_hidden_settings_are_listed_for_copying() -> None:
     silent = broker()._replace(hidden=frozenset({"super.users", "listeners"}))
     (note,) = check_hidden([broker(2), silent])
     assert note[:2] == (NOTE, "super.users")

@@ -30,7 +30,7 @@ def test_durations(text: str, milliseconds: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "h", "P", "PT", "2 weeks", "-1h"])
 def test_what_is_no_duration(text: str) -> None:
-    with pytest.raises(Failure, match="is not a length of time"):
+    with pytest.raises(Failure, match="is not a duration"):
         parse_duration(text)
 
 

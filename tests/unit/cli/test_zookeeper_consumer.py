@@ -107,7 +107,7 @@ class World:
         return made
 
     def settle(self, *consumers: ZookeeperConsumer) -> None:
-        """Polls everybody until nobody has to move any more; sharing takes some turns, because
+        """Polls all members until no rebalance is needed; that takes some rounds, because
         one has to give a partition back before the other can have it."""
         for _ in range(4 * len(consumers)):
             for consumer in consumers:
@@ -179,7 +179,7 @@ def test_members_share_and_take_over() -> None:
     world = World()
     first = world.consumer("a")
     first.poll()
-    with pytest.raises(Failure):  # the first one is not asked, so it gives nothing back
+    with pytest.raises(Failure):  # the first one does not poll, so it releases nothing
         world.consumer("late", max_retries=2)
     world.trees["late"].close()
     patient = _join(world, "b", first)
@@ -194,7 +194,7 @@ def test_members_share_and_take_over() -> None:
 
 
 def _join(world: World, name: str, *others: ZookeeperConsumer) -> ZookeeperConsumer:
-    """Starts a member while the others go on polling."""
+    """Starts a member while the others continue polling."""
     tree = world.trees[name] = world.zookeeper.session()
     joining = ZookeeperConsumer(
         tree, world.log, "g", ["t"], consumer_id=name, from_beginning=True, backoff_seconds=0.01
@@ -226,7 +226,7 @@ def test_a_killed_members_partitions_are_taken_over_from_its_last_commit() -> No
 
 
 def test_where_to_start_is_looked_up_after_the_claim() -> None:
-    """A former owner commits right before it gives back: an offset read earlier is too old."""
+    """A former owner commits right before it releases a partition: an earlier offset is stale."""
     world = World()
     claimed = []
 
@@ -270,12 +270,12 @@ def test_after_a_lost_session_the_member_joins_again() -> None:
     assert len(world.owners()) == 4
 
 
-def test_partitions_of_a_stranger_that_stays_are_given_up_on() -> None:
+def test_partitions_that_another_owner_keeps_fail_the_rebalance() -> None:
     world = World()
-    world.zookeeper.put("/consumers/g/owners/t/2", b"stranger-0")
+    world.zookeeper.put("/consumers/g/owners/t/2", b"other-0")
     with pytest.raises(Failure, match="4 tries"):
         world.consumer("a")
-    assert world.owners() == {2: "stranger-0"}
+    assert world.owners() == {2: "other-0"}
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,8 @@ from ottla.protocol.topics import TopicPartition
 from tests.doubles.controller_brokers import SimulatedBroker
 from tests.doubles.controller_cluster import broker_info
 from tests.doubles.controller_runtime import ManualRuntime
-from tests.doubles.znode_ensembles import WAIT_DEADLINE_S, ZooKeeperEnsemble, eventually
+from tests.doubles.eventually import eventually_async
+from tests.doubles.znode_ensembles import WAIT_DEADLINE_S, ZooKeeperEnsemble
 from tests.doubles.zookeeper_process import ZooKeeperProcess, start_zookeeper
 
 pytestmark = pytest.mark.zookeeper
@@ -119,7 +120,7 @@ class Network:
         """Asks until it is made: an outage may have ended sessions, which is noticed only later."""
         async with asyncio.timeout(WAIT_DEADLINE_S):
             while True:
-                await eventually(self.is_settled)
+                await eventually_async(self.is_settled)
                 with suppress(KafkaError):
                     wanted = NewTopic(topic, 1, 3)
                     (row,) = await self.active().controller.create_topics([wanted])
@@ -151,7 +152,7 @@ async def network(own_zookeeper: ZooKeeperProcess) -> AsyncIterator[Network]:
     made = Network(own_zookeeper)
     for broker_id in (1, 2, 3):
         await made.add(broker_id)
-    await eventually(made.is_settled)
+    await eventually_async(made.is_settled)
     yield made
     await made.close()
 
@@ -166,7 +167,7 @@ async def test_topics_are_made_grow_move_and_go(network: Network) -> None:
         assert len(node.broker.metadata) == 2
     moved = await controller.alter_partition_reassignments({T0: (1, 3)})
     assert moved[T0].code == 0
-    await eventually(lambda: network.nodes[2].broker.hosted[T0].replicas == (1, 3, 2))
+    await eventually_async(lambda: network.nodes[2].broker.hosted[T0].replicas == (1, 3, 2))
     hosted = network.nodes[2].broker.hosted[T0]
     response = await controller.alter_partition(
         AlterPartitionRequest(
@@ -189,7 +190,7 @@ async def test_topics_are_made_grow_move_and_go(network: Network) -> None:
         3,
     )
     assert response.topics[0].partitions[0].error_code == 0
-    await eventually(lambda: not controller.context.reassigning)
+    await eventually_async(lambda: not controller.context.reassigning)
     assert controller.context.assignment(T0) == ReplicaAssignment((1, 3))
     gone = await controller.delete_topics(["t"])
     assert gone["t"].code == 0
@@ -208,10 +209,10 @@ async def test_killed_controller_is_replaced_and_its_partitions_get_leaders(
     await network.ensemble.expire(first.store)  # what its death comes to, after the session
     first.store.session._closing = True  # the dead hear and say nothing
     survivors = [node for node in network.nodes.values() if node is not first]
-    await eventually(lambda: any(node.controller.is_active for node in survivors))
+    await eventually_async(lambda: any(node.controller.is_active for node in survivors))
     second = next(node for node in survivors if node.controller.is_active)
     assert second.controller.epoch == first.controller.epoch + 1
-    await eventually(
+    await eventually_async(
         lambda: all(
             node.broker.metadata[TopicPartition("t", index)].leader in (2, 3)
             for node in survivors
@@ -230,7 +231,7 @@ async def test_expired_controller_changes_nothing_and_comes_back_as_a_broker(
     await first.controller.create_topics([NewTopic("t", assignments={0: [1, 2, 3]})])
     epoch, registered = first.controller.epoch, first.broker.broker_epoch
     await network.ensemble.expire(first.store)
-    await eventually(lambda: network.is_settled() and first.broker.broker_epoch > registered)
+    await eventually_async(lambda: network.is_settled() and first.broker.broker_epoch > registered)
     active = network.active()
     assert active.controller.epoch > epoch
     state = await network.state(active)

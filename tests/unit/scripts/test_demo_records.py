@@ -1,24 +1,18 @@
 """The demo's data and the count it is checked against."""
 
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from tests.doubles.scripts import load_script
 
 SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "demo_records.py"
 
 
 @pytest.fixture(scope="module")
 def demo() -> ModuleType:
-    specification = importlib.util.spec_from_file_location("ottla_demo_records", SCRIPT)
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    sys.modules[specification.name] = module
-    specification.loader.exec_module(module)
-    return module
+    return load_script("scripts/demo_records.py")
 
 
 def test_the_same_real_text_each_time(demo: ModuleType) -> None:

@@ -1,30 +1,20 @@
 """The Java finder: every route with stand-in executables, so that nothing is installed."""
 
-import importlib.util
 import os
 import stat
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+
+from tests.doubles.scripts import load_script
 
 TOOL = Path(__file__).resolve().parents[3] / "tools" / "java.py"
 
 
-def load_tool() -> ModuleType:
-    specification = importlib.util.spec_from_file_location("ottla_tools_java", TOOL)
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    sys.modules[specification.name] = module
-    specification.loader.exec_module(module)
-    return module
-
-
-java = load_tool()
+java = load_script("tools/java.py")
 
 
 def write_script(path: Path, body: str) -> Path:
@@ -35,7 +25,7 @@ def write_script(path: Path, body: str) -> Path:
 
 
 def fake_java(home: Path, version: str, *, vector: bool) -> Path:
-    """A `java` that answers the two questions the finder asks, and echoes any other call."""
+    """A `java` with output for the two calls of the finder; it echoes any other call."""
     modules = "java.base" + (f"\\n{java.VECTOR_MODULE}@{version}" if vector else "")
     return write_script(
         home / "bin" / "java",
@@ -78,9 +68,7 @@ def test_java_home_comes_before_the_path(tmp_path: Path) -> None:
     assert present(tmp_path, environment) == tmp_path / "chosen"
 
 
-def test_an_old_java_home_is_passed_over(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_old_java_home_is_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fake_java(tmp_path / "old", "1.8", vector=False)
     fake_java(tmp_path / "new", "17", vector=True)
     environment = {"JAVA_HOME": str(tmp_path / "old"), "PATH": str(tmp_path / "new" / "bin")}
@@ -88,7 +76,7 @@ def test_an_old_java_home_is_passed_over(
     assert "is Java 8; 17 or newer is needed" in capsys.readouterr().err
 
 
-def test_a_broken_java_is_passed_over(tmp_path: Path) -> None:
+def test_a_broken_java_is_skipped(tmp_path: Path) -> None:
     write_script(tmp_path / "broken" / "bin" / "java", "exit 1")
     fake_java(tmp_path / "jvm" / "java-17", "17", vector=True)
     environment = {"PATH": str(tmp_path / "broken" / "bin")}
@@ -141,7 +129,7 @@ def test_apt_is_left_alone_without_privilege(
 def test_apt_installs_the_first_package_there_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on Debian 13, which has no Java 17; and through a sudo that asks nothing."""
+    """As on Debian 13, which has no Java 17; and through a sudo without a password."""
     log = tmp_path / "log"
     write_script(tmp_path / "bin" / "sudo", 'shift; [ "$1" = true ] || exec "$@"')
     write_script(tmp_path / "bin" / "apt-cache", '[ "$3" != openjdk-17-jre-headless ]')

@@ -330,8 +330,8 @@ def describe_configs() -> None:
 def alter_configs() -> None:
     name = f"{PREFIX}-consume"
     change = ConfigEntry("retention.ms", "1234567890", incremental_operation=AlterConfigOpType.SET)
-    asked = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[change])
-    admin.incremental_alter_configs([asked])[asked].result(DEADLINE_S)
+    wanted = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[change])
+    admin.incremental_alter_configs([wanted])[wanted].result(DEADLINE_S)
     topic = ConfigResource(ResourceType.TOPIC, name)
     until(
         lambda: (
@@ -379,8 +379,8 @@ def describe_group() -> None:
 
 
 def offsets_of(name: str) -> dict[int, int]:
-    asked = ConsumerGroupTopicPartitions(name)
-    found = admin.list_consumer_group_offsets([asked])[name].result(DEADLINE_S)
+    wanted = ConsumerGroupTopicPartitions(name)
+    found = admin.list_consumer_group_offsets([wanted])[name].result(DEADLINE_S)
     return {place.partition: place.offset for place in found.topic_partitions}
 
 
@@ -393,8 +393,8 @@ def group_offsets() -> None:
 def reset_offsets() -> None:
     name = f"{PREFIX}-g"
     places = [TopicPartition(f"{PREFIX}-consume", 0, 17)]
-    asked = ConsumerGroupTopicPartitions(name, places)
-    admin.alter_consumer_group_offsets([asked])[name].result(DEADLINE_S)
+    wanted = ConsumerGroupTopicPartitions(name, places)
+    admin.alter_consumer_group_offsets([wanted])[name].result(DEADLINE_S)
     equal(offsets_of(name)[0], 17)
 
 

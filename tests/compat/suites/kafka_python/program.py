@@ -262,7 +262,7 @@ def txn_offsets() -> None:
     producer.send_offsets_to_transaction(positions, consumer.group_metadata())
     producer.commit_transaction()
     producer.close()
-    # This client does not ask for stable offsets: it may see those of before the transaction.
+    # This client does not request stable offsets: it can read those of before the transaction.
     until(
         lambda: sum(consumer.committed(place) or 0 for place in consumer.assignment()) == 600,
         "the offsets are not there",
@@ -411,7 +411,7 @@ def elect_leaders() -> None:
 def reassign() -> None:
     place = TopicPartition(f"{PREFIX}-consume", 0)
     admin.alter_partition_reassignments({place: [0]})
-    until(lambda: not admin.list_partition_reassignments([place]), "still going on")
+    until(lambda: not admin.list_partition_reassignments([place]), "still in progress")
 
 
 @feature("delete-topic")

@@ -290,7 +290,7 @@ def reassign() -> None:
     tool(REASSIGN, "--execute", "--reassignment-json-file", plan)
     until(
         lambda: "is completed" in tool(REASSIGN, "--verify", "--reassignment-json-file", plan),
-        "still going on",
+        "still in progress",
     )
     tool(REASSIGN, "--list")
 

@@ -1,4 +1,3 @@
-import asyncio
 import logging
 import threading
 import time
@@ -8,6 +7,7 @@ import pytest
 from ottla.broker.metrics.loop_stalls import Sight, StallMonitor, stated_reason
 from ottla.broker.metrics.statistics import StallStatistics
 from ottla.broker.runtime.tasks import spawn
+from tests.doubles.eventually import eventually_async
 
 
 class Clock:
@@ -21,9 +21,7 @@ class Clock:
 
 
 async def until_counted(statistics: StallStatistics) -> None:
-    async with asyncio.timeout(60):
-        while not statistics.total:  # noqa: ASYNC110 (there is nothing that could set an event)
-            await asyncio.sleep(0.001)
+    await eventually_async(lambda: statistics.total > 0)
 
 
 @pytest.mark.parametrize("watchdog", [True, False])

@@ -60,7 +60,7 @@ class Controller:
         self.manager.submit(IsrProposal(partition, list(new_isr), 3, 8), decide)
 
     async def settle(self, decisions: int = 1) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while len(self.decided) < decisions:
                 await self._decision.wait()
                 self._decision.clear()

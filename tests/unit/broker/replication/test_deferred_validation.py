@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -17,6 +16,7 @@ from ottla.protocol.records.reader import read_records
 from ottla.storage.config import LogConfig
 from ottla.storage.producer.producer_entry import AppendOrigin
 from ottla.storage.records.validation import validate_records
+from tests.doubles.eventually import eventually_async
 from tests.doubles.replicas import TOPIC, Appended, Replicas
 from tests.doubles.storage_logs import NOW_MS, NewRecord, batch_of
 
@@ -28,14 +28,8 @@ def keyed(count: int, value: bytes = b"v") -> list[NewRecord]:
     return [(NOW_MS, b"key%d" % n, value, []) for n in range(count)]
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_SECONDS):
-        while not condition():  # noqa: ASYNC110 - threads know no events of the loop
-            await asyncio.sleep(0.001)
-
-
 async def until_answered(appended: Appended) -> None:
-    await until(lambda: appended.is_answered)
+    await eventually_async(lambda: appended.is_answered)
 
 
 class Gate:
@@ -53,7 +47,7 @@ class Gate:
         monkeypatch.setattr(deferred_validation, "validate_records", at_the_gate)
 
     async def until_arrived(self, count: int = 1) -> None:
-        await until(lambda: len(self._arrived) >= count)
+        await eventually_async(lambda: len(self._arrived) >= count)
 
     def open(self) -> None:
         self._go_on.release()
@@ -64,7 +58,9 @@ async def worker() -> AsyncIterator[DeferredValidation]:
     found = DeferredValidation(lambda: NOW_MS)
     yield found
     await found.close()
-    await until(lambda: all(task.get_name() != "validate-records" for task in running_tasks()))
+    await eventually_async(
+        lambda: all(task.get_name() != "validate-records" for task in running_tasks())
+    )
 
 
 @pytest.fixture

@@ -36,6 +36,16 @@ class Scene(Replicas):
     def _all_failed(self) -> None:
         self.all_failed += 1
 
+    async def events(self) -> list[str]:
+        """What the controller hears of directories, as soon as it hears of any."""
+        async with asyncio.timeout(60):
+            while True:
+                with suppress(NoNode):
+                    found = await self.store.children(znodes.LOG_DIR_EVENT_NOTIFICATION)
+                    if found:
+                        return found
+                await asyncio.sleep(0.001)
+
     def fail(self, path: str) -> None:
         for directory in self.logs.directories.all:
             if directory.path == path:
@@ -55,10 +65,7 @@ def test_the_partitions_of_a_broken_disk_go_offline() -> None:
         assert scene.append(1, index=0).code == ErrorCode.KAFKA_STORAGE_ERROR
         assert scene.append(1, index=1).code == 0
         assert scene.all_failed == 0
-        await asyncio.sleep(0.01)
-        # The controller hears of it.
-        events = await scene.store.children(znodes.LOG_DIR_EVENT_NOTIFICATION)
-        assert len(events) == 1
+        assert len(await scene.events()) == 1
         scene.failures.check()
         assert len(scene.gone) == 1, "a failure is dealt with once"
         await scene.store.close()
@@ -76,12 +83,7 @@ def test_the_controller_is_told_until_it_is(monkeypatch: pytest.MonkeyPatch) -> 
         scene.failures.check()
         await asyncio.sleep(0.01)
         await scene.store.connect()
-        async with asyncio.timeout(60):
-            while True:
-                with suppress(NoNode):
-                    if await scene.store.children(znodes.LOG_DIR_EVENT_NOTIFICATION):
-                        break
-                await asyncio.sleep(0.001)
+        await scene.events()
         await scene.store.close()
 
     asyncio.run(whole())

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-
 import pytest
 
 from ottla.broker.config.broker_config import BrokerConfig
@@ -13,6 +10,7 @@ from ottla.broker.runtime.clock import ManualClock
 from ottla.broker.runtime.tasks import running_tasks
 from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.log.log import Log
+from tests.doubles.eventually import eventually_async
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import NOW_MS, append, manager_on, records_in
 
@@ -37,12 +35,6 @@ def work_on(manager: LogManager, config: BrokerConfig) -> CompactionWork:
 
 def loops() -> set[str]:
     return {task.get_name() for task in running_tasks()}
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 (nobody tells when a loop has done its work)
-            await asyncio.sleep(0.001)
 
 
 class Waits:
@@ -96,8 +88,8 @@ async def test_logs_are_compacted_and_it_is_written_down() -> None:
     manager = compactable(fs, 3)
     work = work_on(manager, BrokerConfig(SETTINGS))
     work.start()
-    await until(lambda: fs.exists("/disk/cleaner-offset-checkpoint"))
-    await until(lambda: all(work.cleaner.checkpoint_of(log) for log in manager.logs()))
+    await eventually_async(lambda: fs.exists("/disk/cleaner-offset-checkpoint"))
+    await eventually_async(lambda: all(work.cleaner.checkpoint_of(log) for log in manager.logs()))
     await work.stop()
     assert loops() == set()
     assert all(len(records_in(log)) < 40 for log in manager.logs())
@@ -115,7 +107,7 @@ async def test_the_number_of_loops_follows_the_setting_and_shares_the_memory() -
     assert work.cleaner.memory_bytes == 1_333_333
     config.update_dynamic({"log.cleaner.threads": "1"}, {})
     work.settings_changed()
-    await until(lambda: loops() == {"log-cleaner-0"})
+    await eventually_async(lambda: loops() == {"log-cleaner-0"})
     config.update_dynamic({"log.cleaner.threads": "2"}, {})
     work.settings_changed()
     assert loops() == {"log-cleaner-0", "log-cleaner-1"}
@@ -139,6 +131,6 @@ async def test_a_throttled_compaction_does_not_hold_up_the_end() -> None:
     slow = {**SETTINGS, "log.cleaner.io.max.bytes.per.second": "1"}
     work = work_on(manager, BrokerConfig(slow))
     work.start()
-    await until(lambda: work._workers.accepted > 0)
+    await eventually_async(lambda: work._workers.accepted > 0)
     await work.stop()
     assert log.segments.base_offsets == segments

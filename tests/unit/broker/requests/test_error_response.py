@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from typing import cast
 
 import pytest
@@ -12,7 +11,7 @@ from ottla.broker.requests.error_response import error_response
 from ottla.broker.requests.request_channel import HandlerEntry, RequestContext
 from ottla.protocol.codec import decoder, encoder
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.message import Message, Struct
+from ottla.protocol.message import Message
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -24,6 +23,7 @@ from ottla.protocol.messages.produce import (
 )
 from ottla.protocol.registry import API
 from tests.doubles.all_messages import BY_NAME
+from tests.doubles.error_codes import error_codes
 from tests.doubles.message_values import ValueMaker
 from tests.doubles.reference_codec import ReferenceCodec
 from tests.doubles.request_context import FakeContext
@@ -48,20 +48,6 @@ def responded(request: Message, version: int) -> tuple[FakeContext, Message | No
     return context, decoder(cls, version)(encoder(cls, version)(response), 0)[0]
 
 
-def codes_in(part: object) -> Iterator[int]:
-    """Every error code at any depth of a message."""
-    if isinstance(part, list):
-        for each in part:
-            yield from codes_in(each)
-    elif isinstance(part, Struct):
-        for name in part.__slots__:
-            value = getattr(part, name)
-            if name.endswith("error_code"):
-                yield value
-            else:
-                yield from codes_in(value)
-
-
 @pytest.mark.parametrize("entry", whole_table(), ids=lambda entry: entry.name)
 def test_every_version_of_every_api(entry: HandlerEntry) -> None:
     cls = API[entry.api_key].request
@@ -76,7 +62,7 @@ def test_every_version_of_every_api(entry: HandlerEntry) -> None:
                 assert context.closed_because is not None
             else:
                 assert isinstance(reply, API[entry.api_key].response)
-                said.update(codes_in(reply))
+                said.update(error_codes(reply))
         assert said <= {0, CODE}
         assert CODE in said or (entry.api_key, version) in SILENT, version
 

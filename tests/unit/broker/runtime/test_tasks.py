@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 
 from ottla.broker.runtime.tasks import WorkerPool, run_in_threads, running_tasks, spawn, stop
+from tests.doubles.eventually import eventually_async
 
 
 class TestSpawn:
@@ -56,9 +57,7 @@ class Blocking:
 
 
 async def until_started(blocking: Blocking, count: int) -> None:
-    async with asyncio.timeout(20):
-        while blocking.started < count:  # noqa: ASYNC110 (it is a thread that counts)
-            await asyncio.sleep(0.001)
+    await eventually_async(lambda: blocking.started >= count, seconds=20)
 
 
 class TestWorkerPool:

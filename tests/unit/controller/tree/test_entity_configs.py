@@ -20,7 +20,8 @@ from ottla.controller.tree.store import ZnodeStore, make_paths, set_or_create
 from ottla.controller.tree.znodes_admin import decode_config_change, encode_config_change
 from tests.doubles.controller_cluster import settle
 from tests.doubles.controller_runtime import ManualRuntime
-from tests.doubles.znode_ensembles import EmbeddedEnsemble, Ensemble, eventually
+from tests.doubles.eventually import eventually_async
+from tests.doubles.znode_ensembles import EmbeddedEnsemble, Ensemble
 
 
 @pytest.fixture
@@ -109,7 +110,7 @@ async def test_watcher_hears_of_every_change(ensemble: Ensemble) -> None:
     await listener.watcher.start()
     await write_config(writer, "topics/t", {"a": "1"})
     await write_config(writer, "users/u/clients/c", {"b": "2"})
-    await eventually(lambda: len(listener.heard) == 2)
+    await eventually_async(lambda: len(listener.heard) == 2)
     assert listener.heard == [
         ("topics", "t", {"a": "1"}),
         ("users", "u/clients/c", {"b": "2"}),

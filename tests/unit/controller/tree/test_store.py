@@ -31,7 +31,8 @@ from ottla.controller.tree.store import (
     paths_below,
     set_or_create,
 )
-from tests.doubles.znode_ensembles import Ensemble, eventually
+from tests.doubles.eventually import eventually_async
+from tests.doubles.znode_ensembles import Ensemble
 
 
 @pytest.fixture
@@ -269,7 +270,7 @@ async def test_data_watch_hears_creation_change_and_deletion(ensemble: Ensemble)
     ):
         events.clear()
         await act
-        await eventually(lambda: bool(events))
+        await eventually_async(lambda: bool(events))
         assert events == [WatchEvent(kind, "/a")]
 
 
@@ -280,7 +281,7 @@ async def test_data_watch_does_not_hear_of_children(ensemble: Ensemble) -> None:
     await store.watch_data("/a", events.append)
     await store.create("/a/b")
     await store.set("/a", b"x")
-    await eventually(lambda: bool(events))
+    await eventually_async(lambda: bool(events))
     assert [event.kind for event in events] == [CHANGED]
 
 
@@ -292,10 +293,10 @@ async def test_children_watch_hears_of_every_coming_and_going(ensemble: Ensemble
     for number in range(5):
         events.clear()
         await writer.create(f"/a/{number}")
-        await eventually(lambda: bool(events))
+        await eventually_async(lambda: bool(events))
     events.clear()
     await writer.delete("/a/0")
-    await eventually(lambda: bool(events))
+    await eventually_async(lambda: bool(events))
     assert {event.path for event in events} == {"/a"}
 
 
@@ -304,10 +305,10 @@ async def test_children_watch_waits_for_its_node(ensemble: Ensemble) -> None:
     events: list[WatchEvent] = []
     await watcher.watch_children("/a", events.append)
     await writer.create("/a")
-    await eventually(lambda: bool(events))
+    await eventually_async(lambda: bool(events))
     events.clear()
     await writer.create("/a/b")
-    await eventually(lambda: bool(events))
+    await eventually_async(lambda: bool(events))
 
 
 async def test_what_a_watch_tells_of_can_be_seen(ensemble: Ensemble) -> None:
@@ -319,7 +320,7 @@ async def test_what_a_watch_tells_of_can_be_seen(ensemble: Ensemble) -> None:
     await writer.multi_many([[CreateOp(f"/a/{number}")] for number in range(200)])
     seen = 0
     while seen < 200:  # each call may stand for many changes, but none is left untold
-        await eventually(lambda: bool(calls))
+        await eventually_async(lambda: bool(calls))
         calls.clear()
         seen = len(await watcher.children("/a"))
     assert seen == 200
@@ -334,7 +335,7 @@ async def test_cancelled_watch_is_silent(ensemble: Ensemble) -> None:
     await store.watch_data("/a", heard.append)
     handle.cancel()
     await store.set("/a", b"x")
-    await eventually(lambda: bool(heard))
+    await eventually_async(lambda: bool(heard))
     assert silent == []
 
 
@@ -346,7 +347,7 @@ async def test_many_watches_at_once(ensemble: Ensemble) -> None:
     handles = await store.watch_data_many([(path, events.append) for path in paths])
     assert len(handles) == 300
     await store.multi_many([[SetOp(path, b"x")] for path in paths])
-    await eventually(lambda: len(events) == 300)
+    await eventually_async(lambda: len(events) == 300)
     assert {event.path for event in events} == set(paths)
 
 
@@ -359,7 +360,7 @@ async def test_session_expiry_takes_ephemeral_nodes_and_gives_a_new_session(
     store.on_session(told.append)
     before = store.session_id
     await ensemble.expire(store)
-    await eventually(lambda: told[-1:] == [SESSION_CONNECTED])
+    await eventually_async(lambda: told[-1:] == [SESSION_CONNECTED])
     assert SESSION_EXPIRED in told
     assert store.session_id not in (0, before)
     assert await other.exists("/mine") is None
@@ -375,15 +376,15 @@ async def test_watches_survive_an_expired_session(ensemble: Ensemble) -> None:
     events: list[WatchEvent] = []
     await store.watch_data("/mine", events.append)
     await store.create("/mine", ephemeral=True)
-    await eventually(lambda: bool(events))
+    await eventually_async(lambda: bool(events))
     told: list[str] = []
     store.on_session(told.append)
     events.clear()
     await ensemble.expire(store)
-    await eventually(lambda: told[-1:] == [SESSION_CONNECTED] and bool(events))
+    await eventually_async(lambda: told[-1:] == [SESSION_CONNECTED] and bool(events))
     events.clear()
     await writer.create("/mine")
-    await eventually(lambda: bool(events))
+    await eventually_async(lambda: bool(events))
     assert events[-1].path == "/mine"
 
 
@@ -394,7 +395,7 @@ async def test_session_subscription_can_be_cancelled(ensemble: Ensemble) -> None
     store.on_session(silent.append).cancel()
     store.on_session(told.append)
     await ensemble.expire(store)
-    await eventually(lambda: told[-1:] == [SESSION_CONNECTED])
+    await eventually_async(lambda: told[-1:] == [SESSION_CONNECTED])
     assert silent == []
 
 

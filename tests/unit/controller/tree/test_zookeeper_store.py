@@ -40,8 +40,9 @@ from ottla.controller.tree.zookeeper_session import (
 )
 from ottla.controller.tree.zookeeper_store import ZooKeeperStore
 from tests.doubles.certificates import Certificates
+from tests.doubles.eventually import eventually_async
 from tests.doubles.tcp_proxy import TcpProxy
-from tests.doubles.znode_ensembles import ZooKeeperEnsemble, eventually
+from tests.doubles.znode_ensembles import ZooKeeperEnsemble
 from tests.doubles.zookeeper_process import ZooKeeperProcess, start_zookeeper
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ async def test_outage_is_waited_out_without_blocking_the_loop(
     await store.create("/a", b"x")
     session = store.session_id
     await asyncio.to_thread(own_zookeeper.stop)
-    await eventually(lambda: told == [SESSION_SUSPENDED])
+    await eventually_async(lambda: told == [SESSION_SUSPENDED])
     calls = asyncio.gather(store.get("/a"), store.create("/b"), store.get_many(["/a"] * 300))
     turns = 0
     while turns < 50:  # the loop goes round while they wait
@@ -158,7 +159,7 @@ async def test_calls_give_up_in_time(own_zookeeper: ZooKeeperProcess) -> None:
                 await call
     finally:
         own_zookeeper.resume()
-    await eventually(lambda: store.session._in_flight == 0)  # what was under way is answered
+    await eventually_async(lambda: store.session._in_flight == 0)  # what was under way is answered
     assert await store.exists("/paused") is not None
     await store.close()
 
@@ -206,11 +207,11 @@ async def test_loss_that_is_told_after_the_reconnection_does_not_cost_the_new_co
         call = asyncio.ensure_future(session.pipeline([start], repeat=True))  # noqa: TID251
     else:
         call = asyncio.ensure_future(session.request("/", start, repeat=True))  # noqa: TID251
-    await eventually(lambda: bool(late))
+    await eventually_async(lambda: bool(late))
     proxy.cut()
-    await eventually(lambda: told == [SESSION_SUSPENDED])
+    await eventually_async(lambda: told == [SESSION_SUSPENDED])
     proxy.heal()
-    await eventually(lambda: told == [SESSION_SUSPENDED, SESSION_CONNECTED])
+    await eventually_async(lambda: told == [SESSION_SUSPENDED, SESSION_CONNECTED])
     late[0].set_exception(ConnectionLoss())
     await call
     await store.close()
@@ -232,15 +233,15 @@ async def test_watches_tell_what_happened_during_an_outage(
     told: list[str] = []
     store.on_session(told.append)
     proxy.cut()
-    await eventually(lambda: told == [SESSION_SUSPENDED])
+    await eventually_async(lambda: told == [SESSION_SUSPENDED])
     await writer.set(f"{root}/a", b"x")
     await writer.create(f"{root}/c")
     proxy.heal()
-    await eventually(lambda: bool(changed and children))
+    await eventually_async(lambda: bool(changed and children))
     assert changed == [WatchEvent(REARMED, f"{root}/a")]
     assert children == [WatchEvent(REARMED, root)]
     await writer.set(f"{root}/b", b"x")  # and they stand again
-    await eventually(lambda: bool(unchanged))
+    await eventually_async(lambda: bool(unchanged))
     assert unchanged == [WatchEvent(CHANGED, f"{root}/b")]
     await writer.close()
     await store.close()
@@ -384,11 +385,11 @@ async def test_client_that_died_is_replaced(
     store.on_session(told.append)
     dead = store.session.kazoo()
     await asyncio.to_thread(dead.stop)  # as it ends when its thread fails
-    await eventually(lambda: told[-1:] == [SESSION_CONNECTED])
+    await eventually_async(lambda: told[-1:] == [SESSION_CONNECTED])
     assert told[0] == SESSION_EXPIRED
     assert store.session.kazoo() is not dead
     await store.set("/a", b"x")
-    await eventually(lambda: bool(events))
+    await eventually_async(lambda: bool(events))
 
 
 class StoppedBySomebody:

@@ -270,6 +270,6 @@ def test_prefetching_stops_when_it_is_closed_and_stays_within_its_bound() -> Non
 
     ahead = Prefetcher(source(), 2, "test")
     assert next(ahead) == 0
-    assert enough.wait(10)
+    assert enough.wait(60)
     assert ahead.close()
     assert len(made) <= 5, "one taken, two waiting, one in the making"

@@ -17,6 +17,7 @@ from ottla.broker.handlers.admin.describe_configs import (
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import alter_configs, incremental_alter_configs
+from tests.doubles.eventually import eventually_async
 from tests.doubles.request_context import FakeContext
 from tests.doubles.znode_entities import Entities
 
@@ -237,8 +238,7 @@ def test_a_change_reaches_other_brokers() -> None:
         from ottla.controller.tree.entity_configs import write_config
 
         await write_config(scene.store, "topics/t", {"retention.ms": "7"})
-        await asyncio.sleep(0.05)
-        assert changed == ["t"]
+        await eventually_async(lambda: changed == ["t"])
         assert scene.dynamic.topic_overrides("t") == {"retention.ms": "7"}
         scene.dynamic.forget_topic("t")
         assert scene.dynamic.topic_overrides("t") == {}

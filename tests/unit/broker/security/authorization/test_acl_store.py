@@ -22,7 +22,7 @@ from ottla.controller.tree.znodes_security import (
     decode_acls,
     encode_acls,
 )
-from tests.doubles.znode_ensembles import eventually
+from tests.doubles.eventually import eventually_async
 
 TOPIC = AclResource(LITERAL, "Topic", "t")
 PREFIX = AclResource(PREFIXED, "Group", "g")
@@ -37,7 +37,7 @@ async def opened(store: EmbeddedStore) -> tuple[AclStore, AclRules]:
 
 
 async def until(rules: AclRules, resource: AclResource, expected: frozenset[Acl]) -> None:
-    await eventually(lambda: rules.of(resource) == expected)
+    await eventually_async(lambda: rules.of(resource) == expected)
 
 
 async def test_a_change_reaches_every_broker() -> None:
@@ -100,7 +100,7 @@ async def test_what_cannot_be_read_changes_nothing(caplog: pytest.LogCaptureFixt
         # Another resource's change is announced, and its neighbour's node is read with it.
         await store.create("/kafka-acl-changes/acl_changes_", b"Topic:t", sequential=True)
         await store.create("/kafka-acl-changes/acl_changes_", b"nonsense", sequential=True)
-        await eventually(lambda: len(caplog.records) >= 2)
+        await eventually_async(lambda: len(caplog.records) >= 2)
     assert rules.of(TOPIC) == {ONE}
     await set_or_create(store, acl_path(TOPIC), encode_acls([TWO]))
     await store.create("/kafka-acl-changes/acl_changes_", b"Topic:t", sequential=True)

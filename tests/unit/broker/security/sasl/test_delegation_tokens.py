@@ -17,7 +17,7 @@ from ottla.controller.runtime import LoopRuntime
 from ottla.controller.tree.embedded_store import EmbeddedStore
 from ottla.controller.tree.znodes_security import token_path
 from ottla.protocol.errors import ErrorCode, KafkaError
-from tests.doubles.znode_ensembles import eventually
+from tests.doubles.eventually import eventually_async
 
 DAY_MS = 24 * 3_600_000
 ANNA, BOB, CARL = "User:anna", "User:bob", "User:carl"
@@ -64,7 +64,7 @@ async def test_a_token_is_known_to_every_broker_and_serves_as_a_login() -> None:
     assert token.max_lifetime_ends_ms == 1_000_000 + 7 * DAY_MS
     secret = one.hmac(token.token_id)
     assert secret == hmac.digest(b"secret", token.token_id.encode(), "sha512")
-    await eventually(lambda: other.all() == [token])
+    await eventually_async(lambda: other.all() == [token])
     login = other.login("SCRAM-SHA-256", token.token_id)
     assert login is not None
     assert (login.owner, login.expires_at_ms) == ("anna", token.expires_ms)
@@ -78,7 +78,7 @@ async def test_a_token_is_known_to_every_broker_and_serves_as_a_login() -> None:
     data, _ = await store.get(token_path(token.token_id))
     assert password.encode() not in data
     assert await one.expire(CARL, secret, -1) == 1_000_000
-    await eventually(lambda: not other.all() and not third.all())
+    await eventually_async(lambda: not other.all() and not third.all())
     assert other.login("SCRAM-SHA-256", token.token_id) is None
     for each in (one, other, third):
         each.stop()
@@ -114,7 +114,7 @@ async def test_the_controller_removes_what_has_expired() -> None:
     runtime.time_ms += 6
     assert len(tokens.all()) == 2
     tokens.is_controller = lambda: True
-    await eventually(lambda: tokens.all() == [kept])
+    await eventually_async(lambda: tokens.all() == [kept])
     tokens.stop()
     assert await store.children("/delegation_token/tokens") == [kept.token_id]
 

@@ -18,7 +18,7 @@ from ottla.broker.runtime.timer import Timer
 from ottla.broker.security.sasl import oauth_keys
 from ottla.broker.security.sasl.oauth_keys import SignedTokens, TokenRules
 from ottla.broker.security.sasl.oauthbearer import InvalidToken
-from tests.doubles.znode_ensembles import eventually
+from tests.doubles.eventually import eventually_async
 
 RSA = rsa.generate_private_key(65537, 2048)
 EC = ec.generate_private_key(ec.SECP256R1())
@@ -117,7 +117,7 @@ async def test_a_new_key_is_found(path: Path, monkeypatch: pytest.MonkeyPatch) -
         except InvalidToken:
             return False
 
-    await eventually(known)
+    await eventually_async(known)
 
 
 async def test_keys_that_cannot_be_read(
@@ -138,6 +138,6 @@ async def test_keys_that_cannot_be_read(
     monkeypatch.setattr(oauth_keys, "LEAST_INTERVAL_SECONDS", 0.0)
     with pytest.raises(InvalidToken):
         tokens.validate(signed(CLAIMS, "ec"))
-    await eventually(lambda: "the keys of before are kept" in caplog.text)
+    await eventually_async(lambda: "the keys of before are kept" in caplog.text)
     await asyncio.sleep(0)
     assert tokens.validate(signed(CLAIMS)).name == "anna"

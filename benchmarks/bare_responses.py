@@ -1,7 +1,7 @@
-"""The floor under the latency figures: a process that answers and does nothing else.
+"""The floor under the latency figures: a process that only sends responses.
 
-`python -m benchmarks.bare_answers` drives it with the client of `benchmarks.latency`. It takes
-frames out of sockets, hands every batch to the consumer that waits and answers the producer: no
+`python -m benchmarks.bare_responses` drives it with the client of `benchmarks.latency`. It takes
+frames out of sockets, sends every batch to the waiting consumer and a response to the producer: no
 checks, no log, no second partition. What it needs is the client, the loopback and the waking up of
 two processes, so no broker in any language can be faster on the same machine.
 """
@@ -38,20 +38,20 @@ def batch_in(frame: bytes) -> bytearray:
     return bytearray(frame[start:end])
 
 
-def produce_answer() -> bytes:
+def produce_response() -> bytes:
     row = PartitionProduceResponse(0, 0, 0, -1, 0)
     response = ProduceResponse(responses=[TopicProduceResponse(TOPIC, [row])])
     return b"".join(encode_response(0, wire.PRODUCE_VERSION, 1, response))
 
 
-class BareAnswers:
+class ResponseOnlyServer:
     """One topic, one partition, one consumer."""
 
     def __init__(self) -> None:
         self._next_offset = 0
         self._unread: list[bytes] = []
         self._waiting: socket.socket | None = None
-        self._acknowledgement = produce_answer()
+        self._acknowledgement = produce_response()
 
     def take(self, sock: socket.socket, frame: bytes) -> None:
         if frame.startswith(PRODUCE):
@@ -75,8 +75,8 @@ class BareAnswers:
 
 
 def serve(port: Connection) -> None:
-    """Answer until the process is ended; tells its port first."""
-    responses = BareAnswers()
+    """Sends its port, then responses until the process ends."""
+    responses = ResponseOnlyServer()
     poll = select.epoll()
     listener = socket.create_server(("127.0.0.1", 0))
     poll.register(listener.fileno(), select.EPOLLIN)
@@ -98,7 +98,7 @@ def serve(port: Connection) -> None:
                 continue
             received += data
             while len(received) >= 4 and len(received) >= (end := 4 + int.from_bytes(received[:4])):
-                with contextlib.suppress(OSError):  # it may be gone before its answer
+                with contextlib.suppress(OSError):  # it can disconnect before its response
                     responses.take(client, bytes(received[4:end]))
                 del received[:end]
 

@@ -1,0 +1,257 @@
+"""Every source module has a test that names it, or a line here that says which test runs it.
+
+A test names a module when it imports it, or something in it, or when its own path mirrors the
+module's: `tests/unit/broker/net/test_sending.py` is about `broker/net/sending.py`. What only
+stands in for a test (`tests/doubles`) does not count.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.tidy.source_tree import ROOT, imported_names, modules
+
+# Written by the generator; the codecs of all of them are compared with Kafka's own classes.
+GENERATED = "ottla.protocol.messages"
+
+COMMAND_LINE = "is a command of `ottla`, which runs whole"
+WHOLE_BROKER = "is what a whole broker is put together from"
+BESIDE_KAFKA = "is compared with Apache Kafka, request by request"
+THROUGH_ANOTHER = "is a part of the module that the test names"
+
+# module: (why no test names it, the test that runs it)
+EXCEPTIONS = {
+    "ottla.broker.cluster.inter_broker_client": (
+        WHOLE_BROKER,
+        "tests/integration/test_cluster_places.py",
+    ),
+    "ottla.broker.cluster.remote_topics": (WHOLE_BROKER, "tests/integration/test_cluster.py"),
+    "ottla.broker.coordination.coordinated_partitions": (
+        THROUGH_ANOTHER,
+        "tests/unit/broker/groups/log/test_loading.py",
+    ),
+    "ottla.broker.coordination.znode_offsets": (
+        BESIDE_KAFKA,
+        "tests/differential/test_coordinators.py",
+    ),
+    "ottla.broker.groups.classic.join": (
+        THROUGH_ANOTHER,
+        "tests/unit/broker/groups/classic/test_membership.py",
+    ),
+    "ottla.broker.groups.consumer.admin": (
+        THROUGH_ANOTHER,
+        "tests/unit/broker/groups/consumer/test_consumer_groups.py",
+    ),
+    "ottla.broker.groups.consumer.classic_members": (
+        THROUGH_ANOTHER,
+        "tests/unit/broker/groups/consumer/test_migration.py",
+    ),
+    "ottla.broker.groups.consumer.cluster_topics": (
+        WHOLE_BROKER,
+        "tests/differential/test_consumer_groups.py",
+    ),
+    **dict.fromkeys(
+        (
+            "ottla.broker.groups.consumer.draft",
+            "ottla.broker.groups.consumer.member_timers",
+            "ottla.broker.groups.consumer.membership",
+            "ottla.broker.groups.consumer.reconciliation",
+            "ottla.broker.groups.consumer.records",
+            "ottla.broker.groups.consumer.sessions",
+        ),
+        (THROUGH_ANOTHER, "tests/unit/broker/groups/consumer/test_consumer_groups.py"),
+    ),
+    **dict.fromkeys(
+        (
+            "ottla.broker.groups.log.appender",
+            "ottla.broker.groups.log.group_writer",
+            "ottla.broker.groups.log.partitions",
+            "ottla.broker.groups.log.replay",
+        ),
+        (THROUGH_ANOTHER, "tests/unit/broker/groups/log/test_loading.py"),
+    ),
+    "ottla.broker.handlers.admin.client_telemetry": (
+        WHOLE_BROKER,
+        "tests/integration/test_client_metrics.py",
+    ),
+    "ottla.broker.handlers.admin.log_dirs": (BESIDE_KAFKA, "tests/differential/test_log_dirs.py"),
+    "ottla.broker.handlers.admin.topics": (BESIDE_KAFKA, "tests/differential/test_topics.py"),
+    **dict.fromkeys(
+        (
+            "ottla.broker.handlers.cluster.controller_api",
+            "ottla.broker.handlers.cluster.replica_control",
+            "ottla.broker.handlers.metadata.describe_cluster",
+        ),
+        (BESIDE_KAFKA, "tests/differential/test_cluster_admin.py"),
+    ),
+    "ottla.broker.handlers.groups.consumer_groups": (
+        BESIDE_KAFKA,
+        "tests/differential/test_consumer_groups.py",
+    ),
+    "ottla.broker.handlers.security.acls": (
+        BESIDE_KAFKA,
+        "tests/differential/test_access_control.py",
+    ),
+    "ottla.broker.handlers.security.delegation_tokens": (
+        BESIDE_KAFKA,
+        "tests/differential/test_delegation_tokens.py",
+    ),
+    "ottla.broker.observability.banner": (WHOLE_BROKER, "tests/integration/test_start.py"),
+    "ottla.broker.observability.console.group_views": (
+        WHOLE_BROKER,
+        "tests/integration/test_console.py",
+    ),
+    "ottla.broker.observability.console.history": (
+        WHOLE_BROKER,
+        "tests/integration/test_console.py",
+    ),
+    "ottla.broker.observability.monitoring": (WHOLE_BROKER, "tests/integration/test_logs.py"),
+    "ottla.broker.replication.delayed_delete_records": (
+        THROUGH_ANOTHER,
+        "tests/unit/broker/handlers/records/test_records_admin.py",
+    ),
+    "ottla.broker.replication.delayed_produce": (
+        THROUGH_ANOTHER,
+        "tests/unit/broker/handlers/records/test_produce.py",
+    ),
+    "ottla.broker.requests.error_rows": (
+        THROUGH_ANOTHER,
+        "tests/unit/broker/requests/test_error_response.py",
+    ),
+    **dict.fromkeys(
+        (
+            "ottla.broker.security.authorization.admin_guard",
+            "ottla.broker.security.authorization.authorizer",
+            "ottla.broker.security.authorization.data_guard",
+            "ottla.broker.security.authorization.group_guard",
+        ),
+        (BESIDE_KAFKA, "tests/differential/test_access_control.py"),
+    ),
+    "ottla.broker.security.sasl.listeners": (WHOLE_BROKER, "tests/differential/test_sasl.py"),
+    **dict.fromkeys(
+        (
+            "ottla.broker.server.broker_server",
+            "ottla.broker.server.handler_assembly",
+            "ottla.broker.server.parts",
+        ),
+        (WHOLE_BROKER, "tests/integration/test_embedded.py"),
+    ),
+    "ottla.broker.server.scheduler": (WHOLE_BROKER, "tests/integration/test_background.py"),
+    "ottla.broker.testing.pytest_plugin": (
+        "is loaded by pytest",
+        "tests/integration/test_pytest_plugin.py",
+    ),
+    "ottla.broker.transactions.partition": (
+        THROUGH_ANOTHER,
+        "tests/unit/broker/transactions/test_coordinator.py",
+    ),
+    "ottla.cli.bench": (COMMAND_LINE, "tests/integration/test_cli_records.py"),
+    "ottla.cli.cluster": (COMMAND_LINE, "tests/integration/test_cli_topics.py"),
+    "ottla.cli.configs": (COMMAND_LINE, "tests/integration/test_cli_topics.py"),
+    "ottla.cli.consume": (COMMAND_LINE, "tests/integration/test_cli_records.py"),
+    "ottla.cli.doctor": (COMMAND_LINE, "tests/integration/test_cli_doctor.py"),
+    "ottla.cli.features": (COMMAND_LINE, "tests/integration/test_cli_topics.py"),
+    "ottla.cli.group_events": (COMMAND_LINE, "tests/integration/test_cli_groups.py"),
+    "ottla.cli.group_member": (COMMAND_LINE, "tests/integration/test_cli_group_member.py"),
+    "ottla.cli.group_reset": (COMMAND_LINE, "tests/integration/test_cli_groups.py"),
+    "ottla.cli.groups": (COMMAND_LINE, "tests/integration/test_cli_groups.py"),
+    "ottla.cli.healthcheck_command": (COMMAND_LINE, "tests/integration/test_cli_doctor.py"),
+    "ottla.cli.log": (COMMAND_LINE, "tests/unit/cli/test_log_tools.py"),
+    "ottla.cli.log_dirs": (COMMAND_LINE, "tests/integration/test_cli_topics.py"),
+    "ottla.cli.main": (COMMAND_LINE, "tests/integration/test_cli_start.py"),
+    "ottla.cli.partitions": (COMMAND_LINE, "tests/integration/test_cli_topics.py"),
+    "ottla.cli.quotas": (COMMAND_LINE, "tests/integration/test_cli_topics.py"),
+    "ottla.cli.reader": (COMMAND_LINE, "tests/integration/test_cli_records.py"),
+    "ottla.cli.reassign": (COMMAND_LINE, "tests/integration/test_cli_groups.py"),
+    "ottla.cli.records": (COMMAND_LINE, "tests/integration/test_cli_records.py"),
+    "ottla.cli.start": (COMMAND_LINE, "tests/integration/test_cli_start.py"),
+    "ottla.cli.transactions": (COMMAND_LINE, "tests/integration/test_cli_hanging_transactions.py"),
+    "ottla.cli.zookeeper_command": (
+        COMMAND_LINE,
+        "tests/integration/test_zookeeper_consumer.py",
+    ),
+    "ottla.controller.components": (
+        THROUGH_ANOTHER,
+        "tests/unit/controller/test_lifecycle.py",
+    ),
+    "ottla.controller.tree.zookeeper_watches": (
+        THROUGH_ANOTHER,
+        "tests/unit/controller/tree/test_zookeeper_store.py",
+    ),
+    "ottla.protocol.encode_run": (THROUGH_ANOTHER, "tests/unit/protocol/test_encode_compiler.py"),
+    "ottla.protocol.sticky_assignment": (
+        THROUGH_ANOTHER,
+        "tests/unit/protocol/test_assignors.py",
+    ),
+    "ottla.protocol.sticky_balancing": (
+        THROUGH_ANOTHER,
+        "tests/unit/protocol/test_assignors.py",
+    ),
+    "ottla.storage.log.log_info": (THROUGH_ANOTHER, "tests/unit/storage/log/test_log.py"),
+    "ottla.storage.log.log_state": (THROUGH_ANOTHER, "tests/unit/storage/log/test_log.py"),
+    "ottla.testing": (
+        "is a second name of ottla.broker.testing",
+        "tests/integration/test_embedded.py",
+    ),
+    "pyspark_ottla.cluster.offset_lookup": (
+        THROUGH_ANOTHER,
+        "tests/unit/pyspark_ottla/cluster/test_cluster.py",
+    ),
+    "pyspark_ottla.cluster.topic_metadata": (
+        THROUGH_ANOTHER,
+        "tests/unit/pyspark_ottla/cluster/test_cluster.py",
+    ),
+    "pyspark_ottla.read.arrays": (
+        THROUGH_ANOTHER,
+        "tests/unit/pyspark_ottla/read/test_columns.py",
+    ),
+    "pyspark_ottla.write.stream_writer": ("runs in Spark", "tests/spark/test_sink.py"),
+}
+
+
+def named_by_tests() -> set[str]:
+    """The modules that a test names by an import."""
+    known = modules()
+    found: set[str] = set()
+    for path in (ROOT / "tests").rglob("*.py"):
+        if (ROOT / "tests" / "doubles") in path.parents:
+            continue
+        for _, name in imported_names(path):
+            module = name
+            while module and module not in known:  # a class or function in it
+                module = module.rpartition(".")[0]
+            found.add(module)
+    return found
+
+
+def mirror(path: Path) -> Path:
+    """Where the test of a module belongs."""
+    inside = path.relative_to(ROOT)
+    return ROOT / "tests" / "unit" / inside.parent / f"test_{inside.name}"
+
+
+def without_a_test() -> set[str]:
+    named = named_by_tests()
+    return {
+        name
+        for name, path in modules().items()
+        if path.name != "__init__.py"
+        and not name.startswith(f"{GENERATED}.")
+        and name not in named
+        and not mirror(path).exists()
+    }
+
+
+def test_every_module_has_a_test_or_a_reason() -> None:
+    missing = sorted(without_a_test().difference(EXCEPTIONS))
+    assert not missing, f"no test names {missing}: write one, or a line in EXCEPTIONS"
+
+
+def test_the_exceptions_are_needed() -> None:
+    needless = sorted(set(EXCEPTIONS).difference(without_a_test()))
+    assert not needless, f"a test names {needless}, or they are gone: take the lines away"
+
+
+def test_the_tests_that_the_exceptions_name_are_there() -> None:
+    gone = {test for _, test in EXCEPTIONS.values() if not (ROOT / test).is_file()}
+    assert not gone

@@ -1,0 +1,45 @@
+"""Errors of the client in the words and under the names that a job sees."""
+
+import pytest
+
+from ottla.protocol.client.errors import AuthenticationError, BadResponseError, UnsupportedApiError
+from ottla.protocol.errors import ErrorCode, error_name
+from pyspark_ottla import errors
+from pyspark_ottla.cluster.client_errors import refused, unreachable
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ],
+)
+def test_what_is_forbidden(code: int) -> None:
+    error = refused("reading t", code)
+    assert errors.NOT_AUTHORIZED in str(error)
+    assert "reading t is not allowed" in str(error)
+    assert error_name(code) in str(error)
+
+
+def test_any_other_code_is_named() -> None:
+    error = refused("reading t", ErrorCode.KAFKA_STORAGE_ERROR)
+    assert errors.FETCH_FAILED in str(error)
+    assert "KAFKA_STORAGE_ERROR" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("problem", "condition", "words"),
+    [
+        (AuthenticationError("wrong password."), errors.AUTHENTICATION_FAILED, "kafka.sasl.*"),
+        (UnsupportedApiError("no Fetch"), errors.BROKER_INCOMPATIBLE, "no Fetch"),
+        (BadResponseError("cut off"), errors.BROKER_INCOMPATIBLE, "cut off"),
+        (OSError("refused"), errors.BROKER_UNAVAILABLE, "b:9092"),
+    ],
+)
+def test_brokers_that_cannot_be_used(problem: Exception, condition: str, words: str) -> None:
+    error = unreachable("listing offsets", "b:9092", problem)
+    assert condition in str(error)
+    assert words in str(error)
