@@ -20,6 +20,6 @@ from tests.simulation.cluster import seams
 
 seams.install()
 
-from tests.simulation.cluster.player import main  # noqa: E402  # after the seams are in
+from tests.simulation.cluster.command_line import main  # noqa: E402  # after the seams are in
 
 main()

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import sys
 from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple, TextIO
+from zlib import crc32
 
 # A reading of the clock takes this long on average, so that work that watches the clock is sliced.
 READING_SECONDS = 2e-6
@@ -24,6 +26,13 @@ WORKER_SECONDS = 0.02
 
 # A simulation whose time does not move for so many turns is stuck.
 STUCK_TURNS = 2_000_000
+
+
+class LongestTurn(NamedTuple):
+    """The callback that read the clock most often before it gave the loop back."""
+
+    readings: int
+    name: str
 
 
 class Process:
@@ -65,6 +74,11 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         self._selector.select = self._select  # type: ignore[method-assign]
         self.set_task_factory(self._make_task)
         self.tasks_of_dead: list[asyncio.Task[Any]] = []
+        #: What was run and read, in order: equal in equal runs. `log` gets a line for each step.
+        self.checksum = 0
+        self.log: TextIO | None = None
+        self.readings = 0
+        self.longest_turn = LongestTurn(0, "")
 
     # Time
 
@@ -76,6 +90,9 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         self.now += READING_SECONDS * self.random.random() * 2
         if self.random.randrange(PREEMPTED_ONE_IN) == 0:
             self.now += PREEMPTED_SECONDS * self.random.random()
+        self.readings += 1
+        if self.log is not None:
+            self._write_reading(self.log)
         return self.now
 
     def _select(self, timeout: float | None = None) -> list[Any]:
@@ -86,17 +103,37 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
             self.now += timeout
         return []
 
+    def run_step(self, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
+        """Runs a callback of a process and keeps account of it."""
+        name = _name_of(callback)
+        line = f"{self.now!r} {name}"
+        self.checksum = crc32(line.encode(), self.checksum)
+        if self.log is not None:
+            self.log.write(line + "\n")
+        before = self.readings
+        callback(*args)
+        if self.readings - before > self.longest_turn.readings:
+            self.longest_turn = LongestTurn(self.readings - before, name)
+
+    def _write_reading(self, log: TextIO) -> None:
+        frames = []
+        frame = sys._getframe(2)
+        while frame is not None and len(frames) < 5:
+            frames.append(f"{frame.f_code.co_name}:{frame.f_lineno}")
+            frame = frame.f_back  # type: ignore[assignment]
+        log.write(f"  {self.now!r} {' < '.join(frames)}\n")
+
     # Callbacks of dead processes do not run
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Any = None
     ) -> asyncio.Handle:
-        return super().call_soon(*_guarded(callback, args, context), context=context)
+        return super().call_soon(*self._guarded(callback, args, context), context=context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Any = None
     ) -> asyncio.TimerHandle:
-        return super().call_at(when, *_guarded(callback, args, context), context=context)
+        return super().call_at(when, *self._guarded(callback, args, context), context=context)
 
     def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Any = None
@@ -157,16 +194,22 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     ) -> tuple[Any, Any]:
         return await self.network.connect(protocol_factory, host, port)
 
+    def _guarded(
+        self, callback: Callable[..., object], args: tuple[Any, ...], context: Any
+    ) -> tuple[Any, ...]:
+        process = _process.get() if context is None else context.get(_process)
 
-def _guarded(
-    callback: Callable[..., object], args: tuple[Any, ...], context: Any
-) -> tuple[Any, ...]:
-    process = _process.get() if context is None else context.get(_process)
-    if process is None:
-        return (callback, *args)
+        def run() -> None:
+            if process is None or not process.dead:
+                self.run_step(callback, args)
 
-    def run() -> None:
-        if not process.dead:
-            callback(*args)
+        return (run,)
 
-    return (run,)
+
+def _name_of(callback: Callable[..., object]) -> str:
+    """The same in every run: no addresses."""
+    owner = getattr(callback, "__self__", None)
+    if isinstance(owner, asyncio.Task):
+        coroutine: Any = owner.get_coro()
+        return f"{coroutine.__qualname__} in {owner.get_name()}"
+    return getattr(callback, "__qualname__", None) or type(callback).__name__

@@ -34,6 +34,19 @@ class _Source:
 
 
 _source = _Source()
+_RealRandom = random.Random
+
+
+class _SeededRandom(_RealRandom):
+    """A generator made without a seed takes one from the simulation, not from the kernel."""
+
+    def __init__(self, seed: object = None) -> None:
+        super().__init__(_source.random.getrandbits(64) if seed is None else seed)  # type: ignore[arg-type]
+
+    def __new__(cls, *_: object) -> _SeededRandom:
+        return super().__new__(cls, 0)
+
+
 _real_monotonic = time.monotonic
 
 
@@ -53,6 +66,7 @@ def install() -> None:
     time.thread_time = _monotonic
     time.time_ns = _time_ns
     time.time = lambda: _time_ns() / 1_000_000_000
+    random.Random = _SeededRandom  # type: ignore[misc]
     uuid.uuid4 = lambda: uuid.UUID(int=_source.random.getrandbits(128), version=4)
     os.urandom = lambda size: _source.random.randbytes(size)
     secrets.token_bytes = lambda size=None: _source.random.randbytes(size or 32)

@@ -79,9 +79,7 @@ class World:
             "num.recovery.threads.per.data.dir": "1",
             **dict(shape.settings),
         }
-        self.nodes = {
-            each: Node(self, each, settings) for each in range(1, shape.brokers + 1)
-        }
+        self.nodes = {each: Node(self, each, settings) for each in range(1, shape.brokers + 1)}
         self.bootstrap = ",".join(f"b{each}:9092" for each in self.nodes)
         self.clients = Process("clients")
         self.producers: list[Any] = []
@@ -101,6 +99,13 @@ class World:
     def disks_failed(self, node: Node, process: Process) -> None:
         self.complain(f"{node.host}: all log directories failed")
         node.kill()
+
+    def acknowledged(self) -> dict[str, int]:
+        """How much each kind of client got acknowledged."""
+        done: dict[str, int] = {}
+        for each in self.producers:
+            done[each.kind] = done.get(each.kind, 0) + each.acknowledged
+        return done
 
     # The course of events
 
@@ -249,7 +254,9 @@ class World:
         self.ensemble.lost_one_in = 0
 
     def _session(self, node: Node) -> Any:
-        return self.ensemble.session_of(node.running.process) if node.is_up and node.running else None
+        return (
+            self.ensemble.session_of(node.running.process) if node.is_up and node.running else None
+        )
 
     def _start(self, node: Node) -> None:
         if not node.is_up:
