@@ -16,7 +16,7 @@ if os.environ.get("PYTHONHASHSEED") != "0":
     ctypes.CDLL(None).personality(ADDR_NO_RANDOMIZE)
     os.execv(sys.executable, [sys.executable, "-m", "tests.simulation.cluster", *sys.argv[1:]])
 
-from tests.simulation.cluster import seams
+from tests.simulation.cluster import seams  # noqa: E402  # not in the process that is replaced
 
 seams.install()
 

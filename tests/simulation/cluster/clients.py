@@ -176,7 +176,7 @@ class IdempotentProducer(Producer):
 
 
 class TransactionalProducer(Producer):
-    """Transactions over some partitions, sometimes with offsets of a group, committed or aborted."""
+    """Transactions over some partitions, sometimes with offsets, committed or aborted."""
 
     kind = "transactional"
 

@@ -179,11 +179,11 @@ class SimulatedFileSystem:
         disk = self._disk
         if path not in disk.directories:
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
-        for name in [each for each in disk.durable if os.path.dirname(each) == path]:
+        for name in [each for each in disk.durable if _is_in(each, path)]:
             if name not in disk.live:
                 del disk.durable[name]
         for name, file in disk.live.items():
-            if os.path.dirname(name) == path:
+            if _is_in(name, path):
                 disk.durable[name] = file
 
     def replace(self, source: str, target: str) -> None:
@@ -227,15 +227,13 @@ class SimulatedFileSystem:
         return {
             os.path.basename(name): file.size
             for name, file in self._disk.live.items()
-            if os.path.dirname(name) == path
+            if _is_in(name, path)
         }
 
     def list_directories(self, path: str) -> list[str]:
         self._call("list_directories", path)
         return sorted(
-            os.path.basename(name)
-            for name in self._disk.directories
-            if name != "/" and os.path.dirname(name) == path
+            os.path.basename(name) for name in self._disk.directories if _is_in(name, path)
         )
 
     def exists(self, path: str) -> bool:
@@ -253,3 +251,8 @@ class SimulatedFileSystem:
 
     def total_bytes(self, path: str) -> int:
         return self._disk.room if self._disk.room is not None else 1 << 40
+
+
+def _is_in(path: str, directory: str) -> bool:
+    prefix = directory.rstrip("/") + "/"
+    return path.startswith(prefix) and "/" not in path[len(prefix) :] and path != prefix

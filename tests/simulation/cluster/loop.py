@@ -17,8 +17,8 @@ from zlib import crc32
 
 # A reading of the clock takes this long on average, so that work that watches the clock is sliced.
 READING_SECONDS = 2e-6
-# One in so many readings, the process did not get a processor for a moment.
-PREEMPTED_ONE_IN = 2_000
+# At this share of the readings, the process did not get a processor for a moment.
+PREEMPTED_SHARE = 1 / 2_000
 PREEMPTED_SECONDS = 0.02
 
 # Work handed to a worker thread is done after up to this long.
@@ -87,8 +87,9 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
 
     def tick(self) -> float:
         """A reading of the clock by the code under test."""
-        self.now += READING_SECONDS * self.random.random() * 2
-        if self.random.randrange(PREEMPTED_ONE_IN) == 0:
+        drawn = self.random.random()
+        self.now += READING_SECONDS * drawn * 2
+        if drawn < PREEMPTED_SHARE:
             self.now += PREEMPTED_SECONDS * self.random.random()
         self.readings += 1
         if self.log is not None:

@@ -2,7 +2,7 @@
 
 A connection is two pipes of bytes. Bytes arrive in order after a delay; a socket takes as many as
 the receiver's window has room for, sometimes fewer (short writes). Cut hosts hear nothing of each
-other: what was sent arrives when the cut is healed, as with TCP, and a connection attempt times out.
+other: what was sent arrives when the cut is healed, as with TCP; a connection attempt times out.
 A killed process resets its connections; one whose machine lost power just falls silent.
 """
 

@@ -171,7 +171,7 @@ class Node:
         task = self.world.loop.create_task(server.stop(), context=running.process.context)
         import asyncio
 
-        while not task.done() and not running.process.dead:
+        while not task.done() and not running.process.dead:  # noqa: ASYNC110  # a dead task never ends
             await asyncio.sleep(0.05)
         self.kill()
 

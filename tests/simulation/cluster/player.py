@@ -1,4 +1,4 @@
-"""Plays simulations, each in a process of its own, so that what one leaves behind changes no other."""
+"""Plays simulations, each in a process of its own: what one leaves behind changes no other."""
 
 from __future__ import annotations
 

@@ -68,14 +68,17 @@ def install() -> None:
     time.time = lambda: _time_ns() / 1_000_000_000
     random.Random = _SeededRandom  # type: ignore[misc]
     uuid.uuid4 = lambda: uuid.UUID(int=_source.random.getrandbits(128), version=4)
-    os.urandom = lambda size: _source.random.randbytes(size)
+    os.urandom = lambda size: _source.random.randbytes(size)  # noqa: PLW0108  # bound late
     secrets.token_bytes = lambda size=None: _source.random.randbytes(size or 32)
     for name in ("random", "randint", "randrange", "choice", "uniform", "shuffle", "sample"):
         setattr(random, name, _forward(name))
 
 
 def _forward(name: str) -> object:
-    return lambda *arguments, **named: getattr(_source.random, name)(*arguments, **named)
+    def call(*arguments: object, **named: object) -> object:
+        return getattr(_source.random, name)(*arguments, **named)
+
+    return call
 
 
 def begin(virtual_time: VirtualTime, seed: int) -> None:
