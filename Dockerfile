@@ -6,7 +6,7 @@ ARG BASE=python:3.12-slim-bookworm
 FROM ${BASE} AS build
 WORKDIR /src
 RUN python3 -m venv /opt/ottla
-COPY pyproject.toml README.md ./
+COPY pyproject.toml setup.py README.md LICENSE ./
 COPY ottla ottla
 COPY protocol protocol
 COPY storage storage

@@ -9,6 +9,7 @@ STAMP := $(ENVIRONMENT)/.installed
 .PHONY: compat test-console compat-java compat-streams golden clean
 .PHONY: simulate simulate-long simulate-defects
 .PHONY: bench-cluster chaos test-compose test-asyncio-debug test-compiled compat-spark
+.PHONY: soak test-pythons
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 28
@@ -62,11 +63,17 @@ bench-storage: $(STAMP) ## the log beside a bare write loop
 bench-spark: $(STAMP) ## the Spark connector beside the JVM one
 	@$(RUN) -m benchmarks.bench_spark $(ARGUMENTS)
 
+spark-package: $(STAMP) ## the Spark connector as a zip for spark-submit --py-files
+	@$(RUN) -m ottla.cli.main spark package $(ARGUMENTS)
+
 compat-java: $(STAMP) ## every strategy of the Java consumers of 3.9 and 4.x (minutes; Java, Maven)
 	@$(RUN) -m pytest -q tests/compat/java_matrix.py
 
 compat-spark: $(STAMP) ## the Spark connector on pyspark 4.0, 4.1 and 4.2 (downloads them once; minutes)
 	@$(RUN) -m pytest -q tests/spark/older_sparks.py
+
+compat-spark-package: $(STAMP) ## the connector's zip by addPyFile, Spark Connect and on Python 3.10 (minutes)
+	@$(RUN) -m pytest -q tests/spark/packages.py
 
 compat-streams: $(STAMP) ## Kafka Streams, exactly_once_v2, through broker kills (JDK, Maven)
 	@$(RUN) -m tests.compat.streams.run $(ARGUMENTS)
@@ -85,6 +92,12 @@ simulate-defects: $(STAMP) ## puts known defects back, one at a time: how many s
 
 chaos: $(STAMP) ## twenty minutes of trouble for three brokers; OTTLA_CHAOS_SEED=N for another story
 	@OTTLA_CHAOS_SECONDS=$${OTTLA_CHAOS_SECONDS:-1200} $(RUN) -m pytest -q -s tests/chaos
+
+soak: $(STAMP) ## the long form of the abuse tests: 200 clients, what stays open is counted
+	@OTTLA_SOAK_ROUNDS=$${OTTLA_SOAK_ROUNDS:-80} $(RUN) -m pytest -q -s tests/soak
+
+test-pythons: $(STAMP) ## the wheel, installed, on every supported Python of this machine (downloads)
+	@$(RUN) -m tests.installed.pythons
 
 golden: $(STAMP) ## the golden vectors anew from Kafka's own classes (JDK and Maven)
 	@$(RUN) -m tests.golden.regenerate

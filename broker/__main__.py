@@ -103,7 +103,7 @@ def _allow_many_files() -> None:
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     except (ValueError, OSError) as error:
-        logger.warning("the limit of open files stays where it is: %s", error)
+        logger.warning("cannot raise the limit of open files: %s", error)
 
 
 def _run(config: BrokerConfig, lines: LineFormatter) -> int:
@@ -135,8 +135,7 @@ async def _serve(config: BrokerConfig, lines: LineFormatter) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number.name)
-    server = BrokerServer(config)
-    server.on_all_disks_failed = lambda: stop("the failure of all log directories")
+    server = BrokerServer(config, lambda: stop("the failure of all log directories"))
     try:
         await server.start()
     except Exception as error:
@@ -148,7 +147,7 @@ async def _serve(config: BrokerConfig, lines: LineFormatter) -> int:
     # What is there now stays: full collections need not look at it again.
     gc.freeze()
     gc.enable()
-    announce(config, server.parts.broker_id, server.parts.cluster_id, server.ports)
+    announce(config, server.parts.base.broker_id, server.parts.base.cluster_id, server.ports)
     loading = threading.Thread(target=lines.prepare, name="log-lines", daemon=True)
     loop.call_later(_CALM_SECONDS, loading.start)
     await stopping.wait()

@@ -86,7 +86,7 @@ def zookeeper_jars() -> Path:
         if any(jars.glob("zookeeper-3*.jar")):
             return jars
     raise Failure(
-        "ZooKeeper is in the jars of pyspark, which is not installed: pip install 'ottla[spark]', "
+        "ZooKeeper is in the jars of pyspark, which is not installed: pip install pyspark, "
         "or run a single broker, which needs no ZooKeeper: ottla start."
     )
 

@@ -1,5 +1,8 @@
-"""Builds the parts of a controller, and runs them through the two moments that touch all of them:
-taking over as the controller and giving it up."""
+"""Builds the components of a controller, and runs its failover and its resignation.
+
+Both touch all components; they mirror ``onControllerFailover`` and ``onControllerResignation`` of
+Kafka's ``KafkaController``.
+"""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -15,7 +18,7 @@ from ottla.controller.changes.reassignment import Reassignment
 from ottla.controller.changes.topic_changes import TopicChanges
 from ottla.controller.changes.topic_deletion import TopicDeletion
 from ottla.controller.events.events import Event, PartitionReassignmentIsrChange
-from ottla.controller.events.watching import Watching
+from ottla.controller.events.zk_watches import ZkWatches
 from ottla.controller.requests.broker_channels import BrokerChannels
 from ottla.controller.requests.delivery import Delivery
 from ottla.controller.requests.request_batch import RequestBatch, ResponseCallbacks
@@ -38,7 +41,7 @@ logger = logging.getLogger("ottla.controller")
 
 
 class _ReassignmentLink:
-    """Broker changes resume reassignments, which are built after them."""
+    """BrokerChanges resumes reassignments, and Reassignment is built after it."""
 
     def __init__(self) -> None:
         self.target: Reassignment | None = None
@@ -49,7 +52,7 @@ class _ReassignmentLink:
 
 
 class ControllerComponents:
-    """Wiring only; the parts do the work. Nine collaborators because it is where all meet."""
+    """Constructs the components and connects them."""
 
     def __init__(
         self,
@@ -70,7 +73,7 @@ class ControllerComponents:
         versions = control_versions(settings.inter_broker_protocol_version)
         writer = self.writer = FencedWriter(store)
         batch = self.batch = RequestBatch(broker_id, context, channels, settings, responses)
-        watching = self.watching = Watching(store, put)
+        watches = self.watches = ZkWatches(store, put)
         deleted = self.deleted = DeletedTopics()
         partitions = self.partitions = PartitionStateMachine(
             context, writer, batch, self._unclean_allowed, deleted.first_epoch
@@ -79,7 +82,7 @@ class ControllerComponents:
         self.features = Features(context, writer, versions, supported_features)
         self.topic_admin = TopicAdmin(context, writer, settings)
         self.topic_changes = TopicChanges(
-            context, writer, partitions, replicas, watching, topic_ids=versions.topic_ids
+            context, writer, partitions, replicas, watches, topic_ids=versions.topic_ids
         )
         self.deletion = TopicDeletion(
             context,
@@ -87,7 +90,7 @@ class ControllerComponents:
             partitions,
             replicas,
             batch,
-            watching,
+            watches,
             deleted,
             enabled=lambda: self.settings.delete_topic_enable,
             on_deleted=on_topic_deleted,
@@ -102,11 +105,11 @@ class ControllerComponents:
             batch,
             self.deletion,
             link,
-            watching,
+            watches,
             self.features.is_compatible,
         )
         self.reassignment = link.target = Reassignment(
-            context, writer, partitions, replicas, batch, self.deletion, watching
+            context, writer, partitions, replicas, batch, self.deletion, watches
         )
         self.isr_changes = IsrChanges(context, writer, replicas, batch, self.reassignment)
         self.elections = LeaderElections(context, writer, partitions)
@@ -126,31 +129,31 @@ class ControllerComponents:
             allowed[entities[entity]] = default if value is None else value.lower() == "true"
         return allowed
 
-    # Taking over
+    # Failover and resignation
 
-    async def take_over(self, epoch: int, epoch_version: int) -> None:
-        """Reads the tree, tells the brokers, goes on with what was under way.
+    async def on_controller_failover(self, epoch: int, epoch_version: int) -> None:
+        """Reads the state from the znode tree, sends it to the brokers, resumes pending work.
 
-        Watches come first, so that nothing that changes meanwhile is missed. Brokers must know
-        each other before they get orders, so the live brokers are sent ahead of the state
-        machines' first requests.
+        The watches are set first, so that no later change is missed. Brokers get the live brokers
+        in UpdateMetadata before the first LeaderAndIsr requests of the state machines, as followers
+        need the addresses of their leaders.
         """
         context = self.context
         context.epoch = epoch
         self.writer.set_epoch(epoch, epoch_version)
         await self.features.load()
-        await self.watching.watch_general()
+        await self.watches.watch_general()
         await self.isr_changes.discard_notifications()
         await self.broker_changes.load()
         await self.topic_changes.load_topics(await self.store.children(znodes.TOPICS))
         for partition in context.partitions():
             if context.assignment(partition).is_being_reassigned:
-                context.reassigning[partition] = None
+                context.partitions_being_reassigned[partition] = None
         await refresh_leadership(context, self.writer, context.partitions())
         await self.deleted.load(self.store)
         await self.deletion.load()
         logger.info(
-            "Controller of epoch %d: %d brokers, %d topics, %d partitions",
+            "Initialized controller context with epoch %d: %d brokers, %d topics, %d partitions",
             epoch,
             len(context.brokers),
             len(context.assignments),
@@ -161,39 +164,44 @@ class ControllerComponents:
         await self.replicas.startup()
         await self.partitions.startup()
         await self.reassignment.load()
-        await self.deletion.resume()
+        await self.deletion.resume_deletions()
         await self.elections.on_znode()
+        logger.info(
+            "Controller startup complete: ready to serve as the new controller with epoch %d", epoch
+        )
 
-    def give_up(self) -> None:
-        """Forgets everything and stops talking to brokers; the tree is not touched."""
-        self.watching.stop()
+    def on_controller_resignation(self) -> None:
+        """Resets the context, the watches and the requests to brokers; writes no znode."""
+        self.watches.stop()
         self.batch.clear()
         for broker_id in list(self.context.brokers):
             self.channels.remove_broker(broker_id)
         self.writer.set_epoch(0, -1)
         self.context.reset()
 
-    async def take_in_topics(self) -> None:
-        """Topics that came or went; one that was marked for deletion before we knew it, too."""
+    async def process_topic_change(self) -> None:
+        """Handles new and removed topics, and new ones that are already marked for deletion."""
         if await self.topic_changes.on_topic_change():
             await self.deletion.on_deletion_requested()
 
-    async def look_for_brokers(self, *, count: int = 0, ids: Iterable[int] = ()) -> None:
-        """Before a request is refused for want of brokers: one may have just registered, and its
-        event still wait behind the request."""
+    async def refresh_brokers_if_missing(self, *, count: int = 0, ids: Iterable[int] = ()) -> None:
+        """Reads the registered brokers if fewer than ``count`` or not all ``ids`` are known.
+
+        A broker may have registered just now, with its event still in the queue behind the request.
+        """
         known = self.context.brokers
         if count > len(self.context.live_broker_ids()) or any(each not in known for each in ids):
             await self.broker_changes.on_broker_change()
 
-    # Small services
+    # Responses
 
     def deliveries(self) -> list[Delivery]:
-        """The last metadata on its way to each live broker."""
+        """The last UpdateMetadata request to each live broker."""
         deliveries = self.batch.metadata_deliveries
         return [deliveries[each] for each in self.context.brokers if each in deliveries]
 
-    def is_worth_an_event(self, broker_id: int, response: "LeaderAndIsrResponse") -> bool:
-        """Most answers say "done" about replicas that were fine before."""
+    def needs_processing(self, broker_id: int, response: "LeaderAndIsrResponse") -> bool:
+        """Whether a response has errors, or may clear those of offline directories; most do not."""
         if response.error_code or self.context.offline_directories.get(broker_id):
             return True
         rows = list(response.partition_errors)
@@ -202,12 +210,14 @@ class ControllerComponents:
         return any(row.error_code for row in rows)
 
     def check_reassignments(self, response: "AlterPartitionResponse") -> None:
-        """ISRs that grew may complete a move; after the answer, so that the leader need not wait
-        for the whole of it."""
+        """Queues the completion of reassignments for ISRs that changed.
+
+        It runs after the response is sent, so that the leader does not wait for it.
+        """
         for topic in response.topics:
             name = topic.topic_name or self.context.topic_names.get(topic.topic_id)
             for row in topic.partitions:
                 if name is not None and not row.error_code:
                     partition = TopicPartition(name, row.partition_index)
-                    if partition in self.context.reassigning:
+                    if partition in self.context.partitions_being_reassigned:
                         self.put(PartitionReassignmentIsrChange(partition))

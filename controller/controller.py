@@ -1,6 +1,7 @@
-"""The controller: elected by the tree, it decides about topics, partitions and leaders.
+"""The controller of a cluster; mirrors Kafka's ``KafkaController``.
 
-Every broker has one ``Controller``; at any time one of them is active. How a broker wires it::
+Each broker has a ``Controller``; one of them is elected and active at a time. A broker creates it
+like this::
 
     store = EmbeddedStore(str(directory / "znodes.db"))      # or ZooKeeperStore("zk1:2181/kafka")
     await store.connect()
@@ -11,24 +12,24 @@ Every broker has one ``Controller``; at any time one of them is active. How a br
     runtime = LoopRuntime(spawn)                              # ottla.broker.runtime.tasks.spawn
     channels = QueuedBrokerChannels(1, replica_control, runtime, connect=connector)
     controller = Controller(1, store, registration, channels, settings, runtime)
-    await controller.start()     # there is a controller then; if it is us, it is ready
+    await controller.start()     # the cluster has a controller; if it is this one, it is ready
     ...
     result = await controller.create_topics([NewTopic("t", 3, 1)], timeout_ms=30_000)
     ...
-    await controller.stop()      # resigns; then close the store: the registration goes with it
+    await controller.stop()      # resigns; closing the store then removes the registration
 
 ``replica_control`` is a ``LocalChannel``: its ``handle(request, version)`` gets the
-LeaderAndIsrRequest, UpdateMetadataRequest and StopReplicaRequest for our own broker and returns
+LeaderAndIsrRequest, UpdateMetadataRequest and StopReplicaRequest for the local broker and returns
 the response (or an awaitable of it). For other brokers ``connector`` opens connections
 (broker_channels.py).
 
-The methods for requests run on the event queue, one after the other with everything else. They
-raise ``KafkaError`` with the code for the whole answer (NOT_CONTROLLER when this broker is not
-active) and return one row an item otherwise, with Kafka's codes. They return when the tree is
-written; those with ``timeout_ms`` also wait, at most so long, until the brokers have taken it in.
+The methods for requests run on the event queue, in order with all other events. They raise
+``KafkaError`` with the error code of the whole response (NOT_CONTROLLER when this broker is not
+active), and return a row with an error code for each item otherwise. A change is durable in the
+znode tree when they return; those with ``timeout_ms`` also wait, up to that time, until the live
+brokers have responded to the UpdateMetadata requests that follow from it.
 
-The events and what they lead to are in the modules named after them; this one elects, resigns and
-hands events on, and decides nothing about partitions.
+Each kind of event is handled in the module named after it; see lifecycle.py for the table.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -41,12 +42,12 @@ from ottla.controller.admin.topic_admin import (
     CreatedTopic,
     NewPartitions,
     NewTopic,
-    free_of_charge,
+    no_mutation_quota,
 )
 from ottla.controller.changes.reassignment import Targets
 from ottla.controller.components import ControllerComponents
 from ottla.controller.errors import ApiError
-from ottla.controller.events.event_queue import Measure, no_measure
+from ottla.controller.events.event_queue import EventProcessedCallback, ignore_processed_event
 from ottla.controller.events.events import (
     BrokerResend,
     ControllerChange,
@@ -68,7 +69,7 @@ from ottla.controller.requests.request_batch import ResponseCallbacks
 from ottla.controller.runtime import Runtime
 from ottla.controller.settings import ControllerSettings
 from ottla.controller.state.context import ControllerContext
-from ottla.controller.state.gauges import ControllerNumbers, count
+from ottla.controller.state.gauges import ControllerGauges, collect_gauges
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import (
     DELETED,
@@ -92,8 +93,8 @@ T = TypeVar("T")
 
 
 class Controller:
-    """See the head of the module. ``on_controller_change`` is told the active controller's id,
-    -1 while there is none."""
+    """See the module. ``on_controller_change`` is called with the broker id of the active
+    controller, -1 while there is none."""
 
     def __init__(
         self,
@@ -106,7 +107,7 @@ class Controller:
         *,
         supported_features: Mapping[str, tuple[int, int]] | None = None,
         on_controller_change: Callable[[int], None] = lambda _id: None,
-        measure: Measure = no_measure,
+        on_event_processed: EventProcessedCallback = ignore_processed_event,
     ) -> None:
         self.broker_id = broker_id
         self._store = store
@@ -126,41 +127,41 @@ class Controller:
                 supported_features or {},
             )
 
-        self._life = Lifecycle(
-            broker_id, store, registration, runtime, build, on_controller_change, measure
+        self._lifecycle = Lifecycle(
+            broker_id, store, registration, runtime, build, on_controller_change, on_event_processed
         )
-        self._parts = self._life.parts
-        self._queue = self._life.queue
+        self._components = self._lifecycle.components
+        self._queue = self._lifecycle.queue
         self._handles: list[WatchHandle] = []
         self._deletions: dict[str, list[Delivery]] = {}
         self._expired = False
-        # From now on, not from the start: a session may end between registration and start.
+        # Already here: the session may expire between registration and ``start``.
         self._handles.append(store.on_session(self._on_session))
 
-    # Life
+    # Lifecycle
 
     @property
     def is_active(self) -> bool:
-        return self._life.is_active
+        return self._lifecycle.is_active
 
     @property
     def controller_id(self) -> int:
-        """The broker id of the active controller as far as known here, -1 when there is none."""
-        return self._life.controller_id
+        """The broker id of the active controller that this broker knows, -1 for none."""
+        return self._lifecycle.controller_id
 
     @property
     def epoch(self) -> int:
         """The controller epoch while active, 0 otherwise."""
-        return self._parts.context.epoch
+        return self._components.context.epoch
 
     @property
     def context(self) -> ControllerContext:
-        """The cluster as the active controller sees it; to be read only."""
-        return self._parts.context
+        """The controller context; read only."""
+        return self._components.context
 
     @property
     def settings(self) -> ControllerSettings:
-        return self._parts.settings
+        return self._components.settings
 
     @property
     def state(self) -> ControllerState:
@@ -170,46 +171,49 @@ class Controller:
     def queue_size(self) -> int:
         return len(self._queue)
 
-    def numbers(self) -> ControllerNumbers:
-        """For the metrics; see numbers.py."""
-        return count(self.context, is_active=self.is_active)
+    def gauges(self) -> ControllerGauges:
+        """The values of the controller's gauges; see state/gauges.py."""
+        return collect_gauges(self.context, is_active=self.is_active)
 
     @property
     def unclean_elections_total(self) -> int:
-        """Leaders that this broker, as controller, elected out of the ISR since it started."""
-        return self._parts.partitions.unclean_elections_total
+        """Unclean leader elections by this controller since the broker started."""
+        return self._components.partitions.unclean_elections_total
 
     async def start(self, timeout_ms: int = 60_000) -> None:
-        """Looks for a controller, else becomes it; the work goes on if the time is not enough."""
+        """Takes part in the election; returns when there is a controller, or after the timeout.
+
+        The election continues in the background after the timeout.
+        """
         await create_persistent_paths(self._store)
         self._handles.append(
             await self._store.watch_data(znodes.CONTROLLER, self._on_controller_node)
         )
         self._queue.put(Startup())
-        self._runtime.spawn(self._life.run(), name="controller-events")
-        await wait_for([self._life.started], timeout_ms, self._runtime)
+        self._runtime.spawn(self._lifecycle.run(), name="controller-events")
+        await wait_for([self._lifecycle.started], timeout_ms, self._runtime)
 
     async def stop(self, timeout_ms: int = 10_000) -> None:
-        """Resigns if active and ends; waits at most so long for an unreachable store."""
+        """Resigns if active, and shuts down; waits up to ``timeout_ms`` for the store."""
         for handle in self._handles:
             handle.cancel()
         self._handles.clear()
         self._queue.clear_and_put(ShutDown())
-        await wait_for([self._life.stopped], timeout_ms, self._runtime)
+        await wait_for([self._lifecycle.stopped], timeout_ms, self._runtime)
 
     def update_settings(self, settings: ControllerSettings) -> None:
-        """Takes in changed dynamic settings; not the protocol version or listeners."""
+        """Applies changed dynamic settings; protocol version and listeners stay the same."""
         unclean_before = self.settings.unclean_leader_election_enable
-        self._parts.update_settings(settings)
+        self._components.update_settings(settings)
         if settings.unclean_leader_election_enable and not unclean_before:
             self._queue.put(UncleanLeaderElectionEnable(None))
 
     def enable_topic_unclean_leader_election(self, topic: str) -> None:
-        """unclean.leader.election.enable was set for the topic: try to elect now."""
+        """Unclean leader election was enabled for the topic: retries the election."""
         self._queue.put(UncleanLeaderElectionEnable(topic))
 
     def resend_all(self, broker_id: int) -> None:
-        """For ``QueuedBrokerChannels.on_overflow``: tells the broker everything anew."""
+        """For ``QueuedBrokerChannels.on_overflow``: sends the full state to the broker."""
         self._queue.put(BrokerResend(broker_id))
 
     def is_topic_queued_for_deletion(self, topic: str) -> bool:
@@ -223,35 +227,38 @@ class Controller:
         *,
         validate_only: bool = False,
         timeout_ms: int = 30_000,
-        charge: Charge = free_of_charge,
+        charge: Charge = no_mutation_quota,
     ) -> list[CreatedTopic]:
-        """CreateTopics; returns with leaders chosen and every live broker told, or timed out."""
+        """CreateTopics; returns when leaders are elected and all live brokers have the metadata.
+
+        After ``timeout_ms`` the rows have REQUEST_TIMED_OUT; the topics are created all the same.
+        """
         wanted = list(topics)
 
         async def work() -> tuple[list[CreatedTopic], list[Delivery]]:
             default = self.settings.default_replication_factor
             factors = [topic.replication_factor for topic in wanted]
-            await self._parts.look_for_brokers(count=max([default, *factors]))
-            rows = await self._parts.topic_admin.create_topics(
+            await self._components.refresh_brokers_if_missing(count=max([default, *factors]))
+            rows = await self._components.topic_admin.create_topics(
                 wanted, validate_only=validate_only, charge=charge
             )
             if validate_only:
                 return rows, []
             if any(not row.error.code for row in rows):
-                await self._parts.take_in_topics()
-            return [self._with_leaders(row) for row in rows], self._parts.deliveries()
+                await self._components.process_topic_change()
+            return [self._with_leaders(row) for row in rows], self._components.deliveries()
 
         rows, deliveries = await self._call("CreateTopics", ControllerState.TOPIC_CHANGE, work)
-        if validate_only or await self._taken_in(deliveries, timeout_ms):
+        if validate_only or await self._wait_for_brokers(deliveries, timeout_ms):
             return rows
-        late = ApiError(ErrorCode.REQUEST_TIMED_OUT)
-        return [row if row.error.code else row._replace(error=late) for row in rows]
+        timed_out = ApiError(ErrorCode.REQUEST_TIMED_OUT)
+        return [row if row.error.code else row._replace(error=timed_out) for row in rows]
 
     def _with_leaders(self, row: CreatedTopic) -> CreatedTopic:
-        waiting = self._parts.topic_admin.partitions_waiting(row.name)
+        waiting = self._components.topic_admin.partitions_without_leader(row.name)
         if row.error.code or not waiting:
             return row
-        message = f"the topic is made, but {len(waiting)} partitions have no live replica to lead"
+        message = f"The topic is created, but {len(waiting)} partitions have no live replica."
         return row._replace(error=ApiError(ErrorCode.REQUEST_TIMED_OUT, message))
 
     async def create_partitions(
@@ -260,24 +267,26 @@ class Controller:
         *,
         validate_only: bool = False,
         timeout_ms: int = 30_000,
-        charge: Charge = free_of_charge,
+        charge: Charge = no_mutation_quota,
     ) -> dict[str, ApiError]:
-        """CreatePartitions; waits as ``create_topics`` does."""
+        """CreatePartitions; waits like ``create_topics``."""
         wanted = list(requests)
 
         async def work() -> tuple[dict[str, ApiError], list[Delivery]]:
-            admin = self._parts.topic_admin
-            asked = [ids for request in wanted for ids in request.assignments or ()]
-            await self._parts.look_for_brokers(ids={each for ids in asked for each in ids})
+            admin = self._components.topic_admin
+            requested = [ids for request in wanted for ids in request.assignments or ()]
+            await self._components.refresh_brokers_if_missing(
+                ids={each for ids in requested for each in ids}
+            )
             rows = await admin.create_partitions(wanted, validate_only=validate_only, charge=charge)
             if not validate_only:
                 for name, row in rows.items():
                     if not row.code:
-                        await self._parts.topic_changes.on_partition_modification(name)
-            return rows, self._parts.deliveries()
+                        await self._components.topic_changes.on_partition_modification(name)
+            return rows, self._components.deliveries()
 
         rows, deliveries = await self._call("CreatePartitions", ControllerState.TOPIC_CHANGE, work)
-        if validate_only or await self._taken_in(deliveries, timeout_ms):
+        if validate_only or await self._wait_for_brokers(deliveries, timeout_ms):
             return rows
         return {
             name: row if row.code else ApiError(ErrorCode.REQUEST_TIMED_OUT)
@@ -287,31 +296,35 @@ class Controller:
     async def delete_topics(
         self, topics: Iterable[str], *, timeout_ms: int = 30_000
     ) -> dict[str, ApiError]:
-        """DeleteTopics. A row without error means that no live broker serves the topic any more
-        and, unless a replica of it is on a dead broker, that it is gone from the tree as well."""
+        """DeleteTopics. A row without an error means that no live broker serves the topic any more
+        and that its znodes are deleted, unless a replica is on a dead broker."""
         wanted = list(topics)
-        gone: dict[str, Delivery] = {}
+        deletions: dict[str, Delivery] = {}
 
         async def work() -> tuple[dict[str, ApiError], list[Delivery]]:
-            rows = await self._parts.topic_admin.request_deletion(wanted)
+            rows = await self._components.topic_admin.request_deletion(wanted)
             for topic, row in rows.items():
                 if not row.code:
-                    gone[topic] = Delivery()
-                    self._deletions.setdefault(topic, []).append(gone[topic])
-            if gone:
-                await self._parts.topic_changes.on_topic_change()
-                await self._parts.deletion.on_deletion_requested()
-            return rows, self._parts.deliveries()
+                    deletions[topic] = Delivery()
+                    self._deletions.setdefault(topic, []).append(deletions[topic])
+            if deletions:
+                await self._components.topic_changes.on_topic_change()
+                await self._components.deletion.on_deletion_requested()
+            return rows, self._components.deliveries()
 
-        rows, told = await self._call("DeleteTopics", ControllerState.TOPIC_DELETION, work)
+        rows, deliveries = await self._call("DeleteTopics", ControllerState.TOPIC_DELETION, work)
         started = self.context.topics_with_deletion_started
-        halted = self.context.topics_ineligible_for_deletion
-        waiting = [gone[topic] for topic in gone if topic not in started or topic not in halted]
-        await wait_for([*waiting, *told], timeout_ms, self._runtime)
-        everybody_knows = timeout_ms > 0 and all(delivery.done for delivery in told)
-        for topic, delivery in gone.items():
+        ineligible = self.context.topics_ineligible_for_deletion
+        waiting = [
+            deletions[topic]
+            for topic in deletions
+            if topic not in started or topic not in ineligible
+        ]
+        await wait_for([*waiting, *deliveries], timeout_ms, self._runtime)
+        all_responded = timeout_ms > 0 and all(delivery.done for delivery in deliveries)
+        for topic, delivery in deletions.items():
             if not delivery.done:
-                if topic not in started or not everybody_knows:
+                if topic not in started or not all_responded:
                     rows[topic] = ApiError(ErrorCode.REQUEST_TIMED_OUT)
                 others = self._deletions.get(topic, [])
                 if delivery in others:
@@ -325,31 +338,33 @@ class Controller:
         *,
         timeout_ms: int = 30_000,
     ) -> dict[TopicPartition, ApiError]:
-        """ElectLeaders (type 0 preferred, 1 unclean); None for all partitions, then those that
-        need no election are left out."""
+        """ElectLeaders (type 0 preferred, 1 unclean). With None for all partitions, those that need
+        no election are left out of the result."""
         wanted = None if partitions is None else list(partitions)
 
         async def work() -> tuple[dict[TopicPartition, ApiError], list[Delivery]]:
-            rows = await self._parts.elections.elect(wanted, election_type)
-            return rows, self._parts.deliveries()
+            rows = await self._components.elections.elect(wanted, election_type)
+            return rows, self._components.deliveries()
 
         state = ControllerState.MANUAL_LEADER_BALANCE
         rows, deliveries = await self._call("ElectLeaders", state, work)
-        if await self._taken_in(deliveries, timeout_ms):
+        if await self._wait_for_brokers(deliveries, timeout_ms):
             return rows
-        late = ApiError(ErrorCode.REQUEST_TIMED_OUT)
-        return {partition: row if row.code else late for partition, row in rows.items()}
+        timed_out = ApiError(ErrorCode.REQUEST_TIMED_OUT)
+        return {partition: row if row.code else timed_out for partition, row in rows.items()}
 
     async def alter_partition_reassignments(
         self, targets: Targets
     ) -> dict[TopicPartition, ApiError]:
-        """AlterPartitionReassignments: wanted replicas by partition, None cancels. A row without
-        error means the move has begun, not that it is done."""
+        """AlterPartitionReassignments: target replicas by partition, None cancels. A row without an
+        error means that the reassignment is started, not that it is completed."""
 
         async def work() -> dict[TopicPartition, ApiError]:
-            asked = [ids for ids in targets.values() if ids]
-            await self._parts.look_for_brokers(ids={each for ids in asked for each in ids})
-            return await self._parts.reassignment.alter(targets)
+            requested = [ids for ids in targets.values() if ids]
+            await self._components.refresh_brokers_if_missing(
+                ids={each for ids in requested for each in ids}
+            )
+            return await self._components.reassignment.alter(targets)
 
         state = ControllerState.ALTER_PARTITION_REASSIGNMENT
         return await self._call("AlterPartitionReassignments", state, work)
@@ -357,33 +372,33 @@ class Controller:
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, ReplicaAssignment]:
-        """ListPartitionReassignments: the moves under way."""
+        """ListPartitionReassignments: the reassignments in progress."""
         wanted = None if partitions is None else list(partitions)
 
         async def work() -> dict[TopicPartition, ReplicaAssignment]:
-            return self._parts.reassignment.under_way(wanted)
+            return self._components.reassignment.active_reassignments(wanted)
 
         state = ControllerState.LIST_PARTITION_REASSIGNMENT
         return await self._call("ListPartitionReassignments", state, work)
 
     async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
-        """ControlledShutdown: the partitions the broker still leads (empty: it may go)."""
+        """ControlledShutdown: the partitions that the broker still leads (empty: it may stop)."""
         return await self._call(
             "ControlledShutdown",
             ControllerState.CONTROLLED_SHUTDOWN,
-            lambda: self._parts.shutdown.shut_down(broker_id, broker_epoch),
+            lambda: self._components.shutdown.shut_down(broker_id, broker_epoch),
         )
 
     async def alter_partition(
         self, request: "AlterPartitionRequest", version: int
     ) -> "AlterPartitionResponse":
-        """AlterPartition of any version, from any broker, ours included."""
+        """AlterPartition of any version, from any broker, including the local one."""
 
         async def work() -> "AlterPartitionResponse":
-            return await self._parts.isr_changes.alter_partition(request, version)
+            return await self._components.isr_changes.alter_partition(request, version)
 
         response = await self._call("AlterPartition", ControllerState.ISR_CHANGE, work)
-        self._parts.check_reassignments(response)
+        self._components.check_reassignments(response)
         return response
 
     async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> ProducerIdBlock:
@@ -402,12 +417,12 @@ class Controller:
     async def update_features(
         self, updates: Iterable[FeatureUpdate], *, validate_only: bool = False
     ) -> dict[str, ApiError]:
-        """UpdateFeatures: one row a feature."""
+        """UpdateFeatures: a row for each feature."""
         wanted = list(updates)
         return await self._call(
             "UpdateFeatures",
             ControllerState.UPDATE_FEATURES,
-            lambda: self._parts.features.update(wanted, validate_only=validate_only),
+            lambda: self._components.features.update(wanted, validate_only=validate_only),
         )
 
     async def _call(self, name: str, state: ControllerState, work: Callable[[], Awaitable[T]]) -> T:
@@ -420,10 +435,10 @@ class Controller:
 
         return cast("T", await self._queue.call(name, state, if_active))
 
-    async def _taken_in(self, deliveries: Iterable[Delivery], timeout_ms: int) -> bool:
+    async def _wait_for_brokers(self, deliveries: Iterable[Delivery], timeout_ms: int) -> bool:
         return timeout_ms > 0 and await wait_for(deliveries, timeout_ms, self._runtime)
 
-    # What happens outside
+    # Notifications of the store
 
     def _on_session(self, event: str) -> None:
         if event == SESSION_EXPIRED:

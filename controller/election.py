@@ -1,8 +1,9 @@
-"""Who is the controller: ``/controller`` and ``/controller_epoch``.
+"""Controller election: ``/controller`` and ``/controller_epoch``.
 
-Whoever makes the ephemeral ``/controller`` is it. In the same multi the epoch goes up by a
-compare-and-set on the epoch node's version, so that every election fences the writes of the
-controller before (see fenced_writes.py).
+The broker that creates the ephemeral ``/controller`` is the controller. The same multi increments
+the controller epoch with a compare-and-set on the version of its znode, so that each election
+fences the writes of the previous controller (see fenced_writes.py). Mirrors
+``registerControllerAndIncrementControllerEpoch`` of Kafka's ``KafkaZkClient``.
 """
 
 from typing import NamedTuple
@@ -26,11 +27,11 @@ NO_CONTROLLER = -1
 
 class Elected(NamedTuple):
     epoch: int
-    epoch_version: int  # version of /controller_epoch: what every write is fenced with
+    epoch_version: int  # version of /controller_epoch, which fences all writes
 
 
 async def current_controller(store: ZnodeStore) -> int:
-    """The broker id in ``/controller``, -1 when there is none."""
+    """The broker id in ``/controller``; -1 when there is no controller."""
     try:
         data, _ = await store.get(znodes.CONTROLLER)
     except NoNode:
@@ -39,7 +40,7 @@ async def current_controller(store: ZnodeStore) -> int:
 
 
 async def read_epoch(store: ZnodeStore) -> tuple[int, int]:
-    """(epoch, version of its node); makes the node with epoch 0 in a new cluster."""
+    """(controller epoch, version of its znode); creates the znode in a new cluster."""
     while True:
         try:
             data, stat = await store.get(znodes.CONTROLLER_EPOCH)
@@ -48,12 +49,12 @@ async def read_epoch(store: ZnodeStore) -> tuple[int, int]:
             pass
         try:
             await store.create(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(0))
-        except NodeExists:  # another broker was quicker; read what it made
+        except NodeExists:  # another broker created it; read it
             continue
 
 
 async def elect(store: ZnodeStore, broker_id: int, now_ms: int) -> Elected:
-    """Becomes controller or raises ControllerMoved because another one is."""
+    """Becomes controller; raises ControllerMoved if another broker is elected first."""
     epoch, version = await read_epoch(store)
     try:
         results = await store.multi(
@@ -66,17 +67,19 @@ async def elect(store: ZnodeStore, broker_id: int, now_ms: int) -> Elected:
         )
     except (NodeExists, BadVersion) as error:
         if await _is_ours(store, broker_id):
-            # A write whose answer was lost: we are it. Its epoch is the one there now.
+            # A write whose response was lost: this broker is elected, with the epoch in the znode.
             epoch, version = await read_epoch(store)
             return Elected(epoch, version)
-        raise ControllerMoved(f"broker {broker_id} lost the election: {error}") from None
+        raise ControllerMoved(
+            f"Broker {broker_id} was not elected: another broker became controller ({error})"
+        ) from None
     stat = results[1]
     assert isinstance(stat, Stat)
     return Elected(epoch + 1, stat.version)
 
 
 async def _is_ours(store: ZnodeStore, broker_id: int) -> bool:
-    """Whether ``/controller`` names us and belongs to our living session."""
+    """Whether ``/controller`` has our broker id and belongs to our session."""
     try:
         data, stat = await store.get(znodes.CONTROLLER)
     except NoNode:
@@ -85,8 +88,8 @@ async def _is_ours(store: ZnodeStore, broker_id: int) -> bool:
 
 
 async def remove_own(store: ZnodeStore, broker_id: int) -> None:
-    """Deletes a ``/controller`` that names us and that nobody acts on: it was left by an earlier
-    session of this broker, or by a resignation whose write was lost."""
+    """Deletes a ``/controller`` with our broker id: it is from an earlier session of this broker,
+    or from a resignation that could not be written."""
     try:
         data, stat = await store.get(znodes.CONTROLLER)
         if znodes.decode_controller(data) == broker_id:
@@ -96,7 +99,7 @@ async def remove_own(store: ZnodeStore, broker_id: int) -> None:
 
 
 async def resign(store: ZnodeStore, epoch_version: int) -> None:
-    """Deletes ``/controller`` if no other was elected since; never raises for losing that race."""
+    """Deletes ``/controller``, unless another controller was elected meanwhile."""
     try:
         await store.multi(
             [CheckOp(znodes.CONTROLLER_EPOCH, epoch_version), DeleteOp(znodes.CONTROLLER)]

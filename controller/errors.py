@@ -1,18 +1,21 @@
-"""The controller's own exceptions; what clients get is an ``ApiError`` with Kafka's code."""
+"""The exceptions of the controller, and ``ApiError``: error code and message of a response."""
 
 from typing import NamedTuple
 
 
 class ControllerMoved(Exception):
-    """Another controller has been elected: a fenced write was refused, nothing was changed."""
+    """Another controller was elected: a fenced write failed, nothing was written.
+
+    Mirrors Kafka's ``ControllerMovedException``.
+    """
 
 
 class StateChangeFailed(Exception):
-    """A partition or replica could not be moved to the wanted state; the message says why."""
+    """A state change of a partition or replica failed; mirrors ``StateChangeFailedException``."""
 
 
 class ApiError(NamedTuple):
-    """One row of an answer: Kafka's error code and a message in plain words, None when no error."""
+    """Error code and message of a row in a response; the message is None without an error."""
 
     code: int
     message: str | None = None

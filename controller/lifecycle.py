@@ -1,8 +1,10 @@
-"""Becoming the controller, being it, ceasing to be it; and the way of each event to its handler.
+"""Election, failover and resignation of the controller, and the dispatch of events to handlers.
 
-When a fenced write says that another controller was elected, this one resigns. When the store
-fails in the middle of an event, memory and tree may differ: this one gives up, lets ``/controller``
-go if it still can, and takes part in the next election, which reads everything afresh.
+Mirrors ``process``, ``elect`` and ``onControllerResignation`` of Kafka's ``KafkaController``. When
+a fenced write fails because another controller was elected, this one resigns. When the store fails
+while an event is processed, the context may differ from the znode tree: the controller resigns,
+deletes ``/controller`` if it can, and takes part in the next election, after which all state is
+read again.
 """
 
 import logging
@@ -12,7 +14,7 @@ from typing import Any
 from ottla.controller import election
 from ottla.controller.components import ControllerComponents
 from ottla.controller.errors import ControllerMoved, StateChangeFailed
-from ottla.controller.events.event_queue import EventQueue, Measure
+from ottla.controller.events.event_queue import EventProcessedCallback, EventQueue
 from ottla.controller.events.events import (
     AutoLeaderBalance,
     BrokerChange,
@@ -51,15 +53,17 @@ from ottla.protocol.topics import TopicPartition
 logger = logging.getLogger("ottla.controller")
 
 FIRST_BALANCE_DELAY_MS = 5_000
-"""After an election brokers get a moment to settle before leaders are moved; as Kafka."""
+"""From the election to the first check of the leader imbalance, as in Kafka."""
 RETRY_DELAY_MS = 1_000
-"""Before trying again to resign or to be elected after the store failed."""
+"""From a failure of the store to the next attempt to resign and to be elected."""
 
-# Handlers of one event class each; Any because a table cannot say "of its own class".
+# A handler of one event class; Any, as the type of the table cannot relate key and parameter.
 Handler = Callable[[Any], Awaitable[object]]
 
 
 class Lifecycle:
+    """``components`` are active from election to resignation. Loop only, one event at a time."""
+
     def __init__(
         self,
         broker_id: int,
@@ -68,15 +72,15 @@ class Lifecycle:
         runtime: Runtime,
         build: "Callable[[ResponseCallbacks, Callable[[Event], None]], ControllerComponents]",
         on_controller_change: Callable[[int], None],
-        measure: Measure,
+        on_event_processed: EventProcessedCallback,
     ) -> None:
         self.broker_id = broker_id
         self.controller_id = election.NO_CONTROLLER
         self.store = store
         self.registration = registration
         self.runtime = runtime
-        self.queue = EventQueue(self.process, runtime.now_ms, measure)
-        self.parts = build(
+        self.queue = EventQueue(self.process, runtime.now_ms, on_event_processed)
+        self.components = build(
             ResponseCallbacks(self._on_leader_and_isr, self._on_metadata, self._on_deletion),
             self.queue.put,
         )
@@ -85,7 +89,7 @@ class Lifecycle:
         self._on_controller_change = on_controller_change
         self._timer: Cancellable | None = None
         self._retry: Cancellable | None = None
-        self._registered = True  # the broker registers itself before it starts us
+        self._registered = True  # the broker registers before it starts the controller
         self._handlers: Mapping[type, Handler] = self._table()
 
     @property
@@ -93,7 +97,7 @@ class Lifecycle:
         return self.controller_id == self.broker_id
 
     async def run(self) -> None:
-        """The task of the controller; ends after ``ShutDown``."""
+        """Processes events until ``ShutDown``; the task of the controller."""
         try:
             await self.queue.run()
         finally:
@@ -103,35 +107,37 @@ class Lifecycle:
     # Events
 
     def _table(self) -> Mapping[type, Handler]:
-        """Only for the active controller; those for everybody are in ``_process_always``."""
-        parts = self.parts
+        """The events that only the active controller processes; see ``_process_always``."""
+        components = self.components
         return {
-            BrokerChange: lambda _: parts.broker_changes.on_broker_change(),
-            BrokerModification: lambda event: parts.broker_changes.on_broker_modification(
+            BrokerChange: lambda _: components.broker_changes.on_broker_change(),
+            BrokerModification: lambda event: components.broker_changes.on_broker_modification(
                 event.broker_id
             ),
-            BrokerResend: lambda event: parts.broker_changes.on_resend(event.broker_id),
-            TopicChange: lambda _: parts.take_in_topics(),
-            PartitionModification: lambda event: parts.topic_changes.on_partition_modification(
+            BrokerResend: lambda event: components.broker_changes.on_resend(event.broker_id),
+            TopicChange: lambda _: components.process_topic_change(),
+            PartitionModification: lambda event: components.topic_changes.on_partition_modification(
                 event.topic
             ),
-            TopicDeletion: lambda _: parts.deletion.on_deletion_requested(),
+            TopicDeletion: lambda _: components.deletion.on_deletion_requested(),
             TopicDeletionStopReplicaResponseReceived: self._replica_deletion,
             LeaderAndIsrResponseReceived: self._leader_and_isr,
-            UpdateMetadataResponseReceived: self._metadata_refused,
-            LogDirEventNotification: lambda _: parts.isr_changes.on_log_dir_notification(),
-            IsrChangeNotification: lambda _: parts.isr_changes.on_isr_notification(),
-            PreferredReplicaElection: lambda _: parts.elections.on_znode(),
-            PartitionReassignment: lambda _: parts.reassignment.on_znode(),
-            PartitionReassignmentIsrChange: lambda event: parts.reassignment.on_isr_change(
+            UpdateMetadataResponseReceived: self._log_metadata_error,
+            LogDirEventNotification: lambda _: components.isr_changes.on_log_dir_notification(),
+            IsrChangeNotification: lambda _: components.isr_changes.on_isr_notification(),
+            PreferredReplicaElection: lambda _: components.elections.on_znode(),
+            PartitionReassignment: lambda _: components.reassignment.on_znode(),
+            PartitionReassignmentIsrChange: lambda event: components.reassignment.on_isr_change(
                 event.partition
             ),
-            AutoLeaderBalance: lambda _: self._balance(),
-            UncleanLeaderElectionEnable: lambda event: parts.partitions.trigger_online(event.topic),
+            AutoLeaderBalance: lambda _: self._auto_leader_rebalance(),
+            UncleanLeaderElectionEnable: lambda event: (
+                components.partitions.trigger_online_partitions(event.topic)
+            ),
         }
 
     async def process(self, event: Event) -> None:
-        """One event; nothing but cancellation gets out."""
+        """Processes an event; raises nothing but cancellation."""
         try:
             if isinstance(event, Call):
                 await self._process_call(event)
@@ -139,15 +145,15 @@ class Lifecycle:
                 await self._handlers[type(event)](event)
         except ControllerMoved as moved:
             logger.info("%s", moved)
-            self.parts.batch.clear()
-            await self._guard_resignation()
+            self.components.batch.clear()
+            await self._on_controller_moved()
         except StoreError as error:
-            self.parts.batch.clear()
+            self.components.batch.clear()
             name = event.name if isinstance(event, Call) else type(event).__name__
-            self._store_failed(f"{name}: {type(error).__name__}: {error}")
+            self._on_store_failure(f"{name}: {type(error).__name__}: {error}")
         except Exception:
-            self.parts.batch.clear()
-            logger.exception("Handling %r failed", event)
+            self.components.batch.clear()
+            logger.exception("Error processing event %r", event)
 
     async def _process_call(self, call: Call) -> None:
         try:
@@ -159,20 +165,20 @@ class Lifecycle:
             raise
         except StoreError as error:
             _respond(
-                call, KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"the znode store failed: {error}")
+                call, KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"The znode store failed: {error}")
             )
             raise
         except StateChangeFailed as error:
             _respond(call, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
         except Exception as error:
-            _respond(call, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"internal error: {error}"))
+            _respond(call, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Internal error: {error}"))
             raise
         else:
             if not call.future.done():
                 call.future.set_result(result)
 
     async def _process_always(self, event: Event) -> bool:
-        """Events that every broker handles; whether it was one."""
+        """Processes the events that all brokers process; returns whether it was one."""
         if isinstance(event, Startup):
             try:
                 await self._elect()
@@ -184,13 +190,13 @@ class Lifecycle:
             await self._maybe_resign()
             await self._elect()
         elif isinstance(event, RegisterBrokerAndReelect):
-            await self._register_again()
+            await self._register_if_expired()
             await self._maybe_resign()
             await self._elect()
         elif isinstance(event, Expire):
-            logger.warning("The session with the znode store has expired")
+            logger.warning("The session of the znode store has expired")
             self._registered = False
-            self._give_up(election.NO_CONTROLLER)
+            self._resign(election.NO_CONTROLLER)
         elif isinstance(event, ForceResign):
             await self._force_resign()
         elif isinstance(event, ShutDown):
@@ -199,34 +205,38 @@ class Lifecycle:
             return False
         return True
 
-    def _is_of_this_run(self, broker_id: int, broker_epoch: int) -> bool:
-        broker = self.parts.context.brokers.get(broker_id)
+    def _is_current_epoch(self, broker_id: int, broker_epoch: int) -> bool:
+        broker = self.components.context.brokers.get(broker_id)
         return broker is not None and broker.epoch == broker_epoch
 
     async def _replica_deletion(self, event: TopicDeletionStopReplicaResponseReceived) -> None:
-        if self._is_of_this_run(event.broker_id, event.broker_epoch):
-            await self.parts.deletion.on_response(event.broker_id, event.outcome)
+        if self._is_current_epoch(event.broker_id, event.broker_epoch):
+            await self.components.deletion.on_stop_replica_response(event.broker_id, event.outcome)
 
     async def _leader_and_isr(self, event: LeaderAndIsrResponseReceived) -> None:
-        if self._is_of_this_run(event.broker_id, event.broker_epoch):
-            await self.parts.broker_changes.on_leader_and_isr_response(
+        if self._is_current_epoch(event.broker_id, event.broker_epoch):
+            await self.components.broker_changes.on_leader_and_isr_response(
                 event.broker_id, event.response
             )
 
-    async def _metadata_refused(self, event: UpdateMetadataResponseReceived) -> None:
+    async def _log_metadata_error(self, event: UpdateMetadataResponseReceived) -> None:
         logger.error(
-            "Broker %d refused an UpdateMetadata with error %d", event.broker_id, event.error_code
+            "Received error %d in UpdateMetadata response from broker %d",
+            event.error_code,
+            event.broker_id,
         )
 
-    async def _balance(self) -> None:
-        settings = self.parts.settings
+    async def _auto_leader_rebalance(self) -> None:
+        settings = self.components.settings
         try:
             if settings.auto_leader_rebalance_enable:
-                await self.parts.elections.balance(settings)
+                await self.components.elections.auto_leader_rebalance(settings)
         finally:
-            self._schedule_balance(settings.leader_imbalance_check_interval_seconds * 1000)
+            self._schedule_auto_leader_rebalance(
+                settings.leader_imbalance_check_interval_seconds * 1000
+            )
 
-    def _schedule_balance(self, delay_ms: int) -> None:
+    def _schedule_auto_leader_rebalance(self, delay_ms: int) -> None:
         self._cancel_timer()
         self._timer = self.runtime.call_later(delay_ms, lambda: self.queue.put(AutoLeaderBalance()))
 
@@ -235,10 +245,10 @@ class Lifecycle:
             self._timer.cancel()
             self._timer = None
 
-    # Responses of brokers
+    # Responses from brokers
 
     def _on_leader_and_isr(self, broker_id: int, broker_epoch: int, response: Any) -> None:
-        if self.is_active and self.parts.is_worth_an_event(broker_id, response):
+        if self.is_active and self.components.needs_processing(broker_id, response):
             self.queue.put(LeaderAndIsrResponseReceived(broker_id, broker_epoch, response))
 
     def _on_metadata(self, broker_id: int, error_code: int) -> None:
@@ -254,7 +264,7 @@ class Lifecycle:
             )
         )
 
-    # Becoming and ceasing
+    # Election and resignation
 
     def _set_controller(self, controller_id: int) -> None:
         if controller_id != self.controller_id:
@@ -262,7 +272,7 @@ class Lifecycle:
             self._on_controller_change(controller_id)
 
     async def _elect(self) -> None:
-        """Takes part in the election unless there is a controller; if elected, takes over."""
+        """Tries to become controller unless there is one; starts the failover if elected."""
         current = await election.current_controller(self.store)
         if current == self.broker_id and self.is_active:
             return
@@ -270,96 +280,100 @@ class Lifecycle:
             self._set_controller(current)
             return
         if current == self.broker_id:
-            # Ours by name but not by deed: a former session's, or one we could not give up.
+            # From an earlier session, or from a resignation that could not be written.
             await election.remove_own(self.store, self.broker_id)
         elected = await election.elect(self.store, self.broker_id, self.runtime.now_ms())
-        logger.info("Broker %d is the controller with epoch %d", self.broker_id, elected.epoch)
+        logger.info(
+            "%d successfully elected as the controller. Epoch incremented to %d",
+            self.broker_id,
+            elected.epoch,
+        )
         self._set_controller(self.broker_id)
         try:
-            await self.parts.take_over(elected.epoch, elected.epoch_version)
+            await self.components.on_controller_failover(elected.epoch, elected.epoch_version)
         except (ControllerMoved, StoreError):
             raise
         except Exception:
-            logger.exception("Taking over as controller failed; resigning")
-            self._store_failed("taking over failed")
+            logger.exception("Error during controller failover, resigning")
+            self._on_store_failure("the controller failover failed")
             return
-        if self.parts.settings.auto_leader_rebalance_enable:
-            self._schedule_balance(FIRST_BALANCE_DELAY_MS)
+        if self.components.settings.auto_leader_rebalance_enable:
+            self._schedule_auto_leader_rebalance(FIRST_BALANCE_DELAY_MS)
 
     async def _maybe_resign(self) -> None:
-        """Looks who is the controller now, and resigns if it is not us any more."""
+        """Reads ``/controller``, and resigns if this broker is not the controller any more."""
         was_active = self.is_active
         current = await election.current_controller(self.store)
         if was_active and current != self.broker_id:
-            self._give_up(current)
+            self._resign(current)
         elif not was_active and current != self.broker_id:
             self._set_controller(current)
 
-    async def _guard_resignation(self) -> None:
-        """A fenced write was refused: whoever is named, we are not the controller of this epoch."""
+    async def _on_controller_moved(self) -> None:
+        """A fenced write failed: this broker is not the controller of this epoch any more."""
         if not self.is_active:
             try:
                 await self._maybe_resign()
             except StoreError as error:
-                self._store_failed(str(error))
+                self._on_store_failure(str(error))
             return
         try:
             current = await election.current_controller(self.store)
         except StoreError as error:
-            self._store_failed(str(error))
+            self._on_store_failure(str(error))
             return
         if current == self.broker_id:
-            # The epoch moved on and yet the node is ours: somebody wrote the epoch by hand.
-            self._store_failed("the controller epoch was changed from outside")
+            # The controller epoch was written by another client although /controller is ours.
+            self._on_store_failure("the controller epoch was changed by another client")
         else:
-            self._give_up(current)
+            self._resign(current)
 
-    def _give_up(self, successor: int) -> None:
+    def _resign(self, successor: int) -> None:
         self._cancel_timer()
-        if self._retry is not None:  # nothing is left to be given up
+        if self._retry is not None:
             self._retry.cancel()
             self._retry = None
         if self.is_active:
-            logger.info("Broker %d is no longer the controller", self.broker_id)
-        self.parts.give_up()
+            logger.info("Broker %d resigned as the controller", self.broker_id)
+        self.components.on_controller_resignation()
         self._set_controller(successor)
 
-    def _store_failed(self, reason: str) -> None:
-        """Memory and tree may differ now: stops being the controller at once, and starts over from
-        what is in the tree in a moment."""
+    def _on_store_failure(self, reason: str) -> None:
+        """The context may differ from the znode tree: resigns at once, and takes part in the next
+        election after RETRY_DELAY_MS."""
         logger.warning("The znode store failed: %s", reason)
         if self.is_active:
-            logger.warning("No longer acting as controller until the tree was read anew")
-            self._give_up(election.NO_CONTROLLER)
+            logger.warning("Resigning; the controller state is read again after the next election")
+            self._resign(election.NO_CONTROLLER)
         if self._retry is None:
-            self._retry = self.runtime.call_later(RETRY_DELAY_MS, self._start_over)
+            self._retry = self.runtime.call_later(RETRY_DELAY_MS, self._retry_election)
 
-    def _start_over(self) -> None:
+    def _retry_election(self) -> None:
         self._retry = None
         self.queue.put(ForceResign())
 
-    async def _register_again(self) -> None:
-        """After an expired session; what fails is tried again, for without it we do not exist."""
+    async def _register_if_expired(self) -> None:
+        """Registers the broker again after its session has expired; retries if that fails."""
         if self._registered:
             return
         try:
             await self.registration.register()
         except BrokerIdTaken as error:
-            self._store_failed(str(error))
+            self._on_store_failure(str(error))
             return
         self._registered = True
 
     async def _force_resign(self) -> None:
-        """The second half of ``_store_failed``: gives the election up in the tree as well (that is
-        done by ``_elect``, which finds our name there), then takes part in the next."""
-        await self._register_again()
+        """The second half of ``_on_store_failure``: deletes our ``/controller``, if there is one
+        (``_elect`` does so), and takes part in the next election."""
+        await self._register_if_expired()
         await self._maybe_resign()
         await self._elect()
 
     async def _shut_down(self) -> None:
-        epoch_version = self.parts.writer.epoch_version
+        epoch_version = self.components.writer.epoch_version
         was_active = self.is_active
-        self._give_up(election.NO_CONTROLLER)
+        self._resign(election.NO_CONTROLLER)
         if was_active and epoch_version >= 0:
             await election.resign(self.store, epoch_version)
 

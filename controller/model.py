@@ -1,4 +1,4 @@
-"""The values the controller reasons about: brokers, assignments, leadership. All immutable."""
+"""The immutable values of the controller: brokers, replica assignments, leader and ISR."""
 
 from typing import NamedTuple
 
@@ -6,14 +6,14 @@ from ottla.protocol.topics import TopicPartition
 
 NO_LEADER = -1
 LEADER_DURING_DELETE = -2
-"""Sent as leader in UpdateMetadata for a topic that is being deleted (KAFKA-2119)."""
+"""The leader in UpdateMetadata for a topic that is being deleted (KAFKA-2119)."""
 EPOCH_DURING_DELETE = -2
-"""Leader epoch in StopReplica with delete: always newer than what the broker holds (KIP-570)."""
+"""The leader epoch in a StopReplica with delete: never stale (KIP-570)."""
 NO_EPOCH = -1
 
 RECOVERED = 0
 RECOVERING = 1
-"""The leader was elected out of the ISR and has not finished its recovery (KIP-704)."""
+"""The leader was elected out of the ISR and has not recovered yet (KIP-704)."""
 
 
 class Endpoint(NamedTuple):
@@ -24,7 +24,7 @@ class Endpoint(NamedTuple):
 
 
 class BrokerInfo(NamedTuple):
-    """A registered broker; ``epoch`` is the czxid of its znode (KIP-380), -1 before that."""
+    """A registered broker; ``epoch`` is the czxid of its znode (KIP-380), -1 if unknown."""
 
     broker_id: int
     endpoints: tuple[Endpoint, ...]
@@ -40,9 +40,9 @@ class BrokerInfo(NamedTuple):
 
 
 class ReplicaAssignment(NamedTuple):
-    """Where the replicas of a partition are, and where they are on the way to (KIP-455).
+    """The replicas of a partition, and those of a reassignment in progress (KIP-455).
 
-    ``replicas`` holds old and new ones while a reassignment runs, the targets first.
+    During a reassignment ``replicas`` has the target replicas first, then the other original ones.
     """
 
     replicas: tuple[int, ...]
@@ -62,7 +62,7 @@ class ReplicaAssignment(NamedTuple):
         return tuple(replica for replica in self.replicas if replica not in self.removing)
 
     def reassign_to(self, target: tuple[int, ...]) -> "ReplicaAssignment":
-        """The assignment while on the way to ``target``, replacing any move that is under way."""
+        """The assignment during a reassignment to ``target``; replaces one in progress."""
         origin = self.origin_replicas
         union = target + tuple(replica for replica in origin if replica not in target)
         return ReplicaAssignment(
@@ -90,7 +90,7 @@ class LeaderAndIsr(NamedTuple):
     controller_epoch: int = 0
 
     def with_leader_and_isr(self, leader: int, isr: tuple[int, ...]) -> "LeaderAndIsr":
-        """A new decision by the controller: the leader epoch goes up by one."""
+        """The next state with another leader or ISR: the leader epoch is incremented."""
         return self._replace(leader=leader, isr=isr, leader_epoch=self.leader_epoch + 1)
 
     def with_next_epoch(self) -> "LeaderAndIsr":

@@ -1,6 +1,6 @@
-"""A broker in the tree: cluster id, generated broker ids, and the ephemeral ``/brokers/ids/N``.
+"""The registration of a broker: cluster id, generated broker ids, ephemeral ``/brokers/ids/N``.
 
-The czxid of that node is the broker epoch (KIP-380); it goes up with every registration.
+The czxid of that znode is the broker epoch (KIP-380); it increases with each registration.
 """
 
 import logging
@@ -25,20 +25,20 @@ logger = logging.getLogger("ottla.controller")
 
 
 class InconsistentClusterId(Exception):
-    """meta.properties and the tree name different clusters."""
+    """The cluster id in meta.properties differs from that in the znode tree."""
 
 
 class BrokerIdTaken(Exception):
-    """Another living broker has registered our id."""
+    """Another live broker is registered with the same broker id."""
 
 
 async def create_persistent_paths(store: ZnodeStore) -> None:
-    """The part of the tree every broker expects."""
+    """Creates the persistent znodes that all brokers expect."""
     await make_paths(store, znodes.PERSISTENT_PATHS)
 
 
 async def get_or_create_cluster_id(store: ZnodeStore) -> str:
-    """The 22 characters that name the cluster, made by its first broker."""
+    """The cluster id (22 characters); the first broker of a cluster generates it."""
     while True:
         try:
             data, _ = await store.get(znodes.CLUSTER_ID)
@@ -56,7 +56,10 @@ async def get_or_create_cluster_id(store: ZnodeStore) -> str:
 
 
 def check_cluster_id(cluster_id: str, stored: str | None, directories: str, store: str) -> None:
-    """``stored`` is the id in meta.properties, None when there is none yet."""
+    """Raises InconsistentClusterId if ``stored``, the id in meta.properties, differs.
+
+    ``stored`` is None when there is none yet.
+    """
     if stored is not None and stored != cluster_id:
         raise InconsistentClusterId(
             f"The data in {directories} belongs to the cluster {stored}, but {store} is the "
@@ -68,7 +71,7 @@ def check_cluster_id(cluster_id: str, stored: str | None, directories: str, stor
 
 
 async def generate_broker_id(store: ZnodeStore, reserved_broker_max_id: int = 1000) -> int:
-    """A broker id nobody had before, above reserved.broker.max.id."""
+    """A broker id that was never used, above reserved.broker.max.id."""
     while True:
         try:
             stat = await store.set(znodes.BROKER_SEQUENCE_ID, b"")
@@ -79,10 +82,10 @@ async def generate_broker_id(store: ZnodeStore, reserved_broker_max_id: int = 10
 
 
 class BrokerRegistration:
-    """Registers our broker, and again after an expired session.
+    """Registers this broker, and registers it again after the session has expired.
 
     ``info.epoch`` is ignored; the epoch of the last registration is ``broker_epoch``. ``instance``
-    is anything that stays the same as long as the data directory does.
+    identifies the data directory of the broker.
     """
 
     def __init__(
@@ -115,11 +118,11 @@ class BrokerRegistration:
         )
 
     async def register(self) -> int:
-        """Makes our node and returns the broker epoch.
+        """Creates the znode of the broker and returns the broker epoch.
 
-        A node that an earlier session of this same broker left behind is taken over: we were
-        started again before that session ran out. It is ours if it names our data directory, or,
-        when it names none, if it has our listeners. Any other owner raises BrokerIdTaken.
+        A znode of an earlier session of this broker is replaced: the broker was restarted before
+        that session expired. The znode belongs to this broker if it has the same ``instance``, or,
+        if it has none, the same listeners. Otherwise BrokerIdTaken is raised.
         """
         path = znodes.broker_path(self.info.broker_id)
         payload = self._payload()
@@ -129,37 +132,37 @@ class BrokerRegistration:
                 break
             except NodeExists:
                 pass
-            owned = await self._settle(path)
+            owned = await self._resolve_existing_registration(path)
             if owned is not None:
                 stat = owned
                 break
         self.broker_epoch = stat.czxid
-        logger.info("Broker %d registered with epoch %d", self.info.broker_id, stat.czxid)
+        logger.info("Registered broker %d with broker epoch %d", self.info.broker_id, stat.czxid)
         self._on_registered(stat.czxid)
         return stat.czxid
 
-    async def _settle(self, path: str) -> Stat | None:
-        """Deals with a node that is there; its Stat when it is ours, None when to try again."""
+    async def _resolve_existing_registration(self, path: str) -> Stat | None:
+        """The Stat of an existing znode of our session; None when it was removed, to retry."""
         try:
             data, stat = await self.store.get(path)
         except NoNode:
             return None
         if stat.ephemeral_owner == self.store.session_id:
-            return stat  # made by a create whose answer was lost
+            return stat  # created by a request whose response was lost
         other = znodes.decode_broker(self.info.broker_id, data, stat.czxid)
         if not self._is_ours(other, znodes.decode_broker_instance(other.broker_id, data)):
             listeners = ", ".join(znodes.format_endpoint(each) for each in other.endpoints)
             raise BrokerIdTaken(
-                f"Broker id {self.info.broker_id} is registered already, by a broker at "
+                f"Broker id {self.info.broker_id} is already registered by a broker at "
                 f"{listeners}. Give this broker another broker.id, or stop the other one; if it "
-                f"was this broker with other listeners, wait until its session has ended "
+                f"was this broker with other listeners, wait until its session has expired "
                 f"(zookeeper.session.timeout.ms) and start again."
             )
         logger.warning(
-            "Taking over the registration of broker %d that an earlier session of it left",
+            "Replacing the registration of broker %d by an earlier session of the same broker",
             self.info.broker_id,
         )
-        with suppress(NoNode, BadVersion):  # it went, or changed, by itself: look again
+        with suppress(NoNode, BadVersion):  # removed or changed meanwhile: retry
             await self.store.delete(path, stat.version)
         return None
 
@@ -169,6 +172,6 @@ class BrokerRegistration:
         return set(other.endpoints) == set(self.info.endpoints)
 
     async def update(self, info: BrokerInfo) -> None:
-        """Publishes changed listeners or features; the epoch stays."""
+        """Updates the znode with changed listeners or features; the broker epoch stays the same."""
         self.info = info
         await set_or_create(self.store, znodes.broker_path(info.broker_id), self._payload())

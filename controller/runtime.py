@@ -1,6 +1,6 @@
-"""What the controller needs from the process around it: time, timers, tasks.
+"""Time, timers and tasks for the controller, as a protocol.
 
-The broker hands in its own; tests hand in a manual clock, so that no test waits for real time.
+The broker passes its own; tests pass a manual clock, so that no test waits for real time.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ class Cancellable(Protocol):
 
 class Spawn(Protocol):
     def __call__(self, coroutine: Coroutine[object, object, None], *, name: str) -> Cancellable:
-        """Starts a task that is kept, named, and whose failure is logged."""
+        """Starts a named task, keeps a reference to it, and logs its failure."""
 
 
 class Runtime(Protocol):
@@ -29,7 +29,7 @@ class Runtime(Protocol):
 
 
 class LoopRuntime:
-    """The runtime on a plain event loop; ``spawn`` is ``ottla.broker.runtime.tasks.spawn``."""
+    """The runtime on an event loop; ``spawn`` is ``ottla.broker.runtime.tasks.spawn``."""
 
     def __init__(self, spawn: Spawn) -> None:
         self._spawn = spawn

@@ -1,17 +1,17 @@
-"""The settings the controller obeys, under Kafka's names with underscores, and protocol versions.
+"""The settings of the controller, under Kafka's names with underscores, and protocol versions.
 
-``inter.broker.protocol.version`` decides which versions of the control requests are sent and
-which features of newer Kafkas may be used, exactly as in Kafka's ControllerChannelManager.
+``inter.broker.protocol.version`` determines the versions of the control requests and the features
+that are used, as in Kafka's ``ControllerChannelManager``.
 """
 
 from typing import NamedTuple
 
 NEWEST_SUB_VERSION = 99
-"""Stands for "the newest -IVn of that release", which a bare ``3.9`` means."""
+"""The newest -IVn of a release, for a version without one such as ``3.9``."""
 
 
 class ControllerSettings(NamedTuple):
-    """Defaults are Kafka's; ``_replace`` makes a changed copy for dynamic settings."""
+    """Defaults are Kafka's; dynamic changes make a copy with ``_replace``."""
 
     auto_leader_rebalance_enable: bool = True
     leader_imbalance_check_interval_seconds: int = 300
@@ -25,14 +25,14 @@ class ControllerSettings(NamedTuple):
     control_plane_listener_name: str | None = None
     controller_socket_timeout_ms: int = 30_000
     max_topic_partitions_per_request: int = 100_000
-    """More partitions in one CreateTopics would be one event of many seconds."""
+    """The limit of one CreateTopics request: creating more blocks the event queue for seconds."""
 
 
 def parse_protocol_version(text: str) -> tuple[int, int, int]:
     """``3.9`` -> (3, 9, 99), ``2.4-IV1`` -> (2, 4, 1), ``0.10.2-IV0`` -> (0, 1002, 0).
 
-    Raises ValueError for anything else. The releases before 1.0 had one more number; it goes into
-    the second place so that all compare as they were released.
+    Raises ValueError for anything else. Releases before 1.0 had one more number; it is added to the
+    second one, so that versions compare in the order of their release.
     """
     release, separator, sub = text.partition("-IV")
     numbers = [int(part) for part in release.split(".")]
@@ -44,7 +44,7 @@ def parse_protocol_version(text: str) -> tuple[int, int, int]:
 
 
 class ControlVersions(NamedTuple):
-    """What one inter-broker protocol version allows."""
+    """The request versions and features of an inter-broker protocol version."""
 
     leader_and_isr: int
     update_metadata: int

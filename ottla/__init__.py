@@ -1,7 +1,13 @@
 """Ottla: a broker server that speaks the Kafka wire protocol.
 
-Public are `ottla.testing`, the command `ottla`, the package `pyspark_ottla`, the documented
-settings and the documented metrics. Every other module may change in any version without notice.
+The public interface is:
+
+- `ottla.testing`: the embedded broker, its faults, and the pytest fixtures
+- the command `ottla`
+- the package `pyspark_ottla`
+- the settings and the metrics that the documentation lists
+
+Everything else is private and may change in any version without notice.
 """
 
 __version__ = "0.1.0"

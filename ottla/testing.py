@@ -1,15 +1,17 @@
-"""A broker for tests: the public names. docs/testing.md shows them; everything else is private.
+"""An embedded broker for tests: the public names. Every module below it is private.
 
     from ottla.testing import Broker
 
-    with Broker(num_partitions=3) as broker:
+    with Broker(num_partitions=3) as broker:  # or `async with`
         producer = Producer({"bootstrap.servers": broker.bootstrap})
 
-The pytest fixtures `kafka_broker`, `kafka_topic` and `kafka_broker_factory` are there by themselves
-once Ottla is installed.
+The pytest fixtures `kafka_broker`, `kafka_topic` and `kafka_broker_factory` need no import: pytest
+loads them once Ottla is installed. docs/testing.md describes all of it.
 """
 
+from ottla.broker.config.errors import ConfigError
 from ottla.broker.testing.embedded import Broker
 from ottla.broker.testing.faults import Fault, Faults
+from ottla.protocol.errors import KafkaError
 
-__all__ = ["Broker", "Fault", "Faults"]
+__all__ = ["Broker", "ConfigError", "Fault", "Faults", "KafkaError"]

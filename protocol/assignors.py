@@ -62,7 +62,7 @@ def assign_round_robin(counts: PartitionCounts, subscriptions: Subscriptions) ->
 
 
 def _existing(counts: PartitionCounts, subscriptions: Subscriptions) -> dict[str, int]:
-    """Topics that somebody wants and that have partitions."""
+    """Topics that a member subscribes to and that have partitions."""
     wanted = {topic for subscription in subscriptions.values() for topic in subscription.topics}
     return {topic: count for topic, count in counts.items() if topic in wanted and count > 0}
 
@@ -74,7 +74,7 @@ def assign_sticky_eager(counts: PartitionCounts, subscriptions: Subscriptions) -
 
 
 def assign_cooperative_sticky(counts: PartitionCounts, subscriptions: Subscriptions) -> Assignments:
-    """As the sticky one, but what has to change hands is assigned to nobody yet.
+    """As the sticky one, but what has to change hands is not assigned yet.
 
     Its owner gives it up first; the rebalance that follows assigns it.
     """

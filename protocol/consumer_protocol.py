@@ -26,7 +26,7 @@ PROTOCOL_TYPE = "consumer"
 
 
 class Subscription(NamedTuple):
-    """What a member wants and has. ``generation_id`` is -1 when it had none or did not say.
+    """What a member wants and has. ``generation_id`` is -1 when it had none or did not send it.
 
     ``group_instance_id`` travels in JoinGroup itself, not in the blob; assignors order by it.
     """

@@ -1,6 +1,6 @@
 """Writes the source of one flat encode function for one version of a message.
 
-The function appends pieces to a list that the caller joins; `ottla.protocol.encode_run` says how
+The function appends pieces to a list that the caller joins; see `ottla.protocol.encode_run`
 neighbouring values become one piece. Records are appended as they are; those that are not
 bytes-like are listed in `cuts` by their place in the list.
 """

@@ -222,9 +222,9 @@ class UnsupportedVersionError(ProtocolError):
 
 
 class KafkaError(Exception):
-    """An answer with an error code. Clients raise it for what a broker answered; inside the broker
+    """A response with an error code. Clients raise it for a broker's response; inside the broker
     it carries the code that the client is to get. `message` is in words for the person who reads
-    the answer, "" when the name of the code says it all."""
+    the response, "" when the name of the code is enough."""
 
     def __init__(self, code: int, message: str = "") -> None:
         super().__init__(code, message)

@@ -65,7 +65,7 @@ class FrameSplitter:
         return max(0, SIZE_BYTES + self._checked_size() - have)
 
     def peek(self, count: int) -> bytes:
-        """At most `count` bytes at the front, to tell what a stranger speaks."""
+        """At most `count` bytes at the front, to recognise the protocol of an unknown client."""
         return bytes(self._buffer[:count])
 
     def _checked_size(self) -> int:

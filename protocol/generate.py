@@ -221,7 +221,15 @@ def table_text(apis: list[tuple[MessageSchema, str]]) -> str:
 
 
 def main() -> None:
-    """Writes all modules and removes those that no definition stands for any more."""
+    """Writes all modules and removes those that have no definition any more.
+
+    Exits with a sentence where there are no definitions: an installation has only the modules.
+    """
+    if not any(DEFINITIONS.rglob("*.txt")):
+        raise SystemExit(
+            "ottla.protocol.generate runs from a checkout of Ottla only: "
+            f"there are no definitions in {DEFINITIONS}"
+        )
     modules = generate()
     for path in MESSAGES.rglob("*.py"):
         if path.relative_to(MESSAGES).as_posix() not in modules:

@@ -2,8 +2,8 @@
 
 Request header 0 has no client id (ControlledShutdown version 0 only), 1 has one, 2 adds tagged
 fields; the client id keeps its two-byte length in all of them. Response header 1 adds tagged fields
-to 0; ApiVersions answers with header 0 in every version. A frame here is what follows the four
-bytes of its size; `ottla.protocol.framing` takes those off.
+to 0; the response to ApiVersions has header 0 in every version. A frame here is what follows the
+four bytes of its size; `ottla.protocol.framing` removes those.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
 
     Raises UnsupportedVersionError for an API key we do not know and ProtocolError for bytes that
     are no header. The version is not checked against what we have: ApiVersions requests of any
-    version are to be answered.
+    version get a response.
     """
     size = len(frame)
     if size < _FIXED_WITH_CLIENT_ID.size:
@@ -127,7 +127,7 @@ def _decode_short_header(frame: Buffer) -> tuple[RequestHeader, int]:
 
 def _unknown_key(key: int, version: int) -> UnsupportedVersionError:
     return UnsupportedVersionError(
-        f"no API has the key {key} (version {version} asked)",
+        f"no API has the key {key} (version {version} requested)",
         api=_REQUEST_HEADER,
         field="request_api_key",
     )
@@ -152,7 +152,7 @@ def decode_request_body(header: RequestHeader, frame: Buffer, position: int) -> 
     have and ProtocolError for bytes that are no request.
 
     Bytes after its end are passed over, as Kafka does: librdkafka writes three too many when it
-    asks for the metadata of all topics in a flexible version.
+    requests the metadata of all topics in a flexible version.
     """
     cls = API[header.api_key].request
     return decoder(cls, header.api_version)(frame, position)[0]
@@ -258,9 +258,9 @@ def _decode_response_header(frame: Buffer, api: Api, version: int) -> tuple[int,
 
 
 def decode_response(frame: Buffer, api_key: int, version: int) -> tuple[int, Message]:
-    """(correlation id, response) of the answer to a request of `version`.
+    """(correlation id, response) to a request of `version`.
 
-    A broker that does not have the version of an ApiVersions request answers in version 0 with the
+    A broker that does not have the version of an ApiVersions request responds in version 0 with the
     code UNSUPPORTED_VERSION, which is looked for here.
     """
     api = API[api_key]

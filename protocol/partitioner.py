@@ -1,8 +1,9 @@
 """Which partition a record goes to, as Kafka's Java producer decides it.
 
-Records with a key go where the murmur2 hash of the key says, so that equal keys from any client
-meet in one partition. Records without one stick to a partition until about a batch of bytes has
-gone there, and then to another chosen at random (KIP-480, KIP-794): full batches, evenly spread.
+Records with a key go to the partition of the murmur2 hash of the key, so that equal keys are in one
+partition, whatever the client. Records without one stick to a partition until about a batch of
+bytes has gone there, and then to another chosen at random (KIP-480, KIP-794): full batches, evenly
+spread.
 """
 
 from collections.abc import Callable, Sequence

@@ -41,7 +41,7 @@ def read_unsigned_varint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def continue_unsigned_varint(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
-    """The same when the first byte has been read and says that more follow."""
+    """The same when the first byte has been read and more follow."""
     value = first & 0x7F
     shift = 7
     while shift < 28:
@@ -156,7 +156,7 @@ def bad_count(count: int, left: int) -> Malformed:
 
 
 def wrong_tag_size(size: int, used: int) -> Malformed:
-    """The complaint about a known tagged field whose value ends elsewhere than its size says."""
+    """The error for a known tagged field whose value does not end where its size ends."""
     return Malformed(f"is a tagged field of {size} bytes, but its value takes {used}")
 
 

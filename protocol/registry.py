@@ -1,7 +1,7 @@
 """Every API we can encode and decode: its key, name, versions and classes.
 
 These are the versions of the definitions. Which of them a broker offers is decided by its table of
-handlers. Classes are imported when they are first asked for: start-up pays for the APIs it uses.
+handlers. Classes are imported at their first use: start-up pays for the APIs it uses.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Api:
 
     def response_header_version(self, version: int) -> int:
         """The response header that goes with `version`. That of ApiVersions has no tagged fields:
-        its reader does not know yet which version it was answered in."""
+        its reader does not know yet the version of the response."""
         if self.key == ApiKey.API_VERSIONS:
             return 0
         return 1 if version >= self.first_flexible_version else 0

@@ -29,7 +29,7 @@ def assign_sticky(
     """(assignments, partitions that change hands with their new owners).
 
     The second is None where it was not worked out along the way. ``counts`` has the existing topics
-    that somebody wants.
+    that a member subscribes to.
     """
     if not subscriptions:
         return {}, {}

@@ -185,7 +185,7 @@ class Balancing:
         self._put_in(source)
 
     def _is_even(self) -> bool:
-        """Whether nobody could take a partition from somebody with two more."""
+        """Whether no member could take a partition from a member with two more."""
         if not self.by_load or self.by_load[0][0] >= self.by_load[-1][0] - 1:
             return True
         for load, member in self.by_load:

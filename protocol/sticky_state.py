@@ -1,4 +1,4 @@
-"""What a member of a sticky group says it had: the user data of both sticky assignors.
+"""The partitions that a member of a sticky group had: the user data of both sticky assignors.
 
 The eager assignor writes ``[topic, [partition]], generation``; the cooperative one only the
 generation, because the owned partitions are part of its subscription.
@@ -42,7 +42,7 @@ def encode_cooperative_state(generation: int) -> bytes:
 
 
 def read_sticky_state(subscription: Subscription) -> MemberState:
-    """What the user data says; nothing owned if it cannot be read."""
+    """The content of the user data; nothing owned if it cannot be read."""
     data = subscription.user_data
     if not data:
         return MemberState([], None)
@@ -76,7 +76,7 @@ def _read_partitions(data: bytes) -> tuple[list[TopicPartition], int]:
 
 
 def read_cooperative_state(subscription: Subscription) -> MemberState:
-    """What the subscription says, or the user data of members that are older than its version 2."""
+    """What the subscription holds, or the user data of members older than its version 2."""
     owned = subscription.owned_partitions
     if subscription.generation_id >= 0:
         return MemberState(owned, subscription.generation_id)

@@ -1,8 +1,8 @@
 """Topics of Kafka-protocol brokers in Spark: `spark.read.format("ottla")`, without a jar.
 
 Spark looks for Python data sources by importing every module whose name begins with `pyspark_` and
-taking its `DefaultSource`. It gives up on all of them when one import fails, so this module imports
-nothing but pyspark; everything else is imported where it is used.
+taking its `DefaultSource`. One failing import disables all of them, so this module imports
+nothing that needs more than pyspark; everything else is imported where it is used.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 
+from pyspark_ottla.job_files import PickledWithJobFiles
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
 
-class DefaultSource(DataSource):
+class DefaultSource(PickledWithJobFiles, DataSource):
     """The data source `ottla`. Its options are those of Spark's Kafka source; see docs/spark.md."""
 
     @classmethod
@@ -57,7 +59,7 @@ class DefaultSource(DataSource):
         from pyspark_ottla.options.sink_options import parse_sink_options
         from pyspark_ottla.write.writer import create_stream_writer
 
-        # Complete mode asks for overwriting: every batch holds the whole result, and is appended
+        # Complete mode sets `overwrite`: every batch holds the whole result, and is appended
         # as in Spark's own Kafka sink.
         return create_stream_writer(parse_sink_options(self.options), schema)
 
@@ -65,7 +67,10 @@ class DefaultSource(DataSource):
 def register(spark: SparkSession) -> None:
     """Makes `format("ottla")` known where Spark cannot find it by itself.
 
-    That is the case when another module on the path whose name begins with `pyspark_` fails to
-    import, or when this package was put on the path after the session began to look.
+    That is the case when the package came with the job as a zip, when another module on the path
+    whose name begins with `pyspark_` fails to import, or when this package was put on the path
+    after the session's first lookup.
     """
-    spark.dataSource.register(DefaultSource)
+    from pyspark_ottla.connect import is_connect, session_source
+
+    spark.dataSource.register(session_source(spark) if is_connect(spark) else DefaultSource)

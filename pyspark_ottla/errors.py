@@ -1,9 +1,9 @@
 """The one exception of the connector, and the conditions it is raised under.
 
 The text is always `[CONDITION] what happened. What to do about it.`, and the conditions that
-Spark's JVM connector has too carry the same names, so that a search for them finds the answers
-already written. Spark shows a Python exception by its text alone: everything a reader needs is in
-there (option, topic, partition, offsets, broker), and never a password.
+Spark's JVM connector has too carry the same names, so that a search for them finds
+existing explanations. Spark shows only the text of a Python exception, so it holds everything that
+a reader needs (option, topic, partition, offsets, broker), and never a password.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ DATA_LOSS_HINT = (
 class ConnectorError(Exception):
     """A failure a user can act on.
 
-    `condition` is one of the names above, `sentence` says what happened, `hint` what to do; both
+    `condition` is one of the names above, `sentence` is what happened, `hint` what to do; both
     come without the full stop at their end.
     """
 

@@ -4,7 +4,7 @@
     lag(query).partitions["words"][3]        of one partition
     spark.streams.addListener(LagListener(print))
 
-Nothing is asked of a broker: the source reports the ends of the topics with every trigger.
+No request is sent: the source reports the ends of the topics with every trigger.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ An offset is always the next one to read. The JSON is that of Spark's JVM connec
 `{"topicA":{"0":23,"1":345}}` with topics and partitions sorted, so that a checkpoint can be carried
 from one to the other. Spark compares the text, hence the order matters. Keys that begin with `@`
 (no topic can) are marks of ours, present only where they are needed. To the JVM connector each is a
-topic without a partition, which it passes over; so what a mark says is in the key itself, as JSON:
+topic without a partition, which it ignores; so the content of a mark is in the key itself, as JSON:
 
   "@fresh": {}                  the position was resolved just now and is in no journal yet
   "@start {topic: ...}": {}     in the end of the first batch: the start that it was planned with

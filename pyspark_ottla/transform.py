@@ -1,8 +1,8 @@
 """The option `transform`: a user's function over Arrow batches, in the source's own process.
 
-With `mapInArrow` every row goes from the source's Python to Java, there from Arrow to rows and
-back, and into a second Python. A function that needs nothing but the records can do its work before
-all that, where the batches are made.
+With `mapInArrow` every row goes from the source's Python process to the JVM, is converted from
+Arrow to rows and back, and goes to a second Python process. A function that needs only the records
+can run before that, on the batches that the source decodes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark_ottla import errors
 from pyspark_ottla.errors import ConnectorError
 
 if TYPE_CHECKING:
-    # pyarrow comes without types; the aliases say which of its objects is meant.
+    # pyarrow has no type annotations; the aliases name its classes.
     RecordBatch = Any
     Schema = Any
     Function = Callable[[Iterator[RecordBatch]], Iterable[RecordBatch]]
@@ -43,16 +43,16 @@ def load_function(path: str, option: str = "transform") -> Function:
         ) from None
     if not callable(found):
         raise ConnectorError(
-            errors.INVALID_OPTION, f"The option {option} names {path}, which is no function"
+            errors.INVALID_OPTION, f"The option {option} names {path}, which is not a function"
         )
     function: Function = found
     return function
 
 
 def transformed(path: str, batches: Iterator[RecordBatch], schema: Schema) -> Iterator[RecordBatch]:
-    """What the function makes of the batches, each with exactly the schema that Spark was told.
+    """The batches that the function yields, each cast to exactly the schema of the query.
 
-    Spark looks at the first batch only, and fails in Java without a name on any other.
+    Spark checks the first batch only; another one fails in the JVM without the name of a column.
     """
     for batch in load_function(path)(batches):
         yield batch if batch.schema.equals(schema) else _fitted(batch, path, schema)
@@ -67,6 +67,5 @@ def _fitted(batch: RecordBatch, path: str, schema: Schema) -> RecordBatch:
             errors.INVALID_SCHEMA,
             f"What {path} (the option transform) returns does not fit the columns of the query: "
             f"{error}",
-            f"It must yield pyarrow record batches with {kinds}; say what it yields with "
-            ".schema(...)",
+            f"It must yield pyarrow record batches with {kinds}; set the columns with .schema(...)",
         ) from None

@@ -27,12 +27,13 @@ async def hand_over(config: BrokerConfig, channel: ControllerChannel) -> bool:
                 left = await channel.controlled_shutdown()
         except Exception as error:
             logger.warning(
-                "the controller cannot be asked to take over: %s", error or type(error).__name__
+                "cannot send ControlledShutdown to the controller: %s",
+                str(error) or type(error).__name__,
             )
             continue
         if not left:
-            logger.info("every partition led here has another leader now")
+            logger.info("Controlled shutdown succeeded: this broker leads no partition")
             return True
-        logger.warning("%d partitions have no other replica in sync to lead them", left)
-    logger.warning("stopping with partitions that nobody else can lead")
+        logger.warning("Controlled shutdown: %d partitions have no other in-sync replica", left)
+    logger.warning("Proceeding to shut down although controlled shutdown failed")
     return False

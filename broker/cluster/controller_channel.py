@@ -18,6 +18,7 @@ from ottla.protocol.messages.allocate_producer_ids import (
 from ottla.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
 if TYPE_CHECKING:
+    from ottla.broker.cluster.broker_epoch import BrokerEpoch
     from ottla.broker.cluster.inter_broker_client import InterBrokerClient
     from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.broker.cluster.producer_ids import ProducerIdBlock
@@ -28,20 +29,37 @@ logger = logging.getLogger("ottla.broker")
 
 
 class ControllerChannel:
-    """What a broker asks of the controller. Loop only."""
+    """Sends this broker's requests to the active controller. Loop only."""
 
     def __init__(
         self,
         broker_id: int,
-        controller: Controller,
+        broker_epoch: BrokerEpoch,
         metadata: MetadataCache,
-        peers: InterBrokerClient,
+        inter_broker_client: InterBrokerClient,
     ) -> None:
-        self.broker_epoch = -1
+        """`connect` it to the controller of this process before use: the controller is built from
+        parts that use the channel."""
         self._broker_id = broker_id
-        self._controller = controller
+        self._broker_epoch = broker_epoch
         self._metadata = metadata
-        self._peers = peers
+        self._inter_broker_client = inter_broker_client
+        self._local_controller: Controller | None = None
+
+    def connect(self, controller: Controller) -> None:
+        """`controller` is the one in this process, whether it is active or not."""
+        self._local_controller = controller
+
+    def check_connected(self) -> None:
+        """RuntimeError when `connect` was not called."""
+        if self._local_controller is None:
+            raise RuntimeError("ControllerChannel.connect was not called")
+
+    @property
+    def _controller(self) -> Controller:
+        self.check_connected()
+        assert self._local_controller is not None
+        return self._local_controller
 
     async def create_topics(self, topics: list[NewTopic]) -> dict[str, int]:
         """Creates topics; the result is an error code by name."""
@@ -50,7 +68,9 @@ class ControllerChannel:
             return {row.name: row.error.code for row in rows}
         from ottla.broker.cluster.remote_topics import create_topics_request, create_topics_response
 
-        response = await self._send(create_topics_request(topics, self._peers.timeout_ms))
+        response = await self._send(
+            create_topics_request(topics, self._inter_broker_client.timeout_ms)
+        )
         return create_topics_response(response)
 
     async def alter_partition(
@@ -58,7 +78,7 @@ class ControllerChannel:
     ) -> AlterPartitionResponse:
         """Asks for changes of in-sync replicas; raises when the controller cannot be reached."""
         request.broker_id = self._broker_id
-        request.broker_epoch = self.broker_epoch
+        request.broker_epoch = self._broker_epoch.value
         if self._controller.is_active:
             return await self._controller.alter_partition(request, version)
         return cast("AlterPartitionResponse", await self._send(request, version))
@@ -68,9 +88,11 @@ class ControllerChannel:
         from ottla.broker.cluster.producer_ids import ProducerIdBlock
 
         if self._controller.is_active:
-            block = await self._controller.allocate_producer_ids(self._broker_id, self.broker_epoch)
+            block = await self._controller.allocate_producer_ids(
+                self._broker_id, self._broker_epoch.value
+            )
             return ProducerIdBlock(block.first, block.size)
-        request = AllocateProducerIdsRequest(self._broker_id, self.broker_epoch)
+        request = AllocateProducerIdsRequest(self._broker_id, self._broker_epoch.value)
         response = cast("AllocateProducerIdsResponse", await self._send(request))
         if response.error_code != ErrorCode.NONE:
             raise KafkaError(response.error_code)
@@ -84,9 +106,11 @@ class ControllerChannel:
         )
 
         if self._controller.is_active:
-            left = await self._controller.controlled_shutdown(self._broker_id, self.broker_epoch)
+            left = await self._controller.controlled_shutdown(
+                self._broker_id, self._broker_epoch.value
+            )
             return len(left)
-        request = ControlledShutdownRequest(self._broker_id, self.broker_epoch)
+        request = ControlledShutdownRequest(self._broker_id, self._broker_epoch.value)
         response = cast("ControlledShutdownResponse", await self._send(request))
         if response.error_code != ErrorCode.NONE:
             raise KafkaError(response.error_code)
@@ -96,4 +120,4 @@ class ControllerChannel:
         controller_id = self._metadata.snapshot.controller_id
         if controller_id < 0:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "there is no controller now")
-        return await self._peers.request(controller_id, request, version)
+        return await self._inter_broker_client.request(controller_id, request, version)

@@ -1,7 +1,7 @@
-"""Under which address a client is told to reach a broker.
+"""The address of a broker that a client gets.
 
 Each client gets the addresses of the listener that it came in on. A broker that is bound to every
-address of its machine and has no `advertised.listeners` answers with the address that the client
+address of its machine and has no `advertised.listeners` responds with the address that the client
 itself used, which is by construction one that it can reach.
 """
 

@@ -83,7 +83,7 @@ def broker_info(config: BrokerConfig, broker_id: int, ports: dict[str, int]) -> 
 
 
 def wildcard_listeners(config: BrokerConfig) -> frozenset[str]:
-    """The listeners that are answered with the address that the client used."""
+    """The listeners that advertise the address that the client connected to."""
     return frozenset(
         endpoint.listener_name for endpoint in config.advertised_endpoints() if not endpoint.host
     )

@@ -1,7 +1,7 @@
-"""What this broker knows of the cluster: brokers, topics, leaders, as the controller told it.
+"""Brokers, topics and leaders of the cluster, from the controller's UpdateMetadata requests.
 
 A snapshot never changes once it is published: an UpdateMetadata request builds the next one and
-swaps it in. A reader that keeps `cache.snapshot` in a local variable sees one consistent picture,
+swaps it in. A reader that keeps `cache.snapshot` in a local variable sees one consistent snapshot,
 even across an `await`.
 """
 
@@ -64,7 +64,7 @@ class BrokerMetadata(NamedTuple):
 
 
 class MetadataSnapshot:
-    """One consistent picture. Read only."""
+    """One consistent snapshot. Read only."""
 
     __slots__ = ("brokers", "controller_epoch", "controller_id", "topic_names", "topics")
 

@@ -18,7 +18,7 @@ logger = logging.getLogger("ottla.transactions")
 
 PREFETCH_PERCENT = 90  # as Kafka: fetch the next block when this much of the present one is used
 ALLOCATION_DEADLINE_SECONDS = 10.0
-MAX_WAITING = 10_000  # one per connection at most; beyond that clients are told to come back
+MAX_WAITING = 10_000  # one per connection at most; beyond that clients get a retriable error
 
 IdReply = Callable[[int, int], None]
 """Gets (error code, producer id)."""
@@ -48,7 +48,7 @@ class ProducerIdManager:
         self._is_allocating = False
 
     def take(self, reply: IdReply) -> None:
-        """Answer with a fresh id: at once, or when the next block has come.
+        """Call back with a new id: at once, or when the next block was allocated.
 
         When none comes the error is COORDINATOR_LOAD_IN_PROGRESS, on which every client retries.
         """
@@ -81,14 +81,14 @@ class ProducerIdManager:
         try:
             block = await asyncio.wait_for(self._allocate(), ALLOCATION_DEADLINE_SECONDS)
         except Exception as problem:
-            logger.warning("no block of producer ids could be taken: %s", problem or "timed out")
+            logger.warning("cannot allocate a block of producer ids: %s", problem or "timed out")
             waiting, self._waiting = self._waiting, deque()
             for reply in waiting:
                 reply(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1)
             return
         finally:
             self._is_allocating = False
-        logger.info("producer ids %d to %d are ours", block.first, block.first + block.size - 1)
+        logger.info("Allocated producer ids %d to %d", block.first, block.first + block.size - 1)
         self._following = block
         waiting, self._waiting = self._waiting, deque()
         for reply in waiting:

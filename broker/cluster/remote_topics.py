@@ -1,4 +1,4 @@
-"""Topics created through a controller in another process: its request, its answer."""
+"""Topics created through a controller in another process: its request and response."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.broker.config.errors import ConfigError
+from ottla.broker.config.pem_files import check_pem
 from ottla.controller.tree.zookeeper_session import ZooKeeperTls
 from ottla.controller.tree.zookeeper_store import ZooKeeperStore
 
@@ -62,8 +63,6 @@ def zookeeper_store(
 def _tls(config: BrokerConfig) -> ZooKeeperTls | None:
     if not config.value("zookeeper.ssl.client.enable"):
         return None
-    from ottla.broker.security.tls.contexts import check_pem
-
     for name in _CHECKS_NOT_DONE:
         if config.value(name):
             raise ConfigError(f"{name}: revoked certificates are not looked up by this broker.")

@@ -1,4 +1,4 @@
-"""What the settings of access control may say. Imported by every broker: keep it light."""
+"""The values of the authorization settings. Imported by every broker: keep it light."""
 
 ACL_AUTHORIZERS = (
     "kafka.security.authorizer.AclAuthorizer",

@@ -3,10 +3,10 @@
 An attribute is a Kafka setting name with `_` for `.`. Every setting of the tables is readable; the
 annotated ones below are those that the broker acts on, the rest is accepted and has no effect.
 
-Deviations from Kafka's defaults, all for a broker that somebody starts with no file at all:
+Deviations from Kafka's defaults, all for a broker that is started without a properties file:
 
 - `listeners` is PLAINTEXT://127.0.0.1:9092, not every address of the machine: a broker without
-  authentication is open to a network only when somebody says so.
+  authentication is open to a network only when the settings say so.
 - `log.dirs` is ./ottla-data, not /tmp/kafka-logs, which some systems empty at boot.
 - `zookeeper.connect` may be absent: the znode tree is then kept in the data directory, for one
   broker. In that case `group.initial.rebalance.delay.ms` is 0, and the replication factors of the
@@ -282,7 +282,7 @@ class BrokerConfig:
         """Replaces the dynamic layers; returns the names of the settings whose text changed.
 
         A value that does not parse is left out with a warning, as Kafka does: what stands in the
-        znode was checked by whoever wrote it.
+        znode was checked by the broker that wrote it.
         """
         names = {*broker_settings(), *dynamic_only_settings()}
         for layer in (self.cluster_dynamic, self.broker_dynamic, cluster, broker):

@@ -45,7 +45,7 @@ class Setting:
 
     @property
     def sensitive(self) -> bool:
-        """Whether the value is a secret that no answer and no log line may show."""
+        """Whether the value is a secret that no response and no log line may show."""
         return self.type == "password"
 
 
@@ -217,7 +217,7 @@ def _broken_throttled_replicas(value: Value) -> str | None:
 
 
 def format_value(value: Value) -> str | None:
-    """A typed value as Kafka shows it in answers."""
+    """A typed value as Kafka writes it in responses."""
     if value is None:
         return None
     if isinstance(value, bool):

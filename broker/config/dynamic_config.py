@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ottla.controller.tree import znodes
 from ottla.controller.tree.entity_configs import (
@@ -31,6 +31,22 @@ logger = logging.getLogger("ottla.config")
 Properties = dict[str, str]
 
 
+class ConfigListener(Protocol):
+    """Called on the loop after a change was taken; what is read then is the new state."""
+
+    def topic_changed(self, topic: str) -> None:
+        """The settings of a topic changed."""
+
+    def broker_changed(self, names: list[str]) -> None:
+        """These settings of this broker changed."""
+
+    def quota_changed(self, kind: str, name: str, properties: Properties) -> None:
+        """The settings of a client, user or ip: entity type, and the name below the type."""
+
+    def client_metrics_changed(self, name: str, properties: Properties) -> None:
+        """The settings of a client metrics resource."""
+
+
 class DynamicConfig:
     """The dynamic settings of topics and brokers, kept in step with the znode tree."""
 
@@ -41,16 +57,10 @@ class DynamicConfig:
         config: BrokerConfig,
         broker_id: int,
         make_log_config: Callable[[Properties], LogConfig],
+        listener: ConfigListener,
     ) -> None:
         """`make_log_config` builds a log's settings from all topic settings as text."""
-        self.on_topic_change: Callable[[str], None] = lambda topic: None
-        self.on_broker_change: Callable[[list[str]], None] = lambda names: None
-        #: Told about clients, users and ips: (entity type, name below the type, settings).
-        self.on_quota_change: Callable[[str, str, Properties], None] = lambda kind, name, texts: (
-            None
-        )
-        #: Told about client metrics resources: (name, settings).
-        self.on_client_metrics_change: Callable[[str, Properties], None] = lambda name, texts: None
+        self._listener = listener
         self._store = store
         self._config = config
         self._broker_id = broker_id
@@ -146,14 +156,14 @@ class DynamicConfig:
         elif kind == znodes.ENTITY_CLIENT_METRICS:
             self._take_client_metrics(znodes.desanitize(name), properties)
         else:
-            self.on_quota_change(kind, name, properties)
+            self._listener.quota_changed(kind, name, properties)
 
     def _take_client_metrics(self, name: str, properties: Properties) -> None:
         if properties:
             self.client_metrics[name] = properties
         else:
             self.client_metrics.pop(name, None)
-        self.on_client_metrics_change(name, properties)
+        self._listener.client_metrics_changed(name, properties)
 
     def _take_topic(self, name: str, properties: Properties) -> None:
         if self._topics.get(name, {}) == properties:
@@ -163,8 +173,8 @@ class DynamicConfig:
         else:
             self._topics.pop(name, None)
         self._log_configs.pop(name, None)
-        logger.info("topic %s has the settings %s now", name, properties, extra={"topic": name})
-        self.on_topic_change(name)
+        logger.info("Updated the settings of topic %s: %s", name, properties, extra={"topic": name})
+        self._listener.topic_changed(name)
 
     def _take_broker(self, name: str, properties: Properties) -> None:
         if name == znodes.DEFAULT_ENTITY:
@@ -175,5 +185,5 @@ class DynamicConfig:
         if not changed:
             return
         self._log_configs.clear()
-        logger.info("broker settings changed: %s", ", ".join(changed))
-        self.on_broker_change(changed)
+        logger.info("Updated broker settings: %s", ", ".join(changed))
+        self._listener.broker_changed(changed)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ottla.broker.config.errors import ConfigError
-
-if TYPE_CHECKING:
-    from ottla.broker.config.broker_config import BrokerConfig
 
 _ASSIGNORS = {
     "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
@@ -36,7 +33,17 @@ def rebalance_protocols(listed: Sequence[str]) -> frozenset[str]:
     return frozenset(item.lower() for item in listed)
 
 
-def check_groups(config: BrokerConfig) -> None:
+class GroupConfig(Protocol):
+    """What the rules read of the broker's settings (`BrokerConfig`)."""
+
+    group_coordinator_rebalance_protocols: list[str]
+    group_consumer_assignors: list[str]
+    warnings: list[str]
+
+    def value(self, name: str) -> object: ...
+
+
+def check_groups(config: GroupConfig) -> None:
     """ConfigError when the settings do not go together."""
     protocols = rebalance_protocols(config.group_coordinator_rebalance_protocols)
     if "classic" not in protocols:
@@ -62,7 +69,7 @@ def check_groups(config: BrokerConfig) -> None:
             )
 
 
-def _number(config: BrokerConfig, name: str) -> int:
+def _number(config: GroupConfig, name: str) -> int:
     value = config.value(name)
     assert isinstance(value, int)
     return value

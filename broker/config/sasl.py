@@ -6,13 +6,14 @@ listener; the login of a mechanism is `listener.name.<listener>.<mechanism>.sasl
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.config.definitions import split_list
 from ottla.broker.config.errors import ConfigError
 
 if TYPE_CHECKING:
-    from ottla.broker.config.broker_config import BrokerConfig
+    from collections.abc import Sequence
+
     from ottla.broker.config.jaas import JaasLogin
     from ottla.broker.config.listeners import Endpoint
     from ottla.protocol.client.security import Security
@@ -28,7 +29,21 @@ _MODULES = {
 }
 
 
-def enabled_mechanisms(config: BrokerConfig, listener_name: str) -> list[str]:
+class SaslConfig(Protocol):
+    """What is read here of the broker's settings (`BrokerConfig`)."""
+
+    connections_max_reauth_ms: int
+
+    def effective_text(self, name: str) -> str | None: ...
+
+    def listener_text(self, listener_name: str, name: str) -> str | None: ...
+
+    def inter_broker_listener(self) -> str: ...
+
+    def listener_endpoints(self) -> Sequence[Endpoint]: ...
+
+
+def enabled_mechanisms(config: SaslConfig, listener_name: str) -> list[str]:
     """The mechanisms of a listener as they are written."""
     return split_list(config.listener_text(listener_name, "sasl.enabled.mechanisms") or "")
 
@@ -38,7 +53,7 @@ def mechanism_setting(listener_name: str, mechanism: str, name: str) -> str:
     return f"listener.name.{listener_name.lower()}.{mechanism.lower()}.{name}"
 
 
-def jaas_login(config: BrokerConfig, listener_name: str, mechanism: str) -> JaasLogin | None:
+def jaas_login(config: SaslConfig, listener_name: str, mechanism: str) -> JaasLogin | None:
     """The login of a mechanism, None when none is set. Raises ConfigError."""
     name = mechanism_setting(listener_name, mechanism, "sasl.jaas.config")
     text = config.effective_text(name)
@@ -57,7 +72,7 @@ def jaas_login(config: BrokerConfig, listener_name: str, mechanism: str) -> Jaas
     return login
 
 
-def plain_passwords(config: BrokerConfig, listener_name: str) -> dict[str, str]:
+def plain_passwords(config: SaslConfig, listener_name: str) -> dict[str, str]:
     """Passwords by user of a listener with PLAIN. Raises ConfigError."""
     login = jaas_login(config, listener_name, "PLAIN")
     options = {} if login is None else login.options
@@ -68,14 +83,14 @@ def plain_passwords(config: BrokerConfig, listener_name: str) -> dict[str, str]:
     }
 
 
-def jwks_url(config: BrokerConfig, listener_name: str) -> str | None:
+def jwks_url(config: SaslConfig, listener_name: str) -> str | None:
     """Where the keys of signed bearer tokens are; None for tokens without a signature."""
     name = "sasl.oauthbearer.jwks.endpoint.url"
     special = config.effective_text(mechanism_setting(listener_name, "OAUTHBEARER", name))
     return special or config.listener_text(listener_name, name)
 
 
-def max_reauth_ms(config: BrokerConfig, listener_name: str, mechanism: str) -> int:
+def max_reauth_ms(config: SaslConfig, listener_name: str, mechanism: str) -> int:
     """`connections.max.reauth.ms`, for a mechanism on a listener; not positive for none."""
     name = "connections.max.reauth.ms"
     for special in (
@@ -91,7 +106,7 @@ def max_reauth_ms(config: BrokerConfig, listener_name: str, mechanism: str) -> i
     return config.connections_max_reauth_ms
 
 
-def peer_security(config: BrokerConfig) -> Security | None:
+def peer_security(config: SaslConfig) -> Security | None:
     """How this broker authenticates to others; None without SASL. Raises ConfigError."""
     name = config.inter_broker_listener()
     protocols = {each.listener_name: each for each in config.listener_endpoints()}
@@ -126,15 +141,15 @@ def peer_security(config: BrokerConfig) -> Security | None:
     )
 
 
-def check_sasl(config: BrokerConfig, listeners: list[Endpoint]) -> None:
-    """Refuses what this broker cannot do as asked for, rather than leave a door open."""
+def check_sasl(config: SaslConfig, listeners: list[Endpoint]) -> None:
+    """ConfigError for SASL settings that this broker cannot apply."""
     for endpoint in listeners:
         if endpoint.uses_sasl:
             _check_listener(config, endpoint.listener_name)
     peer_security(config)
 
 
-def _check_listener(config: BrokerConfig, name: str) -> None:
+def _check_listener(config: SaslConfig, name: str) -> None:
     setting = f"listener.name.{name.lower()}.sasl.enabled.mechanisms"
     mechanisms = enabled_mechanisms(config, name)
     if not mechanisms:

@@ -1,4 +1,4 @@
-"""The rules for the settings of one topic, for whoever creates a topic or changes its settings."""
+"""The rules for the settings of one topic, checked when a topic is created or altered."""
 
 from __future__ import annotations
 

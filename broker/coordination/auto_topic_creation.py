@@ -1,7 +1,8 @@
-"""Topics that come into being by being used: on first Metadata, and the coordinators' own.
+"""Creates topics on first use (`auto.create.topics.enable`), and the internal topics.
 
-Through the controller in this process, or by a CreateTopics request to the one elsewhere. A topic
-whose creation is under way is not asked for again.
+Mirrors Kafka's `AutoTopicCreationManager`. Topics are created by the controller in this process, or
+by a CreateTopics request to the controller on another broker. A request for a topic whose creation
+is in progress does not create it again.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.topics")
 
-# How long a coordinator's lookup waits for its topic before the client is told to ask again.
+# How long FindCoordinator waits for an internal topic before it returns a retriable error.
 _WAIT_MS = 10_000
 
-# Creates topics wherever the controller is; the result is an error code by name.
+# Creates topics on the active controller; the result is an error code by name.
 CreateTopics = Callable[[list[NewTopic]], Coroutine[Any, Any, dict[str, int]]]
 
 
 class AutoTopicCreation:
-    """Creates missing topics in the background."""
+    """Creates missing topics in the background. Loop only."""
 
     def __init__(
         self, config: BrokerConfig, metadata: MetadataCache, create_topics: CreateTopics
@@ -37,11 +38,11 @@ class AutoTopicCreation:
         self._config = config
         self._metadata = metadata
         self._create_topics = create_topics
-        self._under_way: set[str] = set()
-        self._told_factor: set[str] = set()
+        self._in_progress: set[str] = set()
+        self._reduced_factor_logged: set[str] = set()
 
     def create_in_background(self, names: list[str]) -> dict[str, int]:
-        """Starts what is not under way yet; the error code to answer meanwhile, by name."""
+        """Starts the creations; returns the error code for the response, by name."""
         codes: dict[str, int] = {}
         to_create: list[NewTopic] = []
         live = len(self._metadata.snapshot.brokers)
@@ -54,15 +55,18 @@ class AutoTopicCreation:
                 codes[name] = ErrorCode.INVALID_REPLICATION_FACTOR
                 continue
             codes[name] = ErrorCode.LEADER_NOT_AVAILABLE
-            if name not in self._under_way:
-                self._under_way.add(name)
+            if name not in self._in_progress:
+                self._in_progress.add(name)
                 to_create.append(topic)
         if to_create:
             spawn(self._create(to_create), name="auto-topic-creation")
         return codes
 
     async def ensure(self, name: str) -> int:
-        """Creates a topic if it is missing and waits until it is led; an error code."""
+        """Creates a missing topic, and waits until all its partitions have leaders.
+
+        Returns an error code: INVALID_REPLICATION_FACTOR, or COORDINATOR_NOT_AVAILABLE on timeout.
+        """
         if name not in self._metadata.snapshot.topics:
             code = self.create_in_background([name])[name]
             if code == ErrorCode.INVALID_REPLICATION_FACTOR:
@@ -82,13 +86,13 @@ class AutoTopicCreation:
             for name, code in codes.items():
                 if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                     logger.warning(
-                        "topic %s was not created: %s",
+                        "Auto topic creation failed for %s with error %s",
                         name,
                         error_name(code),
                         extra={"topic": name},
                     )
         finally:
-            self._under_way.difference_update(names)
+            self._in_progress.difference_update(names)
 
     def _definition(self, name: str, live: int) -> NewTopic:
         config = self._config
@@ -122,16 +126,19 @@ class AutoTopicCreation:
         return NewTopic(name)
 
     def _factor(self, name: str, wanted: int, live: int) -> int:
-        """The replication factor; with the embedded store no more than there are brokers.
+        """The replication factor; with the embedded store at most the number of brokers.
 
-        Kafka refuses, so a broker that is alone has no groups until somebody sets the factor to 1:
-        the one thing that trips everybody who tries one out.
+        Kafka refuses to create the topic, so that groups do not work on a single broker before the
+        replication factor of the internal topic is set to 1.
         """
         if not self._config.embedded or wanted <= live or live == 0:
             return wanted
-        if name not in self._told_factor:
-            self._told_factor.add(name)
+        if name not in self._reduced_factor_logged:
+            self._reduced_factor_logged.add(name)
             logger.info(
-                "%s gets %d replica(s) instead of %d: this broker is alone", name, live, wanted
+                "Creating topic %s with replication factor %d instead of %d: not enough brokers",
+                name,
+                live,
+                wanted,
             )
         return live

@@ -1,8 +1,9 @@
-"""Which partitions of a coordinator's topic this broker leads, and loading them.
+"""The partitions of an internal topic that this broker leads, and their loading.
 
-A partition is unknown, loading, or active. While it loads, nobody is answered from it, so nobody
-is ever given older state than the last that was committed. Loading runs in short slices between
-the other work of the loop, one partition after the other.
+Mirrors the partition states of Kafka's `CoordinatorRuntime`. A partition is unknown, loading, or
+active. While it is loading, requests get COORDINATOR_LOAD_IN_PROGRESS, so no request sees a state
+older than the last committed one. Loading runs in short slices on the event loop, one partition
+after the other.
 """
 
 import gc
@@ -17,11 +18,11 @@ from ottla.protocol.errors import ErrorCode
 
 logger = logging.getLogger("ottla.coordinators")
 
-SLICE_SECONDS = 0.01  # how long loading may keep the loop from its other work
+SLICE_SECONDS = 0.01  # how long a slice of loading may block the event loop
 
 
 class CoordinatedPartition(Protocol):
-    """The state of one partition, for one term of leadership."""
+    """The state of one partition, for one leader epoch."""
 
     @property
     def index(self) -> int: ...
@@ -30,14 +31,14 @@ class CoordinatedPartition(Protocol):
     def leader_epoch(self) -> int: ...
 
     def replay_log(self, chunks: Iterator[memoryview]) -> Iterator[None]:
-        """Take in the whole log; yields often, so that the caller can pause."""
+        """Replays the whole log; yields often, so that the caller can pause."""
         ...
 
     @property
     def is_empty(self) -> bool: ...
 
     def describe(self) -> str:
-        """What is in it, in words, for the log line when it was loaded or unloaded."""
+        """A summary of the state for the log line when it was loaded or unloaded."""
         ...
 
 
@@ -45,7 +46,7 @@ P = TypeVar("P", bound=CoordinatedPartition)
 
 
 class CoordinatedPartitions(Generic[P]):
-    """The partitions of one topic, by index, as far as this broker leads them. Loop only."""
+    """The partitions of one internal topic that this broker leads, by index. Loop only."""
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class CoordinatedPartitions(Generic[P]):
         defer: Defer,
         create: Callable[[int, int], P],
     ) -> None:
-        """`create` makes the state of a partition from its index and leader epoch."""
+        """`create` returns an empty state for a partition index and leader epoch."""
         self.topic = topic
         self.partition_count = partition_count
         self._log = log
@@ -70,17 +71,17 @@ class CoordinatedPartitions(Generic[P]):
         self._current: tuple[P, Iterator[None], float] | None = None
         self._is_scheduled = False
         self._is_running = True
-        # Set by the coordinator: what to do with a partition that was loaded or has to go.
+        # Set by the coordinator: called after a partition was loaded, and before it is dropped.
         self.on_loaded: Callable[[P], None] = lambda partition: None
         self.on_unloaded: Callable[[P], None] = lambda partition: None
 
-    # Questions.
+    # State.
 
     def partition_for(self, key: str) -> int:
         return partition_for_key(key, self.partition_count)
 
     def status_of(self, key: str) -> int:
-        """The error code to answer with when this key is not served here now, else 0."""
+        """NONE if the partition of `key` is active, else the error code for the response."""
         if not self._is_running:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         index = self.partition_for(key)
@@ -91,14 +92,14 @@ class CoordinatedPartitions(Generic[P]):
         return ErrorCode.NOT_COORDINATOR
 
     def home_of(self, key: str) -> P | None:
-        """The active partition of a key, None when it is not here (any more)."""
+        """The active partition of `key`, None when it is not active (any more)."""
         return self._active.get(self.partition_for(key))
 
     def get_active(self, index: int) -> P | None:
         return self._active.get(index)
 
     def is_active(self, partition: P) -> bool:
-        """Whether this term of leadership still lasts."""
+        """Whether this broker still leads the partition in the same leader epoch."""
         return self._active.get(partition.index) is partition
 
     @property
@@ -116,7 +117,10 @@ class CoordinatedPartitions(Generic[P]):
     # Leadership.
 
     def elect(self, index: int, leader_epoch: int) -> None:
-        """This broker leads the partition from `leader_epoch` on: load it."""
+        """This broker became leader in `leader_epoch`: loads the partition.
+
+        A stale leader epoch is ignored.
+        """
         known_epoch = self._epochs.get(index, -1)
         if leader_epoch < known_epoch or (
             leader_epoch == known_epoch and (index in self._active or index in self._loading)
@@ -132,7 +136,10 @@ class CoordinatedPartitions(Generic[P]):
             self._defer(self._load_slice)
 
     def resign(self, index: int, leader_epoch: int | None = None) -> None:
-        """Another broker leads from `leader_epoch` on (None: the partition goes away here)."""
+        """Another broker became leader in `leader_epoch` (None: the replica is deleted here).
+
+        A stale leader epoch is ignored.
+        """
         if leader_epoch is not None:
             if leader_epoch < self._epochs.get(index, -1):
                 return
@@ -147,7 +154,7 @@ class CoordinatedPartitions(Generic[P]):
             level = logging.DEBUG if partition.is_empty else logging.INFO
             logger.log(
                 level,
-                "%s-%d unloaded: %s",
+                "Unloaded %s-%d: %s",
                 self.topic,
                 index,
                 partition.describe(),
@@ -155,7 +162,7 @@ class CoordinatedPartitions(Generic[P]):
             )
 
     def stop(self) -> None:
-        """The broker goes down: refuse everything, forget everything."""
+        """Unloads all partitions; requests get COORDINATOR_NOT_AVAILABLE from now on."""
         self._is_running = False
         self._queue.clear()
         self._current = None
@@ -166,15 +173,15 @@ class CoordinatedPartitions(Generic[P]):
     # Loading.
 
     def _load_slice(self) -> None:
-        """Load for a moment, as many partitions as fit; then let others have their turn."""
-        # Loading makes objects by the million, and none of them is garbage: the collector would
-        # look through them all again and again, for half of the time that loading takes.
+        """Loads for SLICE_SECONDS, then returns to the event loop."""
+        # Loading creates millions of objects, none of them garbage: the garbage collector would
+        # scan them all again and again, for half of the time that loading takes.
         collects = gc.isenabled()
         gc.disable()
         try:
             deadline = self._clock.monotonic() + SLICE_SECONDS
             while self._has_work() and self._clock.monotonic() < deadline:
-                self._go_on(deadline)
+                self._load_current(deadline)
         finally:
             if collects:
                 gc.enable()
@@ -183,13 +190,13 @@ class CoordinatedPartitions(Generic[P]):
             self._defer(self._load_slice)
 
     def _has_work(self) -> bool:
-        """Whether something is left to load; begins with the next partition in line."""
+        """Whether there is a partition to load; starts the next one in the queue."""
         if self._current is not None and self._is_wanted(self._current[0]):
             return True
         self._current = None
         while self._queue:
             partition = self._queue.popleft()
-            if self._is_wanted(partition):  # else resigned, or elected anew, before its turn
+            if self._is_wanted(partition):  # else resigned, or elected again, since then
                 self._current = (partition, self._replay(partition), self._clock.monotonic())
                 return True
         return False
@@ -200,18 +207,18 @@ class CoordinatedPartitions(Generic[P]):
     def _is_wanted(self, partition: P) -> bool:
         return self._loading.get(partition.index) is partition
 
-    def _go_on(self, deadline: float) -> None:
-        """Go on with the present partition until it is loaded or time is up."""
+    def _load_current(self, deadline: float) -> None:
+        """Loads the current partition until it is complete or the deadline has passed."""
         assert self._current is not None
         partition, steps, started_at = self._current
         try:
             if not all(self._clock.monotonic() < deadline for _ in steps):
                 return
         except Exception:
-            # Serving what was read so far could serve older state than was committed. The
-            # partition stays in loading; its next election tries again.
+            # What was replayed so far may be older than the committed state. The partition stays in
+            # loading; its next election retries.
             logger.exception(
-                "%s-%d cannot be loaded",
+                "Failed to load %s-%d",
                 self.topic,
                 partition.index,
                 extra={"topic": self.topic, "partition": partition.index},
@@ -222,7 +229,7 @@ class CoordinatedPartitions(Generic[P]):
             self.on_loaded(partition)
             logger.log(
                 logging.DEBUG if partition.is_empty else logging.INFO,
-                "%s-%d loaded in %.3f s: %s",
+                "Finished loading of %s-%d in %.3f s: %s",
                 self.topic,
                 partition.index,
                 self._clock.monotonic() - started_at,

@@ -1,8 +1,9 @@
-"""What a coordinator needs from the broker around it, as narrow protocols.
+"""What the coordinators need of the rest of the broker, as protocols.
 
-The group and the transaction coordinator keep their state in an internal topic. They never see
-a log, a replica or an event loop: they append batches and hear when those are committed, they
-read a whole local log back when they become leader of a partition, and they are woken by timers.
+The group coordinator and the transaction coordinator keep their state in an internal topic. They do
+not use logs, replicas or the event loop: they append batches and get a callback when those are
+committed, they replay a local log when this broker becomes leader of a partition, and timers call
+them.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ GROUP_METADATA_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 
 AppendResult = Callable[[int, int], None]
-"""Called with (error code, base offset); the base offset is -1 when the error code is not 0."""
+"""Called with (error code, base offset); the base offset is -1 unless the error code is NONE."""
 
 
 class CoordinatorLog(Protocol):
@@ -29,12 +30,12 @@ class CoordinatorLog(Protocol):
         on_result: AppendResult,
         guard: Verification | None = None,
     ) -> None:
-        """Append one record batch to a partition that this broker leads.
+        """Appends a record batch to a partition that this broker leads, with acks=all.
 
-        `on_result` runs on the loop exactly once: with error 0 when the batch is below the high
-        watermark of a partition that still has enough in-sync replicas, otherwise with the error
-        of the append. Results for one partition come in the order of the appends. It may run
-        before this method returns. A batch that opens a transaction needs the guard of its
+        `on_result` runs on the loop exactly once: with NONE when the batch is committed (below the
+        high watermark, with at least `min.insync.replicas` in the ISR), otherwise with the error of
+        the append. The results of a partition are in the order of its appends. `on_result` may run
+        before this method returns. A batch that starts a transaction needs the guard of its
         verification.
         """
         ...
@@ -42,26 +43,26 @@ class CoordinatorLog(Protocol):
     def begin_verification(
         self, partition: int, producer_id: int, producer_epoch: int, now_ms: int
     ) -> Verification | None:
-        """The guard for a batch that would open a transaction of this producer (KIP-890).
+        """The guard for a batch that would start a transaction of this producer (KIP-890).
 
-        None when there is nothing to verify: the transaction is open in the partition already, or
-        the log does not ask for it.
+        None when there is nothing to verify: the partition is already part of the transaction, or
+        verification is disabled.
         """
         ...
 
     def read_batches(self, partition: int) -> Iterator[memoryview]:
-        """The local log of one partition from its start to its end, in chunks of whole batches."""
+        """The local log of a partition from log start to log end offset, in complete batches."""
         ...
 
 
 WallClock = Callable[[], int]
-"""Milliseconds since 1970; what is written into records."""
+"""Milliseconds since 1970, for the timestamps of records."""
 
 Defer = Callable[[Callable[[], None]], None]
-"""Runs a callback soon, after other work of the loop had its turn (`loop.call_soon`)."""
+"""Runs a callback in a later iteration of the event loop (`loop.call_soon`)."""
 
 
-@lru_cache(maxsize=16_384)  # every request asks for the hash of its group some times
+@lru_cache(maxsize=16_384)  # each request needs the hash of its group several times
 def java_string_hash(text: str) -> int:
     """`String.hashCode` of Java: over UTF-16 code units, as a signed 32-bit number."""
     value = 0
@@ -76,9 +77,9 @@ def java_string_hash(text: str) -> int:
 
 
 def partition_for_key(key: str, partition_count: int) -> int:
-    """The partition of an internal topic whose leader coordinates `key`.
+    """The partition of an internal topic whose leader is the coordinator of `key`.
 
-    The smallest 32-bit number has no positive counterpart; Kafka takes 0 for it.
+    The smallest 32-bit number has no positive counterpart; Kafka uses 0 for it.
     """
     value = java_string_hash(key)
     return (0 if value == -(1 << 31) else abs(value)) % partition_count
@@ -91,10 +92,10 @@ UNAVAILABLE_ERRORS = frozenset(
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     )
 )
-"""Append errors after which the same coordinator may be asked again."""
+"""Append errors after which the client retries with the same coordinator."""
 
 MOVED_ERRORS = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR))
-"""Append errors after which the client has to look for the coordinator again."""
+"""Append errors after which the client has to find the coordinator again."""
 
 TOO_LARGE_ERRORS = frozenset(
     (
@@ -103,4 +104,4 @@ TOO_LARGE_ERRORS = frozenset(
         ErrorCode.INVALID_FETCH_SIZE,
     )
 )
-"""Append errors that no retry will cure: the records do not fit into the internal topic."""
+"""Append errors that are not retriable: the records do not fit into the internal topic."""

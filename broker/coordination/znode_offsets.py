@@ -1,4 +1,4 @@
-"""Offsets of consumers of Kafka 0.8, kept in the znode tree (OffsetCommit and OffsetFetch 0)."""
+"""Committed offsets in ZooKeeper, for the old consumer (version 0 of OffsetCommit, OffsetFetch)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ZnodeConsumerOffsets:
         self._store = store
 
     async def get(self, group_id: str, partition: TopicPartition) -> int | None:
-        """The committed offset, None when there is none."""
+        """The committed offset, or None."""
         path = znodes.consumer_offset_path(group_id, partition.topic, partition.partition)
         try:
             data, _ = await self._store.get(path)
@@ -27,6 +27,6 @@ class ZnodeConsumerOffsets:
         return znodes_admin.decode_consumer_offset(path, data)
 
     async def set(self, group_id: str, partition: TopicPartition, offset: int) -> None:
-        """Commits an offset; durable when this returns."""
+        """Commits an offset; it is durable when this returns."""
         path = znodes.consumer_offset_path(group_id, partition.topic, partition.partition)
         await set_or_create(self._store, path, znodes_admin.encode_consumer_offset(offset))

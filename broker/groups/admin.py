@@ -1,4 +1,4 @@
-"""Looking at groups and deleting them: describe, list, delete, expire, lag."""
+"""Describes, lists and deletes groups, and expires offsets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ logger = logging.getLogger("ottla.groups")
 
 
 class GroupAdmin:
-    """Administrative requests and the clearing away of what nobody needs any more."""
+    """Administrative requests, and the removal of expired offsets and empty groups."""
 
     def __init__(
         self,
@@ -38,17 +38,17 @@ class GroupAdmin:
         clock: Clock,
     ) -> None:
         self._retention_ms = settings.offsets_retention_ms
-        # Set when groups of the newer protocol are served, too.
-        self.newer: ConsumerAdmin | None = None
+        # Set when the consumer group protocol (KIP-848) is enabled.
+        self.consumer_admin: ConsumerAdmin | None = None
         self._partitions = partitions
         self._rebalancer = rebalancer
         self._appender = appender
         self._clock = clock
 
-    # Looking.
+    # DescribeGroups and ListGroups.
 
     def describe(self, group_id: str) -> DescribedGroup:
-        """One group; members' metadata and assignments only while it is stable."""
+        """Describes a classic group; members have metadata and assignments only in Stable."""
         error = self._partitions.check(group_id, allow_empty=True)
         if error:
             return DescribedGroup(error_code=error, group_id=group_id)
@@ -77,9 +77,9 @@ class GroupAdmin:
     def list_groups(
         self, states: Iterable[str] = (), types: Iterable[str] = ()
     ) -> tuple[int, list[AnyGroup]]:
-        """The groups here whose state and type are among those given (empty: all).
+        """The groups of this coordinator in one of the states and of one of the types (empty: all).
 
-        With COORDINATOR_LOAD_IN_PROGRESS the list is what is known so far.
+        With COORDINATOR_LOAD_IN_PROGRESS the list has the groups of loaded partitions.
         """
         if not self._partitions.is_running:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
@@ -95,16 +95,16 @@ class GroupAdmin:
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else ErrorCode.NONE, groups
 
     def all_groups(self) -> Iterator[AnyGroup]:
-        """Every group coordinated here, in no order."""
+        """Every group of this coordinator, in no particular order."""
         for partition in self._partitions.active:
             yield from partition.groups.values()
 
-    # Deleting.
+    # DeleteGroups and OffsetDelete.
 
     def delete_groups(
-        self, group_ids: Iterable[str], reply: Callable[[dict[str, int]], None]
+        self, group_ids: Iterable[str], response_callback: Callable[[dict[str, int]], None]
     ) -> None:
-        """Delete groups without members; `reply` gets an error code for each."""
+        """Deletes groups without members; responds with an error code for each."""
         results: dict[str, int] = {}
         eligible: list[AnyGroup] = []
         for group_id in group_ids:
@@ -125,42 +125,48 @@ class GroupAdmin:
             left -= 1
             results[group_id] = error_code
             if left == 0:
-                reply(results)
+                response_callback(results)
 
         if not eligible:
-            reply(results)
+            response_callback(results)
         for group in eligible:
-            self._delete(group, "deleted on request", partial(deleted, group.group_id))
+            self._delete(
+                group, "deleted by a DeleteGroups request", partial(deleted, group.group_id)
+            )
 
     def _delete(self, group: AnyGroup, reason: str, on_result: Callable[[int], None]) -> None:
-        """Bury the group, write its tombstones, and forget it when they are committed."""
+        """Marks the group dead, appends tombstones, removes it when they are committed."""
         if group.kind == "consumer":
-            assert self.newer is not None, "without it there are no such groups"
-            self.newer.delete(group.group_id, reason, on_result)
+            assert self.consumer_admin is not None, "consumer groups exist only with it"
+            self.consumer_admin.delete(group.group_id, reason, on_result)
             return
-        home = self._partitions.home_of(group.group_id)
-        assert home is not None, "checked by the caller, with no wait in between"
-        self._rebalancer.bury(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        group_partition = self._partitions.home_of(group.group_id)
+        assert group_partition is not None, "the caller has checked it, without an await since"
+        self._rebalancer.mark_dead(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         partitions = list(group.offsets.committed)
         keys = [offset_key(group.group_id, partition) for partition in partitions]
-        if group.generation_id > 0:  # else it never had a record of its own
+        if group.generation_id > 0:  # before the first generation it has no record
             keys.append(group_key(group.group_id))
 
         def committed(error_code: int, base_offset: int) -> None:
             if error_code:
-                if self._partitions.is_active(home):
-                    home.groups[group.group_id] = group.revived(self._clock.now_ms())
+                if self._partitions.is_active(group_partition):
+                    group_partition.groups[group.group_id] = group.recreated_empty(
+                        self._clock.now_ms()
+                    )
                 on_result(offset_error(error_code))
                 return
-            logger.info("group %s: %s", group.group_id, reason, extra={"group": group.group_id})
-            self._rebalancer.note(group, "deleted", reason=reason)
+            logger.info(
+                "Group %s was removed: %s", group.group_id, reason, extra={"group": group.group_id}
+            )
+            self._rebalancer.record_event(group, "deleted", reason=reason)
             for partition in partitions:
-                home.replay_offset(group.group_id, partition, None, base_offset)
-            home.groups.pop(group.group_id, None)
+                group_partition.replay_offset(group.group_id, partition, None, base_offset)
+            group_partition.groups.pop(group.group_id, None)
             on_result(ErrorCode.NONE)
 
         if keys:
-            self._appender.append_tombstones(home, keys, committed)
+            self._appender.append_tombstones(group_partition, keys, committed)
         else:
             committed(ErrorCode.NONE, -1)
 
@@ -168,9 +174,9 @@ class GroupAdmin:
         self,
         group_id: str,
         partitions: Iterable[TopicPartition],
-        reply: Callable[[int, dict[TopicPartition, int]], None],
+        response_callback: Callable[[int, dict[TopicPartition, int]], None],
     ) -> None:
-        """Delete single offsets; `reply` gets the group's error, or one for each partition."""
+        """Deletes offsets; responds with the error of the group, or one for each partition."""
         error = self._partitions.check(group_id)
         group = None if error else self._partitions.find(group_id)
         if not error and (group is None or group.is_dead):
@@ -178,23 +184,23 @@ class GroupAdmin:
         if not error and group is not None and not group.is_empty:
             error = ErrorCode.NONE if group.is_consumer_group else ErrorCode.NON_EMPTY_GROUP
         if error or group is None:
-            reply(error, {})
+            response_callback(error, {})
             return
         results: dict[TopicPartition, int] = {}
-        doomed = []
+        to_remove = []
         for partition in partitions:
             if not group.is_empty and group.is_subscribed_to(partition.topic):
                 results[partition] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
             else:
                 results[partition] = ErrorCode.NONE
-                doomed.append(partition)
+                to_remove.append(partition)
 
         def removed(error_code: int) -> None:
-            for partition in doomed:
+            for partition in to_remove:
                 results[partition] = offset_error(error_code)
-            reply(ErrorCode.NONE, results)
+            response_callback(ErrorCode.NONE, results)
 
-        self._remove_offsets(group, doomed, "its offsets were deleted on request", removed)
+        self._remove_offsets(group, to_remove, "deleted by an OffsetDelete request", removed)
 
     def _remove_offsets(
         self,
@@ -203,9 +209,9 @@ class GroupAdmin:
         reason: str,
         on_result: Callable[[int], None],
     ) -> None:
-        """Write tombstones for offsets; a group left with nothing goes as well."""
-        home = self._partitions.home_of(group.group_id)
-        assert home is not None, "checked by the caller, with no wait in between"
+        """Appends tombstones for offsets, and deletes a classic group that has nothing left."""
+        group_partition = self._partitions.home_of(group.group_id)
+        assert group_partition is not None, "the caller has checked it, without an await since"
         known = [partition for partition in partitions if partition in group.offsets.committed]
 
         def committed(error_code: int, base_offset: int) -> None:
@@ -213,9 +219,11 @@ class GroupAdmin:
                 on_result(error_code)
                 return
             for partition in known:
-                home.replay_offset(group.group_id, partition, None, base_offset)
+                group_partition.replay_offset(group.group_id, partition, None, base_offset)
             if known:
-                self._rebalancer.note(group, "offsets removed", reason=f"{len(known)}: {reason}")
+                self._rebalancer.record_event(
+                    group, "offsets removed", reason=f"{len(known)}: {reason}"
+                )
             if group.kind == "classic" and _is_abandoned(group):
                 self._delete(group, reason, on_result)
             else:
@@ -223,21 +231,21 @@ class GroupAdmin:
 
         if known:
             keys = [offset_key(group.group_id, partition) for partition in known]
-            self._appender.append_tombstones(home, keys, committed)
+            self._appender.append_tombstones(group_partition, keys, committed)
         else:
             committed(ErrorCode.NONE, -1)
 
     def on_partitions_deleted(self, partitions: Iterable[TopicPartition]) -> None:
-        """Topics are gone: so are the offsets that groups had in them."""
-        doomed = list(partitions)
+        """Topics were deleted: removes the offsets that groups have in them."""
+        deleted = list(partitions)
         for group in list(self.all_groups()):
-            if any(partition in group.offsets.committed for partition in doomed):
-                self._remove_offsets(group, doomed, "the topic was deleted", _ignore)
+            if any(partition in group.offsets.committed for partition in deleted):
+                self._remove_offsets(group, deleted, "the topic was deleted", _ignore)
 
-    # Expiring.
+    # Expiration.
 
     def expire(self, now_ms: int) -> None:
-        """Remove offsets older than the retention, and groups that have nothing left."""
+        """Removes expired offsets, and groups without members and offsets."""
         for partition in self._partitions.active:
             for group in list(partition.groups.values()):
                 if not group.is_dead:
@@ -245,10 +253,12 @@ class GroupAdmin:
 
     def _expire_group(self, partition: GroupPartition, group: AnyGroup, now_ms: int) -> None:
         if group.kind == "consumer":
-            assert self.newer is not None, "without it there are no such groups"
-            expired = self.newer.expired_offsets(group, now_ms)
+            assert self.consumer_admin is not None, "consumer groups exist only with it"
+            expired = self.consumer_admin.expired_offsets(group, now_ms)
             if not expired and group.is_empty and not group.offsets:
-                self.newer.delete(group.group_id, "it has neither members nor offsets", _ignore)
+                self.consumer_admin.delete(
+                    group.group_id, "it has no members and no offsets", _ignore
+                )
                 return
             is_abandoned = False
         else:
@@ -256,17 +266,17 @@ class GroupAdmin:
             is_abandoned = _is_abandoned(group)
         if expired or is_abandoned:
             logger.info(
-                "group %s: %d offsets expired in __consumer_offsets-%d",
-                group.group_id,
+                "Removed %d expired offsets of group %s in __consumer_offsets-%d",
                 len(expired),
+                group.group_id,
                 partition.index,
                 extra={"group": group.group_id},
             )
-            self._remove_offsets(group, expired, "expired by offsets.retention.minutes", _ignore)
+            self._remove_offsets(group, expired, "expired after offsets.retention.minutes", _ignore)
 
 
 def _ignore(_: int) -> None:
-    """Nobody waits; what could not be removed is tried again at the next check."""
+    """No request waits for the result; the next expiration check retries."""
 
 
 def _is_abandoned(group: Group) -> bool:
@@ -274,12 +284,12 @@ def _is_abandoned(group: Group) -> bool:
 
 
 def _expired(group: Group, now_ms: int, retention_ms: int) -> list[TopicPartition]:
-    """Offsets age from when a group became empty; in a live group only unread topics' do."""
+    """Offsets expire after the group became empty, or its members unsubscribed from the topic."""
     base_timestamp_ms = None
     subscribed_topics: frozenset[str] = frozenset()
     if group.protocol_type is not None:
         if group.state is GroupState.EMPTY:
-            # A loaded group may not know since when it is empty.
+            # A record of an old version has no time of the last state change.
             base_timestamp_ms = None if group.state_timestamp_ms < 0 else group.state_timestamp_ms
         elif (
             group.is_consumer_group

@@ -1,7 +1,7 @@
-"""OffsetCommit, TxnOffsetCommit and OffsetFetch: how far a group has read.
+"""OffsetCommit, TxnOffsetCommit and OffsetFetch: the committed offsets of groups.
 
-A commit is a record first. It is answered, and visible to OffsetFetch, when the record is below
-the high watermark of its partition.
+A commit is a record first: the response is sent, and OffsetFetch returns the offset, when the
+record is below the high watermark of its partition.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ if TYPE_CHECKING:
     from ottla.broker.groups.log.partition import AnyGroup
 
 Offsets = Mapping[TopicPartition, CommittedOffset]
-CommitReply = Callable[[dict[TopicPartition, int]], None]
-"""Gets the error code of every partition of the request."""
+CommitCallback = Callable[[dict[TopicPartition, int]], None]
+"""Sends the response; gets the error code of every partition of the request."""
 
-MISSING = CommittedOffset(-1, -1, "", -1)
+NO_OFFSET = CommittedOffset(-1, -1, "", -1)
 
-_BOTH_KINDS_VERSION = 9  # of OffsetCommit
+_GROUP_ID_NOT_FOUND_SINCE = 9  # version of OffsetCommit
 
 
 class Committer(NamedTuple):
-    """Who commits: a member with its generation (or epoch), or (-1 and no member id) a simple
-    consumer."""
+    """The sender of a commit: a member with its generation (or epoch), or, with a generation of -1
+    and no member id, a consumer that manages its partitions itself."""
 
     group_id: str
     member_id: str = ""
     instance_id: str | None = None
     generation_id: int = -1
-    version: int = 8  # of OffsetCommit
+    version: int = 8  # version of OffsetCommit
 
 
-class _InTransaction(NamedTuple):
+class _ProducerTransaction(NamedTuple):
     producer_id: int
     producer_epoch: int
     guard: Verification | None
@@ -56,7 +56,7 @@ class FetchedOffset(NamedTuple):
 
 
 class GroupCommits:
-    """The offset requests of all groups this broker coordinates."""
+    """The offset requests of the groups of this coordinator."""
 
     def __init__(
         self,
@@ -70,33 +70,35 @@ class GroupCommits:
         self._rebalancer = rebalancer
         self._appender = appender
 
-    def commit(self, committer: Committer, offsets: Offsets, reply: CommitReply) -> None:
-        """Commit outside of a transaction; `reply` gets one error code per partition."""
+    def commit(
+        self, committer: Committer, offsets: Offsets, response_callback: CommitCallback
+    ) -> None:
+        """Commits outside of a transaction; responds with an error code for each partition."""
         error = self._partitions.check(committer.group_id, allow_empty=True)
         if error:
-            reply(dict.fromkeys(offsets, error))
+            response_callback(dict.fromkeys(offsets, error))
             return
         group = self._partitions.find(committer.group_id)
         if group is None:
             if committer.generation_id >= 0:
-                reply(dict.fromkeys(offsets, self._unknown_group(committer)))
+                response_callback(dict.fromkeys(offsets, self._unknown_group(committer)))
                 return
             group = self._partitions.find_or_create(committer.group_id)
         error = _check_committer(group, committer, is_transactional=False)
         if not error and group.state is GroupState.COMPLETING_REBALANCE:
             error = ErrorCode.REBALANCE_IN_PROGRESS
         if error:
-            reply(dict.fromkeys(offsets, error))
+            response_callback(dict.fromkeys(offsets, error))
             return
         if group.kind == "classic":
             member = group.members.get(committer.member_id)
             if member is not None:
-                self._rebalancer.restart_session(group, member)
-        self._store(group, offsets, reply, None)
+                self._rebalancer.restart_session_timer(group, member)
+        self._store(group, offsets, response_callback, None)
 
     def _unknown_group(self, committer: Committer) -> int:
-        """Where there are two kinds of groups, an error that both kinds of members know."""
-        if committer.version >= _BOTH_KINDS_VERSION and self._partitions.has_consumer_groups:
+        """Members of both group protocols know GROUP_ID_NOT_FOUND from version 9 on."""
+        if committer.version >= _GROUP_ID_NOT_FOUND_SINCE and self._partitions.has_consumer_groups:
             return ErrorCode.GROUP_ID_NOT_FOUND
         return ErrorCode.ILLEGAL_GENERATION
 
@@ -106,20 +108,25 @@ class GroupCommits:
         producer_id: int,
         producer_epoch: int,
         offsets: Offsets,
-        reply: CommitReply,
+        response_callback: CommitCallback,
         guard: Verification | None = None,
     ) -> None:
-        """Commit inside the producer's transaction: the offsets count when it commits."""
+        """Commits in a transaction: the offsets become visible when it is committed."""
         error = self._partitions.check(committer.group_id)
         if error:
-            reply(dict.fromkeys(offsets, error))
+            response_callback(dict.fromkeys(offsets, error))
             return
         group = self._partitions.find_or_create(committer.group_id)
         error = _check_committer(group, committer, is_transactional=True)
         if error:
-            reply(dict.fromkeys(offsets, error))
+            response_callback(dict.fromkeys(offsets, error))
             return
-        self._store(group, offsets, reply, _InTransaction(producer_id, producer_epoch, guard))
+        self._store(
+            group,
+            offsets,
+            response_callback,
+            _ProducerTransaction(producer_id, producer_epoch, guard),
+        )
 
     def check(self, group_id: str) -> int:
         """The error code when this group is not served here now, else 0."""
@@ -128,21 +135,21 @@ class GroupCommits:
     def begin_verification(
         self, group_id: str, producer_id: int, producer_epoch: int
     ) -> Verification | None:
-        """What has to come back with the commit, once the transaction's coordinator agreed.
+        """The guard to pass to the commit after the transaction coordinator has verified it.
 
-        None when nobody has to be asked: the transaction is open in the group's partition.
+        None when no verification is needed: the transaction is ongoing in the group's partition.
         """
-        home = self._partitions.home_of(group_id)
-        if home is None:
+        group_partition = self._partitions.home_of(group_id)
+        if group_partition is None:
             return None
-        return self._appender.begin_verification(home, producer_id, producer_epoch)
+        return self._appender.begin_verification(group_partition, producer_id, producer_epoch)
 
     def _store(
         self,
         group: AnyGroup,
         offsets: Offsets,
-        reply: CommitReply,
-        within: _InTransaction | None,
+        response_callback: CommitCallback,
+        transaction: _ProducerTransaction | None,
     ) -> None:
         results = dict.fromkeys(offsets, ErrorCode.OFFSET_METADATA_TOO_LARGE)
         accepted = [
@@ -151,32 +158,32 @@ class GroupCommits:
             if java_length(value.metadata) <= self._max_metadata
         ]
         if not accepted:
-            reply(results)
+            response_callback(results)
             return
-        home = self._partitions.home_of(group.group_id)
-        assert home is not None, "checked by the caller, with no wait in between"
+        group_partition = self._partitions.home_of(group.group_id)
+        assert group_partition is not None, "the caller has checked it, without an await since"
         partitions = [partition for partition, _ in accepted]
-        producer_id = None if within is None else within.producer_id
+        producer_id = None if transaction is None else transaction.producer_id
         group.offsets.begin(partitions, producer_id)
 
         def on_result(error_code: int, base_offset: int) -> None:
             group.offsets.finish(partitions, producer_id)
             if not error_code:
-                _replay(home, group.group_id, accepted, base_offset, producer_id)
+                _replay(group_partition, group.group_id, accepted, base_offset, producer_id)
             results.update(dict.fromkeys(partitions, offset_error(error_code)))
-            reply(results)
+            response_callback(results)
 
         self._appender.append(
-            home,
+            group_partition,
             [
                 (offset_key(group.group_id, partition), offset_value(value))
                 for partition, value in accepted
             ],
             on_result,
-            producer_id=-1 if within is None else within.producer_id,
-            producer_epoch=-1 if within is None else within.producer_epoch,
-            guard=None if within is None else within.guard,
-            base_sequence=0,  # in every batch of offsets, as Kafka writes them
+            producer_id=-1 if transaction is None else transaction.producer_id,
+            producer_epoch=-1 if transaction is None else transaction.producer_epoch,
+            guard=None if transaction is None else transaction.guard,
+            base_sequence=0,  # as in the batches of offsets of Kafka
         )
 
     def fetch(
@@ -188,11 +195,11 @@ class GroupCommits:
         member_id: str | None = None,
         member_epoch: int = -1,
     ) -> tuple[int, dict[TopicPartition, FetchedOffset]]:
-        """The group's error code and what it committed; all it has when `partitions` is None.
+        """The error code of the group, and its committed offsets; all when `partitions` is None.
 
-        What was never committed is no error: its offset is -1. When stable offsets are asked
-        for, a partition with a newer commit under way answers UNSTABLE_OFFSET_COMMIT. A member
-        of a consumer group that says who it is has to be up to date.
+        A partition without a committed offset has offset -1 and no error. With `require_stable`, a
+        partition with a pending commit has UNSTABLE_OFFSET_COMMIT. The member epoch of a member of
+        a consumer group has to be current, if the request has one.
         """
         error = self._partitions.check(group_id, allow_empty=True)
         if error:
@@ -200,7 +207,8 @@ class GroupCommits:
         group = self._partitions.find(group_id)
         if group is None or group.is_deleted:
             return ErrorCode.NONE, {
-                partition: FetchedOffset(ErrorCode.NONE, MISSING) for partition in partitions or ()
+                partition: FetchedOffset(ErrorCode.NONE, NO_OFFSET)
+                for partition in partitions or ()
             }
         if group.kind == "consumer":
             error = group.reader_error(member_id, member_epoch)
@@ -210,24 +218,26 @@ class GroupCommits:
         found = {}
         for partition in list(committed) if partitions is None else partitions:
             if require_stable and group.offsets.is_unstable(partition):
-                found[partition] = FetchedOffset(ErrorCode.UNSTABLE_OFFSET_COMMIT, MISSING)
+                found[partition] = FetchedOffset(ErrorCode.UNSTABLE_OFFSET_COMMIT, NO_OFFSET)
             else:
-                found[partition] = FetchedOffset(ErrorCode.NONE, committed.get(partition, MISSING))
+                found[partition] = FetchedOffset(
+                    ErrorCode.NONE, committed.get(partition, NO_OFFSET)
+                )
         return ErrorCode.NONE, found
 
 
 def _replay(
-    home: GroupPartition,
+    group_partition: GroupPartition,
     group_id: str,
     offsets: Iterable[tuple[TopicPartition, CommittedOffset]],
     base_offset: int,
     producer_id: int | None,
 ) -> None:
-    group = home.groups.get(group_id)
+    group = group_partition.groups.get(group_id)
     if group is not None and group.is_deleted:
-        return  # deleted while the commit was under way: its tombstones come next
+        return  # deleted while the commit was pending: its tombstones follow
     for partition, value in offsets:
-        home.replay_offset(
+        group_partition.replay_offset(
             group_id, partition, value._replace(appended_at=base_offset), base_offset, producer_id
         )
 
@@ -243,7 +253,7 @@ def _check_committer(group: AnyGroup, committer: Committer, *, is_transactional:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     generation_id = committer.generation_id
     if generation_id < 0 and group.state is GroupState.EMPTY:
-        return ErrorCode.NONE  # a simple consumer, or an administrator
+        return ErrorCode.NONE  # a consumer without group management, or an administrator
     if generation_id >= 0 or committer.member_id or committer.instance_id is not None:
         error = group.check_member(committer.member_id, committer.instance_id)
         if error:
@@ -252,13 +262,13 @@ def _check_committer(group: AnyGroup, committer: Committer, *, is_transactional:
             return ErrorCode.ILLEGAL_GENERATION
         return ErrorCode.NONE
     if is_transactional or group.state is GroupState.EMPTY:
-        # Older producers do not say for which member they commit.
+        # Older producers send no member id.
         return ErrorCode.NONE
     return ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def java_length(text: str) -> int:
-    """`String.length` of Java: UTF-16 code units, in which Kafka's limit is counted."""
+    """`String.length` of Java, the unit of Kafka's limit: UTF-16 code units."""
     if text.isascii():
         return len(text)
     return len(text.encode("utf-16-le", "surrogatepass")) // 2

@@ -1,4 +1,4 @@
-"""The group coordinator: puts its parts together and follows the leadership of partitions."""
+"""The group coordinator: builds its parts and follows the leadership of partitions."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ logger = logging.getLogger("ottla.groups")
 
 
 class GroupCoordinator:
-    """All groups whose partition of `__consumer_offsets` this broker leads. Loop only.
+    """The groups whose partition of `__consumer_offsets` this broker leads. Loop only.
 
-    `membership`, `commits` and `admin` hold the requests by subject; `events` the history. The
-    log, the timer, the clock and `defer` (`loop.call_soon`) are all it needs of the broker.
+    `membership`, `commits` and `admin` handle the requests by subject; `events` has the history.
+    `defer` is `loop.call_soon`.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class GroupCoordinator:
         defer: Defer,
         catalog: TopicCatalog | None = None,
     ) -> None:
-        """`catalog` has the topics; without it groups of the newer protocol are not served."""
+        """`catalog` has the topics; without it consumer groups (KIP-848) are not served."""
         self.settings = settings
         self.events = GroupEvents()
         has_consumer_groups = catalog is not None and settings.has_consumer_groups
@@ -69,15 +69,14 @@ class GroupCoordinator:
         self.consumers: ConsumerGroups | None = None
         if has_consumer_groups and catalog is not None:
             self.consumers = self._serve_consumer_groups(appender, catalog)
-        self.partitions.on_loaded = self._loaded
-        self.partitions.on_unloaded = self._unloaded
+        self.partitions.on_loaded = self._on_loaded
+        self.partitions.on_unloaded = self._on_unloaded
 
     def _serve_consumer_groups(
         self, appender: GroupAppender, catalog: TopicCatalog
     ) -> ConsumerGroups:
-        from ottla.broker.groups.consumer.consumer_groups import (
-            ConsumerGroups,  # most brokers need none
-        )
+        # Imported late: most brokers serve no consumer groups.
+        from ottla.broker.groups.consumer.consumer_groups import ConsumerGroups
 
         consumers = ConsumerGroups(
             self.settings,
@@ -89,47 +88,47 @@ class GroupCoordinator:
             self.events,
             self._clock,
         )
-        self.membership.newer = consumers.classic_members
-        self.admin.newer = consumers.admin
+        self.membership.consumer_group_members = consumers.classic_members
+        self.admin.consumer_admin = consumers.admin
         return consumers
 
     def startup(self, partition_count: int | None = None) -> None:
-        """Begin to expire offsets; `partition_count` is that of an existing offsets topic."""
+        """Starts to expire offsets; `partition_count` is that of an existing offsets topic."""
         if partition_count is not None:
             self.partitions.partition_count = partition_count
         self._schedule_expiry()
 
     def shutdown(self) -> None:
-        """Answer whoever waits with NOT_COORDINATOR and stop every timer."""
+        """Completes pending requests with NOT_COORDINATOR and stops all timers."""
         if self._expiry_timer is not None:
             self._expiry_timer.cancel()
         self.partitions.stop()
 
     @property
     def rebalances_completed(self) -> int:
-        """How many rebalances ended with an assignment since the start."""
-        newer = 0 if self.consumers is None else self.consumers.sessions.rebalances
-        return self._rebalancer.rebalances_completed + newer
+        """How many rebalances have completed with an assignment since the start."""
+        of_consumer_groups = 0 if self.consumers is None else self.consumers.sessions.rebalances
+        return self._rebalancer.rebalances_completed + of_consumer_groups
 
     @property
     def states(self) -> tuple[str, ...]:
-        """Every state that a group here can be in."""
-        newer = () if self.consumers is None else self.consumers.states
-        return tuple(dict.fromkeys((*(state.value for state in GroupState), *newer)))
+        """The names of all states that a group can be in."""
+        of_consumer_groups = () if self.consumers is None else self.consumers.states
+        return tuple(dict.fromkeys((*(state.value for state in GroupState), *of_consumer_groups)))
 
     def history(self, group_id: str) -> str:
-        """What happened to a group, as `events_text` gives it; KafkaError when it is not ours."""
+        """The events of a group as `events_text` returns them; KafkaError on another broker."""
         error = self.partitions.check(group_id, allow_empty=True)
         if error:
             raise KafkaError(error)
         return events_text(self.events.of(group_id))
 
     def partition_for(self, group_id: str) -> int:
-        """The partition of `__consumer_offsets` that a group lives in."""
+        """The partition of `__consumer_offsets` that has the records of a group."""
         return self.partitions.partition_for(group_id)
 
     def on_elected(self, partition: int, leader_epoch: int) -> None:
-        """This broker became leader of a partition of the offsets topic: load its groups."""
+        """This broker became leader of a partition of the offsets topic: loads its groups."""
         self.partitions.elect(partition, leader_epoch)
 
     def on_resigned(self, partition: int, leader_epoch: int | None = None) -> None:
@@ -145,7 +144,7 @@ class GroupCoordinator:
             active.replay_marker(producer_id, committed)
 
     def tick(self, now_ms: int) -> None:
-        """Expire offsets and abandoned groups."""
+        """Expires offsets and empty groups."""
         self.admin.expire(now_ms)
 
     def _schedule_expiry(self) -> None:
@@ -157,16 +156,16 @@ class GroupCoordinator:
         self.tick(self._clock.now_ms())
         self._schedule_expiry()
 
-    def _loaded(self, partition: GroupPartition) -> None:
+    def _on_loaded(self, partition: GroupPartition) -> None:
         for group in list(partition.groups.values()):
             if group.kind == "classic":
-                self._rebalancer.loaded(group)
+                self._rebalancer.on_group_loaded(group)
             elif self.consumers is not None:
-                self.consumers.loaded(group)
+                self.consumers.on_group_loaded(group)
 
-    def _unloaded(self, partition: GroupPartition) -> None:
+    def _on_unloaded(self, partition: GroupPartition) -> None:
         for group in partition.groups.values():
             if group.kind == "classic":
-                self._rebalancer.bury(group, ErrorCode.NOT_COORDINATOR)
+                self._rebalancer.mark_dead(group, ErrorCode.NOT_COORDINATOR)
             elif self.consumers is not None:
-                self.consumers.unloaded(group)
+                self.consumers.on_group_unloaded(group)

@@ -1,21 +1,21 @@
-"""What happened to each group, in words, kept in memory for the operator.
+"""The events of each group, kept in memory for the operator.
 
-`ottla groups events GROUP` reads it: who joined, who left, who was fenced, and why. It gets there
-as a value of DescribeConfigs (see `ottla.broker.handlers.admin.describe_configs`): the history is
-that of the group's coordinator since it became so.
+`ottla groups events GROUP` shows them: members that joined, left or were fenced, rebalances, failed
+requests, each with its reason. They travel as a value of DescribeConfigs (see
+`ottla.broker.handlers.admin.describe_configs`) and begin when this coordinator loaded the group.
 """
 
 import json
 from collections import OrderedDict, deque
 from typing import NamedTuple
 
-MAX_EVENTS_PER_GROUP = 100  # some rebalances of a group of ten members
-MAX_GROUPS = 1_000  # with the above about 20 MB at worst; the group quiet for longest goes first
-MAX_TEXT_BYTES = 32_000  # the older versions of DescribeConfigs have two bytes for a length
+MAX_EVENTS_PER_GROUP = 100  # several rebalances of a group of ten members
+MAX_GROUPS = 1_000  # about 20 MB at most; the group without events for longest is evicted
+MAX_TEXT_BYTES = 32_000  # old versions of DescribeConfigs have a two-byte length
 
 
 class GroupEvent(NamedTuple):
-    """One line of a group's history; `generation` is the one when it happened."""
+    """One event; `generation` is the generation (or group epoch) at that time."""
 
     timestamp_ms: int
     kind: str  # joined, rejoined, left, expired, fenced, removed, rebalancing, stable, empty, ...
@@ -27,7 +27,7 @@ class GroupEvent(NamedTuple):
 
 
 class GroupEvents:
-    """A bounded history per group, bounded in groups too."""
+    """A bounded number of events of a bounded number of groups."""
 
     __slots__ = ("_groups",)
 
@@ -45,18 +45,18 @@ class GroupEvents:
         events.append(event)
 
     def add_to_known(self, group_id: str, event: GroupEvent) -> None:
-        """As `add`, for what outsiders do: made-up groups must not push out real ones."""
+        """As `add`, for events of clients: group ids that do not exist cannot evict others."""
         events = self._groups.get(group_id)
         if events is not None:
             events.append(event)
 
     def of(self, group_id: str) -> list[GroupEvent]:
-        """The history of one group, oldest first."""
+        """The events of a group, oldest first."""
         return list(self._groups.get(group_id, ()))
 
 
 def events_text(events: list[GroupEvent]) -> str:
-    """As many of these events as fit, the newest, as a JSON list of objects in ASCII."""
+    """The newest events that fit into MAX_TEXT_BYTES, as a JSON list of objects in ASCII."""
     lines: list[str] = []
     size = 2
     for event in reversed(events):

@@ -1,9 +1,9 @@
-"""How far groups are behind, in records and in time, out of the coordinator's memory.
+"""The consumer lag of groups, in records and in time, from the memory of the coordinator.
 
-The lag in records is the end of the log less the committed offset. The lag in time is the age of
-the oldest record that was not read: no record is looked up for it. Whenever somebody asks, the
-ends of the logs are noted with the time; a later question finds between which two notes the
-committed offset was the end. So the first answers are too small, and then they get right.
+The lag in records is the high watermark less the committed offset. The lag in time is the age of
+the oldest record after the committed offset, without a lookup of that record: each reading samples
+the high watermarks with the time, and a later one interpolates between the two samples around the
+committed offset. So the first readings are too low.
 """
 
 from bisect import bisect_right
@@ -16,8 +16,8 @@ from ottla.protocol.topics import TopicPartition
 EndOffset = Callable[[TopicPartition], int | None]
 """The high watermark of a partition that this broker leads, None for any other."""
 
-MAX_NOTES = 240  # an hour at one scrape in 15 s; 20,000 partitions with them take about 400 MB
-MIN_NOTE_INTERVAL_MS = 1_000
+MAX_SAMPLES = 240  # an hour at one scrape in 15 s; of 20,000 partitions about 400 MB
+MIN_SAMPLE_INTERVAL_MS = 1_000
 
 Labels = tuple[str, str, str]
 
@@ -29,8 +29,8 @@ class Lags(NamedTuple):
     seconds: dict[tuple[str, ...], float]
 
 
-class _Ends:
-    """Where the end of one log was, since when and until when, oldest first."""
+class _LogEndHistory:
+    """Samples of the high watermark of one partition, each with its time range, oldest first."""
 
     __slots__ = ("offsets", "since_ms", "until_ms")
 
@@ -39,16 +39,16 @@ class _Ends:
         self.since_ms: list[int] = []
         self.until_ms: list[int] = []
 
-    def note(self, offset: int, now_ms: int) -> None:
+    def add_sample(self, offset: int, now_ms: int) -> None:
         if self.offsets:
             if offset == self.offsets[-1]:
                 self.until_ms[-1] = now_ms
                 return
-            if offset < self.offsets[-1] or now_ms - self.since_ms[-1] < MIN_NOTE_INTERVAL_MS:
+            if offset < self.offsets[-1] or now_ms - self.since_ms[-1] < MIN_SAMPLE_INTERVAL_MS:
                 return
-        if len(self.offsets) >= MAX_NOTES:
-            # Every second note of the older half goes: far back, a coarser picture will do.
-            half = MAX_NOTES // 2
+        if len(self.offsets) >= MAX_SAMPLES:
+            # Drops every second sample of the older half: old samples may be coarser.
+            half = MAX_SAMPLES // 2
             for column in (self.offsets, self.since_ms, self.until_ms):
                 column[:half] = column[:half:2]
         self.offsets.append(offset)
@@ -56,8 +56,8 @@ class _Ends:
         self.until_ms.append(now_ms)
 
     def written_ms(self, offset: int) -> int:
-        """About when the record at `offset` was written: after the end was last seen at or
-        before it, and before the end was first seen behind it."""
+        """The approximate append time of the record at `offset`: after the last sample at or before
+        that offset, and before the first sample beyond it."""
         index = bisect_right(self.offsets, offset)
         if index == len(self.offsets):
             return self.until_ms[-1]
@@ -69,17 +69,17 @@ class _Ends:
 
 
 class LagReader:
-    """Reads all lags of the groups coordinated here. Loop only."""
+    """Reads the lags of the groups of this coordinator. Loop only."""
 
     def __init__(self, admin: GroupAdmin, end_offset: EndOffset, now_ms: Callable[[], int]) -> None:
         self._admin = admin
         self._end_offset = end_offset
         self._now_ms = now_ms
-        self._ends: dict[TopicPartition, _Ends] = {}
+        self._ends: dict[TopicPartition, _LogEndHistory] = {}
         self._labels: dict[int, str] = {}
 
     def read(self) -> Lags:
-        """Every committed offset in a partition that is led here, and how far it is behind."""
+        """The lag of every committed offset of a partition that this broker leads."""
         now_ms = self._now_ms()
         ends: dict[TopicPartition, int | None] = {}
         records: dict[tuple[str, ...], float] = {}
@@ -90,7 +90,7 @@ class LagReader:
                 if partition in ends:
                     end = ends[partition]
                 else:
-                    end = ends[partition] = self._note(partition, now_ms)
+                    end = ends[partition] = self._sample(partition, now_ms)
                 if end is None:
                     continue
                 topic, index = partition
@@ -102,17 +102,17 @@ class LagReader:
                     seconds[labels] = max(0, now_ms - written_ms) / 1000
                 else:
                     records[labels] = seconds[labels] = 0
-        for forgotten in self._ends.keys() - ends.keys():
-            del self._ends[forgotten]
+        for unused in self._ends.keys() - ends.keys():
+            del self._ends[unused]
         return Lags(records, seconds)
 
-    def _note(self, partition: TopicPartition, now_ms: int) -> int | None:
+    def _sample(self, partition: TopicPartition, now_ms: int) -> int | None:
         end = self._end_offset(partition)
         if end is not None:
             found = self._ends.get(partition)
             if found is None:
-                found = self._ends[partition] = _Ends()
-            found.note(end, now_ms)
+                found = self._ends[partition] = _LogEndHistory()
+            found.add_sample(end, now_ms)
         return end
 
     def _label(self, index: int) -> str:

@@ -1,4 +1,4 @@
-"""What the group coordinator offers as metrics."""
+"""The metrics of the group coordinator."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.groups.lag import EndOffset, LagReader, Lags
 from ottla.broker.metrics.statistics import MetricsRegistry, Reading
 
-# Both lags are computed together; a scrape reads them one after the other.
+# A scrape reads the two lags one after the other; they are computed together.
 _FRESH_SECONDS = 0.5
 
 

@@ -1,8 +1,8 @@
-"""The committed offsets of one group: a pure store that is changed by replaying records only.
+"""The committed offsets of one group; only the replay of records changes them.
 
-An offset gets into memory when its record is committed, not when the request comes in. Until
-then it is counted as pending, so that a reader who requires stable offsets can be told to wait.
-Offsets of an open transaction are kept apart until the transaction's marker arrives.
+An offset is visible when its record is committed. Until then the commit counts as pending, and
+OffsetFetch requests that require stable offsets get UNSTABLE_OFFSET_COMMIT. Offsets of an ongoing
+transaction are kept apart until the marker of the transaction is replayed.
 """
 
 from typing import NamedTuple
@@ -13,10 +13,10 @@ NO_TIMESTAMP = -1
 
 
 class CommittedOffset(NamedTuple):
-    """What a group committed for one partition.
+    """The committed offset of one partition.
 
-    `expire_timestamp_ms` is set only by clients that choose their own retention (OffsetCommit v2
-    to v4), otherwise NO_TIMESTAMP. `appended_at` is the log offset of the record.
+    `expire_timestamp_ms` is set by clients that send a retention time (OffsetCommit v2 to v4),
+    otherwise NO_TIMESTAMP. `appended_at` is the log offset of the record.
     """
 
     offset: int
@@ -28,14 +28,14 @@ class CommittedOffset(NamedTuple):
 
 
 class GroupOffsets:
-    """Offsets of one group, committed, pending and transactional."""
+    """Committed, pending and transactional offsets."""
 
     __slots__ = ("committed", "pending", "pending_transactional", "transactional")
 
     def __init__(self) -> None:
         self.committed: dict[TopicPartition, CommittedOffset] = {}
         self.pending: dict[TopicPartition, int] = {}
-        # Per producer id: what its open transaction committed, and what is still being appended.
+        # By producer id: the offsets of its ongoing transaction, and those being appended.
         self.transactional: dict[int, dict[TopicPartition, CommittedOffset]] = {}
         self.pending_transactional: dict[int, dict[TopicPartition, int]] = {}
 
@@ -44,10 +44,10 @@ class GroupOffsets:
             self.committed or self.pending or self.transactional or self.pending_transactional
         )
 
-    # Changes that come from records, while running and while loading.
+    # Replay of records, after an append and while loading.
 
     def replay(self, partition: TopicPartition, value: CommittedOffset | None, at: int) -> None:
-        """Take over a plain commit (or its tombstone) found at log offset `at`."""
+        """Replays a commit outside of transactions (or its tombstone) at log offset `at`."""
         current = self.committed.get(partition)
         if current is not None and current.appended_at > at:
             return
@@ -59,19 +59,19 @@ class GroupOffsets:
     def replay_transactional(
         self, producer_id: int, partition: TopicPartition, value: CommittedOffset | None
     ) -> None:
-        """Take over a commit inside a transaction; it counts when the marker says so."""
+        """Replays a commit in a transaction; a commit marker makes it visible."""
         if value is not None:
             self.transactional.setdefault(producer_id, {})[partition] = value
         elif producer_id in self.transactional:
             self.transactional[producer_id].pop(partition, None)
 
     def replay_marker(self, producer_id: int, committed: bool) -> None:
-        """The transaction of this producer ended: its offsets count now, or never."""
+        """The transaction of this producer ended: its offsets are committed or discarded."""
         for partition, value in self.transactional.pop(producer_id, {}).items():
             if committed:
                 self.replay(partition, value, value.appended_at)
 
-    # What is between the append and the commit of its record.
+    # Commits whose record is being appended.
 
     def begin(self, partitions: list[TopicPartition], producer_id: int | None = None) -> None:
         pending = self._pending_of(producer_id)
@@ -94,10 +94,10 @@ class GroupOffsets:
             return self.pending
         return self.pending_transactional.setdefault(producer_id, {})
 
-    # Questions.
+    # Queries.
 
     def is_unstable(self, partition: TopicPartition) -> bool:
-        """Whether a newer offset of this partition is under way or in an open transaction."""
+        """Whether a commit of this partition is pending or in an ongoing transaction."""
         return (
             partition in self.pending
             or any(partition in offsets for offsets in self.transactional.values())
@@ -112,10 +112,10 @@ class GroupOffsets:
         base_timestamp_ms: int | None,
         subscribed_topics: frozenset[str],
     ) -> list[TopicPartition]:
-        """Partitions whose offset outlived the retention and whose topic nobody subscribes to.
+        """Partitions whose offset has expired and whose topic has no subscription.
 
         The age counts from `base_timestamp_ms` (when the group became empty) or, when that is
-        None, from each commit. A client's own expiry time goes before the broker's retention.
+        None, from each commit. An expiry time of the client overrides the broker's retention.
         """
         found = []
         for partition, value in self.committed.items():

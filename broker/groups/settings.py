@@ -57,5 +57,5 @@ class GroupSettings:
 
     @property
     def has_consumer_groups(self) -> bool:
-        """Whether groups of the newer protocol (KIP-848) are served."""
+        """Whether the consumer group protocol (KIP-848) is enabled."""
         return "consumer" in self.group_coordinator_rebalance_protocols

@@ -1,14 +1,15 @@
-"""The one table of what this broker answers: key, versions, handler.
+"""The table of the APIs that this broker serves: key, versions, handler.
 
-ApiVersions is derived from it, the network layer decodes nothing that is not in it, and it is the
-only module that knows all handlers. What stands here works in every listed version.
+The ApiVersions response is built from it, the network layer decodes only what is in it, and it is
+the only module that imports all handlers. Every listed version of an API works.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ottla.broker.handlers.cluster.envelope import handle_envelope
 from ottla.broker.handlers.metadata.api_versions import ApiVersionsHandler
 from ottla.broker.handlers.security import sasl
 from ottla.broker.requests.request_channel import (
@@ -24,81 +25,106 @@ if TYPE_CHECKING:
     from ottla.broker.handlers.admin.client_quotas import QuotaAdminHandlers
     from ottla.broker.handlers.admin.client_telemetry import ClientMetricsHandlers
     from ottla.broker.handlers.admin.describe_configs import ConfigDescriber
-    from ottla.broker.handlers.admin.log_dirs import LogDirsAdminHandler
+    from ottla.broker.handlers.admin.log_dirs import LogDirsHandlers
     from ottla.broker.handlers.admin.topics import TopicAdminHandlers
-    from ottla.broker.handlers.cluster.controller_api import ControllerHandlers
+    from ottla.broker.handlers.cluster.allocate_producer_ids import AllocateProducerIdsHandler
+    from ottla.broker.handlers.cluster.alter_partition import AlterPartitionHandler
+    from ottla.broker.handlers.cluster.controlled_shutdown import ControlledShutdownHandler
+    from ottla.broker.handlers.cluster.elect_leaders import ElectLeadersHandler
+    from ottla.broker.handlers.cluster.partition_reassignments import PartitionReassignmentHandlers
     from ottla.broker.handlers.cluster.replica_control import ReplicaControl
+    from ottla.broker.handlers.cluster.update_features import UpdateFeaturesHandler
     from ottla.broker.handlers.groups.consumer_groups import ConsumerGroupHandlers
-    from ottla.broker.handlers.groups.find_coordinator import FindCoordinatorHandler
     from ottla.broker.handlers.groups.group_admin import GroupAdminHandlers
     from ottla.broker.handlers.groups.membership import GroupMembershipHandlers
-    from ottla.broker.handlers.groups.offsets import GroupOffsetHandlers
-    from ottla.broker.handlers.metadata.describe_cluster import ClusterHandlers
+    from ottla.broker.handlers.groups.offset_commit import OffsetCommitHandler
+    from ottla.broker.handlers.groups.offset_delete import OffsetDeleteHandler
+    from ottla.broker.handlers.groups.offset_fetch import OffsetFetchHandler
+    from ottla.broker.handlers.metadata.describe_cluster import DescribeClusterHandler
     from ottla.broker.handlers.metadata.describe_topic_partitions import TopicPartitionsHandler
+    from ottla.broker.handlers.metadata.find_coordinator import FindCoordinatorHandler
     from ottla.broker.handlers.metadata.metadata import MetadataHandler
+    from ottla.broker.handlers.records.delete_records import DeleteRecordsHandler
     from ottla.broker.handlers.records.fetch import FetchHandler
     from ottla.broker.handlers.records.list_offsets import ListOffsetsHandler
+    from ottla.broker.handlers.records.offset_for_leader_epoch import OffsetForLeaderEpochHandler
     from ottla.broker.handlers.records.produce import ProduceHandler
-    from ottla.broker.handlers.records.records_admin import RecordsAdminHandlers
     from ottla.broker.handlers.security.acls import AclAdminHandlers
     from ottla.broker.handlers.security.delegation_tokens import DelegationTokenHandlers
     from ottla.broker.handlers.security.user_scram_credentials import UserCredentialHandlers
-    from ottla.broker.handlers.transactions.transactions import TransactionHandlers
-    from ottla.broker.handlers.transactions.txn_offset_commit import TransactionalOffsetHandlers
+    from ottla.broker.handlers.transactions.add_partitions_to_txn import AddPartitionsToTxnHandlers
+    from ottla.broker.handlers.transactions.describe_producers import DescribeProducersHandler
+    from ottla.broker.handlers.transactions.describe_transactions import TransactionQueryHandlers
+    from ottla.broker.handlers.transactions.end_txn import EndTxnHandler
+    from ottla.broker.handlers.transactions.init_producer_id import InitProducerIdHandler
+    from ottla.broker.handlers.transactions.txn_offset_commit import TxnOffsetCommitHandler
+    from ottla.broker.handlers.transactions.write_txn_markers import WriteTxnMarkersHandler
 
 
-class Handlers:
-    """All handlers of a broker; `server.py` fills it."""
+class Handlers(NamedTuple):
+    """All handlers of a broker; `ottla.broker.server.handler_assembly` builds them."""
 
     produce: ProduceHandler
     fetch: FetchHandler
     list_offsets: ListOffsetsHandler
     metadata: MetadataHandler
     replica_control: ReplicaControl
-    group_offsets: GroupOffsetHandlers
+    offset_commit: OffsetCommitHandler
+    offset_fetch: OffsetFetchHandler
+    offset_delete: OffsetDeleteHandler
     find_coordinator: FindCoordinatorHandler
     group_membership: GroupMembershipHandlers
     group_admin: GroupAdminHandlers
-    consumer_groups: ConsumerGroupHandlers | None = None  # where that protocol is enabled
+    consumer_groups: ConsumerGroupHandlers | None  # where that protocol is enabled
     topic_admin: TopicAdminHandlers
-    records_admin: RecordsAdminHandlers
-    transactions: TransactionHandlers
-    transactional_offsets: TransactionalOffsetHandlers
+    delete_records: DeleteRecordsHandler
+    offset_for_leader_epoch: OffsetForLeaderEpochHandler
+    init_producer_id: InitProducerIdHandler
+    add_partitions_to_txn: AddPartitionsToTxnHandlers
+    end_txn: EndTxnHandler
+    write_txn_markers: WriteTxnMarkersHandler
+    txn_offset_commit: TxnOffsetCommitHandler
+    describe_producers: DescribeProducersHandler
+    transaction_queries: TransactionQueryHandlers
     config_describe: ConfigDescriber
     config_alter: ConfigAlterer
-    cluster: ClusterHandlers
-    controller: ControllerHandlers
+    describe_cluster: DescribeClusterHandler
+    controlled_shutdown: ControlledShutdownHandler
+    elect_leaders: ElectLeadersHandler
+    partition_reassignments: PartitionReassignmentHandlers
+    alter_partition: AlterPartitionHandler
+    update_features: UpdateFeaturesHandler
+    allocate_producer_ids: AllocateProducerIdsHandler
     quota_admin: QuotaAdminHandlers
-    # Made when they are first asked: most brokers never are.
+    # Built for the first request: most brokers get none.
     user_credentials: Callable[[], UserCredentialHandlers]
     delegation_tokens: Callable[[], DelegationTokenHandlers]
-    log_dirs_admin: LogDirsAdminHandler
+    log_dirs: LogDirsHandlers
     acl_admin: AclAdminHandlers
     topic_partitions: TopicPartitionsHandler
-    client_metrics: ClientMetricsHandlers | None  # None: there is nowhere to show what they push
+    client_metrics: ClientMetricsHandlers | None  # None: no exporter takes what clients push
 
 
 def build_table(handlers: Handlers) -> list[HandlerEntry]:
-    """One line an API; the versions are all that Kafka 3.9 has, and of consumer groups Kafka 4's
-    too."""
+    """One entry for each API, with all versions of Kafka 3.9; consumer groups have those of Kafka
+    4 as well."""
     groups, membership = handlers.group_admin, handlers.group_membership
-    offsets, transactions = handlers.group_offsets, handlers.transactions
-    topics, records = handlers.topic_admin, handlers.records_admin
-    replicas, controller = handlers.replica_control, handlers.controller
-    consumer_groups = handlers.consumer_groups
+    topics, replicas = handlers.topic_admin, handlers.replica_control
+    add_to_txn, transactions = handlers.add_partitions_to_txn, handlers.transaction_queries
+    reassignments, consumer_groups = handlers.partition_reassignments, handlers.consumer_groups
     users, tokens = handlers.user_credentials, handlers.delegation_tokens
     entries = [
         _entry(ApiKey.PRODUCE, handlers.produce.handle),
         _entry(ApiKey.FETCH, handlers.fetch.handle),
         _entry(ApiKey.LIST_OFFSETS, handlers.list_offsets.handle),
-        _entry(ApiKey.METADATA, handlers.metadata.handle_once_known),
+        _entry(ApiKey.METADATA, handlers.metadata.handle_after_first_metadata),
         _entry(ApiKey.LEADER_AND_ISR, replicas.handle_leader_and_isr),
         _entry(ApiKey.STOP_REPLICA, replicas.handle_stop_replica),
         _entry(ApiKey.UPDATE_METADATA, replicas.handle_update_metadata),
-        _entry(ApiKey.CONTROLLED_SHUTDOWN, controller.controlled_shutdown),
-        _entry(ApiKey.OFFSET_COMMIT, offsets.offset_commit),
-        _entry(ApiKey.OFFSET_FETCH, offsets.offset_fetch),
-        _entry(ApiKey.FIND_COORDINATOR, handlers.find_coordinator.find_coordinator),
+        _entry(ApiKey.CONTROLLED_SHUTDOWN, handlers.controlled_shutdown.handle),
+        _entry(ApiKey.OFFSET_COMMIT, handlers.offset_commit.handle),
+        _entry(ApiKey.OFFSET_FETCH, handlers.offset_fetch.handle),
+        _entry(ApiKey.FIND_COORDINATOR, handlers.find_coordinator.handle),
         _entry(ApiKey.JOIN_GROUP, membership.join_group),
         _entry(ApiKey.HEARTBEAT, membership.heartbeat),
         _entry(ApiKey.LEAVE_GROUP, membership.leave_group),
@@ -108,21 +134,21 @@ def build_table(handlers: Handlers) -> list[HandlerEntry]:
         _entry(ApiKey.SASL_HANDSHAKE, sasl.handshake)._replace(before_authentication=True),
         _entry(ApiKey.CREATE_TOPICS, topics.create_topics),
         _entry(ApiKey.DELETE_TOPICS, topics.delete_topics),
-        _entry(ApiKey.DELETE_RECORDS, records.delete_records),
-        _entry(ApiKey.INIT_PRODUCER_ID, transactions.init_producer_id),
-        _entry(ApiKey.OFFSET_FOR_LEADER_EPOCH, records.offset_for_leader_epoch),
-        _entry(ApiKey.ADD_PARTITIONS_TO_TXN, transactions.add_partitions_to_txn),
-        _entry(ApiKey.ADD_OFFSETS_TO_TXN, transactions.add_offsets_to_txn),
-        _entry(ApiKey.END_TXN, transactions.end_txn),
-        _entry(ApiKey.WRITE_TXN_MARKERS, transactions.write_txn_markers),
-        _entry(ApiKey.TXN_OFFSET_COMMIT, handlers.transactional_offsets.txn_offset_commit),
+        _entry(ApiKey.DELETE_RECORDS, handlers.delete_records.handle),
+        _entry(ApiKey.INIT_PRODUCER_ID, handlers.init_producer_id.handle),
+        _entry(ApiKey.OFFSET_FOR_LEADER_EPOCH, handlers.offset_for_leader_epoch.handle),
+        _entry(ApiKey.ADD_PARTITIONS_TO_TXN, add_to_txn.add_partitions_to_txn),
+        _entry(ApiKey.ADD_OFFSETS_TO_TXN, add_to_txn.add_offsets_to_txn),
+        _entry(ApiKey.END_TXN, handlers.end_txn.handle),
+        _entry(ApiKey.WRITE_TXN_MARKERS, handlers.write_txn_markers.handle),
+        _entry(ApiKey.TXN_OFFSET_COMMIT, handlers.txn_offset_commit.handle),
         _entry(ApiKey.DESCRIBE_ACLS, handlers.acl_admin.describe),
         _entry(ApiKey.CREATE_ACLS, handlers.acl_admin.create),
         _entry(ApiKey.DELETE_ACLS, handlers.acl_admin.delete),
         _entry(ApiKey.DESCRIBE_CONFIGS, handlers.config_describe.handle),
         _entry(ApiKey.ALTER_CONFIGS, handlers.config_alter.alter),
-        _entry(ApiKey.ALTER_REPLICA_LOG_DIRS, handlers.log_dirs_admin.handle),
-        _entry(ApiKey.DESCRIBE_LOG_DIRS, handlers.cluster.describe_log_dirs),
+        _entry(ApiKey.ALTER_REPLICA_LOG_DIRS, handlers.log_dirs.alter_replica_log_dirs),
+        _entry(ApiKey.DESCRIBE_LOG_DIRS, handlers.log_dirs.describe_log_dirs),
         _entry(ApiKey.SASL_AUTHENTICATE, sasl.authenticate)._replace(before_authentication=True),
         _entry(ApiKey.CREATE_PARTITIONS, topics.create_partitions),
         _entry(ApiKey.CREATE_DELEGATION_TOKEN, _late(lambda: tokens().create)),
@@ -130,23 +156,23 @@ def build_table(handlers: Handlers) -> list[HandlerEntry]:
         _entry(ApiKey.EXPIRE_DELEGATION_TOKEN, _late(lambda: tokens().expire)),
         _entry(ApiKey.DESCRIBE_DELEGATION_TOKEN, _late(lambda: tokens().describe)),
         _entry(ApiKey.DELETE_GROUPS, groups.delete_groups),
-        _entry(ApiKey.ELECT_LEADERS, controller.elect_leaders),
+        _entry(ApiKey.ELECT_LEADERS, handlers.elect_leaders.handle),
         _entry(ApiKey.INCREMENTAL_ALTER_CONFIGS, handlers.config_alter.alter_incrementally),
-        _entry(ApiKey.ALTER_PARTITION_REASSIGNMENTS, controller.alter_reassignments),
-        _entry(ApiKey.LIST_PARTITION_REASSIGNMENTS, controller.list_reassignments),
-        _entry(ApiKey.OFFSET_DELETE, groups.offset_delete),
+        _entry(ApiKey.ALTER_PARTITION_REASSIGNMENTS, reassignments.alter),
+        _entry(ApiKey.LIST_PARTITION_REASSIGNMENTS, reassignments.list_ongoing),
+        _entry(ApiKey.OFFSET_DELETE, handlers.offset_delete.handle),
         _entry(ApiKey.DESCRIBE_CLIENT_QUOTAS, handlers.quota_admin.describe),
         _entry(ApiKey.ALTER_CLIENT_QUOTAS, handlers.quota_admin.alter),
         _entry(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, _late(lambda: users().describe)),
         _entry(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, _late(lambda: users().alter)),
-        _entry(ApiKey.ALTER_PARTITION, controller.alter_partition),
-        _entry(ApiKey.UPDATE_FEATURES, controller.update_features),
-        _entry(ApiKey.ENVELOPE, controller.envelope),
-        _entry(ApiKey.DESCRIBE_CLUSTER, handlers.cluster.describe_once_known),
-        _entry(ApiKey.DESCRIBE_PRODUCERS, handlers.cluster.describe_producers),
+        _entry(ApiKey.ALTER_PARTITION, handlers.alter_partition.handle),
+        _entry(ApiKey.UPDATE_FEATURES, handlers.update_features.handle),
+        _entry(ApiKey.ENVELOPE, handle_envelope),
+        _entry(ApiKey.DESCRIBE_CLUSTER, handlers.describe_cluster.handle_after_first_metadata),
+        _entry(ApiKey.DESCRIBE_PRODUCERS, handlers.describe_producers.handle),
         _entry(ApiKey.DESCRIBE_TRANSACTIONS, transactions.describe_transactions),
         _entry(ApiKey.LIST_TRANSACTIONS, transactions.list_transactions),
-        _entry(ApiKey.ALLOCATE_PRODUCER_IDS, controller.allocate_producer_ids),
+        _entry(ApiKey.ALLOCATE_PRODUCER_IDS, handlers.allocate_producer_ids.handle),
         _entry(ApiKey.DESCRIBE_TOPIC_PARTITIONS, handlers.topic_partitions.handle),
     ]
     metrics = handlers.client_metrics
@@ -163,7 +189,7 @@ def build_table(handlers: Handlers) -> list[HandlerEntry]:
         ]
     api = API[ApiKey.API_VERSIONS]
     line = HandlerEntry(
-        api.key, api.name, api.min_version, api.max_version, _not_yet, before_authentication=True
+        api.key, api.name, api.min_version, api.max_version, _replaced, before_authentication=True
     )
     versions = ApiVersionsHandler([*entries, line])
     entries.append(line._replace(handler=versions.handle))
@@ -176,7 +202,7 @@ def _entry(key: int, handler: Handler) -> HandlerEntry:
 
 
 def _late(find: Callable[[], Handler]) -> Handler:
-    """A handler that is looked for when the first request comes."""
+    """A handler that is built when the first request comes."""
 
     def handle(context: RequestContext, request: Any) -> HandlerResult:
         return find()(context, request)
@@ -184,5 +210,5 @@ def _late(find: Callable[[], Handler]) -> Handler:
     return handle
 
 
-def _not_yet(*_: object) -> None:
-    raise AssertionError("the line of ApiVersions is replaced before it is used")
+def _replaced(*_: object) -> None:
+    raise AssertionError("the entry of ApiVersions is replaced before it is used")

@@ -1,4 +1,4 @@
-"""Notices when something holds up the event loop, and finds out what.
+"""Detects when something blocks the event loop, and what.
 
 The loop sets a heartbeat every `BEAT_SECONDS`. A beat that comes too late by more than
 `STALL_SECONDS` is a stall. A stall longer than `STALL_SECONDS + BEAT_SECONDS` is always noticed; a
@@ -6,11 +6,11 @@ shorter one if a beat was due in its first part. Handlers are timed one by one b
 request channel, so for them every stall is found and named.
 
 A watchdog thread looks at what the loop's thread is doing when a beat is overdue: that is the
-stall's name in the metrics, and the stack in the log. It wakes 20 times a second and does nothing
+stall's name in the metrics, and the stack in the log. It runs 20 times a second and does nothing
 else (a tenth of a percent of one core).
 
 A process that got no processor for a while looks the same as one that computed or waited for a
-disk; so the log says how much of the time the loop's thread was computing.
+disk; so the log line has the time that the loop's thread was computing.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ OUR_PACKAGE = "ottla"
 # Where the loop itself is started: a stack that ends there was in no callback.
 BASES = ("ottla.broker.__main__", "ottla.broker.testing.embedded")
 
-# Places that may hold up the loop, with the reason; they are counted, and told on INFO.
+# Places that may block the loop, with the reason; they are counted, and logged on INFO.
 STATED_PLACES = {
     "ottla.protocol.codec": "a version of a message is used for the first time",
     "ottla.broker.server.broker_server": "the broker starts or stops",
@@ -47,8 +47,8 @@ STATED_PLACES = {
 DEEPEST_STACK = 12
 
 
-class Sight(NamedTuple):
-    """What the loop's thread was seen doing."""
+class Observation(NamedTuple):
+    """What the loop's thread was doing."""
 
     name: str
     stack: str
@@ -75,7 +75,7 @@ class StallMonitor:
         self._due_at = 0.0  # when the next beat is due
         self._seen_total = 0
         self._computed_at_beat = 0.0  # processor seconds of the loop's thread
-        self._seen: Sight | None = None  # written by the watchdog, taken by the beat
+        self._seen: Observation | None = None  # written by the watchdog, taken by the beat
         self._logged_at = -QUIET_SECONDS
 
     def start(self) -> None:
@@ -118,7 +118,7 @@ class StallMonitor:
             self._log(late, computed, seen)
         self._schedule()
 
-    def _log(self, late: float, computed: float, seen: Sight | None) -> None:
+    def _log(self, late: float, computed: float, seen: Observation | None) -> None:
         now = self._clock()
         if now - self._logged_at <= QUIET_SECONDS:
             return
@@ -126,7 +126,7 @@ class StallMonitor:
         reason = stated_reason(seen) if seen else ""
         logger.log(
             logging.INFO if reason else logging.WARNING,
-            "the event loop was held up for %d ms (%d ms of computing) by %s%s%s",
+            "the event loop was blocked for %d ms (%d ms of computing) by %s%s%s",
             late * 1000,
             computed * 1000,
             seen.name if seen else UNKNOWN,
@@ -140,7 +140,7 @@ class StallMonitor:
             if self._clock() - self._due_at > STALL_SECONDS and self._seen is None:
                 self._seen = self._what_runs()
 
-    def _what_runs(self) -> Sight:
+    def _what_runs(self) -> Observation:
         frame: FrameType | None = sys._current_frames().get(self._loop_thread_id)
         stack: list[str] = []
         place = ""
@@ -155,11 +155,13 @@ class StallMonitor:
             frame = frame.f_back
         task = asyncio.current_task(self._loop)
         name = place or UNKNOWN
-        return Sight(name if task is None else f"{task.get_name()}: {name}", " < ".join(stack))
+        return Observation(
+            name if task is None else f"{task.get_name()}: {name}", " < ".join(stack)
+        )
 
 
-def stated_reason(seen: Sight) -> str:
-    """Why what was seen may hold up the loop; empty when it may not."""
+def stated_reason(seen: Observation) -> str:
+    """Why what was seen may block the loop; empty when it may not."""
     for place in [seen.name.rpartition(": ")[2], *seen.stack.split(" < ")]:
         for prefix, reason in STATED_PLACES.items():
             if place.startswith(prefix):

@@ -2,15 +2,12 @@
 
 Counting must cost next to nothing on the request path, so these are objects with integer and
 float fields and no locks. `broker/observability/http_endpoint.py` folds them into Prometheus
-metrics when somebody asks; nothing here imports the Prometheus library. Loop thread only.
+metrics when they are scraped; nothing here imports the Prometheus library. Loop thread only.
 """
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from ottla.broker.requests.request_channel import RequestContext
+from typing import Protocol
 
 # Upper bounds of the buckets of request times, in seconds: from a fast tiny request to a fetch
 # that waits out a long max_wait_ms. The last bucket, not listed, is everything above.
@@ -34,8 +31,20 @@ TIME_BUCKETS = (
     30.0,
 )
 
-# A turn of the event loop longer than this keeps everybody else waiting and counts as a stall.
+# A turn of the event loop longer than this delays all other work and counts as a stall.
 STALL_SECONDS = 0.05
+
+
+class RequestTimes(Protocol):
+    """When a request reached each point of its way, in monotonic seconds, and what it took."""
+
+    received_at: float
+    dequeued_at: float
+    local_done_at: float
+    responded_at: float
+    send_started_at: float
+    throttle_time_ms: int
+    frame_bytes: int
 
 
 class RequestStatistics:
@@ -74,20 +83,19 @@ class RequestStatistics:
         self.total_seconds = 0.0
         self.total_buckets = [0] * (len(TIME_BUCKETS) + 1)
 
-    def record(self, context: "RequestContext", sent_at: float) -> None:
-        """Note a request whose answer is out; times are monotonic seconds."""
-        version = context.header.api_version
+    def record(self, api_version: int, request: RequestTimes, sent_at: float) -> None:
+        """Count a request whose response was sent at `sent_at` (monotonic seconds)."""
         by_version = self.by_version
-        by_version[version] = by_version.get(version, 0) + 1
-        self.queue_seconds += context.dequeued_at - context.received_at
-        self.local_seconds += context.local_done_at - context.dequeued_at
-        self.remote_seconds += context.responded_at - context.local_done_at
-        self.response_queue_seconds += context.send_started_at - context.responded_at
-        self.send_seconds += sent_at - context.send_started_at
-        self.request_bytes += context.frame_bytes
-        if context.throttle_time_ms:
-            self.throttle_seconds += context.throttle_time_ms / 1000
-        seconds = sent_at - context.received_at
+        by_version[api_version] = by_version.get(api_version, 0) + 1
+        self.queue_seconds += request.dequeued_at - request.received_at
+        self.local_seconds += request.local_done_at - request.dequeued_at
+        self.remote_seconds += request.responded_at - request.local_done_at
+        self.response_queue_seconds += request.send_started_at - request.responded_at
+        self.send_seconds += sent_at - request.send_started_at
+        self.request_bytes += request.frame_bytes
+        if request.throttle_time_ms:
+            self.throttle_seconds += request.throttle_time_ms / 1000
+        seconds = sent_at - request.received_at
         self.total_seconds += seconds
         self.total_buckets[bisect_left(TIME_BUCKETS, seconds)] += 1
 
@@ -158,7 +166,7 @@ Reading = float | dict[tuple[str, ...], float]
 
 
 class Metric:
-    """A metric that some part of the broker offers: read when it is asked for."""
+    """A metric of some part of the broker, read when it is scraped."""
 
     __slots__ = ("help", "kind", "labels", "name", "read")
 
@@ -173,7 +181,7 @@ class Metric:
 
 
 class MetricsRegistry:
-    """Where the parts of the broker offer what they count. Names begin with "ottla_" and carry
+    """Where the parts of the broker register what they count. Names begin with "ottla_" and carry
     their unit, without Prometheus's "_total"."""
 
     def __init__(self) -> None:

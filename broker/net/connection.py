@@ -1,4 +1,4 @@
-"""One client: frames in, one request in flight, answers out in order.
+"""One client connection: frames in, one request in flight, responses out in order.
 
 The connection owns its non-blocking socket and asks the loop only when it is readable or writable;
 there is no asyncio transport in between (uvloop's has no sendfile, and reading straight into the
@@ -16,10 +16,11 @@ import socket
 from collections.abc import Callable
 from struct import Struct
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ottla.broker.net.invalid_frames import refuse_size
-from ottla.broker.net.sending import SendingSide
+from ottla.broker.net.output import Output
+from ottla.broker.net.response_writer import ResponseWriter
 from ottla.broker.net.wrong_protocol import FOREIGN_SIZE
 from ottla.broker.requests.request_channel import ANONYMOUS, Principal
 
@@ -37,39 +38,46 @@ READ_BYTES = 65536
 
 # The buffer of a frame longer than one read grows fourfold each time it is full, but not by more
 # than this. While few bytes of requests are in progress, as is usual, it grows by that at once: it
-# saves copying, and a thousand strangers who announce much and send little cannot abuse it.
+# saves copying, and a thousand clients that announce much and send little cannot abuse it.
 MAX_GROWTH_BYTES = 1 << 20
 FEW_BYTES = 64 << 20
 
 # How many requests of one client are handled in a row when they came in together. In a row, their
-# answers leave in one packet; the others wait for a millisecond at most.
+# responses are sent in one packet; the other clients wait for a millisecond at most.
 MAX_IN_A_ROW = 16
 
 _SIZE = Struct(">i")
 _ZEROS = memoryview(bytes(MAX_GROWTH_BYTES))  # never written, so the system keeps no memory for it
 
 
-class Connection(SendingSide):
+class Connection:
     """See the module. Loop thread only; `closed` connections ignore everything."""
 
     __slots__ = (
         "__weakref__",
-        "_busy",
         "_ending",
+        "_fd",
         "_filled",
         "_filled_before",
         "_frame",
         "_frame_size",
         "_in_a_row",
+        "_muted",
+        "_on_closed",
         "_pending",
         "_position",
+        "_read_at",
         "_reading",
+        "_services",
+        "_sock",
         "_timer_task",
+        "_writer",
         "authenticated",
         "client_host",
         "client_port",
         "client_software_name",
         "client_software_version",
+        "closed",
         "identified",
         "listener",
         "listener_name",
@@ -80,14 +88,24 @@ class Connection(SendingSide):
         "token_handler",
     )
 
+    #: Sends what the socket does not take at once.
+    output_class: ClassVar[type[Output]] = Output
+
     def __init__(
         self,
         sock: socket.socket,
         client: tuple[str, int],
         listener: "ListenerFacts",
         services: "NetworkServices",
+        on_closed: "Callable[[Connection], None]",
     ) -> None:
-        super().__init__(sock, services)
+        self.closed = False
+        self._sock = sock
+        self._fd = sock.fileno()
+        self._services = services
+        self._on_closed = on_closed
+        self._writer = ResponseWriter(sock, services, self, self.output_class)
+        self._read_at = monotonic()
         self.listener = listener
         self.listener_name = listener.name
         self.client_host, self.client_port = client
@@ -101,23 +119,23 @@ class Connection(SendingSide):
         self.max_frame_bytes = (
             listener.request_max_bytes if self.authenticated else listener.first_frame_max_bytes
         )
-        # Takes the frames that come in instead of the request decoder, and answers each with
-        # `send_token` or `close`: SASL tokens after SaslHandshake version 0 have no header.
+        # Gets the frames instead of the request decoder, and responds to each with `send_token` or
+        # `close`: SASL tokens after SaslHandshake version 0 have no header.
         self.token_handler: Callable[[bytes], None] | None = None
         self.sasl: SaslSession | None = None
         if listener.new_session is not None:
             self.sasl = listener.new_session(self, services.decoder)
             self.token_handler = self.sasl.take_frame
-        self._busy = False  # a request is in flight, or the client must wait: do not read
-        self._ending = False  # it will be closed by a timer, and takes no more requests
-        self._pending: bytearray | None = None  # read, but not looked at yet
+        self._muted = False  # muted: a request is in flight, or the client is throttled
+        self._ending = False  # a timer closes it; no more requests are read
+        self._pending: bytearray | None = None  # read, but not decoded yet
         self._position = 0  # in `_pending`
-        self._in_a_row = 0  # requests handled without a look at those of others
-        self._frame: bytearray | None = None  # a frame of which a part is here
+        self._in_a_row = 0  # requests handled before those of other clients
+        self._frame: bytearray | None = None  # a frame that is received in part
         self._frame_size = 0
         self._filled = 0
-        self._filled_before = -1  # at the last look of `is_stalled`
-        self._timer_task: TimerTask | None = None  # a throttle or a farewell
+        self._filled_before = -1  # at the last call of `is_stalled`
+        self._timer_task: TimerTask | None = None  # the end of a throttle or of the connection
         self._reading = False
 
     def __repr__(self) -> str:
@@ -128,35 +146,55 @@ class Connection(SendingSide):
         self._resume_reading()
 
     def authenticate(self, principal: Principal) -> None:
-        """The client proved who it is: frames of full size are welcome from now on."""
+        """The client is authenticated: frames of full size are accepted from now on."""
         self.principal = principal
         self.authenticated = True
         self.max_frame_bytes = self.listener.request_max_bytes
 
-    def is_idle_since(self, moment: float) -> bool:
-        """Whether nothing moved since `moment` (monotonic) and no request is being worked on.
+    @property
+    def last_active(self) -> float:
+        """When the client last sent or took something, in monotonic seconds."""
+        return max(self._read_at, self._writer.last_active)
 
-        A client that does not take its answer counts as idle; one that waits for it does not.
+    @property
+    def in_flight(self) -> bool:
+        """A request is being handled, or a response is not sent yet."""
+        return self._writer.in_flight
+
+    @property
+    def waits_for_records(self) -> bool:
+        """All it has in flight is a fetch that waits until there are records to return."""
+        return self._writer.waits_for_records
+
+    def send_response(self, context: "RequestContext", parts: list[Any]) -> None:
+        """Send the response to the request in flight; no parts: there is none (acks=0)."""
+        self._writer.send_response(context, parts)
+
+    def is_idle_since(self, moment: float) -> bool:
+        """Whether nothing was sent or received since `moment` (monotonic) and no request is in
+        flight.
+
+        A client that does not read its response counts as idle; one that waits for it does not.
         """
         if self.last_active > moment:
             return False
-        return not self._busy or self._output is not None
+        return not self._muted or self._writer.has_unsent_bytes
 
     def is_stalled(self, least_bytes: int) -> bool:
         """Whether a request holds memory and fewer bytes of it came since the last call than
-        `least_bytes`. The first call for a request only takes a look."""
+        `least_bytes`. The first call for a request returns False."""
         before, self._filled_before = self._filled_before, self._filled
         return self._frame is not None and before >= 0 and self._filled - before < least_bytes
 
     def close(self, reason: str) -> None:
-        """Close the socket now. A request in flight goes on; its answer will go nowhere."""
+        """Close the socket now. A request in flight goes on; its response is dropped."""
         if self.closed:
             return
         self.closed = True
         logger.debug("closing %r: %s", self, reason)
         services = self._services
         self._pause_reading()
-        self._stop_writing()
+        self._writer.close()
         self._sock.close()
         if self._timer_task is not None:
             self._timer_task.cancel()
@@ -164,16 +202,15 @@ class Connection(SendingSide):
         if self._frame is not None:
             services.channel.release(self._frame_size)
         self._frame = self._pending = None
-        self._drop_output()
-        services.on_closed(self)
+        self._on_closed(self)
 
-    def farewell(self, response: bytes, linger_ms: int) -> None:
-        """Send a last word to somebody who is in the wrong place, then close.
+    def close_after_response(self, response: bytes, linger_ms: int) -> None:
+        """Send a response to a client that does not speak Kafka, then close the connection.
 
-        The socket stays open, unread, for a moment: closed at once it could be reset before the
-        other side has read what we say.
+        The socket stays open, unread, for `linger_ms`: closed at once, it could be reset before the
+        client has read the response.
         """
-        self._busy = self._ending = True
+        self._muted = self._ending = True
         self._pending = None
         try:
             self._sock.send(response)
@@ -186,19 +223,19 @@ class Connection(SendingSide):
         )
 
     def refuse_after(self, delay_ms: int, response: bytes, linger_ms: int, reason: str) -> None:
-        """Send a refusal later, read nothing meanwhile, and close: whoever guesses passwords has
-        to wait (connection.failed.authentication.delay.ms)."""
+        """Send an error response later, read nothing meanwhile, and close: this delays clients that
+        guess passwords (connection.failed.authentication.delay.ms)."""
         if not self.closed:
-            self._busy = self._ending = True
+            self._muted = self._ending = True
             if self._timer_task is not None:
                 self._timer_task.cancel()
             self._timer_task = self._services.timer.schedule(
-                delay_ms, lambda: self._say_no(response, linger_ms, reason)
+                delay_ms, lambda: self._send_refusal(response, linger_ms, reason)
             )
 
-    def _say_no(self, response: bytes, linger_ms: int, reason: str) -> None:
-        """The end follows the answer after a moment: some clients that find both at once take no
-        notice of the answer."""
+    def _send_refusal(self, response: bytes, linger_ms: int, reason: str) -> None:
+        """Close `linger_ms` after the response: some clients that find both at once ignore the
+        response."""
         try:
             sent = self._sock.send(response) if response else 0
         except OSError as error:
@@ -210,9 +247,9 @@ class Connection(SendingSide):
         self._timer_task = self._services.timer.schedule(linger_ms, lambda: self.close(reason))
 
     def send_token(self, token: bytes) -> None:
-        """Answer a frame that `token_handler` got: the size is put in front, nothing else."""
+        """Respond to a frame that `token_handler` got, with a size and no header."""
         if not self.closed:
-            self._send_parts([_SIZE.pack(len(token)) + token])
+            self._writer.send_parts([_SIZE.pack(len(token)) + token])
         if not self.closed:
             self._next_request()
 
@@ -227,9 +264,9 @@ class Connection(SendingSide):
             self._services.loop.remove_reader(self._fd)
 
     def _on_readable(self) -> None:
-        if self._busy:
-            # Muted. Only now is the loop told so: usually the answer is out before the client
-            # sends more, and then telling the loop twice would have been for nothing.
+        if self._muted:
+            # Muted. The reader is removed only now: usually the response is sent before the client
+            # sends more, and then two calls of the loop are saved.
             self._pause_reading()
             return
         frame = self._frame
@@ -253,7 +290,7 @@ class Connection(SendingSide):
             self.close("the client closed it")
             return
         self._in_a_row = 0
-        self.last_active = monotonic()
+        self._read_at = monotonic()
         services.statistics.bytes_in += received
         buffer = services.receive_buffer
         if self._pending is None:
@@ -272,15 +309,15 @@ class Connection(SendingSide):
     def _check_for_reset(self) -> None:
         """Notice a reset behind the bytes that were just read.
 
-        The loop tells of a reset once, by one call of `_on_readable`, and uvloop then watches the
+        The loop reports a reset once, by one call of `_on_readable`, and uvloop then watches the
         socket no more. When that call found bytes to read, the reset shows only in the socket's
-        error; without a second look the connection would stay for ever. A request in flight needs
-        none: its answer finds out, if it has one.
+        error; without this check the connection would stay open for ever. A request in flight needs
+        no check: sending its response fails, if it has one.
         """
-        if self._busy or self.closed:
+        if self._muted or self.closed:
             return
         if self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            # Not now: uvloop is in the middle of giving up this descriptor.
+            # Not now: uvloop is still removing this descriptor.
             self._services.loop.call_soon(self._watch_again)
 
     def _watch_again(self) -> None:
@@ -290,7 +327,7 @@ class Connection(SendingSide):
 
     def _wait(self) -> None:
         """Stop reading until the channel calls `room_available`."""
-        self._busy = True
+        self._muted = True
         self._in_a_row = -1
         self._pause_reading()
 
@@ -300,18 +337,18 @@ class Connection(SendingSide):
             self._next_request()
 
     def _next_request(self) -> None:
-        """Nothing is in flight: go on with what was read ahead, then with the socket."""
+        """Nothing is in flight: take the next frame read ahead, or read the socket."""
         if self._ending:
             return
-        self._busy = False
+        self._muted = False
         if self._pending is not None:
             self._in_a_row += 1
             self._take_pending()
-            if self._busy or self.closed:
+            if self._muted or self.closed:
                 return
         self._resume_reading()
-        if self._sent_nothing:
-            self._sent_nothing = False
+        if self._writer.sent_nothing:
+            self._writer.sent_nothing = False
             self._check_for_reset()
 
     def _take_pending(self) -> None:
@@ -368,7 +405,7 @@ class Connection(SendingSide):
         if received == 0:
             self.close("the client closed it in the middle of a request")
             return
-        self.last_active = monotonic()
+        self._read_at = monotonic()
         self._services.statistics.bytes_in += received
         filled += received
         self._filled = filled
@@ -377,12 +414,12 @@ class Connection(SendingSide):
             self._accept(frame)
 
     def _accept(self, frame: bytearray) -> None:
-        """A whole frame is here, and its bytes are reserved: decode it and queue the request."""
+        """A frame is complete, and its bytes are reserved: decode it and queue the request."""
         services = self._services
         channel = services.channel
         if self.token_handler is not None:
             channel.release(len(frame))
-            self._busy = True
+            self._muted = True
             self.token_handler(bytes(frame))
             return
         context = services.decoder.decode(frame, self)
@@ -390,16 +427,16 @@ class Connection(SendingSide):
             channel.release(len(frame))
             return
         self.identified = True
-        self._busy = True
-        self._context = context
+        self._muted = True
+        self._writer.context = context
         if 0 < self._in_a_row < MAX_IN_A_ROW:
             channel.put_first(context)
         else:
             self._in_a_row = 0
             channel.put(context)
 
-    def _response_is_sent(self, context: "RequestContext") -> None:
-        """Let the next request in, when the client's throttle time is over."""
+    def response_is_sent(self, context: "RequestContext") -> None:
+        """Read the next request when the client's throttle time is over."""
         if context.throttle_time_ms > 0 and not self._ending:
             self._timer_task = self._services.timer.schedule(
                 context.throttle_time_ms, self._throttle_over
@@ -411,7 +448,8 @@ class Connection(SendingSide):
         self._timer_task = None
         self._next_request()
 
-    def _can_hold(self) -> bool:
+    def has_whole_request(self) -> bool:
+        """One more whole request was read ahead."""
         pending = self._pending
         if pending is None:
             return False

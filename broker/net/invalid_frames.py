@@ -1,28 +1,43 @@
-"""What to do with a client whose first bytes announce no acceptable request."""
+"""Refuses frames of an invalid size, and clients that speak another protocol than Kafka's."""
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.net.wrong_protocol import explanation, http_response, recognise
 
 if TYPE_CHECKING:
-    from ottla.broker.net.connection import Connection
     from ottla.broker.net.services import NetworkServices
 
 logger = logging.getLogger("ottla.net")
 
-# How long an HTTP client gets to read our answer before the socket is closed.
-FAREWELL_MS = 1000
+# How long an HTTP client gets to read the response before the socket is closed.
+LINGER_MS = 1000
+
+
+class UnidentifiedConnection(Protocol):
+    """What the check reads of a connection, and how it ends one."""
+
+    identified: bool
+    authenticated: bool
+    max_frame_bytes: int
+    client_host: str
+    client_port: int
+    listener_name: str
+    local_address: tuple[str, int]
+
+    def close(self, reason: str) -> None: ...
+
+    def close_after_response(self, response: bytes, linger_ms: int) -> None: ...
 
 
 def refuse_size(
-    connection: "Connection", size: int, first_bytes: bytes, services: "NetworkServices"
+    connection: UnidentifiedConnection, size: int, first_bytes: bytes, services: "NetworkServices"
 ) -> bool:
     """Decide on a frame of an unusual size, of which nothing was allocated yet.
 
-    Returns False when it may come in after all: a huge request that the settings allow, from a
-    client that is known to speak Kafka. Else the connection is closed, HTTP after an answer in
-    words, with one line in the log for each address and minute.
+    Returns False when it is accepted after all: a huge request that the settings allow, from a
+    client that is known to speak Kafka. Else the connection is closed, for HTTP after a response
+    that explains it, with one line in the log for each address and minute.
     """
     protocol = None if connection.identified else recognise(first_bytes)
     if protocol is not None:
@@ -37,7 +52,7 @@ def refuse_size(
             )
         if protocol == "HTTP":
             response = http_response(connection.listener_name, *connection.local_address)
-            connection.farewell(response, FAREWELL_MS)
+            connection.close_after_response(response, LINGER_MS)
         else:
             connection.close(f"the client speaks {protocol}")
         return True

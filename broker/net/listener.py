@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.net")
 
-# Connections accepted in one turn of the loop: a burst of newcomers must not hold up the others.
+# Connections accepted in one turn of the loop: a burst of them does not delay the others for long.
 MAX_ACCEPTS = 64
 
 # When the process or the machine is out of descriptors or memory, accepting pauses this long.
@@ -26,7 +26,7 @@ EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class ListenError(Exception):
-    """A listener could not be opened; the message names the address and says what to do."""
+    """A listener could not be opened; the message names the address and the remedy."""
 
 
 class SocketSettings:
@@ -107,7 +107,7 @@ def _why_not(listener_name: str, where: str, port: int, error: OSError) -> str:
 
 
 class Listener:
-    """Accepts connections on one socket for as long as the limits allow."""
+    """Accepts the connections of one listening socket within the limits."""
 
     def __init__(
         self,
@@ -117,17 +117,21 @@ class Listener:
         settings: SocketSettings,
         limits: ConnectionLimits,
         listener_limits: ListenerLimits,
+        on_protected_connection: Callable[[], None],
     ) -> None:
+        """`on_protected_connection` is called when a listener with protected limits accepted a
+        connection."""
         self.facts = facts
         self.limits = listener_limits
         self.connections: set[Connection] = set()
-        self.on_protected_connection: Callable[[], None] = lambda: None
+        self._on_protected_connection = on_protected_connection
         self._sock = sock
         self._services = services
         self._settings = settings
         self._connection_limits = limits
         self._accepting = False
         self._closed = False
+        self._on_closed = self._forget  # one bound method for all connections
         self._connection_class: type[Connection] = Connection
         if facts.tls_context is not None:
             from ottla.broker.net.tls import TlsConnection
@@ -174,7 +178,7 @@ class Listener:
                 return
             except OSError as error:
                 if error.errno not in EXHAUSTED:
-                    # A client's network failed before it was accepted: no harm done.
+                    # The connection broke before it was accepted.
                     logger.debug("listener %s: accept failed: %s", self.facts.name, error)
                     return
                 if self._services.log_limiter.allows(f"accept {self.facts.name}"):
@@ -209,10 +213,10 @@ class Listener:
             if self._settings.send_buffer_bytes > 0:
                 size = self._settings.send_buffer_bytes
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
-            connection = self._connection_class(sock, client, self.facts, services)
+            connection = self._connection_class(sock, client, self.facts, services, self._on_closed)
         except OSError as error:
-            # The client was gone before we had looked at it.
-            logger.debug("connection from %s broke at once: %s", client[0], error)
+            # The client closed it before it was set up.
+            logger.debug("connection from %s broke while it was set up: %s", client[0], error)
             sock.close()
             self._connection_limits.released(self.limits, client[0])
             return
@@ -220,10 +224,13 @@ class Listener:
         self.connections.add(connection)
         connection.start()
         if self.limits.protected:
-            self.on_protected_connection()
+            self._on_protected_connection()
 
-    def forget(self, connection: Connection) -> None:
+    def _forget(self, connection: Connection) -> None:
         """A connection of this listener has closed."""
+        self._services.statistics.connections_closed += 1
+        if connection.sasl is not None:
+            connection.sasl.close()
         self.connections.discard(connection)
         self._connection_limits.released(self.limits, connection.client_host)
 

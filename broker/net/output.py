@@ -3,7 +3,7 @@
 Bytes go out together (`sendmsg`), file parts by `os.sendfile`, so a fetched byte never enters our
 memory. Nothing here waits: what the socket does not take stays, and the connection calls again
 when there is room. A file part that is not in the page cache is not read here either, as that
-would hold up the loop for as long as the disk takes: `flush` says so, and the connection has a
+would block the loop for as long as the disk takes: `flush` returns COLD, and the connection has a
 worker thread read it first.
 """
 
@@ -24,7 +24,7 @@ MAX_TURN_BYTES = (1 << 20) + 65536
 MAX_BUFFERS = 256
 
 # From this length on the first page of a file part is looked at too, not only the last one: the
-# kernel reads ahead in windows of 128 KiB, so that the last page says enough about a short part.
+# kernel reads ahead in windows of 128 KiB, so that the last page suffices for a short part.
 READ_AHEAD_BYTES = 131072
 
 # Up to this length a file part is read and sent together with what stands around it: copying a few
@@ -58,7 +58,7 @@ class FileTruncated(Exception):
 def is_cached(fd: int, position: int, length: int) -> bool:
     """Whether a part of a file can probably be read without waiting for the disk.
 
-    True where that cannot be told (tmpfs, network file systems, other systems than Linux).
+    True where that is not known (tmpfs, network file systems, other systems than Linux).
     """
     return _page_is_cached(fd, position + length - 1) and (
         length < READ_AHEAD_BYTES or _page_is_cached(fd, position)
@@ -82,11 +82,11 @@ _probe = bytearray(1)
 
 
 def read_if_cached(part: FilePart) -> bytearray | None:
-    """The whole part, if it can be had without waiting for the disk, else None."""
+    """The whole part, if it can be read without waiting for the disk, else None."""
     buffer = bytearray(part.length)
     try:
         read = os.preadv(part.fd, [buffer], part.position, os.RWF_NOWAIT)
-    except (OSError, AttributeError):  # not cached, or it cannot be told; sendfile will do it
+    except (OSError, AttributeError):  # not cached, or not known; sendfile reads it then
         return None
     return buffer if read == part.length else None
 
@@ -98,12 +98,12 @@ def warm(fd: int, position: int, length: int) -> None:
     while position < end:
         read = os.preadv(fd, [buffer], position)
         if read == 0:
-            return  # too short; sending it will say so
+            return  # too short; sending it raises FileTruncated
         position += read
 
 
 def join_if_small(parts: list[Any]) -> bytes | None:
-    """All parts in one, if they are few bytes and can be had without waiting; else None."""
+    """All parts in one, if they are few bytes and can be read without waiting; else None."""
     size = 0
     for part in parts:
         size += len(part)
@@ -174,7 +174,7 @@ class Output:
             left -= sent
             self._statistics.bytes_out += sent
             self._advance(sent)
-            if self._is_full:  # to ask it again would be a system call for nothing
+            if self._is_full:  # one more call would send nothing
                 self._is_full = False
                 return BLOCKED
         return DONE
@@ -186,7 +186,7 @@ class Output:
         return part, part.position + self._sent_of_first, length
 
     def warmed(self) -> None:
-        """What `cold_part` said was read; it is not looked at again, however long it stays."""
+        """The part that `cold_part` returned was read; it is not checked again."""
         self._warm_until = self._sent_of_first + self.cold_part()[2]
 
     def _is_warm(self, part: FilePart) -> bool:
@@ -225,7 +225,7 @@ class Output:
         return sent
 
     def _advance(self, sent: int) -> None:
-        """Let go of the parts that are sent."""
+        """Release the parts that are sent."""
         parts = self._parts
         sent += self._sent_of_first
         while self._first < len(parts) and sent >= len(parts[self._first]):

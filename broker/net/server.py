@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from ottla.broker.metrics.statistics import NetworkStatistics
 from ottla.broker.net.connection import READ_BYTES, Connection
 from ottla.broker.net.listener import Listener, ListenError, SocketSettings, bind
-from ottla.broker.net.requests import RequestDecoder
 from ottla.broker.net.services import ListenerFacts, NetworkServices
 from ottla.broker.quotas.connection_quotas import ConnectionLimits, ListenerLimits
 from ottla.broker.requests.request_channel import Principal, RequestChannel
@@ -20,13 +19,13 @@ if TYPE_CHECKING:
     import ssl
 
     from ottla.broker.runtime.wheel import TimerTask
-    from ottla.broker.security.sasl.session import SaslSession
+    from ottla.broker.security.sasl.session import NewSession
 
 logger = logging.getLogger("ottla.net")
 
 
 class NetworkServer:
-    """Opens listeners and keeps their connections. Loop thread only.
+    """Opens listeners and closes their connections. Loop thread only.
 
     Order of use: `add_listener` for each (binds at once, so that a port in use is known before
     anything else starts), `start`, then `stop_accepting`, `drain`, `close`.
@@ -69,7 +68,7 @@ class NetworkServer:
         limits: ListenerLimits | None = None,
         tls_context: "ssl.SSLContext | None" = None,
         principal_of_certificate: Callable[[dict[str, Any]], Principal] | None = None,
-        new_session: "Callable[[Connection, RequestDecoder], SaslSession] | None" = None,
+        new_session: "NewSession | None" = None,
         first_frame_max_bytes: int = 524288,
     ) -> int:
         """Bind a listener; port 0 picks a free one. Returns the port. Raises ListenError.
@@ -89,7 +88,6 @@ class NetworkServer:
                 self._timer,
                 self._worker_pool,
                 self.statistics,
-                self._closed,
                 READ_BYTES,
             )
         if security_protocol.endswith("SSL") and tls_context is None:
@@ -105,9 +103,14 @@ class NetworkServer:
             principal_of_certificate=principal_of_certificate,
         )
         listener = Listener(
-            sock, facts, services, self._sockets, self.limits, limits or ListenerLimits()
+            sock,
+            facts,
+            services,
+            self._sockets,
+            self.limits,
+            limits or ListenerLimits(),
+            self._make_room,
         )
-        listener.on_protected_connection = self._make_room
         self._listeners[name] = listener
         return listener.port
 
@@ -136,10 +139,10 @@ class NetworkServer:
             listener.close()
 
     async def drain(self, timeout_ms: int) -> int:
-        """Wait until no request is in flight, at most so long. Returns how many still are.
+        """Wait until no request is in flight, at most `timeout_ms`. Returns how many still are.
 
-        A fetch that waits for records is not waited for: there would be another one after it, and
-        its client loses nothing."""
+        A fetch that waits for records does not count: another one would follow it, and its client
+        loses nothing."""
         deadline = monotonic() + timeout_ms / 1000
         while busy := sum(
             connection.in_flight and not connection.waits_for_records
@@ -160,8 +163,8 @@ class NetworkServer:
             connection.close("the broker is stopping")
 
     def _make_room(self) -> None:
-        """Close the client connection that was silent longest: a broker came in above
-        max.connections, and brokers are not to wait for clients (KIP-612)."""
+        """Close the client connection that has been idle longest: a broker connected above
+        max.connections, and connections of brokers have priority (KIP-612)."""
         clients = [
             connection
             for listener in self._listeners.values()
@@ -169,22 +172,16 @@ class NetworkServer:
             for connection in listener.connections
         ]
         if clients and self.limits.open > self.limits.max_connections:
-            silent_longest = min(clients, key=lambda connection: connection.last_active)
-            silent_longest.close("max.connections is reached and a broker came in")
-
-    def _closed(self, connection: Connection) -> None:
-        self.statistics.connections_closed += 1
-        if connection.sasl is not None:
-            connection.sasl.close()
-        self._listeners[connection.listener_name].forget(connection)
+            idle_longest = min(clients, key=lambda connection: connection.last_active)
+            idle_longest.close("max.connections is reached and a broker connected")
 
     def _schedule_reaper(self) -> None:
-        # Often enough that nobody overstays by more than a tenth.
+        # Often enough that no connection stays longer than a tenth beyond its time.
         interval_ms = max(self._max_idle_ms // 10, 10)
         self._reaper = self._timer.schedule(interval_ms, self._reap)
 
     def _reap(self) -> None:
-        """Close the connections on which nothing has moved for too long."""
+        """Close the connections that have been idle for connections.max.idle.ms."""
         moment = monotonic() - self._max_idle_ms / 1000
         for connection in self.connections:
             if connection.is_idle_since(moment):
@@ -196,7 +193,8 @@ class NetworkServer:
         self._relief = self._timer.schedule(RELIEF_INTERVAL_MS, self._relieve)
 
     def _relieve(self) -> None:
-        """When requests take all the memory they may, close who holds some and hardly sends.
+        """When requests take all of queued.max.request.bytes, close the clients that hold some
+        of it and hardly send.
 
         A frame's memory is reserved when its size is known, as in Kafka. There, a few clients that
         announce big requests and send nothing shut out all others until they are found idle.
@@ -209,12 +207,12 @@ class NetworkServer:
                         "(queued.max.request.bytes) is short: closing the connection",
                         connection,
                     )
-                    connection.close("it holds memory that others wait for")
+                    connection.close("it holds memory that other clients wait for")
         self._schedule_relief()
 
 
-# How often to look for clients that hold memory others wait for, and what they must have sent
-# meanwhile: a modem does.
+# How often to look for clients that hold memory others wait for, and what they need to have
+# sent meanwhile: a modem does.
 RELIEF_INTERVAL_MS = 1000
 LEAST_PROGRESS_BYTES = 4096
 

@@ -5,21 +5,20 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.metrics.statistics import NetworkStatistics
-from ottla.broker.net.requests import RequestDecoder
-from ottla.broker.net.wrong_protocol import LogLimiter
 from ottla.broker.requests.request_channel import Principal, RequestChannel
+from ottla.broker.requests.request_decoder import RequestDecoder
+from ottla.broker.runtime.log_limiter import LogLimiter
 from ottla.broker.runtime.tasks import WorkerPool
 from ottla.broker.runtime.timer import DelayQueue
 
 if TYPE_CHECKING:
     import ssl
 
-    from ottla.broker.net.connection import Connection
-    from ottla.broker.security.sasl.session import SaslSession
+    from ottla.broker.security.sasl.session import NewSession
 
 
 class ListenerFacts:
-    """What a connection knows about the listener it came in on."""
+    """What a connection needs to know of the listener that accepted it."""
 
     __slots__ = (
         "first_frame_max_bytes",
@@ -37,7 +36,7 @@ class ListenerFacts:
         name: str,
         *,
         security_protocol: str = "PLAINTEXT",
-        new_session: "Callable[[Connection, RequestDecoder], SaslSession] | None" = None,
+        new_session: "NewSession | None" = None,
         request_max_bytes: int = 104857600,
         first_frame_max_bytes: int = 524288,
         tls_context: "ssl.SSLContext | None" = None,
@@ -52,19 +51,18 @@ class ListenerFacts:
         self.tls_context = tls_context
         # Who a client is by its certificate (SSL listeners); called after the handshake.
         self.principal_of_certificate = principal_of_certificate
-        # Until authentication (Kafka's sasl.server.max.receive.size): nobody unknown gets more.
+        # Before authentication (Kafka's sasl.server.max.receive.size).
         self.first_frame_max_bytes = min(first_frame_max_bytes, request_max_bytes)
 
 
 class NetworkServices:
-    """The loop, the channel and what is counted."""
+    """The loop, the request channel, the timer, worker threads and statistics."""
 
     __slots__ = (
         "channel",
         "decoder",
         "log_limiter",
         "loop",
-        "on_closed",
         "receive_buffer",
         "statistics",
         "timer",
@@ -78,7 +76,6 @@ class NetworkServices:
         timer: DelayQueue,
         worker_pool: WorkerPool,
         statistics: NetworkStatistics,
-        on_closed: "Callable[[Connection], None]",
         receive_buffer_bytes: int,
     ) -> None:
         self.loop = loop
@@ -86,7 +83,6 @@ class NetworkServices:
         self.timer = timer
         self.worker_pool = worker_pool
         self.statistics = statistics
-        self.on_closed = on_closed
         self.log_limiter = LogLimiter()
         self.decoder = RequestDecoder(channel.routes, statistics, self.log_limiter)
         # One for all connections: it is copied out of before the next one reads.

@@ -18,6 +18,8 @@ from ottla.broker.net.connection import Connection
 from ottla.broker.net.output import FilePart, FileTruncated, Output
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ottla.broker.metrics.statistics import NetworkStatistics
     from ottla.broker.net.services import ListenerFacts, NetworkServices
 
@@ -29,7 +31,7 @@ RECORD_BYTES = 16384
 # How much of a file part is read at once: a few records.
 PIECE_BYTES = 65536
 
-# A handshake is a few packets; who needs longer is not going to finish it.
+# A handshake is a few packets; one that takes longer is not going to finish.
 HANDSHAKE_TIMEOUT_MS = 30_000
 
 
@@ -56,7 +58,7 @@ class TlsSocket:
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise BlockingIOError from None
         except ssl.SSLEOFError:
-            return 0  # closed without TLS's own goodbye, which most clients leave out
+            return 0  # closed without a close_notify alert, as most clients do
 
     def send(self, data: Any) -> int:
         """Send at most one record; after BlockingIOError the same bytes must come again."""
@@ -81,7 +83,7 @@ class TlsSocket:
 
     def close(self) -> None:
         with suppress(OSError, ValueError):
-            # Says goodbye in TLS's own words; without blocking it cannot wait for the reply.
+            # Sends close_notify; without blocking it cannot wait for that of the client.
             self._sock.unwrap()
         self._sock.close()
 
@@ -121,7 +123,7 @@ class TlsOutput(Output):
 
 
 def _join(buffers: list[Any]) -> Any:
-    """The buffers in one, up to about a record; a big first one as it is."""
+    """The buffers joined, up to about a record; a big first one unchanged."""
     first = buffers[0]
     if len(buffers) == 1 or len(first) >= RECORD_BYTES:
         return first
@@ -138,7 +140,9 @@ def _join(buffers: list[Any]) -> Any:
 class TlsConnection(Connection):
     """A connection that begins with a handshake."""
 
-    __slots__ = ("_deadline", "_handshaking", "_tls")
+    __slots__ = ("_deadline", "_handshake_writes", "_handshaking", "_tls")
+
+    output_class = TlsOutput
 
     def __init__(
         self,
@@ -146,6 +150,7 @@ class TlsConnection(Connection):
         client: tuple[str, int],
         listener: "ListenerFacts",
         services: "NetworkServices",
+        on_closed: "Callable[[Connection], None]",
     ) -> None:
         assert listener.tls_context is not None
         secured = listener.tls_context.wrap_socket(
@@ -153,43 +158,44 @@ class TlsConnection(Connection):
         )
         self._tls = TlsSocket(secured)
         # The base class calls nothing on it that TlsSocket has not.
-        super().__init__(self._tls, client, listener, services)  # type: ignore[arg-type]
+        super().__init__(self._tls, client, listener, services, on_closed)  # type: ignore[arg-type]
         self._handshaking = True
+        self._handshake_writes = False  # the loop watches for room in the socket
         self._deadline: Any = None
 
     def start(self) -> None:
-        self._deadline = self._services.timer.schedule(HANDSHAKE_TIMEOUT_MS, self._too_slow)
+        self._deadline = self._services.timer.schedule(
+            HANDSHAKE_TIMEOUT_MS, self._handshake_timed_out
+        )
         super().start()
 
     def close(self, reason: str) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+        self._stop_handshake_writes()
         super().close(reason)
 
-    def _new_output(self) -> Output:
-        return TlsOutput(self._sock, self._services.statistics)
-
-    def _too_slow(self) -> None:
+    def _handshake_timed_out(self) -> None:
         self._deadline = None
         self.close("the TLS handshake took too long")
 
-    def _shake_hands(self) -> None:
+    def _do_handshake(self) -> None:
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
-            self._stop_writing()
+            self._stop_handshake_writes()
             self._check_for_reset()
             return
         except ssl.SSLWantWriteError:
-            if not self._writing:
-                self._writing = True
-                self._services.loop.add_writer(self._fd, self._shake_hands)
+            if not self._handshake_writes:
+                self._handshake_writes = True
+                self._services.loop.add_writer(self._fd, self._do_handshake)
             return
         except OSError as error:  # also every error of TLS
             self._refuse(error)
             return
-        self._stop_writing()
+        self._stop_handshake_writes()
         self._handshaking = False
         if self._deadline is not None:
             self._deadline.cancel()
@@ -202,6 +208,11 @@ class TlsConnection(Connection):
                 self._refuse(error)
                 return
         self._read_decrypted()
+
+    def _stop_handshake_writes(self) -> None:
+        if self._handshake_writes:
+            self._handshake_writes = False
+            self._services.loop.remove_writer(self._fd)
 
     def _refuse(self, error: Exception) -> None:
         services = self._services
@@ -228,7 +239,7 @@ class TlsConnection(Connection):
 
     def _on_readable(self) -> None:
         if self._handshaking:
-            self._shake_hands()
+            self._do_handshake()
             return
         super()._on_readable()
         self._read_decrypted()
@@ -240,7 +251,7 @@ class TlsConnection(Connection):
 
     def _read_decrypted(self) -> None:
         """Go on reading while OpenSSL holds bytes that the loop cannot see."""
-        while not self.closed and not self._busy and self._reading and self._tls.pending():
+        while not self.closed and not self._muted and self._reading and self._tls.pending():
             super()._on_readable()
 
 

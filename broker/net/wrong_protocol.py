@@ -1,21 +1,14 @@
-"""Recognise clients that speak something else than Kafka, by their first bytes.
+"""Recognises clients that speak another protocol than Kafka's, by their first bytes.
 
 Read as a frame's length, "GET " is 1.2 billion, a TLS hello 370 million: Kafka logs an "invalid
-receive" of that size, and people search the web for it. We say in words what came in.
+receive" of that size, and operators search the web for it. This broker logs the protocol instead.
 """
-
-from time import monotonic
 
 HTTP_METHODS = (b"GET ", b"POST", b"HEAD", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC")
 
 # The smallest size that the first bytes of those protocols make when read as a frame's length (a
 # TLS alert's, 352 million). Smaller ones need no closer look.
 FOREIGN_SIZE = 0x15030000
-
-# Peers remembered at once, so that one can be told off only once a minute: more than
-# enough for honest mistakes, small enough for a port scan.
-MAX_PEERS = 1024
-QUIET_SECONDS = 60.0
 
 
 def recognise(first_bytes: bytes) -> str | None:
@@ -35,21 +28,21 @@ def recognise(first_bytes: bytes) -> str | None:
 
 
 def explanation(protocol: str, listener_name: str) -> str:
-    """What the peer probably did, and what to do about it; for the log."""
+    """The probable cause and its remedy, for the log."""
     if protocol == "HTTP":
-        return f"listener {listener_name} speaks the Kafka protocol, not HTTP; answered 400"
+        return f"listener {listener_name} speaks the Kafka protocol, not HTTP; responded 400"
     if protocol == "TLS":
         return (
             f"listener {listener_name} is not encrypted; set the client's security.protocol to "
             "PLAINTEXT or SASL_PLAINTEXT, or connect to a TLS listener"
         )
     if protocol == "a TLS alert":
-        return "the client gave up a TLS handshake here, perhaps because of our certificate"
+        return "the client gave up a TLS handshake, perhaps because of this broker's certificate"
     return f"listener {listener_name} speaks the Kafka protocol"
 
 
 def http_response(listener_name: str, host: str, port: int) -> bytes:
-    """A complete HTTP/1.1 response that says what this port is."""
+    """A complete HTTP/1.1 response that explains what this port is."""
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     body = (
         "This is a Kafka port: it speaks the Kafka protocol, not HTTP.\n"
@@ -63,24 +56,3 @@ def http_response(listener_name: str, host: str, port: int) -> bytes:
         "Connection: close\r\n\r\n"
     )
     return head.encode() + body
-
-
-class LogLimiter:
-    """Lets one line through for each peer and minute."""
-
-    __slots__ = ("_last",)
-
-    def __init__(self) -> None:
-        self._last: dict[str, float] = {}
-
-    def allows(self, peer: str) -> bool:
-        """Whether a line about this peer may be logged now; if so, the minute starts again."""
-        now = monotonic()
-        last = self._last.pop(peer, None)
-        if last is not None and now - last < QUIET_SECONDS:
-            self._last[peer] = last
-            return False
-        if len(self._last) >= MAX_PEERS:
-            del self._last[next(iter(self._last))]  # the one longest unheard of
-        self._last[peer] = now
-        return True

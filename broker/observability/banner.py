@@ -1,4 +1,4 @@
-"""What a broker says when it is ready: where it listens, who can reach it, where its data is."""
+"""The banner of a broker that is ready: its listeners, their reach, and its directories."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.broker")
 
-# A name server that does not answer must not keep a task for ever.
+# A name server that does not respond does not keep a task for ever.
 _RESOLVE_SECONDS = 30.0
 
 
 def announce(config: BrokerConfig, broker_id: int, cluster_id: str, ports: dict[str, int]) -> None:
-    """The banner on standard output; with JSON logs as one event. Then names are looked at.
+    """The banner on standard output; with JSON logs as one event. Then advertised
+    names are resolved.
 
     `ports` has what was bound, by listener."""
     title = f"Ottla broker {broker_id} of cluster {cluster_id} is ready"
@@ -43,10 +44,14 @@ def _listener_lines(config: BrokerConfig, ports: dict[str, int]) -> list[str]:
     lines = []
     for endpoint in config.listener_endpoints():
         bound = endpoint._replace(port=ports[endpoint.listener_name])
-        told = advertised.get(endpoint.listener_name)
+        advertised_at = advertised.get(endpoint.listener_name)
         line = f"{bound}  reachable {reach(bound)}"
-        if told is not None and told.host and (told.host, told.port) != endpoint[2:]:
-            line += f"; clients are sent to {told.host}:{told.port or bound.port}"
+        if (
+            advertised_at is not None
+            and advertised_at.host
+            and (advertised_at.host, advertised_at.port) != endpoint[2:]
+        ):
+            line += f"; clients are sent to {advertised_at.host}:{advertised_at.port or bound.port}"
         lines.append(line)
     return lines
 
@@ -57,7 +62,7 @@ def _is_name(host: str) -> bool:
 
 
 async def _check_names(names: dict[str, Endpoint]) -> None:
-    """The most frequent mistake: clients connect, are sent to a name, and get nowhere."""
+    """Warns of the most frequent mistake: clients cannot resolve an advertised name."""
     loop = asyncio.get_running_loop()
     for host, endpoint in names.items():
         try:

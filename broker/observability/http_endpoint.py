@@ -1,7 +1,7 @@
 """A small HTTP server beside the broker: /metrics for Prometheus, /healthz and /readyz for
-whoever runs the process, and the console where it is on.
+health checks, and the console where it is enabled.
 
-It answers GET and HEAD and nothing else, on a port of its own, to a bounded number of clients with
+It serves GET and HEAD and nothing else, on a port of its own, to a bounded number of clients with
 bounded patience. The Prometheus library is imported when the first scrape comes.
 """
 
@@ -29,7 +29,7 @@ MAX_CLIENTS = 16
 # A request line and headers of any sane client fit; more is cut off.
 MAX_REQUEST_BYTES = 16384
 
-# For the request to arrive, and for the answer to be taken.
+# For the request to arrive, and for the response to be read.
 TIMEOUT_SECONDS = 10.0
 
 TEXT = "text/plain; charset=utf-8"
@@ -39,7 +39,7 @@ Check = Callable[[], str | None]
 
 
 class HttpEndpoint:
-    """Serves the metrics of a registry and the answers of two checks."""
+    """Serves the metrics of a registry and two health checks."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class HttpEndpoint:
         return bound
 
     async def close(self) -> None:
-        """Stop listening and cut off whoever is connected."""
+        """Stop listening and close all connections."""
         if self._server is not None:
             self._server.close()
             for writer in self._clients:
@@ -88,7 +88,7 @@ class HttpEndpoint:
             if len(self._clients) <= MAX_CLIENTS:
                 await asyncio.wait_for(self._serve_connection(reader, writer), TIMEOUT_SECONDS)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # gone, too slow, or not HTTP: there is nobody to tell
+            pass  # closed, too slow, or not HTTP: no response is possible
         finally:
             self._clients.discard(writer)
             writer.close()
@@ -107,12 +107,12 @@ class HttpEndpoint:
         try:
             if console is not None and method in ("GET", "HEAD") and console.handles(path):
                 more_headers = console.headers
-                asked = _console_request(path, query, head, writer)
-                status, content_type, body = await console.respond(asked)
+                request = _console_request(path, query, head, writer)
+                status, content_type, body = await console.respond(request)
             else:
                 status, content_type, body = await self._respond(method, path)
         except Exception:
-            logger.exception("cannot answer %s %s", method, target)
+            logger.exception("cannot respond to %s %s", method, target)
             status, content_type, body = "500 Internal Server Error", TEXT, b"see the log\n"
         writer.write(
             f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\n"
@@ -168,7 +168,7 @@ class HttpEndpoint:
 
         family = HistogramMetricFamily(
             "ottla_request_seconds",
-            "From the last byte of a request to the last byte of its answer.",
+            "From the last byte of a request to the last byte of its response.",
             labels=("api",),
         )
         for route in self._channel.routes.values():

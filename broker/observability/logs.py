@@ -1,11 +1,11 @@
-"""What the broker says: one line an event, in words, on standard error.
+"""The broker's log: one line an event, on standard error.
 
 As text, or with `ottla.log.format=json` one JSON object a line for programs. The levels of loggers
 change at run time (`ottla configs set logger`, Kafka's broker loggers).
 
 Modules log through the standard library, which costs them no import; structlog renders the lines,
 theirs and those of libraries. What a line is about (`group`, `topic`, `partition`, `peer`, ...)
-goes along as `extra=` and becomes a field of its own in JSON; as text the words say it already.
+goes along as `extra=` and becomes a field of its own in JSON; the text has it in its words.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 TEXT = "text"
 
-# ZooKeeper's client tries again several times a second and says the same thing each time.
+# ZooKeeper's client retries several times a second and logs the same line each time.
 _CHATTY = ("ottla.zookeeper.client", "kazoo")
 _QUIET_SECONDS = 30.0
 # Its messages carry addresses and errors: there are few of them, this is only a bound.
@@ -79,7 +79,7 @@ def _processor_formatter(as_json: bool) -> ProcessorFormatter:
 
 
 def _import_structlog() -> None:
-    """Without rich, which structlog would load for coloured tracebacks that nobody asks for here:
+    """Without rich, which structlog would load for coloured tracebacks that are not used here:
     that is most of the time and memory of its import. The command line may have it already."""
     absent: dict[str, ModuleType] = sys.modules
     hidden = "rich" not in absent and "structlog" not in absent

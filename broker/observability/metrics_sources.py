@@ -13,7 +13,7 @@ from ottla.broker.replication.fetch_sessions import FetchSessionCache
 from ottla.broker.requests.request_channel import RequestChannel
 from ottla.broker.runtime.tasks import WorkerPool, running_tasks
 
-# Client software is named by the clients: this many names are told apart, the rest is "other".
+# Client software is named by the clients: this many names are counted, the rest is "other".
 MAX_SOFTWARE_NAMES = 50
 
 _NETWORK_COUNTERS = {
@@ -26,8 +26,11 @@ _NETWORK_COUNTERS = {
     "idle_closed": ("ottla_connections_idle_closed", "Connections closed as idle."),
     "authentications": ("ottla_authentications", "Successful SASL authentications."),
     "failed_authentications": ("ottla_failed_authentications", "Refused SASL authentications."),
-    "expired_sessions": ("ottla_expired_sessions", "Clients cut off when their session was over."),
-    "protocol_errors": ("ottla_protocol_errors", "Requests that were none or are not offered."),
+    "expired_sessions": (
+        "ottla_expired_sessions",
+        "Connections closed because their SASL session expired.",
+    ),
+    "protocol_errors": ("ottla_protocol_errors", "Invalid or unsupported requests."),
     "wrong_protocol": ("ottla_wrong_protocol", "Clients that spoke HTTP, TLS or SSH."),
 }
 
@@ -44,7 +47,7 @@ def add_network(registry: MetricsRegistry, server: NetworkServer) -> None:
     )
     registry.gauge(
         "ottla_client_software_connections",
-        "Open connections by the software that the client says it is (KIP-511).",
+        "Open connections by the client's software name and version (KIP-511).",
         lambda: _client_software(server),
         "name",
         "version",
@@ -87,7 +90,7 @@ def add_requests(registry: MetricsRegistry, channel: RequestChannel) -> None:
     )
     registry.counter(
         "ottla_requests",
-        "Requests answered.",
+        "Requests with their response sent.",
         lambda: {
             (route.entry.name, str(version)): count
             for route in channel.routes.values()

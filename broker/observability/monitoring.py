@@ -6,21 +6,28 @@ The port is off unless `ottla.metrics.address` is set or `ottla.console.enable` 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.config.errors import ConfigError
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.broker.config.broker_config import BrokerConfig
+    from ottla.broker.groups.coordinator import GroupCoordinator
     from ottla.broker.metrics.statistics import MetricsRegistry
+    from ottla.broker.metrics.telemetry.exported import ExportedMetrics
+    from ottla.broker.metrics.telemetry.manager import ClientMetricsManager
+    from ottla.broker.net.server import NetworkServer
+    from ottla.broker.observability.console.console import Console
     from ottla.broker.observability.console.event_log import EventLog
     from ottla.broker.observability.http_endpoint import HttpEndpoint
+    from ottla.broker.replication.deferred_validation import DeferredValidation
+    from ottla.broker.replication.fetch_sessions import FetchSessionCache
     from ottla.broker.replication.isr import IsrManager
     from ottla.broker.replication.replica_manager import ReplicaManager
-    from ottla.broker.server.parts import BrokerParts
+    from ottla.broker.requests.request_channel import RequestChannel
+    from ottla.broker.runtime.tasks import WorkerPool
     from ottla.controller.controller import Controller
-    from ottla.protocol.topics import TopicPartition
 
 
 # Where the console is when no address is set: this machine only.
@@ -28,14 +35,14 @@ CONSOLE_ADDRESS = "127.0.0.1:9404"
 
 
 def http_address(config: BrokerConfig) -> str | None:
-    """Where the HTTP port is to listen, None when nobody wants it."""
+    """Where the HTTP port listens; None when neither metrics nor console are served."""
     if config.ottla_metrics_address:
         return config.ottla_metrics_address
     return CONSOLE_ADDRESS if config.ottla_console_enable else None
 
 
 def event_log(config: BrokerConfig) -> EventLog | None:
-    """What the console shows of the log, from the first line of the start on; None without it."""
+    """Collects log lines for the console from now on; None when the console is off."""
     if not config.ottla_console_enable:
         return None
     from ottla.broker.observability.console.event_log import EventLog
@@ -53,25 +60,39 @@ def parse_address(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-async def serve_http(
-    address: str, parts: BrokerParts, is_ready: Callable[[], bool], events: EventLog | None = None
-) -> tuple[HttpEndpoint, int]:
-    """Starts the HTTP port; returns it with its number. ConfigError when it cannot be opened.
+class MeasuredParts(NamedTuple):
+    """The parts of a broker that metrics are read from."""
 
-    With `events` the console is there too.
-    """
+    network: NetworkServer
+    request_channel: RequestChannel
+    replica_manager: ReplicaManager
+    isr_manager: IsrManager
+    deferred_validation: DeferredValidation
+    fetch_sessions: FetchSessionCache
+    groups: GroupCoordinator
+    controller: Controller
+    metadata: MetadataCache
+    workers: WorkerPool
+    now_ms: Callable[[], int]
+    client_metrics: tuple[ClientMetricsManager, ExportedMetrics] | None
+
+
+async def serve_http(
+    address: str,
+    registry: MetricsRegistry,
+    channel: RequestChannel,
+    workers: WorkerPool,
+    is_ready: Callable[[], bool],
+    console: Console | None,
+) -> tuple[HttpEndpoint, int]:
+    """Starts the HTTP port; returns it with its number. ConfigError when it cannot be opened."""
     from ottla.broker.observability.http_endpoint import HttpEndpoint
 
     host, port = parse_address(address)
-    console = None
-    if events is not None:
-        from ottla.broker.observability.console.console import Console
-
-        console = Console(parts, events, allow_remote=parts.config.ottla_console_allow_remote)
     endpoint = HttpEndpoint(
-        build_registry(parts),
-        parts.request_channel,
-        parts.workers,
+        registry,
+        channel,
+        workers,
         healthy=lambda: None,
         ready=lambda: None if is_ready() else "the broker is stopping",
         console=console,
@@ -84,11 +105,12 @@ async def serve_http(
         ) from None
 
 
-def build_registry(parts: BrokerParts) -> MetricsRegistry:
+def build_registry(parts: MeasuredParts) -> MetricsRegistry:
     """Everything that is measured."""
     from ottla.broker.groups.metrics import add_groups
     from ottla.broker.metrics.statistics import MetricsRegistry
     from ottla.broker.observability import metrics_sources
+    from ottla.broker.observability.end_offsets import end_offset_reader
 
     registry = MetricsRegistry()
     replicas = parts.replica_manager
@@ -102,31 +124,19 @@ def build_registry(parts: BrokerParts) -> MetricsRegistry:
             replicas.delete_records_purgatory,
         ],
     )
-    metrics_sources.add_fetch_sessions(registry, parts.sessions.cache)
+    metrics_sources.add_fetch_sessions(registry, parts.fetch_sessions)
     metrics_sources.add_process(registry, parts.workers)
     registry.counter(
-        "ottla_record_examinations",
-        "Batches whose records took too long to look at on the event loop.",
+        "ottla_deferred_validations",
+        "Batches whose records were validated in a worker thread.",
         lambda: parts.deferred_validation.total,
     )
     _add_replicas(registry, replicas, parts.isr_manager)
-    add_groups(registry, parts.coordinators.groups, end_offset_reader(replicas), parts.clock.now_ms)
+    add_groups(registry, parts.groups, end_offset_reader(replicas), parts.now_ms)
     _add_controller(registry, parts.controller, parts.metadata)
     if parts.client_metrics is not None:
         metrics_sources.add_client_metrics(registry, *parts.client_metrics)
     return registry
-
-
-def end_offset_reader(replicas: ReplicaManager) -> Callable[[TopicPartition], int | None]:
-    """The high watermark of a partition led here: as far as consumers can have come."""
-
-    def end_offset(partition: TopicPartition) -> int | None:
-        found = replicas.partitions.get(partition)
-        if found is None or not found.is_leader or found.log is None:
-            return None
-        return found.log.high_watermark
-
-    return end_offset
 
 
 def _add_replicas(
@@ -155,7 +165,7 @@ def _add_replicas(
     )
     registry.gauge(
         "ottla_under_min_isr_partitions",
-        "Partitions led here that refuse acks=all for want of in-sync replicas.",
+        "Partitions led here that refuse acks=all: in-sync replicas below min.insync.replicas.",
         under_min_isr,
     )
     registry.gauge("ottla_log_size_bytes", "Bytes of records in all logs here.", log_bytes)

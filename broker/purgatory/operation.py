@@ -1,25 +1,32 @@
-"""An operation that waits: for a condition or for its time to run out, whichever is first.
+"""An operation that is delayed until its condition is met or its delay has expired.
 
-Mirrors Kafka's `DelayedOperation`. A subclass says when it can be done (`try_complete`), what to
-do then (`on_complete`), and what to note when it ran out of time (`on_expiration`).
+Mirrors Kafka's `DelayedOperation`. A subclass defines the condition (`try_complete`), the action
+(`on_complete`), and what to do in addition after the delay has expired (`on_expiration`).
 """
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from ottla.broker.purgatory.purgatory import Purgatory
-    from ottla.broker.runtime.wheel import TimerTask
+from ottla.broker.runtime.wheel import TimerTask
+
+
+class OperationWatcher(Protocol):
+    """The purgatory that watches an operation."""
+
+    expired_total: int
+
+    def leave(self, operation: "DelayedOperation") -> None:
+        """The operation is completed: cancel its timer and stop counting it as delayed."""
 
 
 class DelayedOperation(ABC):
-    """Completes exactly once, by one of two ways:
+    """Completed exactly once, in one of two ways:
 
     A. `try_complete` finds the condition met and calls `force_complete`;
-    B. the time is up: `force_complete`, then `on_expiration`.
+    B. the delay expires: `force_complete`, then `on_expiration`.
 
-    Loop thread only. All of it runs without awaiting, so between a check and what follows from it
-    nothing else can happen, except what `on_complete` itself sets off.
+    Loop thread only. Nothing here awaits, so no other task runs between a check and the completion;
+    only `on_complete` itself can call back.
     """
 
     __slots__ = ("_completed", "_purgatory", "_timer_task", "_watched_keys", "delay_ms")
@@ -27,8 +34,8 @@ class DelayedOperation(ABC):
     def __init__(self, delay_ms: int) -> None:
         self.delay_ms = delay_ms
         self._completed = False
-        # Set by the purgatory while the operation waits in it.
-        self._purgatory: Purgatory[Any] | None = None
+        # Set by the purgatory while it watches the operation.
+        self._purgatory: OperationWatcher | None = None
         self._timer_task: TimerTask | None = None
         self._watched_keys = 0
 
@@ -37,10 +44,10 @@ class DelayedOperation(ABC):
         return self._completed
 
     def force_complete(self) -> bool:
-        """Complete now, whatever the condition. Returns True for the one call that did it.
+        """Completes the operation regardless of the condition; True for the call that did it.
 
-        The operation counts as completed before `on_complete` runs, so that whatever that sets
-        off cannot complete it again.
+        It counts as completed before `on_complete` runs, so that calls from there cannot complete
+        it again.
         """
         if self._completed:
             return False
@@ -52,8 +59,8 @@ class DelayedOperation(ABC):
         self.on_complete()
         return True
 
-    def run_out_of_time(self) -> None:
-        """Case B. The timer calls it."""
+    def expire(self) -> None:
+        """The delay has expired (case B); called by the timer."""
         purgatory = self._purgatory
         if self.force_complete():
             if purgatory is not None:
@@ -62,14 +69,14 @@ class DelayedOperation(ABC):
 
     @abstractmethod
     def try_complete(self) -> bool:
-        """Check the condition; if it is met, return what `force_complete` returns, else False.
+        """Checks the condition; if it is met, returns what `force_complete` returns, else False.
 
-        Called when the operation is first offered and whenever one of its keys is checked.
+        Called before the operation is watched and whenever one of its keys is checked.
         """
 
     @abstractmethod
     def on_complete(self) -> None:
-        """Do what was waited for. Called exactly once."""
+        """The action of the operation. Called exactly once."""
 
-    def on_expiration(self) -> None:  # noqa: B027 (not every operation cares)
-        """The time ran out before the condition was met. Called after `on_complete`."""
+    def on_expiration(self) -> None:  # noqa: B027 (optional)
+        """The delay expired before the condition was met. Called after `on_complete`."""

@@ -1,14 +1,14 @@
-"""Where delayed operations wait: watch lists by key, and a timer for each operation.
+"""Watches delayed operations by key, with a timer for each operation.
 
 Mirrors Kafka's `DelayedOperationPurgatory`. An operation is watched under every key that may
-complete it (a delayed fetch of three partitions: three keys). Whoever changes the state behind a
+complete it: a delayed fetch of three partitions under three keys. Code that changes the state of a
 key calls `check_and_complete(key)`.
 
-An operation that completes through one key, or by time, stays as a dead entry in the lists of its
-other keys. Dead entries are dropped when their list is checked; when there are too many, all lists
-are purged. The threshold grows with the number of living entries, so that a purge costs a constant
-time per completed operation and dead entries never take more room than living ones (or than
-`purge_interval` of them).
+An operation that is completed through one key, or expires, stays in the watch lists of its other
+keys. Completed entries are purged when their list is checked; when there are too many of them, all
+lists are purged. The threshold grows with the number of delayed entries: a purge has a constant
+amortized cost per operation, and completed entries never take more memory than delayed ones (or
+than `purge_interval` entries).
 """
 
 import logging
@@ -20,37 +20,37 @@ from ottla.broker.runtime.timer import DelayQueue
 
 logger = logging.getLogger("ottla.purgatory")
 
-# A check of a fetch, and its answer, takes up to 100 us: so many do not hold up the loop for long.
+# A check of a fetch and its response take up to 100 us; this bounds how long the loop is blocked.
 MAX_CHECKS_AT_ONCE = 256
 
 Operation = TypeVar("Operation", bound=DelayedOperation)
 
 
 class Purgatory(Generic[Operation]):
-    """Waiting operations of one kind. Loop thread only; nothing in here awaits."""
+    """Delayed operations of one kind. Loop thread only; nothing in here awaits."""
 
     def __init__(self, name: str, timer: DelayQueue, *, purge_interval: int = 1000) -> None:
-        """`purge_interval`: how many dead entries to allow at least before a purge of all lists
+        """`purge_interval`: how many completed entries are allowed before all lists are purged
         (Kafka's `*.purgatory.purge.interval.requests`)."""
         self.name = name
         self.expired_total = 0
         self._timer = timer
         self._purge_interval = purge_interval
         self._watchers: dict[Hashable, list[Operation]] = {}
-        # Keys of which very many operations are being checked, and whether once more after that.
+        # Keys with a check in several turns of the loop, and whether to check them again after it.
         self._unfinished: dict[Hashable, bool] = {}
         self._delayed = 0
-        self._entries = 0  # in all lists, living and dead
-        self._living_entries = 0
+        self._entries = 0  # in all lists, completed ones included
+        self._delayed_entries = 0
 
     @property
     def delayed(self) -> int:
-        """How many operations wait (Kafka's NumDelayedOperations)."""
+        """How many operations are delayed (Kafka's NumDelayedOperations)."""
         return self._delayed
 
     @property
     def watched(self) -> int:
-        """How many entries the watch lists hold, dead ones included (Kafka's PurgatorySize)."""
+        """The entries of all watch lists, completed ones included (Kafka's PurgatorySize)."""
         return self._entries
 
     @property
@@ -59,10 +59,10 @@ class Purgatory(Generic[Operation]):
         return len(self._watchers)
 
     def try_complete_else_watch(self, operation: Operation, keys: Iterable[Hashable]) -> bool:
-        """Complete the operation if it can be, else let it wait under all `keys`.
+        """Completes the operation if its condition is met, else watches it under all `keys`.
 
-        Returns whether it is complete now. From the moment it waits, its delay runs. One check is
-        enough: without an await in between, no change can slip between check and watch.
+        Returns whether it is completed. The delay starts when it is watched. One check is enough:
+        nothing awaits between check and watch, so no change can be missed.
         """
         if operation.is_completed or operation.try_complete():
             return True
@@ -76,22 +76,22 @@ class Purgatory(Generic[Operation]):
                 watching.append(operation)
             count += 1
         self._entries += count
-        self._living_entries += count
+        self._delayed_entries += count
         self._delayed += 1
         operation._watched_keys = count
         operation._purgatory = self
-        operation._timer_task = self._timer.schedule(operation.delay_ms, operation.run_out_of_time)
+        operation._timer_task = self._timer.schedule(operation.delay_ms, operation.expire)
         return False
 
     def check_and_complete(self, key: Hashable) -> int:
-        """Let every operation under `key` check its condition. Returns how many completed.
+        """Checks the operations watched under `key`. Returns how many were completed.
 
-        What an operation sets off may call back into the purgatory, also for the same key. An
-        operation whose check fails with an exception is logged and stays until its time is up:
-        the caller serves somebody else and cannot help it.
+        The completion of an operation may call back into the purgatory, also for the same key. An
+        operation whose check raises an exception is logged and stays until it expires: the caller
+        handles another request and cannot handle the error.
 
-        Of very many operations only the first are checked at once, the others in later turns of
-        the loop. The key may be checked again meanwhile: then they are all checked once more.
+        At most MAX_CHECKS_AT_ONCE operations are checked at once, the others in later turns of the
+        loop. When the key is checked again meanwhile, all are checked once more afterwards.
         """
         watching = self._watchers.get(key)
         if watching is None:
@@ -99,7 +99,7 @@ class Purgatory(Generic[Operation]):
         if len(watching) <= MAX_CHECKS_AT_ONCE and key not in self._unfinished:
             completed = self._check(tuple(watching))
             if self._watchers.get(key) is watching:
-                self._drop_dead(key, watching)
+                self._purge_completed(key, watching)
             return completed
         if key in self._unfinished:
             self._unfinished[key] = True
@@ -116,11 +116,11 @@ class Purgatory(Generic[Operation]):
                 if operation.try_complete():
                     completed += 1
             except Exception:
-                logger.exception("purgatory %s: a check failed: %r", self.name, operation)
+                logger.exception("Purgatory %s: check of %r failed", self.name, operation)
         return completed
 
     def _check_some(self, key: Hashable, operations: tuple[Operation, ...], start: int) -> int:
-        """Check the next of very many operations, and see to it that the others follow."""
+        """Checks the next operations, and schedules the check of the remaining ones."""
         end = start + MAX_CHECKS_AT_ONCE
         completed = self._check(operations[start:end])
         if end < len(operations):
@@ -128,27 +128,27 @@ class Purgatory(Generic[Operation]):
             return completed
         watching = self._watchers.get(key)
         if watching is not None:
-            self._drop_dead(key, watching)
+            self._purge_completed(key, watching)
         if self._unfinished.pop(key):
             self.check_and_complete(key)
         return completed
 
     def leave(self, operation: DelayedOperation) -> None:
-        """The operation is complete. Only `DelayedOperation.force_complete` calls this."""
+        """The operation is completed. Only `DelayedOperation.force_complete` calls this."""
         timer_task, operation._timer_task = operation._timer_task, None
         if timer_task is not None:
             timer_task.cancel()
         self._delayed -= 1
-        self._living_entries -= operation._watched_keys
-        dead = self._entries - self._living_entries
-        if dead > self._purge_interval and dead > self._living_entries:
+        self._delayed_entries -= operation._watched_keys
+        completed = self._entries - self._delayed_entries
+        if completed > self._purge_interval and completed > self._delayed_entries:
             for key, watching in list(self._watchers.items()):
-                self._drop_dead(key, watching)
+                self._purge_completed(key, watching)
 
-    def _drop_dead(self, key: Hashable, watching: list[Operation]) -> None:
-        living = [operation for operation in watching if not operation._completed]
-        self._entries -= len(watching) - len(living)
-        if living:
-            watching[:] = living
+    def _purge_completed(self, key: Hashable, watching: list[Operation]) -> None:
+        delayed = [operation for operation in watching if not operation._completed]
+        self._entries -= len(watching) - len(delayed)
+        if delayed:
+            watching[:] = delayed
         else:
             del self._watchers[key]

@@ -1,7 +1,7 @@
-"""Quotas of clients: how much one user or client id may produce, fetch, ask for and change.
+"""Quotas of clients: how much one user or client id may produce, fetch, request and change.
 
 Mirrors Kafka's client quotas (KIP-13, KIP-55, KIP-124, KIP-219, KIP-257, KIP-599). A quota is set
-for a user, for a client id, for both together, or for "everybody else" at each of these places.
+for a user, for a client id, for both together, or as the default of each of these.
 The most specific one counts:
 
     1. user, client id             4. default user, client id           7. client id
@@ -10,8 +10,8 @@ The most specific one counts:
 
 One for a pair (1, 2, 4, 5) counts each pair of user and client id by itself; one for users alone
 (3, 6) counts all clients of a user together; one for client ids alone (7, 8) counts all users of a
-client id together. Who is over the quota is answered at once, with the time to stay silent
-in the answer, and is not read for so long.
+client id together. A client over its quota gets its response at once, with
+the throttle time in it, and its connection is muted for so long.
 
 Times are milliseconds on any one clock. Loop thread only.
 """
@@ -33,7 +33,7 @@ REQUEST_PERCENTAGE = "request_percentage"
 CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
 CONNECTION_CREATION_RATE = "connection_creation_rate"
 
-# What stands for everybody else, in znode paths and here.
+# The default entity, in znode paths and here.
 DEFAULT = "<default>"
 
 # Users, clients and their rates remembered at once. Beyond it, those that did nothing for a whole
@@ -121,7 +121,7 @@ class ClientQuota:
         return min(rate.throttle_ms(limit, now_ms), self._max_throttle_ms)
 
     def undo(self, user: str, client_id: str, value: float, now_ms: int) -> None:
-        """Take back what was recorded and not done: a throttled fetch is answered empty."""
+        """Take back what was recorded and not done: a throttled fetch gets an empty response."""
         found = self.table.find(user, client_id) if self.table else None
         if found is not None:
             self._rate(found[1], now_ms).record(-value, now_ms)
@@ -205,7 +205,7 @@ class ClientQuotas:
     ) -> None:
         self.produce = ClientQuota(window_count=window_count, window_ms=window_ms)
         self.fetch = ClientQuota(window_count=window_count, window_ms=window_ms)
-        # KIP-124: nobody is silenced for longer than a window because of time used.
+        # KIP-124: the request quota throttles for a window at most.
         self.request = ClientQuota(
             window_count=window_count, window_ms=window_ms, max_throttle_ms=window_ms
         )
@@ -215,7 +215,7 @@ class ClientQuotas:
         self._connection_limits = connection_limits
 
     def throttle_request(self, context: RequestContext) -> int:
-        """Count the time that a request took; called when it is answered. Returns milliseconds.
+        """Count the time that a request took, when its response is ready. Returns milliseconds.
 
         The quota is in percent of one thread, and this broker has one.
         """
@@ -234,7 +234,7 @@ class ClientQuotas:
 
         names = entity_path.split("/")
         # Names are percent-encoded in paths. Somebody who is called "<default>" keeps the encoded
-        # name here, which matches nobody: the quota must not become everybody's.
+        # name here, which matches no user: the quota does not become that of all users.
         parts = {
             kind: name if unquote(name) == DEFAULT else unquote(name)
             for kind, name in zip(names[::2], names[1::2], strict=True)

@@ -1,7 +1,7 @@
 """How many connections, and how many new ones a second: in all, by listener, by address.
 
-Mirrors Kafka's `ConnectionQuotas`. An address over its number of connections is refused at once.
-Over the number or the rate of the broker or of a listener nobody is refused: the listener stops
+Mirrors Kafka's `ConnectionQuotas`. A connection over the limit of its address is closed at once.
+Over the number or the rate of the broker or of a listener none is closed: the listener stops
 accepting for a while, and new connections wait in the kernel's backlog.
 """
 
@@ -71,7 +71,7 @@ class ConnectionLimits:
     def accept_delay_ms(self, listener: ListenerLimits, now_ms: int) -> int:
         """How long the listener must wait before it accepts one more; 0: not at all.
 
-        A listener that is full is told to come back in a moment: connections end at any time.
+        A full listener retries after `FULL_RETRY_MS`: connections end at any time.
         """
         if listener.open >= listener.max_connections:
             return FULL_RETRY_MS

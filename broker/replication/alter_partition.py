@@ -1,8 +1,9 @@
-"""Carries proposals of in-sync replicas to the controller (AlterPartition, KIP-497).
+"""Sends ISR changes to the controller (AlterPartition, KIP-497).
 
-One request is under way at a time and takes everything that has come together meanwhile. It is sent
-until the controller answers: a proposal that got no answer may or may not have been applied, and
-the next LeaderAndIsr request settles it in any case.
+Mirrors Kafka's `AlterPartitionManager`. One request is in flight at a time; it has all changes that
+were submitted while the previous one was in flight. A request is retried until the controller
+responds: a change without a response may or may not have been applied, and the next LeaderAndIsr
+request has the state that holds.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ logger = logging.getLogger("ottla.replication")
 _RETRY_SECONDS = 0.05
 
 Decided = Callable[[IsrDecision], None]
-# Gets the request and its version.
+# Called with the request and its version.
 Send = Callable[[AlterPartitionRequest, int], Coroutine[Any, Any, AlterPartitionResponse]]
 
-# Version 3 names brokers with their epochs; 1 is the last that names topics, not their ids.
-_WITH_IDS = 3
-_WITH_NAMES = 1
+# Version 3 has topic ids and broker epochs; version 1 is the last one with topic names.
+_VERSION_WITH_IDS = 3
+_VERSION_WITH_NAMES = 1
 
 
 class AlterPartitionManager:
-    """Satisfies `IsrSubmitter`. Loop only."""
+    """Implements `IsrSubmitter`. Loop only."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -48,13 +49,13 @@ class AlterPartitionManager:
         self._task: asyncio.Task[None] | None = None
 
     def submit(self, proposal: IsrProposal, on_decision: Decided) -> None:
-        """Sends a proposal soon; a second one for a partition replaces one not yet sent."""
+        """Queues a change; it replaces one for the same partition that was not sent yet."""
         self._waiting[proposal.partition.key] = (proposal, on_decision)
         if self._task is None or self._task.done():
             self._task = spawn(self._run(), name="alter-partition")
 
     async def _run(self) -> None:
-        told = False
+        is_failing = False
         while self._waiting:
             batch, self._waiting = self._waiting, {}
             problem: object = None
@@ -65,16 +66,15 @@ class AlterPartitionManager:
             except Exception as error:
                 problem = error or type(error).__name__
             if problem is None:
-                told = False
+                is_failing = False
                 _decide(batch, response)
                 continue
-            if not told:
-                told = True
+            if not is_failing:
+                is_failing = True
                 logger.warning(
-                    "in-sync replicas cannot be changed now, asking again until they can: %s",
-                    problem,
+                    "Failed to send AlterPartition to the controller, retrying: %s", problem
                 )
-            # What was proposed anew meanwhile is newer.
+            # A change that was submitted meanwhile is newer.
             self._waiting = {**batch, **self._waiting}
             await asyncio.sleep(_RETRY_SECONDS)
 
@@ -82,7 +82,7 @@ class AlterPartitionManager:
 def _request(
     batch: dict[TopicPartition, tuple[IsrProposal, Decided]],
 ) -> tuple[AlterPartitionRequest, int]:
-    """The request for a batch and the version to send it in."""
+    """The request for a batch, and its version."""
     ids = all(proposal.partition.topic_id != ZERO_UUID for proposal, _ in batch.values())
     topics: dict[str, AlterPartitionRequestTopicData] = {}
     for key, (proposal, _) in batch.items():
@@ -104,7 +104,7 @@ def _request(
             row.new_isr = proposal.new_isr
         topic.partitions.append(row)
     request = AlterPartitionRequest(topics=list(topics.values()))
-    return request, _WITH_IDS if ids else _WITH_NAMES
+    return request, _VERSION_WITH_IDS if ids else _VERSION_WITH_NAMES
 
 
 def _decide(
@@ -120,5 +120,5 @@ def _decide(
                     IsrDecision(row.error_code, row.isr, row.leader_epoch, row.partition_epoch)
                 )
     for proposal, decided in batch.values():
-        # Left out of the answer: nothing was done.
+        # Missing in the response: nothing was changed.
         decided(IsrDecision(ErrorCode.OPERATION_NOT_ATTEMPTED, [], proposal.leader_epoch, -1))

@@ -20,12 +20,12 @@ _ALL = -1
 
 
 class ReplicatedCoordinatorLog:
-    """One internal topic, appended to with acks=all."""
+    """An internal topic; appends are acknowledged by all in-sync replicas (acks=all)."""
 
     def __init__(
         self, replica_manager: ReplicaManager, topic: str, timeout_ms: Callable[[], int]
     ) -> None:
-        """`timeout_ms` gives how long a commit may take (`offsets.commit.timeout.ms`)."""
+        """`timeout_ms` returns the limit for an append (`offsets.commit.timeout.ms`)."""
         self._replica_manager = replica_manager
         self._topic = topic
         self._timeout_ms = timeout_ms
@@ -37,7 +37,7 @@ class ReplicatedCoordinatorLog:
         on_result: AppendResult,
         guard: Verification | None = None,
     ) -> None:
-        """See the protocol; the error code is that of the append."""
+        """See `CoordinatorLog.append`."""
         response = PartitionProduceResponse(partition, 0, -1)
 
         def done() -> None:
@@ -56,7 +56,7 @@ class ReplicatedCoordinatorLog:
     def begin_verification(
         self, partition: int, producer_id: int, producer_epoch: int, now_ms: int
     ) -> Verification | None:
-        """See the protocol; None as well when the partition is not led here (any more)."""
+        """See `CoordinatorLog`; None as well when this broker is not the leader (any more)."""
         log = self._replica_manager.log_of(TopicPartition(self._topic, partition))
         if log is None or log.producer_state.has_open_transaction(producer_id):
             return None
@@ -65,6 +65,6 @@ class ReplicatedCoordinatorLog:
         return log.verifications.begin(producer_id, producer_epoch, NO_SEQUENCE, now_ms)
 
     def read_batches(self, partition: int) -> Iterator[memoryview]:
-        """The local log from its start to its end."""
+        """The local log from log start offset to log end offset."""
         log = self._replica_manager.log_of(TopicPartition(self._topic, partition))
         return iter(()) if log is None else log.batches(log.log_start_offset)

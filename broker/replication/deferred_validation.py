@@ -1,65 +1,90 @@
-"""Appends whose records take long to validate: validated in a worker thread, then appended.
+"""Appends with records that take long to validate: a worker thread validates, the loop appends.
 
-Compacted topics ask for a key in every record, other settings for another compression, old clients
-for another format. A batch may unpack to a hundred megabytes; looking at those would hold up every
-other client. So the loop looks at what it has time for
-(`ottla.storage.records.validation_budget`), which is nearly all there is, and the rest comes here.
+Compacted topics need a key in each record, other settings another compression, old clients another
+message format. A batch may decompress to a hundred megabytes; its validation would block the event
+loop for all clients. So the loop validates what is within the budget of a request
+(`ottla.storage.records.validation_budget`), which is nearly all batches; the others are deferred.
 
-What was found is not allowed to age: as soon as a worker thread is done with a partition's records,
-one step of the loop makes sure that the settings are still those by which they were validated, and
-appends. Leadership, in-sync replicas, sequence numbers and transactions are looked at in that step,
-not before. The connection takes no other request meanwhile, so the order of a client's batches is
-kept; other clients' batches may overtake, as they may anywhere on the way.
+When a worker thread has validated the records of a partition, one step of the loop checks that the
+topic's settings have not changed since, and appends. Leader, ISR, sequence numbers and transactions
+are checked in that step, not before. The connection handles no other request meanwhile, so the
+batches of a client stay in order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.runtime.tasks import WorkerPool, WorkerPoolClosed, spawn
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.produce import PartitionProduceResponse
 from ottla.storage.producer.producer_entry import AppendOrigin
 from ottla.storage.records.validation import ValidatedRecords, validate_records
 
 if TYPE_CHECKING:
-    from ottla.broker.replication.replica_manager import ProduceEntry, ReplicaManager
+    from ottla.broker.replication.partition import Partition
     from ottla.storage.producer.verification import Verification
 
-# Each may unpack a hundred megabytes at a time; and what computes here takes turns with the loop.
+# One partition of a produce request: topic, index, what to append, and the response to fill.
+ProduceEntry = tuple[str, int, bytearray | memoryview, PartitionProduceResponse]
+
+# Each may need a hundred megabytes for decompressed records, and shares the interpreter with the
+# loop.
 _THREADS = 2
-# How often an append follows settings that change while its records are looked at.
+# How often an append is validated again because the topic's settings changed meanwhile.
 _ATTEMPTS = 10
 
 
+class RecordAppender(Protocol):
+    """What `DeferredValidation` needs of the `ReplicaManager`; see the methods there."""
+
+    def partition(self, topic: str, index: int) -> Partition: ...
+
+    def append_records(
+        self,
+        required_acks: int,
+        timeout_ms: int,
+        entries: Sequence[ProduceEntry],
+        callback: Callable[[], None],
+        *,
+        guards: Mapping[tuple[str, int], Verification] | None = None,
+        validated: ValidatedRecords | None = None,
+    ) -> None: ...
+
+    def append_failed(
+        self, topic: str, index: int, error: Exception, response: PartitionProduceResponse
+    ) -> None: ...
+
+
 class DeferredValidation:
-    """The worker threads, apart from those for disks: who sends bombs holds up nobody's reads."""
+    """Validates in threads of its own, so that large batches do not delay reads from disk."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self.workers = WorkerPool(threads=_THREADS, name="records")
-        self.total = 0  # batches that were not looked at on the loop
+        self.total = 0  # batches that were not validated on the loop
 
     async def close(self) -> None:
-        """Waits for what has begun; nothing more is begun."""
+        """Waits for running validations; later ones fail with NOT_LEADER_OR_FOLLOWER."""
         await self.workers.close()
 
     def start(
         self,
-        replica_manager: ReplicaManager,
+        appender: RecordAppender,
         required_acks: int,
         timeout_ms: int,
         entries: Sequence[ProduceEntry],
         callback: Callable[[], None],
         guards: Mapping[tuple[str, int], Verification] | None,
     ) -> Callable[[], None]:
-        """Begins with `entries`; as `ReplicaManager.append_records`.
+        """Validates `entries`, then appends each; parameters as `ReplicaManager.append_records`.
 
-        Gives the callback for the rest of the request: the last of all that end calls the real one.
+        Returns the callback for the rest of the request; `callback` runs when all parts are done.
         """
         left = len(entries) + 1
 
-        def ended() -> None:
+        def completed() -> None:
             nonlocal left
             left -= 1
             if not left:
@@ -69,26 +94,29 @@ class DeferredValidation:
             for entry in entries:
                 topic, index, _, response = entry
                 try:
-                    validated = await self._validate(replica_manager, entry)
+                    validated = await self._validate(appender, entry)
                 except Exception as error:
-                    replica_manager.append_failed(topic, index, error, response)
-                    ended()
+                    appender.append_failed(topic, index, error, response)
+                    completed()
                     continue
-                # From here on nothing awaits: what was found is still true.
-                replica_manager.append_records(
-                    required_acks, timeout_ms, [entry], ended, guards=guards, validated=validated
+                # Nothing awaits between the check of the settings and the append.
+                appender.append_records(
+                    required_acks,
+                    timeout_ms,
+                    [entry],
+                    completed,
+                    guards=guards,
+                    validated=validated,
                 )
 
         spawn(run(), name="validate-records")
-        return ended
+        return completed
 
-    async def _validate(
-        self, replica_manager: ReplicaManager, entry: ProduceEntry
-    ) -> ValidatedRecords:
+    async def _validate(self, appender: RecordAppender, entry: ProduceEntry) -> ValidatedRecords:
         topic, index, records, _ = entry
         self.total += 1
         for _ in range(_ATTEMPTS):
-            config = replica_manager.partition(topic, index).leader_log().config
+            config = appender.partition(topic, index).leader_log().config
             try:
                 found = await self.workers.run(
                     validate_records, records, config, AppendOrigin.CLIENT, self._now_ms()
@@ -97,8 +125,8 @@ class DeferredValidation:
                 raise KafkaError(
                     ErrorCode.NOT_LEADER_OR_FOLLOWER, "The broker is stopping."
                 ) from None
-            if replica_manager.partition(topic, index).leader_log().config is config:
+            if appender.partition(topic, index).leader_log().config is config:
                 return found
         raise KafkaError(
-            ErrorCode.NOT_LEADER_OR_FOLLOWER, f"The settings of {topic} change too often just now."
+            ErrorCode.NOT_LEADER_OR_FOLLOWER, f"The settings of topic {topic} keep changing."
         )

@@ -1,4 +1,4 @@
-"""DeleteRecords requests that wait for the followers to move their log starts."""
+"""DeleteRecords requests that wait for the low watermark (Kafka's `DelayedDeleteRecords`)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from ottla.broker.replication.partition import Partition
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.delete_records import DeleteRecordsPartitionResult
 
-#: A partition, the offset that all its log starts have to reach, and the row of the answer.
+#: A partition, the low watermark to wait for, and its row in the response.
 Waiting = tuple[Partition, int, DeleteRecordsPartitionResult]
 
 
 class DelayedDeleteRecords(DelayedOperation):
-    """Completes when every replica of each partition has moved its log start, or the leader moved.
+    """Completes when the low watermark of each partition has reached the requested offset, or this
+    broker is not the leader any more.
 
-    When the time is up, the partitions that are still waiting answer REQUEST_TIMED_OUT.
+    On timeout, the partitions that still wait get REQUEST_TIMED_OUT.
     """
 
     __slots__ = ("_callback", "_waiting")

@@ -1,4 +1,4 @@
-"""A fetch request that waits for enough bytes."""
+"""A Fetch request that waits for `min_bytes`; mirrors Kafka's `DelayedFetch`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class FetchParams:
-    """What holds for all partitions of one fetch request."""
+    """The parameters of a Fetch request that hold for all its partitions."""
 
     __slots__ = (
         "client_rack",
@@ -37,7 +37,7 @@ class FetchParams:
         self.max_bytes = 0
         #: READ_UNCOMMITTED, READ_COMMITTED, or READ_LOG_END for followers (see partition.py).
         self.isolation = 0
-        #: Versions up to 2 cut a batch that is too large; later ones return the first one whole.
+        #: Up to version 2 a batch larger than the limit is cut; later, the first one is complete.
         self.hard_limit = False
         #: Consumers of version 11 and up may read from a follower (KIP-392).
         self.leader_only = True
@@ -51,12 +51,12 @@ class FetchParams:
 class DelayedFetch(DelayedOperation):
     """Completes when
 
-    A. a partition is gone, led elsewhere, offline, or at another leader epoch than the reader's;
-    B. the reader's offset lies outside of a log (it was truncated or trimmed meanwhile);
+    A. a partition was deleted, has another leader or leader epoch, or is offline;
+    B. the fetch offset is out of range (the log was truncated or its records deleted meanwhile);
     C. the partitions together have `min_bytes` to read;
-    D. the time is up.
+    D. `max_wait_ms` have passed.
 
-    Whatever the reason, the partitions are read again and the answer is what is there then.
+    In each case the partitions are read again for the response.
     """
 
     __slots__ = ("_callback", "_items", "_params", "_partition_of")
@@ -103,7 +103,7 @@ class DelayedFetch(DelayedOperation):
 
 
 def read_bound(log: Log, isolation: int) -> int:
-    """The offset below which a reader of this isolation may read."""
+    """The offset below which a reader with this isolation level may read."""
     if isolation == READ_LOG_END:
         return log.log_end_offset
     if isolation == READ_COMMITTED:

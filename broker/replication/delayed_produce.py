@@ -1,4 +1,4 @@
-"""A produce request with acks=all that waits until its records are committed."""
+"""A Produce request with acks=all that waits for replication; mirrors Kafka's `DelayedProduce`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class DelayedProduce(DelayedOperation):
     B. committed up to the last appended record: no error, or NOT_ENOUGH_REPLICAS_AFTER_APPEND;
     C. failed in the append: the error of the append.
 
-    When the time is up, the partitions that are still waiting answer REQUEST_TIMED_OUT. Their
-    records stay in the log and may still be committed.
+    On timeout, the partitions that still wait get REQUEST_TIMED_OUT. Their records stay in the log
+    and may still be committed.
     """
 
     __slots__ = ("_callback", "_waiting")
@@ -32,7 +32,7 @@ class DelayedProduce(DelayedOperation):
         waiting: list[tuple[Partition, int, PartitionProduceResponse]],
         callback: Callable[[], None],
     ) -> None:
-        """`waiting` holds (partition, the offset that must be reached, its response)."""
+        """`waiting`: (partition, required high watermark, its row in the response)."""
         super().__init__(delay_ms)
         self._waiting = waiting
         self._callback = callback

@@ -1,8 +1,8 @@
-"""What happens when a disk fails: its partitions go offline, the cluster is told, others go on.
+"""Failures of log directories (KIP-112): their partitions go offline, the others stay online.
 
-Storage notices the failure at the operation that hit it and refuses the directory from then on. The
-broker learns of it by the error, or by looking once a second; either way each directory is dealt
-with once. A broker whose last directory has failed has nothing to serve and ends (KIP-112).
+Storage marks a log directory as offline at the first failed operation, and refuses all later ones.
+The broker sees that in the error, or in a check once a second; each directory is handled once. The
+broker shuts down when its last log directory has failed.
 """
 
 from __future__ import annotations
@@ -26,22 +26,27 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.broker")
 
-_ANNOUNCE_AGAIN_SECONDS = 1.0
+_RETRY_SECONDS = 1.0
 
 
-class DirectoryFailures:
-    """Takes the partitions of failed directories out of service. Loop only."""
+class LogDirFailureHandler:
+    """Takes the partitions of failed log directories offline. Loop only.
+
+    Mirrors Kafka's `LogDirFailureHandler` and `handleLogDirFailure` of its `ReplicaManager`.
+    """
 
     def __init__(
         self,
         log_manager: LogManager,
         replica_manager: ReplicaManager,
         store: ZnodeStore,
+        fetchers: Fetchers,
         on_offline: Callable[[list[Partition]], None],
         on_all_failed: Callable[[], None],
     ) -> None:
-        """`on_offline` is told which partitions went; `on_all_failed` that no disk is left."""
-        self.fetchers: Fetchers | None = None
+        """`on_offline` is called with the partitions of a failed directory, `on_all_failed` when no
+        directory is left."""
+        self._fetchers = fetchers
         self._log_manager = log_manager
         self._replica_manager = replica_manager
         self._store = store
@@ -50,14 +55,14 @@ class DirectoryFailures:
         self._known: set[str] = set()
 
     def check(self) -> None:
-        """Deals with the directories that have failed since the last look."""
+        """Handles the log directories that have failed since the last check."""
         for directory in self._log_manager.offline_directories:
             if directory not in self._known:
                 self._known.add(directory)
                 self._take_offline(directory)
 
     def handle(self, directory: str) -> None:
-        """An operation was refused because `directory` has failed."""
+        """Handles `directory`, on which an operation has failed."""
         self.check()
 
     def _take_offline(self, directory: str) -> None:
@@ -67,27 +72,27 @@ class DirectoryFailures:
             if partition.log is not None and partition.log.log_directory.path == directory
         ]
         logger.error(
-            "log directory %s has failed: %d partitions are offline until it is mended and the "
-            "broker started again",
+            "Stopping serving replicas in dir %s: it has failed, and its %d partitions are offline "
+            "until it is repaired and the broker is restarted",
             directory,
             len(gone),
         )
         for partition in gone:
             partition.offline = True
             partition.is_leader = False
-        if self.fetchers is not None:
-            self.fetchers.stop(gone)
+        self._fetchers.remove_fetcher_for_partitions(gone)
         for partition in gone:
-            self._replica_manager.wake_all(partition)
+            self._replica_manager.complete_all_delayed_requests(partition)
         self._on_offline(gone)
         if not self._log_manager.directories.online():
-            logger.critical("no log directory is left: the broker ends")
+            logger.critical("Shutdown broker because all log dirs have failed")
             self._on_all_failed()
             return
-        spawn(self._announce(), name="log-dir-event")
+        spawn(self._notify_controller(), name="log-dir-event")
 
-    async def _announce(self) -> None:
-        """Tells the controller to ask us what we still have; twice does no harm, never would."""
+    async def _notify_controller(self) -> None:
+        """Creates the znode that makes the controller check our replicas; retries until it exists,
+        as a second one does no harm."""
         while True:
             try:
                 await self._store.create(
@@ -98,5 +103,7 @@ class DirectoryFailures:
                 )
                 return
             except StoreError as error:
-                logger.warning("the controller cannot be told of the failed disk yet: %s", error)
-            await asyncio.sleep(_ANNOUNCE_AGAIN_SECONDS)
+                logger.warning(
+                    "Failed to notify the controller of a failed log dir, retrying: %s", error
+                )
+            await asyncio.sleep(_RETRY_SECONDS)

@@ -1,13 +1,14 @@
-"""Incremental fetch sessions (KIP-227): a consumer names its partitions once, then only changes.
+"""Incremental fetch sessions (KIP-227), on the broker that is fetched from.
 
-A request with epoch 0 (and one that asks for no session, epoch -1) lists all its partitions. Epoch
-0 opens a session if the cache has room: the answer carries its id, and the requests after it, with
-epochs 1, 2, ..., carry only partitions whose position changed. Responses of a session hold
-only partitions with something to say. Mirrors Kafka's `FetchManager` and `FetchSessionCache`.
+A request with epoch 0 (or with epoch -1, for no session) has all its partitions. Epoch 0 opens a
+session if the cache has room: the response has its id, and the next requests, with epochs 1, 2,
+..., have only the partitions that changed. The responses of a session have only partitions with
+records or with changed offsets. Mirrors Kafka's `FetchManager` and `FetchSessionCache`.
 
-Bound: `max.incremental.fetch.session.cache.slots` sessions. When all are taken, a new session may
-push out one that was not used for two minutes, else a smaller one that is older than that (a
-follower may also push out a consumer's session at any age). Who gets no session fetches in full.
+The cache has `max.incremental.fetch.session.cache.slots` sessions. When it is full, a new session
+evicts one that was not used for two minutes, or else a smaller one that is older than that (a
+follower also evicts a consumer's session of any age). A client without a session sends full
+requests.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 _EPOCH_LIMIT = 0x7FFFFFFF
 
-# A session unused for this long may go whoever asks; as in Kafka, not configurable.
+# A session that was not used for this long may be evicted; as in Kafka, not configurable.
 EVICTION_MS = 120_000
 
 
@@ -34,7 +35,7 @@ def next_epoch(epoch: int) -> int:
 
 
 class FetchPosition(Protocol):
-    """What a reader wants of one partition: a request's FetchPartition, or a session's memory."""
+    """The fetch position of a partition: a FetchPartition, or a cached SessionPartition."""
 
     partition: int
     current_leader_epoch: int
@@ -51,7 +52,10 @@ NamesById = dict[bytes, str]
 
 
 class SessionPartition:
-    """One partition in a session: what the reader asked last and what it was told last."""
+    """A partition in a session: the last request and the last response for it.
+
+    Mirrors Kafka's `CachedPartition`.
+    """
 
     __slots__ = (
         "current_leader_epoch",
@@ -67,26 +71,26 @@ class SessionPartition:
         "topic_id",
     )
 
-    def __init__(self, topic: str | None, topic_id: bytes, asked: FetchPosition) -> None:
+    def __init__(self, topic: str | None, topic_id: bytes, position: FetchPosition) -> None:
         self.topic = topic
         self.topic_id = topic_id
-        self.partition = asked.partition
+        self.partition = position.partition
         self.returned_high_watermark = -1
         self.returned_last_stable_offset = -1
         self.returned_log_start_offset = -1
-        self.ask(asked)
+        self.update(position)
 
-    def ask(self, asked: FetchPosition) -> None:
-        """The reader's new position."""
-        self.partition_max_bytes = asked.partition_max_bytes
-        self.fetch_offset = asked.fetch_offset
-        self.log_start_offset = asked.log_start_offset
-        self.current_leader_epoch = asked.current_leader_epoch
-        self.last_fetched_epoch = asked.last_fetched_epoch
+    def update(self, position: FetchPosition) -> None:
+        """Sets the fetch position of the newest request."""
+        self.partition_max_bytes = position.partition_max_bytes
+        self.fetch_offset = position.fetch_offset
+        self.log_start_offset = position.log_start_offset
+        self.current_leader_epoch = position.current_leader_epoch
+        self.last_fetched_epoch = position.last_fetched_epoch
 
-    def remember(self, data: PartitionData) -> bool:
-        """Notes what is about to be answered; returns whether there is anything new to say."""
-        news = (
+    def update_returned(self, data: PartitionData) -> bool:
+        """Stores the offsets of a response; returns whether it has to include the partition."""
+        changed = (
             bool(data.records)
             or data.error_code != ErrorCode.NONE
             or data.high_watermark != self.returned_high_watermark
@@ -97,15 +101,15 @@ class SessionPartition:
         )
         self.returned_log_start_offset = data.log_start_offset
         self.returned_last_stable_offset = data.last_stable_offset
-        # After an error the next answer has to be sent even if nothing moved: that is how the
-        # reader learns that the error is gone.
+        # After an error the next response has to have the partition even if no offset changed: it
+        # tells the client that the error is gone.
         failed = data.error_code != ErrorCode.NONE
         self.returned_high_watermark = -1 if failed else data.high_watermark
-        return news
+        return changed
 
 
 class FetchSession:
-    """The partitions of one reader, in the order in which they are read."""
+    """The partitions of one client, in the order in which they are read."""
 
     __slots__ = (
         "created_ms",
@@ -140,7 +144,7 @@ class FetchSessionCache:
 
     @property
     def partitions(self) -> int:
-        """How many partitions all sessions hold together."""
+        """The number of partitions in all sessions."""
         return sum(len(session.partitions) for session in self._sessions.values())
 
     def get(self, session_id: int) -> FetchSession | None:
@@ -150,7 +154,7 @@ class FetchSessionCache:
         self._sessions.pop(session_id, None)
 
     def touch(self, session: FetchSession, now_ms: int) -> None:
-        """`session` is used now: it goes to the end of the line for eviction."""
+        """Marks `session` as the most recently used."""
         self._sessions.pop(session.session_id, None)
         self._sessions[session.session_id] = session
         session.used_ms = now_ms
@@ -158,7 +162,7 @@ class FetchSessionCache:
     def create(
         self, privileged: bool, size: int, uses_topic_ids: bool, now_ms: int
     ) -> FetchSession | None:
-        """A new session for `size` partitions, or None when there is no room for it."""
+        """A new session for `size` partitions, or None when the cache is full."""
         if len(self._sessions) >= self._slots and not self._evict(privileged, size, now_ms):
             return None
         session_id = NO_SESSION
@@ -192,7 +196,7 @@ class FetchSessionCache:
 
 
 class FetchContext:
-    """One fetch request without a session: all it reads is in the request."""
+    """A request without a session (Kafka's `SessionlessFetchContext`), base of the others."""
 
     error_code = ErrorCode.NONE
 
@@ -200,20 +204,20 @@ class FetchContext:
         self._items = list(items)
 
     def items(self) -> list[FetchItem]:
-        """What to read, in the order in which the answer's bytes are to be handed out."""
+        """The partitions to read, in the order in which they get their share of the bytes."""
         return self._items
 
     def finish(self, results: list[FetchResult]) -> tuple[int, int, list[FetchResult]]:
-        """(error code, session id, the results to send) for the answer."""
+        """(error code, session id, results) for the response."""
         return ErrorCode.NONE, NO_SESSION, results
 
     def throttled(self) -> tuple[int, int]:
-        """(error code, session id) of an empty answer to a client over its quota."""
+        """(error code, session id) of the empty response to a throttled client."""
         return ErrorCode.NONE, NO_SESSION
 
 
-class FailedFetch(FetchContext):
-    """A request for a session that is unknown or at another epoch: nothing is read."""
+class SessionErrorContext(FetchContext):
+    """A request with an unknown session id or a wrong epoch: nothing is read."""
 
     def __init__(self, error_code: int) -> None:
         super().__init__(())
@@ -226,8 +230,8 @@ class FailedFetch(FetchContext):
         return self.error_code, NO_SESSION
 
 
-class FullFetch(FetchContext):
-    """A full request whose answer opens a session, if there is room when it is answered."""
+class FullFetchContext(FetchContext):
+    """A full request; the response opens a session if the cache has room then."""
 
     def __init__(
         self, items: Iterable[FetchItem], open_session: Callable[[int], FetchSession | None]
@@ -239,20 +243,20 @@ class FullFetch(FetchContext):
         session = self._open_session(len(results))
         if session is None:
             return ErrorCode.NONE, NO_SESSION, results
-        asked = {
+        requested = {
             _key(session.uses_topic_ids, topic, topic_id, position.partition): position
             for topic, topic_id, position in self._items
         }
         for topic, topic_id, data in results:
             key = _key(session.uses_topic_ids, topic, topic_id, data.partition_index)
-            partition = SessionPartition(topic, topic_id, asked[key])
-            partition.remember(data)
+            partition = SessionPartition(topic, topic_id, requested[key])
+            partition.update_returned(data)
             session.partitions[key] = partition
         return ErrorCode.NONE, session.session_id, results
 
 
-class IncrementalFetch(FetchContext):
-    """The next request of a session."""
+class IncrementalFetchContext(FetchContext):
+    """An incremental request of a session."""
 
     def __init__(self, session: FetchSession, expected_epoch: int, names: NamesById) -> None:
         super().__init__(())
@@ -264,7 +268,7 @@ class IncrementalFetch(FetchContext):
         found: list[FetchItem] = []
         for partition in self._session.partitions.values():
             if partition.topic is None:
-                # The topic may have become known since it was first asked for.
+                # The topic may have been created since the first request for it.
                 partition.topic = self._names.get(partition.topic_id)
             found.append((partition.topic, partition.topic_id, partition))
         return found
@@ -272,32 +276,32 @@ class IncrementalFetch(FetchContext):
     def finish(self, results: list[FetchResult]) -> tuple[int, int, list[FetchResult]]:
         session = self._session
         if session.epoch != self._expected_epoch:
-            # A second request of this session came in while this one was being answered.
+            # Another request of this session arrived while this one was handled.
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.session_id, []
         partitions = session.partitions
-        news: list[FetchResult] = []
+        changed: list[FetchResult] = []
         for result in results:
             topic, topic_id, data = result
             key = _key(session.uses_topic_ids, topic, topic_id, data.partition_index)
             partition = partitions.get(key)
-            if partition is None or not partition.remember(data):
+            if partition is None or not partition.update_returned(data):
                 continue
-            news.append(result)
+            changed.append(result)
             if data.records:
-                # Who got records is read last next time, so that no partition starves.
+                # A partition with records is read last next time, so that none starves.
                 del partitions[key]
                 partitions[key] = partition
-        return ErrorCode.NONE, session.session_id, news
+        return ErrorCode.NONE, session.session_id, changed
 
     def throttled(self) -> tuple[int, int]:
-        # The session lives on: its epoch has moved, and the client goes on with the next.
+        # The session stays open: its epoch has advanced, and the client sends the next one.
         if self._session.epoch != self._expected_epoch:
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH, self._session.session_id
         return ErrorCode.NONE, self._session.session_id
 
 
 class FetchSessions:
-    """Turns fetch requests into contexts."""
+    """Creates the context of each Fetch request; mirrors Kafka's `FetchManager`."""
 
     def __init__(self, slots: int, now_ms: Callable[[], int]) -> None:
         self.cache = FetchSessionCache(slots)
@@ -317,23 +321,23 @@ class FetchSessions:
             if epoch == FINAL_EPOCH:
                 return FetchContext(items)
             now_ms = self._now_ms
-            return FullFetch(
+            return FullFetchContext(
                 items, lambda size: cache.create(is_follower, size, uses_topic_ids, now_ms())
             )
         session = cache.get(request.session_id)
         if session is None:
-            return FailedFetch(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+            return SessionErrorContext(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.epoch != epoch:
-            return FailedFetch(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+            return SessionErrorContext(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != uses_topic_ids:
-            return FailedFetch(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+            return SessionErrorContext(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         _apply_changes(session, request, names)
         if not session.partitions:
             cache.remove(session.session_id)
             return FetchContext(_requested(request, uses_topic_ids, names))
         cache.touch(session, self._now_ms())
         session.epoch = next_epoch(session.epoch)
-        return IncrementalFetch(session, session.epoch, names)
+        return IncrementalFetchContext(session, session.epoch, names)
 
 
 def _apply_changes(session: FetchSession, request: FetchRequest, names: NamesById) -> None:
@@ -345,7 +349,7 @@ def _apply_changes(session: FetchSession, request: FetchRequest, names: NamesByI
         if known is None:
             partitions[key] = SessionPartition(topic, topic_id, position)
         else:
-            known.ask(position)
+            known.update(position)
     for forgotten in request.forgotten_topics_data:
         name = names.get(forgotten.topic_id) if by_id else forgotten.topic
         for index in forgotten.partitions:
@@ -359,12 +363,12 @@ def _key(
 
 
 def _requested(request: FetchRequest, by_id: bool, names: NamesById) -> Iterator[FetchItem]:
-    """The partitions of a request; of one that is named twice only the last counts, as in Kafka."""
+    """The partitions of a request; if one is listed twice the last one counts, as in Kafka."""
     positions: dict[tuple[str | bytes | None, int], FetchItem] = {}
-    for asked in request.topics:
-        name = names.get(asked.topic_id) if by_id else asked.topic
+    for topic in request.topics:
+        name = names.get(topic.topic_id) if by_id else topic.topic
         position: FetchPartition
-        for position in asked.partitions:
-            key = _key(by_id, name, asked.topic_id, position.partition)
-            positions[key] = (name, asked.topic_id, position)
+        for position in topic.partitions:
+            key = _key(by_id, name, topic.topic_id, position.partition)
+            positions[key] = (name, topic.topic_id, position)
     return iter(positions.values())

@@ -1,9 +1,9 @@
-"""Copies partitions from one leader: the follower's loop.
+"""Fetches the partitions of one leader.
 
-One task for each leader (and each of `num.replica.fetchers`) fetches all partitions that follow it
-in one request after the other. Mirrors Kafka's `ReplicaFetcherThread` with truncation on fetch
-(KIP-595): each request names the epoch of the last record that the follower has; where the leader
-answers that this epoch ends elsewhere, the follower cuts its log there and goes on.
+Mirrors Kafka's `ReplicaFetcherThread`: one task for each leader and each of `num.replica.fetchers`
+sends one Fetch request after the other for all partitions that follow the leader. The follower
+truncates on fetch (KIP-595): each request has the epoch of the last record in the log; if the
+response has a diverging epoch, the follower truncates its log to the end offset of that epoch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, cast
 
-from ottla.broker.replication.fetch_session_client import FetchSessionClient, Wanted
+from ottla.broker.replication.fetch_session_handler import FetchSessionHandler, PartitionFetchState
 from ottla.broker.replication.partition import Partition
 from ottla.broker.runtime.tasks import spawn
 from ottla.protocol.errors import ErrorCode, error_name
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
 
+    from ottla.broker.cluster.broker_epoch import BrokerEpoch
     from ottla.broker.config.broker_config import BrokerConfig
     from ottla.broker.quotas.replication_quotas import ReplicationQuota
     from ottla.broker.replication.replica_manager import ReplicaManager
@@ -49,13 +50,13 @@ _NEWEST_FETCH = 17
 _IDS_SINCE = 13
 _REPLICA_STATE_SINCE = 15
 
-# The leader has forgotten the session, as it may at any time: the next request opens a new one.
-_SESSION_LOST = frozenset(
+# The leader has evicted the session, as it may at any time: the next request opens a new one.
+_SESSION_EVICTED = frozenset(
     (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
 )
 
-# What time or the next LeaderAndIsr request cures: the partition rests for a moment.
-_WAIT = frozenset(
+# Retriable: the state of the leader or the next LeaderAndIsr request resolves them.
+_RETRIABLE = frozenset(
     (
         ErrorCode.UNKNOWN_LEADER_EPOCH,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -71,35 +72,44 @@ _WAIT = frozenset(
 class FetcherSettings:
     """The settings of all fetchers of a broker."""
 
-    def __init__(self, config: BrokerConfig, broker_id: int) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        broker_id: int,
+        broker_epoch: BrokerEpoch,
+        *,
+        throttle: ReplicationQuota | None = None,
+        tls: ssl.SSLContext | None = None,
+        security: Security | None = None,
+    ) -> None:
+        """`tls`: how leaders are reached, when the inter-broker listener uses TLS. `security`: the
+        login of this broker, when that listener uses SASL."""
         self.broker_id = broker_id
-        self.broker_epoch = -1
+        self.broker_epoch = broker_epoch
         self.max_wait_ms = config.replica_fetch_wait_max_ms
         self.min_bytes = config.replica_fetch_min_bytes
         self.max_bytes = config.replica_fetch_response_max_bytes
         self.partition_max_bytes = config.replica_fetch_max_bytes
         self.backoff_ms = config.replica_fetch_backoff_ms
         self.timeout_ms = config.replica_socket_timeout_ms
-        self.throttle: ReplicationQuota | None = None
-        #: How leaders are reached, when the inter-broker listener uses TLS.
-        self.tls: ssl.SSLContext | None = None
-        #: Who this broker says it is, when that listener uses SASL.
-        self.security: Security | None = None
+        self.throttle = throttle
+        self._tls = tls
+        self._security = security
 
     async def connect(self, host: str, port: int) -> AsyncConnection:
-        """A connection to the leader at an address."""
+        """Connects to the leader at an address."""
         from ottla.protocol.client.aio_connection import AsyncConnection
 
         name = f"broker-{self.broker_id}-fetcher"
         connection = AsyncConnection(
-            host, port, client_id=name, ssl_context=self.tls, security=self.security
+            host, port, client_id=name, ssl_context=self._tls, security=self._security
         )
         await connection.connect(self.timeout_ms)
         return connection
 
 
 class Fetcher:
-    """One connection to one leader, and what is copied over it. Loop only."""
+    """One connection to one leader, and the partitions that are fetched over it. Loop only."""
 
     def __init__(
         self,
@@ -113,13 +123,13 @@ class Fetcher:
         self._replica_manager = replica_manager
         self._now_ms = now_ms
         self._partitions: dict[TopicPartition, Partition] = {}
-        # Partitions that rest, with the monotonic time at which they go on.
-        self._resting: dict[TopicPartition, float] = {}
-        # What the answer of this fetch has refused, by error.
-        self._refused: dict[int, list[TopicPartition]] = {}
-        # Partitions in which the leader's high watermark is beyond what we have.
-        self._behind: set[TopicPartition] = set()
-        self._session = FetchSessionClient(settings.partition_max_bytes)
+        # Partitions after an error, with the monotonic time of their next fetch.
+        self._delayed_until: dict[TopicPartition, float] = {}
+        # The partitions of the current response that had an error, by error code.
+        self._errors: dict[int, list[TopicPartition]] = {}
+        # Partitions with a log end offset below the leader's high watermark.
+        self._lagging: set[TopicPartition] = set()
+        self._session = FetchSessionHandler(settings.partition_max_bytes)
         self._changed = asyncio.Event()
         self._connection: AsyncConnection | None = None
         self._failure = ""
@@ -127,33 +137,33 @@ class Fetcher:
         self._task = spawn(self._run(), name=f"fetcher-{host}:{port}")
 
     def add(self, partition: Partition) -> None:
-        """Copies `partition` from where its log ends."""
+        """Fetches `partition` from its log end offset."""
         log = partition.log
         assert log is not None, "a follower has a log"
         if log.leader_epochs.latest_epoch < 0:
-            # Records of before there were epochs: only what is committed is known to be shared.
+            # Records without leader epochs: only those below the high watermark are committed.
             self._truncate(log, log.high_watermark)
         self._partitions[partition.key] = partition
-        self._resting.pop(partition.key, None)
+        self._delayed_until.pop(partition.key, None)
         self._changed.set()
 
     def remove(self, key: TopicPartition) -> None:
-        """Copies it no more; what is on the way is thrown away when it comes."""
+        """Stops fetching it; a response in flight is ignored for it."""
         self._partitions.pop(key, None)
-        self._resting.pop(key, None)
-        self._behind.discard(key)
+        self._delayed_until.pop(key, None)
+        self._lagging.discard(key)
 
     def partitions(self) -> list[Partition]:
-        """What is copied."""
+        """The partitions that are fetched."""
         return list(self._partitions.values())
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing to copy."""
+        """Whether there is no partition to fetch."""
         return not self._partitions
 
     def stop(self) -> None:
-        """Ends the loop and the connection."""
+        """Cancels the task and closes the connection."""
         self._task.cancel()
         if self._connection is not None:
             self._connection.close()
@@ -162,8 +172,8 @@ class Fetcher:
 
     async def _run(self) -> None:
         while True:
-            wanted = self._wanted()
-            if not wanted:
+            fetch_states = self._fetch_states()
+            if not fetch_states:
                 self._changed.clear()
                 try:
                     async with asyncio.timeout(self._settings.backoff_ms / 1000):
@@ -172,60 +182,60 @@ class Fetcher:
                     pass
                 continue
             try:
-                await self._fetch(wanted)
-                self._report("")
+                await self._fetch(fetch_states)
+                self._log_connection_state("")
             except Exception as error:
                 self._disconnect()
-                self._report(str(error) or type(error).__name__)
+                self._log_connection_state(str(error) or type(error).__name__)
                 await asyncio.sleep(self._settings.backoff_ms / 1000)
 
-    def _report(self, failure: str) -> None:
-        """One line when copying begins to fail, fails in another way, or works again."""
+    def _log_connection_state(self, failure: str) -> None:
+        """Logs when fetching starts to fail, fails in another way, or recovers."""
         if failure == self._failure:
             return
         self._failure = failure
         host, port = self._address
         if failure:
-            logger.info("cannot copy from the leader at %s:%d, trying on: %s", host, port, failure)
+            logger.info("Error sending fetch request to %s:%d, retrying: %s", host, port, failure)
         else:
-            logger.info("copying from the leader at %s:%d again", host, port)
+            logger.info("Fetching from %s:%d recovered", host, port)
 
-    def _wanted(self) -> dict[TopicPartition, Wanted]:
+    def _fetch_states(self) -> dict[TopicPartition, PartitionFetchState]:
         now = asyncio.get_running_loop().time()
-        wanted: dict[TopicPartition, Wanted] = {}
+        fetch_states: dict[TopicPartition, PartitionFetchState] = {}
         for key, partition in self._partitions.items():
-            until = self._resting.get(key)
+            until = self._delayed_until.get(key)
             if until is not None:
                 if until > now:
                     continue
-                del self._resting[key]
+                del self._delayed_until[key]
             log = partition.log
-            if log is None or partition.offline or self._is_held_back(key):
+            if log is None or partition.offline or self._should_follower_throttle(key):
                 continue
-            wanted[key] = Wanted(
+            fetch_states[key] = PartitionFetchState(
                 partition.topic_id,
                 log.log_end_offset,
                 partition.leader_epoch,
                 log.leader_epochs.latest_epoch,
                 log.log_start_offset,
             )
-        return wanted
+        return fetch_states
 
-    def _is_held_back(self, key: TopicPartition) -> bool:
-        """Whether a throttle lets this partition wait; never one in which we have everything."""
+    def _should_follower_throttle(self, key: TopicPartition) -> bool:
+        """Whether the quota delays this partition; never one that has caught up."""
         throttle = self._settings.throttle
         return (
             throttle is not None
-            and key in self._behind
+            and key in self._lagging
             and throttle.is_throttled(key.topic, key.partition)
             and throttle.is_exceeded(self._monotonic_ms())
         )
 
-    def _note_copied(self, key: TopicPartition, size: int, is_behind: bool) -> None:
+    def _record_fetched(self, key: TopicPartition, size: int, is_behind: bool) -> None:
         if is_behind:
-            self._behind.add(key)
+            self._lagging.add(key)
         else:
-            self._behind.discard(key)
+            self._lagging.discard(key)
         throttle = self._settings.throttle
         if size and throttle is not None and throttle.is_throttled(key.topic, key.partition):
             throttle.record(size, self._monotonic_ms())
@@ -233,11 +243,13 @@ class Fetcher:
     def _monotonic_ms(self) -> int:
         return int(asyncio.get_running_loop().time() * 1000)
 
-    async def _fetch(self, wanted: dict[TopicPartition, Wanted]) -> None:
+    async def _fetch(self, fetch_states: dict[TopicPartition, PartitionFetchState]) -> None:
         connection = await self._connect()
         settings = self._settings
         version = min(_NEWEST_FETCH, connection.versions[_FETCH][1])
-        if version >= _IDS_SINCE and any(each.topic_id == ZERO_UUID for each in wanted.values()):
+        if version >= _IDS_SINCE and any(
+            each.topic_id == ZERO_UUID for each in fetch_states.values()
+        ):
             version = _IDS_SINCE - 1
         request = FetchRequest(
             max_wait_ms=settings.max_wait_ms,
@@ -245,81 +257,86 @@ class Fetcher:
             max_bytes=settings.max_bytes,
         )
         if version >= _REPLICA_STATE_SINCE:
-            request.replica_state = ReplicaState(settings.broker_id, settings.broker_epoch)
+            request.replica_state = ReplicaState(settings.broker_id, settings.broker_epoch.value)
         else:
             request.replica_id = settings.broker_id
-        self._session.fill(request, wanted, version >= _IDS_SINCE)
+        self._session.fill(request, fetch_states, version >= _IDS_SINCE)
         timeout_ms = settings.max_wait_ms + settings.timeout_ms
         response = cast(
             "FetchResponse", await connection.request(request, timeout_ms, version=version)
         )
-        if not self._session.responded(response.error_code, response.session_id):
-            if response.error_code not in _SESSION_LOST:
-                raise ConnectionError(f"it answers {error_name(response.error_code)} to a fetch")
+        if not self._session.handle_response(response.error_code, response.session_id):
+            if response.error_code not in _SESSION_EVICTED:
+                raise ConnectionError(f"{error_name(response.error_code)} in the Fetch response")
             return
-        names = {each.topic_id: key.topic for key, each in wanted.items()}
+        names = {each.topic_id: key.topic for key, each in fetch_states.items()}
         for topic in response.responses:
             name = topic.topic or names.get(topic.topic_id, "")
             for data in topic.partitions:
                 key = TopicPartition(name, data.partition_index)
-                asked = wanted.get(key)
+                fetch_state = fetch_states.get(key)
                 partition = self._partitions.get(key)
-                if asked is not None and partition is not None:
-                    await self._take(partition, asked, data)
-        self._say_refusals()
+                if fetch_state is not None and partition is not None:
+                    await self._process_partition_data(partition, fetch_state, data)
+        self._log_errors()
 
-    # -- answers --------------------------------------------------------------------------------
+    # -- responses ------------------------------------------------------------------------------
 
-    async def _take(self, partition: Partition, asked: Wanted, data: PartitionData) -> None:
+    async def _process_partition_data(
+        self, partition: Partition, fetch_state: PartitionFetchState, data: PartitionData
+    ) -> None:
         log = partition.log
         if (
             log is None
-            or partition.leader_epoch != asked.leader_epoch
-            or log.log_end_offset != asked.fetch_offset
+            or partition.leader_epoch != fetch_state.leader_epoch
+            or log.log_end_offset != fetch_state.fetch_offset
         ):
-            return  # The leader changed, or the log was cut, while the answer was on its way.
+            return  # The leader changed, or the log was truncated, while the request was in flight.
         code = data.error_code
         try:
             if code == ErrorCode.NONE:
                 self._append(partition, data)
             elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                await self._find_range(partition, asked)
+                await self._handle_out_of_range(partition, fetch_state)
             elif code == ErrorCode.FENCED_LEADER_EPOCH:
-                # A newer leader exists; its LeaderAndIsr request will add the partition again.
+                # There is a newer leader epoch; its LeaderAndIsr request adds the partition again.
                 logger.info(
-                    "%s: fenced by a newer leader epoch",
+                    "Partition %s has an older epoch (%d) than the current leader. "
+                    "Will await the new LeaderAndIsr state before resuming fetching.",
                     partition.key,
+                    partition.leader_epoch,
                     extra=partition.key._asdict(),
                 )
                 self.remove(partition.key)
             else:
-                self._refused.setdefault(code, []).append(partition.key)
-                self._rest(partition.key)
+                self._errors.setdefault(code, []).append(partition.key)
+                self._delay(partition.key)
         except LogDirectoryOffline as error:
             self.remove(partition.key)
             self._replica_manager.on_directory_failure(error.directory)
         except (StorageError, RecordsError) as error:
             # The other partitions of this leader go on.
             logger.error(
-                "%s: what the leader sent cannot be taken: %s",
+                "Error while processing data for partition %s at offset %d: %s",
                 partition.key,
+                fetch_state.fetch_offset,
                 error,
                 extra=partition.key._asdict(),
             )
-            self._rest(partition.key)
+            self._delay(partition.key)
 
-    def _say_refusals(self) -> None:
-        """One line for each error: a new topic may have a thousand partitions."""
-        refused, self._refused = self._refused, {}
+    def _log_errors(self) -> None:
+        """One line for each error code: a new topic may have a thousand partitions."""
+        refused, self._errors = self._errors, {}
         for code, keys in refused.items():
-            level = logging.INFO if code in _WAIT else logging.WARNING
+            level = logging.INFO if code in _RETRIABLE else logging.WARNING
             more = f" and {len(keys) - 1} more partitions" if len(keys) > 1 else ""
             logger.log(
                 level,
-                "%s%s: the leader answers %s",
+                "Error %s in the Fetch response for partition %s%s",
+                error_name(code),
                 keys[0],
                 more,
-                error_name(code),
                 extra=keys[0]._asdict(),
             )
 
@@ -328,12 +345,12 @@ class Fetcher:
         assert log is not None
         diverging = data.diverging_epoch
         if diverging is not None and diverging.epoch >= 0:
-            self._cut(partition, diverging.epoch, diverging.end_offset)
+            self._truncate_on_diverging_epoch(partition, diverging.epoch, diverging.end_offset)
             return
         if data.records:
             log.append_as_follower(cast("memoryview", data.records), now_ms=self._now_ms())
         is_behind = log.log_end_offset < data.high_watermark
-        self._note_copied(partition.key, len(data.records or b""), is_behind)
+        self._record_fetched(partition.key, len(data.records or b""), is_behind)
         before = log.high_watermark
         log.update_high_watermark(max(before, min(data.high_watermark, log.log_end_offset)))
         if log.log_start_offset < data.log_start_offset <= log.high_watermark:
@@ -342,44 +359,56 @@ class Fetcher:
             # Consumers may read from followers (KIP-392).
             self._replica_manager.complete_delayed_requests(partition)
 
-    def _cut(self, partition: Partition, leader_epoch: int, leader_end: int) -> None:
-        """Cuts the log to the last point at which it agrees with the leader's."""
+    def _truncate_on_diverging_epoch(
+        self, partition: Partition, leader_epoch: int, leader_end: int
+    ) -> None:
+        """Truncates the log to the last offset at which it matches the leader's log.
+
+        Mirrors `getOffsetTruncationState` of Kafka's `AbstractFetcherThread`.
+        """
         log = partition.log
         assert log is not None
         own_epoch, own_end = log.end_offset_for_epoch(leader_epoch)
         if own_epoch < 0:
             target = leader_end
         elif own_epoch != leader_epoch:
-            # We do not know the leader's epoch: ours before it ends where the next one begins.
+            # The leader's epoch is not in this log: the epoch before it ends at `own_end`.
             target = min(own_end, leader_end, log.log_end_offset)
         else:
             target = min(own_end, leader_end)
         target = min(target, log.log_end_offset)
         if target < log.high_watermark:
             logger.warning(
-                "%s: cut to %d, below its high watermark %d",
+                "Truncating %s to offset %d below high watermark %d",
                 partition.key,
                 target,
                 log.high_watermark,
                 extra=partition.key._asdict(),
             )
         logger.info(
-            "%s: diverges from its leader, cut to offset %d",
+            "[Partition %s] Truncating to %d: the log diverges from that of the leader",
             partition.key,
             target,
             extra=partition.key._asdict(),
         )
         self._truncate(log, target)
 
-    async def _find_range(self, partition: Partition, asked: Wanted) -> None:
-        """Our end is outside of the leader's log: cut back to its end, or start at its start."""
-        latest = await self._leader_offset(partition.key, asked, _LATEST)
+    async def _handle_out_of_range(
+        self, partition: Partition, fetch_state: PartitionFetchState
+    ) -> None:
+        """The fetch offset is outside of the leader's log.
+
+        Truncates to the leader's log end offset if that is lower, or else starts again at its log
+        start offset. Mirrors `fetchOffsetAndTruncate` of Kafka's `AbstractFetcherThread`.
+        """
+        latest = await self._leader_offset(partition.key, fetch_state, _LATEST)
         log = partition.log
-        if log is None or partition.leader_epoch != asked.leader_epoch:
+        if log is None or partition.leader_epoch != fetch_state.leader_epoch:
             return
         if latest < log.log_end_offset:
             logger.warning(
-                "%s: the leader ends at %d, we at %d: it was elected out of sync; cut back",
+                "[Partition %s] Truncating to %d: reset fetch offset from %d to the latest "
+                "offset of the leader, which was elected out of the ISR",
                 partition.key,
                 latest,
                 log.log_end_offset,
@@ -387,26 +416,32 @@ class Fetcher:
             )
             self._truncate(log, latest)
             return
-        earliest = await self._leader_offset(partition.key, asked, _EARLIEST_LOCAL)
-        if partition.leader_epoch != asked.leader_epoch or partition.log is not log:
+        earliest = await self._leader_offset(partition.key, fetch_state, _EARLIEST_LOCAL)
+        if partition.leader_epoch != fetch_state.leader_epoch or partition.log is not log:
             return
         if earliest > log.log_end_offset:
             logger.info(
-                "%s: starts anew at %d", partition.key, earliest, extra=partition.key._asdict()
+                "[Partition %s] Truncate fully and start at offset %d, the current leader's start "
+                "offset",
+                partition.key,
+                earliest,
+                extra=partition.key._asdict(),
             )
             log.truncate_fully_and_start_at(earliest)
             self._replica_manager.on_truncated(log)
         else:
             log.delete_records_before(min(max(earliest, log.log_start_offset), log.high_watermark))
 
-    async def _leader_offset(self, key: TopicPartition, asked: Wanted, timestamp: int) -> int:
+    async def _leader_offset(
+        self, key: TopicPartition, fetch_state: PartitionFetchState, timestamp: int
+    ) -> int:
         connection = await self._connect()
         version = min(9, connection.versions[2][1])
         if timestamp == _EARLIEST_LOCAL and version < _EARLIEST_LOCAL_SINCE:
             timestamp = -2
         row = ListOffsetsPartition(key.partition, timestamp=timestamp)
         if version >= 4:
-            row.current_leader_epoch = asked.leader_epoch
+            row.current_leader_epoch = fetch_state.leader_epoch
         request = ListOffsetsRequest(
             replica_id=self._settings.broker_id, topics=[ListOffsetsTopic(key.topic, [row])]
         )
@@ -417,19 +452,19 @@ class Fetcher:
         found = response.topics[0].partitions[0]
         if found.error_code != ErrorCode.NONE:
             raise ConnectionError(
-                f"{key}: the leader answers {error_name(found.error_code)} to ListOffsets"
+                f"{error_name(found.error_code)} in the ListOffsets response for {key}"
             )
         return found.offset
 
     def _truncate(self, log: Log, offset: int) -> None:
-        # With no record to cut there may still be an epoch to forget: that of a deposed leader
-        # who never wrote anything in it.
+        # Without a record to truncate there may still be an epoch to remove: that of a former
+        # leader that never appended anything in it.
         if log.truncate_to(offset):
             self._replica_manager.on_truncated(log)
 
-    def _rest(self, key: TopicPartition) -> None:
+    def _delay(self, key: TopicPartition) -> None:
         now = asyncio.get_running_loop().time()
-        self._resting[key] = now + self._settings.backoff_ms / 1000
+        self._delayed_until[key] = now + self._settings.backoff_ms / 1000
 
     # -- the connection -------------------------------------------------------------------------
 

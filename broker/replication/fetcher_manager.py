@@ -1,4 +1,4 @@
-"""Who copies what from whom: one fetcher for each leader and fetcher number."""
+"""Assigns partitions to fetchers: one for each leader and fetcher id."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Key = tuple[int, int, str, int]
 
 
 class FetcherManager:
-    """Satisfies `role_changes.Fetchers`. Loop only."""
+    """Mirrors Kafka's `ReplicaFetcherManager`; implements `leader_and_isr.Fetchers`. Loop only."""
 
     def __init__(
         self,
@@ -38,24 +38,24 @@ class FetcherManager:
         self._now_ms = now_ms
         self._fetchers_per_leader = fetchers_per_leader
         self._fetchers: dict[_Key, Fetcher] = {}
-        # Partitions whose leader's address is not known yet.
+        # Partitions with a leader that is not in the metadata cache yet.
         self._waiting: dict[object, Partition] = {}
 
-    def follow(self, partitions: Iterable[Partition]) -> None:
-        """Starts, or starts anew, to copy these from their leaders."""
+    def add_fetcher_for_partitions(self, partitions: Iterable[Partition]) -> None:
+        """Starts, or restarts, fetching these from their leaders."""
         changed = list(partitions)
         self._take_out(changed)
         for partition in changed:
             self._place(partition)
         self._drop_idle()
 
-    def stop(self, partitions: Iterable[Partition]) -> None:
-        """Copies these no more."""
+    def remove_fetcher_for_partitions(self, partitions: Iterable[Partition]) -> None:
+        """Stops fetching these."""
         self._take_out(partitions)
         self._drop_idle()
 
     def metadata_changed(self) -> None:
-        """Brokers may have come, gone or moved: looks again for those that wait for an address."""
+        """Retries the leaders that were unknown, and reconnects to those with a new address."""
         waiting, self._waiting = self._waiting, {}
         moved = [
             partition
@@ -70,7 +70,7 @@ class FetcherManager:
         self._drop_idle()
 
     def close(self) -> None:
-        """Stops all copying."""
+        """Stops all fetchers."""
         for fetcher in self._fetchers.values():
             fetcher.stop()
         self._fetchers.clear()

@@ -1,8 +1,9 @@
-"""Who joins and who leaves the in-sync replicas of the partitions led here.
+"""Expands and shrinks the ISR of the partitions that this broker leads.
 
-The leader proposes, the controller decides (AlterPartition, KIP-497). While a proposal is on its
-way the high watermark waits for the larger of the two sets: a follower that is about to join counts
-at once, one that is about to leave still counts. Mirrors the ISR half of Kafka's `Partition`.
+Mirrors `maybeExpandIsr` and `maybeShrinkIsr` of Kafka's `Partition` (AlterPartition, KIP-497): the
+leader proposes an ISR, the controller commits it. While a request is in flight the high watermark
+waits for the maximal ISR: a follower that is being added counts already, one that is being removed
+still counts.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from ottla.protocol.errors import ErrorCode, error_name
 
 logger = logging.getLogger("ottla.replication")
 
-# Responses after which the controller will tell us the truth by itself: the proposal stays
-# pending until its LeaderAndIsr request comes.
+# The controller has a newer state than this leader: the change stays pending until its LeaderAndIsr
+# request arrives.
 _WAIT_FOR_CONTROLLER = frozenset(
     (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -29,12 +30,12 @@ _WAIT_FOR_CONTROLLER = frozenset(
         ErrorCode.NEW_LEADER_ELECTED,
     )
 )
-# Responses that say: not done, and what you had is right.
+# The controller refused the change, and the committed ISR holds.
 _REFUSED = frozenset((ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA))
 
 
 class IsrProposal(NamedTuple):
-    """What the controller is asked for, with the epochs that fence it."""
+    """The ISR for an AlterPartition request, with the epochs that fence it."""
 
     partition: Partition
     new_isr: list[int]
@@ -43,7 +44,7 @@ class IsrProposal(NamedTuple):
 
 
 class IsrDecision(NamedTuple):
-    """What the controller answered: an error, or the state that holds now."""
+    """A partition in the response to AlterPartition: an error, or the committed state."""
 
     error_code: int
     isr: list[int]
@@ -52,18 +53,18 @@ class IsrDecision(NamedTuple):
 
 
 class IsrSubmitter(Protocol):
-    """Carries proposals to the controller; see `alter_partition.AlterPartitionManager`."""
+    """Sends ISR changes to the controller; see `alter_partition.AlterPartitionManager`."""
 
     def submit(self, proposal: IsrProposal, on_decision: Callable[[IsrDecision], None]) -> None: ...
 
 
 class IsrManager:
-    """Proposes changes of in-sync replicas. Loop only."""
+    """Expands and shrinks the ISR of partitions. Loop only."""
 
     def __init__(
         self, submitter: IsrSubmitter, on_high_watermark: Callable[[Partition], None]
     ) -> None:
-        """`on_high_watermark` is told when a decision moved a high watermark."""
+        """`on_high_watermark` is called when a committed ISR advanced a high watermark."""
         self._submitter = submitter
         self._on_high_watermark = on_high_watermark
         self.expands_total = 0
@@ -71,7 +72,7 @@ class IsrManager:
         self.failed_updates_total = 0
 
     def maybe_expand(self, partition: Partition, follower: FollowerReplica) -> None:
-        """Proposes `follower` when it has caught up with the high watermark in this epoch."""
+        """Adds `follower` if it has caught up with the high watermark in this leader epoch."""
         broker_id = follower.broker_id
         if partition.pending_isr is not None or broker_id in partition.isr:
             return
@@ -85,11 +86,18 @@ class IsrManager:
         ):
             return
         new_isr = partition.isr | {broker_id}
+        logger.info(
+            "[Partition %s] Expanding ISR from %s to %s",
+            partition.key,
+            _ids(partition.isr),
+            _ids(new_isr),
+            extra=partition.key._asdict(),
+        )
         partition.maximal_isr = new_isr
         self._propose(partition, new_isr)
 
     def maybe_shrink(self, partitions: Iterable[Partition]) -> None:
-        """Proposes to drop the followers that lag for too long, for every partition led here."""
+        """Removes the followers that lag for more than `replica.lag.time.max.ms`."""
         for partition in partitions:
             log = partition.log
             if log is None or not partition.is_leader or partition.pending_isr is not None:
@@ -107,19 +115,19 @@ class IsrManager:
                     slow.add(broker_id)
             if slow:
                 logger.info(
-                    "%s: brokers %s lag for more than %d ms and leave the in-sync replicas %s",
+                    "[Partition %s] Shrinking ISR from %s to %s: out of sync for more than %d ms",
                     partition.key,
-                    sorted(slow),
+                    _ids(partition.isr),
+                    _ids(partition.isr - slow),
                     context.lag_time_max_ms,
-                    sorted(partition.isr),
                     extra=partition.key._asdict(),
                 )
-                # The high watermark goes on waiting for them until the controller agrees.
+                # The high watermark waits for them until the controller has committed the change.
                 self._propose(partition, partition.isr - slow)
 
     def _propose(self, partition: Partition, new_isr: frozenset[int]) -> None:
         partition.pending_isr = new_isr
-        # The order of the assignment, so that the preferred leader stays first.
+        # In the order of the assignment, so that the preferred leader stays first.
         ordered = [broker_id for broker_id in partition.replicas if broker_id in new_isr]
         proposal = IsrProposal(
             partition, ordered, partition.leader_epoch, partition.partition_epoch
@@ -133,7 +141,7 @@ class IsrManager:
     ) -> None:
         partition = proposal.partition
         if partition.pending_isr is not proposed or partition.leader_epoch != proposal.leader_epoch:
-            return  # A LeaderAndIsr request has settled it meanwhile.
+            return  # A LeaderAndIsr request has set the ISR meanwhile.
         error_code = decision.error_code
         if error_code == ErrorCode.NONE:
             if decision.leader_epoch != partition.leader_epoch:
@@ -147,9 +155,10 @@ class IsrManager:
             partition.set_isr(frozenset(decision.isr))
             partition.partition_epoch = decision.partition_epoch
             logger.info(
-                "%s: in-sync replicas are %s now",
+                "[Partition %s] ISR updated to %s and version updated to %d",
                 partition.key,
-                decision.isr,
+                _ids(decision.isr),
+                decision.partition_epoch,
                 extra=partition.key._asdict(),
             )
             if partition.maybe_increment_high_watermark():
@@ -160,9 +169,14 @@ class IsrManager:
             partition.set_isr(partition.isr)
         elif error_code not in _WAIT_FOR_CONTROLLER:
             logger.warning(
-                "%s: the controller did not change the in-sync replicas (%s), asking again",
+                "[Partition %s] Failed to update ISR to %s due to %s, retrying",
                 partition.key,
+                _ids(proposal.new_isr),
                 error_name(error_code),
                 extra=partition.key._asdict(),
             )
             self._submitter.submit(proposal, lambda again: self._decided(proposal, proposed, again))
+
+
+def _ids(brokers: Iterable[int]) -> str:
+    return ",".join(str(broker_id) for broker_id in sorted(brokers))

@@ -1,8 +1,9 @@
-"""What the controller orders: lead, follow, stop (LeaderAndIsr and StopReplica).
+"""Applies the LeaderAndIsr and StopReplica requests of the controller.
 
-Mirrors the role half of Kafka's `ReplicaManager`. Each order carries the controller's epoch and the
-partition's leader epoch; orders that are older than what is known are refused, so a deposed
-controller or a late request changes nothing. Loop only.
+Mirrors `becomeLeaderOrFollower` and `stopReplicas` of Kafka's `ReplicaManager`. Each request has
+the controller epoch and a leader epoch for each partition. A request with a stale controller epoch
+and a partition state with a stale leader epoch are refused, so a fenced controller or a delayed
+request changes nothing. Loop only.
 """
 
 from __future__ import annotations
@@ -39,42 +40,46 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.replication")
 
-# Leader epochs of StopReplica that are never too old: for a deletion, and for controllers that
-# know none (KIP-570).
+# Leader epochs of StopReplica that are never stale: for a deletion, and from controllers that send
+# none (KIP-570).
 _EPOCH_DURING_DELETE = -2
 _NO_EPOCH = -1
 
-# New partitions need files, a millisecond or more each, and a request may name thousands: after so
-# many of them everybody else gets a turn.
-_PARTITIONS_A_TURN = 32
+# Creating the files of a partition takes a millisecond or more, and a request may have thousands of
+# partitions: after so many of them the event loop runs other tasks.
+_PARTITIONS_PER_TURN = 32
 
-Named = tuple[str, bytes, LeaderAndIsrPartitionState]
-Roles = dict[Partition, LeaderAndIsrPartitionState]
+TopicPartitionState = tuple[str, bytes, LeaderAndIsrPartitionState]
+PartitionStates = dict[Partition, LeaderAndIsrPartitionState]
 LeadershipListener = Callable[[list[Partition], list[Partition]], None]
 
 
 class Fetchers(Protocol):
-    """Who copies from the leaders; see `fetcher_manager`."""
+    """Fetches from the leaders; see `fetcher_manager.FetcherManager`."""
 
-    def follow(self, partitions: Iterable[Partition]) -> None:
-        """Start, or start anew, to copy these from their leaders."""
+    def add_fetcher_for_partitions(self, partitions: Iterable[Partition]) -> None:
+        """Starts, or restarts, fetching these from their leaders."""
 
-    def stop(self, partitions: Iterable[Partition]) -> None:
-        """Copy these no more."""
+    def remove_fetcher_for_partitions(self, partitions: Iterable[Partition]) -> None:
+        """Stops fetching these."""
 
 
 class NoFetchers:
-    """For a broker that is alone: there is nobody to follow."""
+    """For a cluster of one broker: no partition has a leader elsewhere."""
 
-    def follow(self, partitions: Iterable[Partition]) -> None:
+    def add_fetcher_for_partitions(self, partitions: Iterable[Partition]) -> None:
         """Nothing to do."""
 
-    def stop(self, partitions: Iterable[Partition]) -> None:
+    def remove_fetcher_for_partitions(self, partitions: Iterable[Partition]) -> None:
         """Nothing to do."""
 
 
 class LeaderAndIsrApplier:
-    """Carries out the controller's orders about replicas."""
+    """Makes replicas leader or follower, and stops and deletes them.
+
+    Mirrors this part of Kafka's `ReplicaManager`. A request of a controller with a lower epoch than
+    the highest seen is fenced with STALE_CONTROLLER_EPOCH.
+    """
 
     def __init__(
         self,
@@ -82,14 +87,21 @@ class LeaderAndIsrApplier:
         log_manager: LogManager,
         log_config: Callable[[str], LogConfig],
         now_ms: Callable[[], int],
+        *,
+        fetchers: Fetchers,
+        on_leadership: LeadershipListener,
+        before_delete: Callable[[TopicPartition], None],
+        on_deleted: Callable[[list[TopicPartition]], None],
     ) -> None:
-        """`log_config` gives the settings of a topic's logs, `now_ms` the wall clock."""
+        """`log_config` returns the settings of a topic's logs, `now_ms` the wall clock.
+
+        `before_delete` is called before a log is deleted, to abort its compaction.
+        """
         self.controller_epoch = 0
-        self.fetchers: Fetchers = NoFetchers()
-        self.on_leadership: LeadershipListener = lambda leaders, followers: None
-        #: Told before a log is deleted, so that nobody works on it any more.
-        self.before_delete: Callable[[TopicPartition], None] = lambda partition: None
-        self.on_deleted: Callable[[list[TopicPartition]], None] = lambda partitions: None
+        self.fetchers = fetchers
+        self.on_leadership = on_leadership
+        self.before_delete = before_delete
+        self.on_deleted = on_deleted
         self._replica_manager = replica_manager
         self._log_manager = log_manager
         self._log_config = log_config
@@ -100,77 +112,82 @@ class LeaderAndIsrApplier:
     async def become_leader_or_follower(
         self, request: LeaderAndIsrRequest, version: int
     ) -> LeaderAndIsrResponse:
-        """Takes the roles of the request; each partition gets an error code of its own.
+        """Applies the partition states of the request; the response has an error code for each.
 
-        A partition changes without an await in between, the request as a whole does not: what
-        comes meanwhile finds some of its partitions in their old roles, as it does in Kafka.
+        The change of one partition is atomic, that of the request is not: a request that is handled
+        meanwhile may see some partitions in their old state, as in Kafka.
         """
         states = list(_states(request))
         codes: dict[TopicPartition, int] = {}
         following: list[Partition] = []
         try:
-            deposed = await self._take_all(request, states, codes, following)
+            is_stale = await self._apply_request(request, states, codes, following)
         finally:
-            # All at once: a fetcher would else begin with the first few, and ask for them over and
-            # over while their leader is still making its logs. Others may have had orders since.
+            # All at once: a fetcher would otherwise start with the first few and retry them while
+            # their leader is still creating its logs. A newer request may have changed some since.
             hosted = self._replica_manager.partitions
-            self.fetchers.follow(
+            self.fetchers.add_fetcher_for_partitions(
                 [p for p in following if not p.is_leader and hosted.get(p.key) is p]
             )
-        if deposed:
+        if is_stale:
             return LeaderAndIsrResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
         ids = {topic: topic_id for topic, topic_id, _ in states}
         return _leader_and_isr_response(codes, ids, version)
 
-    async def _take_all(
+    async def _apply_request(
         self,
         request: LeaderAndIsrRequest,
-        states: list[Named],
+        states: list[TopicPartitionState],
         codes: dict[TopicPartition, int],
         following: list[Partition],
     ) -> bool:
-        """Fills `codes` and `following`; True when the controller was found to be deposed."""
-        for start in range(0, max(len(states), 1), _PARTITIONS_A_TURN):
+        """Fills `codes` and `following`; True when the controller epoch is stale."""
+        for start in range(0, max(len(states), 1), _PARTITIONS_PER_TURN):
             if start:
                 await asyncio.sleep(0)
             if request.controller_epoch < self.controller_epoch:
                 logger.warning(
-                    "controller %d with epoch %d is deposed (epoch %d rules): its order is ignored",
+                    "Ignoring LeaderAndIsr request from controller %d: stale controller epoch %d, "
+                    "current %d",
                     request.controller_id,
                     request.controller_epoch,
                     self.controller_epoch,
                 )
                 return True
             self.controller_epoch = request.controller_epoch
-            following += self._take_roles(states[start : start + _PARTITIONS_A_TURN], codes)
+            following += self._apply_states(states[start : start + _PARTITIONS_PER_TURN], codes)
         return False
 
-    def _take_roles(self, states: list[Named], codes: dict[TopicPartition, int]) -> list[Partition]:
-        """The error codes go to `codes`; the result are those that are to follow now."""
+    def _apply_states(
+        self, states: list[TopicPartitionState], codes: dict[TopicPartition, int]
+    ) -> list[Partition]:
+        """Fills `codes`; returns the partitions that became followers."""
         ids: dict[str, bytes] = {}
-        leaders: Roles = {}
-        followers: Roles = {}
+        leaders: PartitionStates = {}
+        followers: PartitionStates = {}
         own = self._replica_manager.context.broker_id
         for topic, topic_id, state in states:
             ids[topic] = topic_id
             key = TopicPartition(topic, state.partition_index)
-            partition = self._hosted(key)
+            partition = self._get_or_create_partition(key)
             code = self._check(partition, topic_id, state)
             codes[key] = code
+            if code == ErrorCode.STALE_CONTROLLER_EPOCH:
+                _log_stale_leader_epoch(partition, state)
             if code == ErrorCode.NONE and state.leader_epoch > partition.leader_epoch:
                 (leaders if state.leader == own else followers)[partition] = state
             elif partition.log is None and partition.leader_epoch < 0:
                 self._replica_manager.partitions.pop(key, None)
-        led = self._apply(leaders, ids, codes, Partition.make_leader)
-        following = self._apply(followers, ids, codes, Partition.make_follower)
-        self.fetchers.stop([*led, *following])
+        led = self._make(leaders, ids, codes, Partition.make_leader)
+        following = self._make(followers, ids, codes, Partition.make_follower)
+        self.fetchers.remove_fetcher_for_partitions([*led, *following])
         for partition in (*led, *following):
-            # Who waited for the old role is answered with what holds now.
-            self._replica_manager.wake_all(partition)
+            # Requests that wait on the old state are completed with the error of the new one.
+            self._replica_manager.complete_all_delayed_requests(partition)
         self.on_leadership(led, following)
         return following
 
-    def _hosted(self, key: TopicPartition) -> Partition:
+    def _get_or_create_partition(self, key: TopicPartition) -> Partition:
         partitions = self._replica_manager.partitions
         found = partitions.get(key)
         if found is None:
@@ -180,13 +197,13 @@ class LeaderAndIsrApplier:
     def _check(
         self, partition: Partition, topic_id: bytes, state: LeaderAndIsrPartitionState
     ) -> int:
-        """The error code of a state that may not be applied; 0 for one that may."""
+        """The error code of a partition state that is refused; NONE for one to apply."""
         if partition.offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
         known_id = partition.topic_id
         if ZERO_UUID not in (topic_id, known_id) and topic_id != known_id:
             logger.error(
-                "%s: the controller names another topic id than the log",
+                "Topic id in the LeaderAndIsr request does not match that in the log of %s",
                 partition.key,
                 extra=partition.key._asdict(),
             )
@@ -203,17 +220,17 @@ class LeaderAndIsrApplier:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.NONE
 
-    def _apply(
+    def _make(
         self,
-        roles: Roles,
+        states: PartitionStates,
         ids: dict[str, bytes],
         codes: dict[TopicPartition, int],
         make: Callable[[Partition, LeaderAndIsrPartitionState, Log], bool],
     ) -> list[Partition]:
         done = []
-        for partition, state in roles.items():
+        for partition, state in states.items():
             if state.partition_epoch < partition.partition_epoch:
-                continue  # An AlterPartition answer has brought news meanwhile.
+                continue  # A response to AlterPartition has updated the partition meanwhile.
             try:
                 log = self._open_log(partition, ids[partition.topic], is_new=state.is_new)
                 make(partition, state, log)
@@ -221,17 +238,19 @@ class LeaderAndIsrApplier:
                 codes[partition.key] = error_code(error)
                 partition.offline = isinstance(error, LogDirectoryOffline)
                 logger.error(
-                    "%s: cannot take its role: %s",
+                    "Failed to become leader or follower of %s: %s",
                     partition.key,
                     error,
                     extra=partition.key._asdict(),
                 )
                 continue
             done.append(partition)
+            if logger.isEnabledFor(logging.DEBUG):
+                _log_start(partition, log)
         return done
 
     def _open_log(self, partition: Partition, topic_id: bytes, *, is_new: bool = False) -> Log:
-        """`is_new`: the controller knows that nobody has this partition on any disk yet."""
+        """`is_new`: the partition has just been created, so that no broker has a log of it yet."""
         topic = partition.topic
         log = self._log_manager.get_or_create(
             topic,
@@ -248,8 +267,19 @@ class LeaderAndIsrApplier:
     # -- StopReplica ----------------------------------------------------------------------------
 
     def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
-        """Stops replicas, and deletes their data where the request says so."""
+        """Stops replicas, and deletes the logs of those for which the request says so.
+
+        A stale controller epoch fails the request with STALE_CONTROLLER_EPOCH, a stale leader epoch
+        the partition with FENCED_LEADER_EPOCH.
+        """
         if request.controller_epoch < self.controller_epoch:
+            logger.warning(
+                "Ignoring StopReplica request from controller %d: stale controller epoch %d, "
+                "current %d",
+                request.controller_id,
+                request.controller_epoch,
+                self.controller_epoch,
+            )
             return StopReplicaResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
         self.controller_epoch = request.controller_epoch
         response = StopReplicaResponse()
@@ -274,24 +304,52 @@ class LeaderAndIsrApplier:
             special = leader_epoch in (_EPOCH_DURING_DELETE, _NO_EPOCH)
             if not special and leader_epoch < partition.leader_epoch:
                 return ErrorCode.FENCED_LEADER_EPOCH
-            self.fetchers.stop([partition])
+            self.fetchers.remove_fetcher_for_partitions([partition])
             if delete:
                 del partitions[key]
             partition.is_leader = False
         try:
             if delete:
-                # A log without a partition is one of an earlier life of this process.
+                # A log without a partition is from before the last restart of this broker.
                 self.before_delete(key)
                 self._log_manager.delete_async(key.topic, key.partition, self._now_ms())
         except Exception as error:
             return error_code(error)
         finally:
             if partition is not None:
-                self._replica_manager.wake_all(partition)
+                self._replica_manager.complete_all_delayed_requests(partition)
         return ErrorCode.NONE
 
 
-def _states(request: LeaderAndIsrRequest) -> Iterable[Named]:
+def _log_stale_leader_epoch(partition: Partition, state: LeaderAndIsrPartitionState) -> None:
+    """The controller sends a state again after a lost response, so an equal epoch is usual."""
+    logger.log(
+        logging.DEBUG if state.leader_epoch == partition.leader_epoch else logging.INFO,
+        "Ignoring LeaderAndIsr request for partition %s since its associated leader epoch %d is "
+        "not higher than the current leader epoch %d",
+        partition.key,
+        state.leader_epoch,
+        partition.leader_epoch,
+        extra=partition.key._asdict(),
+    )
+
+
+def _log_start(partition: Partition, log: Log) -> None:
+    """At DEBUG, as a request may have thousands of partitions."""
+    logger.debug(
+        "%s %s starts at leader epoch %d from offset %d with high watermark %d. "
+        "Current leader is %d.",
+        "Leader" if partition.is_leader else "Follower",
+        partition.key,
+        partition.leader_epoch,
+        log.log_end_offset,
+        log.high_watermark,
+        partition.leader_id,
+        extra=partition.key._asdict(),
+    )
+
+
+def _states(request: LeaderAndIsrRequest) -> Iterable[TopicPartitionState]:
     for state in request.ungrouped_partition_states:
         yield state.topic_name, ZERO_UUID, state
     for topic in request.topic_states:

@@ -1,4 +1,5 @@
-"""Runs log compaction: chosen on the loop, done in worker threads, put in place on the loop."""
+"""Runs log compaction: the loop selects a log, a worker thread cleans it, the loop swaps the
+segments."""
 
 from __future__ import annotations
 
@@ -20,55 +21,57 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.background")
 
-# As many at once at the most, whatever `log.cleaner.threads` says: they share one interpreter.
+# The limit for `log.cleaner.threads`, as the threads share one interpreter.
 _THREADS_MAX = 16
-# What was not read in the last second is not made up for later.
+# The part of the rate that was not used in the last second is not saved up.
 _BURST_SECONDS = 1.0
-# At this rate nobody is held back: Kafka's default is the largest double.
+# From this rate on nothing is throttled: Kafka's default is the largest double.
 _UNLIMITED = 1e15
 
 
-class CompactionThrottle:
-    """Holds compactions, all together, to a rate of bytes read and written. For worker threads."""
+class CleanerThrottler:
+    """Limits the bytes that all compactions read and write per second
+    (`log.cleaner.io.max.bytes.per.second`). For worker threads."""
 
     def __init__(self, bytes_per_second: Callable[[], float], clock: Clock) -> None:
         self._bytes_per_second = bytes_per_second
         self._clock = clock
         self._lock = Lock()
         self._stopped = Event()
-        # Until then what was read so far takes at the rate that is allowed.
-        self._paid_until = 0.0
+        # The time until which the bytes so far last at the allowed rate.
+        self._busy_until = 0.0
 
     def __call__(self, size: int) -> None:
-        """Notes that so many bytes are read or written; waits until the rate allows it."""
+        """Records bytes read or written; blocks until the rate allows them."""
         rate = self._bytes_per_second()
         if rate >= _UNLIMITED:
             return
         with self._lock:
             now = self._clock.monotonic()
-            # A rate of nothing would wait for ever: one byte a second is close enough to it.
-            earliest = max(self._paid_until, now - _BURST_SECONDS)
-            self._paid_until = earliest + size / max(rate, 1.0)
-            wait = self._paid_until - now
+            # A rate of zero would block for ever: one byte a second instead.
+            earliest = max(self._busy_until, now - _BURST_SECONDS)
+            self._busy_until = earliest + size / max(rate, 1.0)
+            wait = self._busy_until - now
         if wait > 0:
             self._stopped.wait(wait)
 
     def stop(self) -> None:
-        """Nobody waits any more: the broker ends."""
+        """Ends all waits, for the shutdown of the broker."""
         self._stopped.set()
 
 
-class CompactionWork:
-    """`log.cleaner.threads` loops that each compact one log at a time. Loop only."""
+class LogCleaner:
+    """`log.cleaner.threads` tasks that each compact one log at a time. Loop only.
+
+    Mirrors Kafka's `LogCleaner`; which log is the dirtiest is decided in `ottla.storage.cleaner`.
+    """
 
     def __init__(self, config: BrokerConfig, clock: Clock, log_manager: LogManager) -> None:
         self._config = config
         self._clock = clock
-        # Threads of their own: a compaction may take minutes, and is made to wait when throttled.
+        # Threads of its own: a compaction may take minutes, and blocks when it is throttled.
         self._workers = WorkerPool(threads=_THREADS_MAX, name="cleaner")
-        self._throttle = CompactionThrottle(
-            lambda: config.log_cleaner_io_max_bytes_per_second, clock
-        )
+        self._throttle = CleanerThrottler(lambda: config.log_cleaner_io_max_bytes_per_second, clock)
         self.cleaner = Cleaner(
             log_manager.logs, memory_bytes=self._memory_bytes(), throttle=self._throttle
         )
@@ -76,17 +79,17 @@ class CompactionWork:
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
     def _memory_bytes(self) -> int:
-        """For one compaction: the setting is for all of them together."""
+        """The share of one compaction: the setting is the sum of all."""
         config = self._config
         return config.log_cleaner_dedupe_buffer_size // max(1, config.log_cleaner_threads)
 
     def start(self) -> None:
-        """Begins to look for logs to compact, if `log.cleaner.enable` is set."""
+        """Starts the tasks, if `log.cleaner.enable` is set."""
         self._started = self._config.log_cleaner_enable
         self.settings_changed()
 
     def settings_changed(self) -> None:
-        """Takes new values of `log.cleaner.*`; loops that are too many end after their log."""
+        """Applies new values of `log.cleaner.*`; surplus tasks end after their current log."""
         self.cleaner.memory_bytes = self._memory_bytes()
         if not self._started:
             return
@@ -95,7 +98,7 @@ class CompactionWork:
                 self._tasks[number] = spawn(self._run(number), name=f"log-cleaner-{number}")
 
     async def stop(self) -> None:
-        """Ends the loops; a compaction that runs in a thread ends soon and is thrown away."""
+        """Ends the tasks; a running compaction is aborted and its result dropped."""
         self._started = False
         tasks, self._tasks = list(self._tasks.values()), {}
         await stop(*tasks)
@@ -104,23 +107,23 @@ class CompactionWork:
         await self._workers.close()
 
     def deleted(self, partition: TopicPartition) -> None:
-        """The log of a partition goes: stop to compact it."""
+        """The log of a partition is being deleted: aborts its compaction."""
         self.cleaner.forget(partition.topic, partition.partition)
 
     def truncated(self, log: Log) -> None:
-        """A follower has cut its log."""
+        """A follower has truncated its log."""
         self.cleaner.truncated(log)
 
     async def _run(self, number: int) -> None:
         while number < self._config.log_cleaner_threads:
             await asyncio.sleep(self._config.log_cleaner_backoff_ms / 1000)
             try:
-                await self._compact_what_there_is()
+                await self._clean_logs()
             except Exception:
-                logger.exception("compaction failed and will be tried again")
+                logger.exception("Log cleaner failed, retrying")
         del self._tasks[number]
 
-    async def _compact_what_there_is(self) -> None:
+    async def _clean_logs(self) -> None:
         did_any = False
         while True:
             compaction = self.cleaner.next_compaction(self._clock.now_ms())

@@ -1,8 +1,8 @@
 """Moves replicas between the log directories of this broker (AlterReplicaLogDirs, KIP-113).
 
-A copy grows in the other directory (`...-future`) while the log goes on in its own. When the copy
-has everything, the two change places between two turns of the loop and the old one is deleted. A
-move that a restart interrupts goes on after it. Mirrors Kafka's `ReplicaAlterLogDirsThread`.
+A future log (`...-future`) is copied in the other directory while the current log is in use. When
+it has caught up, it replaces the current log in one step of the loop, and the old log is deleted.
+A move that a restart interrupts is resumed. Mirrors Kafka's `ReplicaAlterLogDirsThread`.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.replication")
 
-# Copied between two turns of the loop: about a millisecond of writing to the page cache.
+# Copied in one step of the loop: about a millisecond of writing to the page cache.
 _CHUNK_BYTES = 1 << 20
-# `<topic>-<partition>` goes on with `.<32 digits>-future`; file systems take 255 bytes.
+# The name is `<topic>-<partition>.<32 digits>-future`; the limit of file systems is 255 bytes.
 _COPY_SUFFIX_LENGTH, _NAME_LENGTH_MAX = 1 + 32 + len("-future"), 255
 _THROTTLED_SECONDS = 0.1
 _CAUGHT_UP_SECONDS = 0.01
 
 
 class LogDirMover:
-    """One copying task for all moves of a broker. Loop only."""
+    """One task that copies the future logs of a broker. Loop only."""
 
     def __init__(
         self,
@@ -53,28 +53,28 @@ class LogDirMover:
         self._task: asyncio.Task[None] | None = None
 
     def resume(self) -> None:
-        """Goes on with the moves that were under way when the broker stopped."""
+        """Resumes the moves that were in progress when the broker stopped."""
         for log in self._log_manager.logs():
             if self._log_manager.get_future(log.topic, log.partition) is not None:
                 self._start(TopicPartition(log.topic, log.partition))
 
     def move(self, key: TopicPartition, directory: str) -> None:
-        """Begins to move a replica; raises KafkaError when it cannot be moved there."""
+        """Starts to move a replica; raises KafkaError when it cannot be moved there."""
         directories = self._log_manager.directories
         if len(f"{key.topic}-{key.partition}") + _COPY_SUFFIX_LENGTH > _NAME_LENGTH_MAX:
-            # The copy's directory would have a cut name, and be lost at the next start.
+            # The name of the future log would be truncated, and the log lost at the next start.
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long.")
         try:
             target = directories.find(directory)
         except ValueError:
             raise KafkaError(
-                ErrorCode.LOG_DIR_NOT_FOUND, f"{directory} is none of the log directories."
+                ErrorCode.LOG_DIR_NOT_FOUND, f"{directory} is not in log.dirs."
             ) from None
         if target.is_offline:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory} is offline.")
         log = self._log_manager.get(*key)
         if log is None:
-            # It will be made there when the controller asks for it.
+            # It is created there when the controller assigns it.
             self._log_manager.prefer_directory(*key, directory)
         try:
             self._replica_manager.partition(*key)
@@ -83,21 +83,23 @@ class LogDirMover:
                 raise
             log = None
         if log is None:
-            raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{key} has no replica here.")
+            raise KafkaError(
+                ErrorCode.REPLICA_NOT_AVAILABLE, f"This broker has no replica of {key}."
+            )
         if log.log_directory is target:
             self._log_manager.abandon_future(*key, self._now_ms())
             self._moving.discard(key)
             return
         copy = self._log_manager.get_future(*key)
-        begins = copy is None or copy.log_directory is not target
-        if begins and self._log_manager.offline_directories:
-            # There may be a copy already, on the disk that has failed.
+        is_new = copy is None or copy.log_directory is not target
+        if is_new and self._log_manager.offline_directories:
+            # There may be a future log already, on the log directory that has failed.
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "A log directory is offline.")
         self._log_manager.create_future(*key, directory, self._now_ms())
         self._start(key)
 
     def truncated(self, log: Log) -> None:
-        """A log was cut: its copy must not keep what is gone."""
+        """A log was truncated: its future log is truncated to the same offset."""
         future = self._log_manager.get_future(log.topic, log.partition)
         if future is not None and future.log_end_offset > log.log_end_offset:
             future.truncate_to(log.log_end_offset)
@@ -116,13 +118,13 @@ class LogDirMover:
         while self._moving:
             for key in list(self._moving):
                 try:
-                    await self._copy_some(key)
+                    await self._copy_chunk(key)
                 except (StorageError, OSError) as error:
-                    logger.error("%s cannot be moved: %s", key, error, extra=key._asdict())
+                    logger.error("Failed to move %s: %s", key, error, extra=key._asdict())
                     self._moving.discard(key)
 
-    async def _copy_some(self, key: TopicPartition) -> None:
-        """Copies a piece of one log, or puts its copy in place when it has everything."""
+    async def _copy_chunk(self, key: TopicPartition) -> None:
+        """Copies one chunk, or replaces the current log if the future log has caught up."""
         now_ms = int(asyncio.get_running_loop().time() * 1000)
         if self.throttle.is_exceeded(now_ms):
             await asyncio.sleep(_THROTTLED_SECONDS)
@@ -136,14 +138,14 @@ class LogDirMover:
             future.truncate_fully_and_start_at(log.log_start_offset)
         start = future.log_end_offset
         if start >= log.log_end_offset:
-            self._put_in_place(key, log, future)
+            self._replace_current_log(key, log, future)
             await asyncio.sleep(_CAUGHT_UP_SECONDS)
             return
-        piece = log.read(start, _CHUNK_BYTES, up_to=log.log_end_offset).slice
-        if piece is None:
+        chunk = log.read(start, _CHUNK_BYTES, up_to=log.log_end_offset).slice
+        if chunk is None:
             await asyncio.sleep(_CAUGHT_UP_SECONDS)
             return
-        content = await self._workers.run(piece.read)
+        content = await self._workers.run(chunk.read)
         if self._log_manager.get_future(*key) is future and future.log_end_offset == start:
             self._append(future, content)
             self.throttle.record(len(content), now_ms)
@@ -156,12 +158,12 @@ class LogDirMover:
             is_empty = future.log_start_offset == future.log_end_offset
             if not (is_empty and error.first_offset < future.log_end_offset <= error.last_offset):
                 raise
-            # Records were deleted up to the middle of a batch: the copy has the whole batch, and
-            # starts where the log does once it is in place.
+            # Records were deleted up to the middle of a batch: the future log has the whole batch,
+            # and gets the log start offset when it replaces the current log.
             future.truncate_fully_and_start_at(error.first_offset)
             future.append_as_follower(content, now_ms=now_ms)
 
-    def _put_in_place(self, key: TopicPartition, log: Log, future: Log) -> None:
+    def _replace_current_log(self, key: TopicPartition, log: Log, future: Log) -> None:
         if future.log_end_offset != log.log_end_offset:
             self.truncated(log)
             return
@@ -170,10 +172,15 @@ class LogDirMover:
             future.assign_epoch(epoch, start)
         moved = self._log_manager.replace_current_with_future(*key, self._now_ms())
         partition = self._replica_manager.partitions.get(key)
-        # What was deleted while the copy was made stays deleted.
+        # Records that were deleted during the copy stay deleted.
         moved.delete_records_before(min(log.log_start_offset, moved.high_watermark))
         if partition is not None:
             partition.log = moved
             self._replica_manager.complete_delayed_requests(partition)
         self._moving.discard(key)
-        logger.info("%s moved to %s", key, moved.log_directory.path, extra=key._asdict())
+        logger.info(
+            "Replaced current log of %s with the future log in %s",
+            key,
+            moved.log_directory.path,
+            extra=key._asdict(),
+        )

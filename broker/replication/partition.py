@@ -1,11 +1,11 @@
-"""One partition hosted here: who leads it, who is in sync, how far it is committed.
+"""A partition with a replica on this broker: leader, ISR, followers, high watermark.
 
 Mirrors Kafka's `Partition`. All methods run on the event loop and never await: an append, the
-high watermark that follows from it and the operations that it wakes are one step.
+change of the high watermark and the completion of delayed operations are one atomic step.
 
-A record is visible to consumers below the high watermark: the smallest log end offset among the
-replicas that are in sync, or about to be. With this broker alone in sync it follows every append at
-once. The high watermark stands still while fewer replicas are in sync than `min.insync.replicas`.
+Consumers read below the high watermark: the smallest log end offset of the replicas in the maximal
+ISR. If this broker alone is in the ISR, each append advances it. It does not advance while the ISR
+is smaller than `min.insync.replicas`.
 """
 
 from __future__ import annotations
@@ -24,29 +24,35 @@ if TYPE_CHECKING:
 
 NO_LEADER = -1
 
-# How far a reader may read: to the high watermark, to the last stable offset, or (followers) to
-# the log's end. The first two are Kafka's numbers of the isolation levels on the wire.
+# The upper bound of a read: high watermark, last stable offset, or (for followers) log end offset.
+# The first two are the isolation levels of the protocol.
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 READ_LOG_END = -1
 
 
 class PartitionContext:
-    """What every partition of a broker shares."""
+    """What all partitions of a broker share."""
 
     __slots__ = ("broker_id", "is_alive", "lag_time_max_ms", "now_ms")
 
-    def __init__(self, broker_id: int) -> None:
+    def __init__(
+        self,
+        broker_id: int,
+        lag_time_max_ms: int,
+        is_alive: Callable[[int], bool],
+        now_ms: Callable[[], int],
+    ) -> None:
         self.broker_id = broker_id
-        self.lag_time_max_ms = 30_000
-        #: Whether a broker is registered, so that it may join the in-sync replicas.
-        self.is_alive: Callable[[int], bool] = lambda broker_id: True
+        self.lag_time_max_ms = lag_time_max_ms
+        #: Whether a broker is registered; only then it may join an ISR.
+        self.is_alive = is_alive
         #: Monotonic milliseconds, for lags.
-        self.now_ms: Callable[[], int] = lambda: 0
+        self.now_ms = now_ms
 
 
 class Partition:
-    """State of one replica of this broker. `log` is None until the controller assigns a role."""
+    """The replica of this broker. `log` is None until the first LeaderAndIsr request for it."""
 
     __slots__ = (
         "_alone",
@@ -89,20 +95,20 @@ class Partition:
         self.replicas: list[int] = []
         self.adding_replicas: list[int] = []
         self.removing_replicas: list[int] = []
-        # The committed in-sync replicas; `pending_isr` is the change that the controller has been
-        # asked for; `maximal_isr` is what the high watermark has to wait for meanwhile.
+        # The committed ISR; `pending_isr` is the one that was sent in an AlterPartition request;
+        # `maximal_isr` is the union of both, which the high watermark waits for meanwhile.
         self.isr: frozenset[int] = frozenset()
         self.pending_isr: frozenset[int] | None = None
         self.maximal_isr: frozenset[int] = frozenset()
         self.followers: dict[int, FollowerReplica] = {}
         self._alone = True
 
-    # -- roles ----------------------------------------------------------------------------------
+    # -- leader and follower --------------------------------------------------------------------
 
     def make_leader(self, state: LeaderAndIsrPartitionState, log: Log) -> bool:
-        """Takes the leadership of `state`; returns whether this broker did not lead before.
+        """Becomes leader as `state` says; returns whether this broker was not the leader before.
 
-        The caller has checked that the state is newer than ours. `log` is the local log, opened.
+        The caller has checked the leader epoch of `state`. `log` is the local log.
         """
         context = self.context
         was_leader = self.is_leader
@@ -111,7 +117,7 @@ class Partition:
         self.set_isr(frozenset(state.isr))
         if state.leader_epoch > self.leader_epoch or not was_leader:
             start = log.log_end_offset
-            # Followers may ask where an epoch between the last one written and this one ends.
+            # Followers may request the end offset of any epoch up to this one.
             log.assign_epoch(state.leader_epoch, start)
             now_ms = context.now_ms()
             self.followers = {
@@ -133,7 +139,7 @@ class Partition:
         return not was_leader
 
     def make_follower(self, state: LeaderAndIsrPartitionState, log: Log) -> bool:
-        """Follows the leader of `state`; returns whether the leader epoch is new to us."""
+        """Becomes follower of the leader in `state`; returns whether the leader epoch is new."""
         is_new_epoch = state.leader_epoch > self.leader_epoch
         self.log = log
         self._assign(state)
@@ -162,26 +168,29 @@ class Partition:
         }
 
     def set_isr(self, isr: frozenset[int]) -> None:
-        """The committed in-sync replicas; whatever was asked of the controller is settled."""
+        """Sets the committed ISR; a pending AlterPartition is dropped."""
         self.isr = isr
         self.pending_isr = None
         self.maximal_isr = isr
 
     def leader_log(self) -> Log:
-        """The log, when this broker leads; NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR else."""
+        """The log of the leader; raises NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR."""
         if self.is_leader and self.log is not None and not self.offline:
             return self.log
         if self.offline:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.key}: its disk is offline.")
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"The log directory of {self.key} is offline."
+            )
         raise KafkaError(
-            ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Broker {self.context.broker_id} does not lead it."
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            f"Broker {self.context.broker_id} is not the leader of {self.key}.",
         )
 
     def log_for(self, leader_epoch: int, leader_only: bool) -> Log:
-        """The log for a reader who believes in `leader_epoch` (-1: does not say).
+        """The log for a reader with the current leader epoch `leader_epoch` (-1: none).
 
-        Raises FENCED_LEADER_EPOCH when the reader is behind, UNKNOWN_LEADER_EPOCH when it is
-        ahead, and the errors of `leader_log`.
+        Raises FENCED_LEADER_EPOCH when that epoch is lower than ours, UNKNOWN_LEADER_EPOCH when it
+        is higher, and the errors of `leader_log`.
         """
         if leader_epoch >= 0 and leader_epoch != self.leader_epoch:
             if leader_epoch < self.leader_epoch:
@@ -194,30 +203,30 @@ class Partition:
     # -- writing --------------------------------------------------------------------------------
 
     def effective_min_isr(self) -> int:
-        """`min.insync.replicas`, but never more than there are replicas."""
+        """`min.insync.replicas`, at most the number of replicas."""
         log = self.log
         assert log is not None
         wanted: int = log.config.min_insync_replicas
         return min(wanted, len(self.replicas))
 
     def check_enough_in_sync(self) -> None:
-        """NOT_ENOUGH_REPLICAS when acks=all may not be promised now."""
+        """For acks=all: raises NOT_ENOUGH_REPLICAS if the ISR is below `min.insync.replicas`."""
         if len(self.isr) < self.effective_min_isr():
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{len(self.isr)} replicas of {self.key} are in sync, "
-                f"min.insync.replicas asks for {self.effective_min_isr()}.",
+                f"The size of the current ISR {sorted(self.isr)} is insufficient to satisfy the "
+                f"min.isr requirement of {self.effective_min_isr()} for partition {self.key}.",
             )
 
     def after_append(self, log: Log) -> None:
-        """Moves the high watermark after an append: to the end when there are no followers."""
+        """Advances the high watermark: to the log end offset if there are no followers."""
         if self._alone:
             log.update_high_watermark(log.log_end_offset)
         else:
             self.maybe_increment_high_watermark()
 
     def maybe_increment_high_watermark(self) -> bool:
-        """Recomputes the high watermark of a leader; it never falls. Returns whether it rose."""
+        """Computes the leader's high watermark; returns whether it advanced. It never decreases."""
         log = self.log
         if log is None or len(self.isr) < self.effective_min_isr():
             return False
@@ -229,8 +238,8 @@ class Partition:
             for follower in self.followers.values():
                 if follower.log_end_offset < new and (
                     follower.broker_id in self.maximal_isr
-                    # A follower that keeps up may not be left behind for ever by a high watermark
-                    # that runs with the leader's end: it could then never join.
+                    # The high watermark waits for a follower that has caught up and is not in the
+                    # ISR yet: otherwise it stays ahead of it, and the follower can never join.
                     or (
                         follower.is_caught_up(end_offset, now_ms, context.lag_time_max_ms)
                         and context.is_alive(follower.broker_id)
@@ -243,7 +252,10 @@ class Partition:
         return True
 
     def replicas_reached(self, required_offset: int) -> tuple[bool, int]:
-        """For acks=all: whether everything below `required_offset` is committed, and the error."""
+        """Whether `required_offset` is committed (acks=all), and the error code.
+
+        Mirrors `checkEnoughReplicasReachOffset` of Kafka's `Partition`.
+        """
         log = self.log
         if self.offline:
             return False, ErrorCode.KAFKA_STORAGE_ERROR
@@ -258,7 +270,7 @@ class Partition:
     # -- followers ------------------------------------------------------------------------------
 
     def follower(self, replica_id: int, leader_epoch: int) -> FollowerReplica:
-        """The follower `replica_id`; an error that makes it retry when it is none of ours."""
+        """The follower `replica_id`; raises a retriable error if it is not in the assignment."""
         found = self.followers.get(replica_id)
         if found is not None:
             return found
@@ -267,10 +279,10 @@ class Partition:
             if leader_epoch >= 0
             else ErrorCode.NOT_LEADER_OR_FOLLOWER
         )
-        raise KafkaError(code, f"Broker {replica_id} is no replica of {self.key}.")
+        raise KafkaError(code, f"Broker {replica_id} is not a replica of {self.key}.")
 
     def low_watermark(self) -> int:
-        """The smallest log start offset of all live replicas; for DeleteRecords."""
+        """The smallest log start offset of the live replicas, for DeleteRecords (KIP-107)."""
         log = self.leader_log()
         low: int = log.log_start_offset
         for follower in self.followers.values():
@@ -281,7 +293,7 @@ class Partition:
     # -- epochs ---------------------------------------------------------------------------------
 
     def end_offset_for_epoch(self, log: Log, epoch: int) -> tuple[int, int]:
-        """(largest epoch not above `epoch`, the offset where it ends), or (-1, -1)."""
+        """(largest leader epoch up to `epoch`, its end offset), or (-1, -1)."""
         if epoch == self.leader_epoch and self.is_leader:
             return epoch, log.log_end_offset
         found: tuple[int, int] = log.end_offset_for_epoch(epoch)

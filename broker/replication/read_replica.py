@@ -1,8 +1,9 @@
-"""Which replica a consumer had better read from (KIP-392).
+"""The preferred read replica of a consumer (KIP-392).
 
-With `replica.selector.class` set to Kafka's rack-aware selector, a consumer that names its rack is
-sent to a replica in that rack which has what it asks for: to the leader if it is there, else to the
-one that is furthest along. Consumers ask the leader again when that replica fails them.
+With `replica.selector.class` set to Kafka's `RackAwareReplicaSelector`, a consumer with a
+`client.rack` reads from a replica in that rack that has the fetch offset: from the leader if it is
+in the rack, otherwise from the replica with the highest log end offset. A consumer goes back to the
+leader when a fetch from that replica fails.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 NO_PREFERENCE = -1
 
 
-class RackAwareSelector:
-    """Chooses by rack; the racks are those in the metadata."""
+class RackAwareReplicaSelector:
+    """Mirrors Kafka's class of this name; the racks are those in the metadata cache."""
 
     def __init__(self, metadata: MetadataCache) -> None:
         self._metadata = metadata
 
     def choose(self, partition: Partition, client_rack: str, fetch_offset: int) -> int:
-        """The id of a better replica than this leader, or NO_PREFERENCE."""
+        """The broker id of the preferred read replica, or NO_PREFERENCE for the leader."""
         brokers = self._metadata.snapshot.brokers
         own = brokers.get(partition.context.broker_id)
         if not client_rack or own is None or own.rack == client_rack:

@@ -1,19 +1,19 @@
-"""What a leader knows of one follower."""
+"""The state of a follower on the leader; mirrors Kafka's `Replica`."""
 
 from __future__ import annotations
 
 UNKNOWN_OFFSET = -1
 
-# Longer ago than any allowed lag, also right after the machine's start, when its clock is near 0.
+# Before any allowed lag, also right after boot, when the monotonic clock is near 0.
 NEVER = -(1 << 62)
 
 
 class FollowerReplica:
-    """A follower's progress, learnt from its fetch requests.
+    """A follower's progress, from its fetch requests.
 
-    `last_caught_up_ms` is the last moment at which the follower had everything that the leader
-    had. A fetch that reaches the leader's end proves it for now; one that reaches the end as it
-    was at the previous fetch proves it for the time of that fetch.
+    `last_caught_up_ms` is the last time at which the follower had all records of the leader. A
+    fetch at the leader's log end offset sets it to now; a fetch at the log end offset of the
+    previous fetch sets it to the time of that fetch.
     """
 
     __slots__ = (
@@ -36,7 +36,7 @@ class FollowerReplica:
         self.last_fetch_leader_end_offset = 0
 
     def reset(self, now_ms: int, leader_end_offset: int, new_leader: bool, in_sync: bool) -> None:
-        """A leader epoch begins. An in-sync follower starts as caught up, with time to prove it."""
+        """A leader epoch starts. A follower in the ISR counts as caught up for the allowed lag."""
         self.last_caught_up_ms = now_ms if in_sync else NEVER
         if new_leader:
             self.log_end_offset = UNKNOWN_OFFSET
@@ -49,9 +49,9 @@ class FollowerReplica:
             self.last_fetch_leader_end_offset = leader_end_offset
 
     def record_fetch(self, fetch_offset: int, start_offset: int, end: int, now_ms: int) -> None:
-        """The follower asked for `fetch_offset`, so it holds everything below it.
+        """The follower fetches from `fetch_offset`, so it has all records below it.
 
-        `end` is the leader's end offset before the read of this fetch.
+        `end` is the leader's log end offset before the read of this fetch.
         """
         if fetch_offset >= end:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
@@ -63,7 +63,7 @@ class FollowerReplica:
         self.last_fetch_ms = now_ms
 
     def is_caught_up(self, leader_end_offset: int, now_ms: int, lag_time_max_ms: int) -> bool:
-        """Whether it has all of the leader's records, or had within the allowed lag."""
+        """Whether it has all records of the leader, or had within `lag_time_max_ms`."""
         return (
             self.log_end_offset == leader_end_offset
             or now_ms - self.last_caught_up_ms <= lag_time_max_ms

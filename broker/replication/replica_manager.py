@@ -1,8 +1,8 @@
-"""The partitions hosted by this broker: appending to them, reading them, waiting on them.
+"""The partitions of this broker: appends, reads, and requests that wait for them.
 
-Mirrors the data half of Kafka's `ReplicaManager`; who leads what is `role_changes`. Loop only:
-nothing here awaits, so an append, the high watermark that follows and the fetches that it wakes
-are one step.
+Mirrors `appendRecords` and `fetchMessages` of Kafka's `ReplicaManager`; LeaderAndIsr and
+StopReplica are in `leader_and_isr`. Loop only: nothing here awaits, so an append, the advance of
+the high watermark and the completion of delayed operations are one atomic step.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.purgatory.purgatory import Purgatory
+from ottla.broker.replication.deferred_validation import DeferredValidation, ProduceEntry
 from ottla.broker.replication.delayed_delete_records import DelayedDeleteRecords
 from ottla.broker.replication.delayed_fetch import DelayedFetch, FetchParams, read_bound
 from ottla.broker.replication.delayed_produce import DelayedProduce
@@ -33,10 +34,9 @@ from ottla.storage.records.validation_budget import (
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.broker.quotas.replication_quotas import ReplicationQuota
-    from ottla.broker.replication.deferred_validation import DeferredValidation
     from ottla.broker.replication.fetch_sessions import FetchItem, FetchPosition, FetchResult
     from ottla.broker.replication.isr import IsrManager
-    from ottla.broker.replication.read_replica import RackAwareSelector
+    from ottla.broker.replication.read_replica import RackAwareReplicaSelector
     from ottla.broker.runtime.clock import Clock
     from ottla.broker.runtime.timer import DelayQueue
     from ottla.storage.log.log import Log
@@ -47,20 +47,23 @@ logger = logging.getLogger("ottla.replication")
 
 _CLIENT = AppendOrigin.CLIENT
 
-# One partition of a produce request: topic, index, what to append, and the answer to fill.
-ProduceEntry = tuple[str, int, bytearray | memoryview, PartitionProduceResponse]
 PartitionKey = tuple[str | None, int]
 
-# What a client did wrong in an append is its own business; what the disk did is ours.
-_UNREMARKABLE = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+# Errors of a client with outdated metadata: not logged.
+_NOT_LOGGED = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
 
-# How long the same refusal is not logged again, and how many are remembered for that.
-_REFUSAL_QUIET_MS = 10_000
-_MAX_REFUSALS_TOLD = 1_000
+# How long the same refusal is not logged again, and for how many that is tracked.
+_REFUSAL_LOG_INTERVAL_MS = 10_000
+_MAX_REFUSALS_LOGGED = 1_000
 
 
 class ReplicaManager:
-    """Appends and reads for request handlers, coordinators and fetchers."""
+    """Appends and reads for request handlers, coordinators and fetchers.
+
+    Durability: records that were appended without an error are in the log file when the response is
+    sent. They survive the end of this process; they survive the loss of the machine if they are
+    replicated (acks=all) or flushed.
+    """
 
     def __init__(
         self,
@@ -68,29 +71,36 @@ class ReplicaManager:
         clock: Clock,
         timer: DelayQueue,
         metadata: MetadataCache,
+        *,
+        isr_manager: IsrManager | None,
+        on_directory_failure: Callable[[str], None],
+        on_truncated: Callable[[Log], None],
+        deferred_validation: DeferredValidation | None,
+        leader_throttle: ReplicationQuota | None = None,
+        read_replica: RackAwareReplicaSelector | None = None,
         purge_intervals: tuple[int, int] = (1000, 1000),
-        deferred_validation: DeferredValidation | None = None,
     ) -> None:
         """`purge_intervals` are those of the produce and the fetch purgatory.
 
-        `examination`: where records are looked at that take long; None: at once, whatever it takes.
+        `deferred_validation` validates batches that take long in worker threads; None: all batches
+        are validated on the event loop.
         """
         self.context = context
         self.partitions: dict[PartitionKey, Partition] = {}
-        self.isr_manager: IsrManager | None = None
-        #: Told once when a log directory failed during an append or a read.
-        self.on_directory_failure: Callable[[str], None] = lambda directory: None
-        #: Told when a follower has cut its log.
-        self.on_truncated: Callable[[Log], None] = lambda log: None
-        #: Chooses another replica for consumers (KIP-392); None: they read from the leader.
-        self.read_replica: RackAwareSelector | None = None
-        #: Holds back followers that are not in sync (KIP-73).
-        self.leader_throttle: ReplicationQuota | None = None
+        self.isr_manager = isr_manager
+        #: Called when a log directory failed during an append or a read.
+        self.on_directory_failure = on_directory_failure
+        #: Called when a follower has truncated its log.
+        self.on_truncated = on_truncated
+        #: Selects the read replica of consumers (KIP-392); None: they read from the leader.
+        self.read_replica = read_replica
+        #: Throttles followers that are not in the ISR (KIP-73).
+        self.leader_throttle = leader_throttle
         self._clock = clock
         self._metadata = metadata
-        self._refusals_told: dict[tuple[str, int, int], int] = {}
-        self._examination = deferred_validation
-        # Of the request that is served now: nothing awaits, so there is never more than one.
+        self._refusals_logged: dict[tuple[str, int, int], int] = {}
+        self._deferred_validation = deferred_validation
+        # Of the current request: nothing awaits, so there is never more than one.
         self._budget = ValidationBudget()
         produce_interval, fetch_interval = purge_intervals
         self.produce_purgatory: Purgatory[DelayedProduce] = Purgatory(
@@ -103,23 +113,24 @@ class ReplicaManager:
             "delete-records", timer
         )
 
-    # -- finding --------------------------------------------------------------------------------
+    # -- partitions -----------------------------------------------------------------------------
 
     def partition(self, topic: str, index: int) -> Partition:
-        """A hosted partition that is online; else the error that the client is to get."""
+        """The partition, if it is online; raises the error for the client otherwise."""
         found = self.partitions.get((topic, index))
         if found is None:
             if self._metadata.snapshot.partition(topic, index) is None:
                 raise KafkaError(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {topic}-{index}."
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    f"Partition {topic}-{index} does not exist.",
                 )
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"This broker holds no replica of {topic}-{index}.",
+                f"This broker has no replica of {topic}-{index}.",
             )
         if found.offline:
             raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR, f"The disk of {topic}-{index} is offline."
+                ErrorCode.KAFKA_STORAGE_ERROR, f"The log directory of {topic}-{index} is offline."
             )
         return found
 
@@ -139,24 +150,21 @@ class ReplicaManager:
         guards: Mapping[tuple[str, int], Verification] | None = None,
         validated: ValidatedRecords | None = None,
     ) -> None:
-        """Appends to partitions led here and fills the entries' responses; calls back when done.
+        """Appends to partitions that this broker leads and fills the responses of `entries`.
 
-        The records are written into in place (offsets, leader epoch). With acks -1 the callback
-        comes when the records are committed, or after `timeout_ms` with REQUEST_TIMED_OUT; with 0
-        and 1 it comes at once. `guards` are those of verified transactions. Records of clients that
-        take long to look at are appended later, after they were looked at in a worker thread;
-        `validated` is what came of that for the only entry there is.
-
-        What is answered without an error is in the log's file: it outlives this process, and
-        outlives the machine when other replicas or a flush have it.
+        Offsets and leader epoch are set in the given buffers. With acks -1 the callback runs when
+        the records are committed, or after `timeout_ms` with REQUEST_TIMED_OUT; with 0 and 1 it
+        runs at once. `guards` are those of verified transactions. Batches of clients that take long
+        to validate are appended later, after deferred validation; `validated` is its result, for a
+        call with one entry.
         """
         now_ms = self._clock.now_ms()
         partitions = self.partitions
         waiting: list[tuple[Partition, int, PartitionProduceResponse]] = []
-        touched: list[Partition] = []
-        later: list[ProduceEntry] = []
+        appended: list[Partition] = []
+        deferred: list[ProduceEntry] = []
         budget = None
-        if origin is _CLIENT and self._examination is not None:
+        if origin is _CLIENT and self._deferred_validation is not None:
             budget = self._budget
             budget.left = DEFAULT_BUDGET
         for entry in entries:
@@ -184,24 +192,24 @@ class ReplicaManager:
                         verification=verification,
                     )
             except ValidationBudgetExceeded:
-                later.append(entry)
+                deferred.append(entry)
                 continue
             except Exception as error:
                 self.append_failed(topic, index, error, response)
                 continue
             partition.after_append(log)
-            touched.append(partition)
+            appended.append(partition)
             response.base_offset = info.first_offset
             response.log_append_time_ms = info.log_append_time
             response.log_start_offset = log.log_start_offset
             if required_acks == -1 and log.high_watermark <= info.last_offset:
                 waiting.append((partition, info.last_offset + 1, response))
-        for partition in touched:
+        for partition in appended:
             self.complete_delayed_requests(partition)
-        if later:
-            assert self._examination is not None
-            callback = self._examination.start(
-                self, required_acks, timeout_ms, later, callback, guards
+        if deferred:
+            assert self._deferred_validation is not None
+            callback = self._deferred_validation.start(
+                self, required_acks, timeout_ms, deferred, callback, guards
             )
         if not waiting:
             callback()
@@ -212,20 +220,20 @@ class ReplicaManager:
         )
 
     def complete_delayed_requests(self, partition: Partition) -> None:
-        """Lets whoever waits on `partition` look again: its log or its watermark moved."""
+        """Completes delayed fetches and produces: the log or its high watermark advanced."""
         key = partition.key
         self.fetch_purgatory.check_and_complete(key)
         self.produce_purgatory.check_and_complete(key)
 
-    def wake_all(self, partition: Partition) -> None:
-        """As `wake`, when the role of this broker changed, or the partition is no more."""
+    def complete_all_delayed_requests(self, partition: Partition) -> None:
+        """As above, and delayed DeleteRecords: the leader changed, or the partition was stopped."""
         self.complete_delayed_requests(partition)
         self.delete_records_purgatory.check_and_complete(partition.key)
 
     def append_failed(
         self, topic: str, index: int, error: Exception, response: PartitionProduceResponse
     ) -> None:
-        """Puts an error into the answer for a partition, and one line into the log."""
+        """Sets the error in the response of a partition, and logs it."""
         code = error_code(error)
         response.error_code = code
         response.error_message = error_message(error)
@@ -239,19 +247,22 @@ class ReplicaManager:
                 response.log_start_offset = partition.log.log_start_offset
         if isinstance(error, LogDirectoryOffline):
             self.on_directory_failure(error.directory)
-        if code not in _UNREMARKABLE:
+        if code not in _NOT_LOGGED:
             self._log_refusal(topic, index, code, error)
 
     def _log_refusal(self, topic: str, index: int, code: int, error: Exception) -> None:
-        """One line for each partition and reason in a while: clients try again, and again."""
+        """At most one line per interval for each partition and error: clients retry."""
         now_ms = self.context.now_ms()
-        if len(self._refusals_told) >= _MAX_REFUSALS_TOLD:
-            self._refusals_told.clear()
+        if len(self._refusals_logged) >= _MAX_REFUSALS_LOGGED:
+            self._refusals_logged.clear()
         key = (topic, index, code)
-        if now_ms - self._refusals_told.get(key, -_REFUSAL_QUIET_MS) >= _REFUSAL_QUIET_MS:
-            self._refusals_told[key] = now_ms
+        if (
+            now_ms - self._refusals_logged.get(key, -_REFUSAL_LOG_INTERVAL_MS)
+            >= _REFUSAL_LOG_INTERVAL_MS
+        ):
+            self._refusals_logged[key] = now_ms
             logger.info(
-                "append to %s-%d refused: %s",
+                "Append to partition %s-%d refused: %s",
                 topic,
                 index,
                 error,
@@ -266,13 +277,13 @@ class ReplicaManager:
         items: list[FetchItem],
         callback: Callable[[list[FetchResult]], None],
     ) -> None:
-        """Reads what there is; waits up to `max_wait_ms` while it is less than `min_bytes`.
+        """Reads; waits up to `max_wait_ms` while there are fewer than `min_bytes`.
 
-        The callback gets one result per item, in their order. A follower's fetch also tells how far
-        it has come.
+        The callback gets one result for each item, in their order. A fetch of a follower also
+        updates its log end offset, and so the high watermark and the ISR.
         """
-        results, size, urgent = self.read(params, items)
-        if urgent or not items or params.max_wait_ms <= 0 or size >= params.min_bytes:
+        results, size, immediate = self.read(params, items)
+        if immediate or not items or params.max_wait_ms <= 0 or size >= params.min_bytes:
             callback(results)
             return
         operation = DelayedFetch(
@@ -288,31 +299,31 @@ class ReplicaManager:
     def read(
         self, params: FetchParams, items: Iterable[FetchItem]
     ) -> tuple[list[FetchResult], int, bool]:
-        """(one result per item, their bytes, whether one of them must be answered at once).
+        """(one result for each item, their bytes, whether the response is sent without delay).
 
-        The bytes are shared out in the order of the items: each takes up to its own limit from
-        what is left of the request's. The first batch there is comes whole, however large.
+        Each item, in their order, gets up to its own limit from what is left of the request's
+        limit. The first batch is always complete, even if it is larger (KIP-74).
         """
         left = params.max_bytes
         size = 0
-        urgent = False
+        immediate = False
         results: list[FetchResult] = []
         for item in items:
             topic, topic_id, position = item
-            # Null, not empty: only readers of committed data are told.
+            # Null, not empty: only readers with READ_COMMITTED get a list.
             data = PartitionData(position.partition, aborted_transactions=None)
             try:
                 taken = self._read_partition(params, topic, position, data, left, size == 0)
                 if data.diverging_epoch is not None or data.preferred_read_replica >= 0:
-                    urgent = True
+                    immediate = True
             except Exception as error:
                 self._read_failed(error, data)
                 taken = 0
-                urgent = True
+                immediate = True
             size += taken
             left = left - taken if left > taken else 0
             results.append((topic, topic_id, data))
-        return results, size, urgent
+        return results, size, immediate
 
     def _read_partition(
         self,
@@ -331,7 +342,7 @@ class ReplicaManager:
         follower = None
         if params.is_follower:
             follower = partition.follower(params.replica_id, position.current_leader_epoch)
-        # What holds before the read: an append that comes later does not make the reader slow.
+        # From before the read: a later append does not make the follower lag.
         end_offset = log.log_end_offset
         data.high_watermark = log.high_watermark
         data.last_stable_offset = log.last_stable_offset
@@ -361,7 +372,7 @@ class ReplicaManager:
             ]
         taken = 0
         if read.slice is not None and not (
-            follower is not None and self._holds_back(partition, follower.broker_id)
+            follower is not None and self._should_leader_throttle(partition, follower.broker_id)
         ):
             data.records = read.slice
             taken = len(read.slice)
@@ -378,8 +389,8 @@ class ReplicaManager:
                 self.delete_records_purgatory.check_and_complete(partition.key)
         return taken
 
-    def _holds_back(self, partition: Partition, broker_id: int) -> bool:
-        """Whether a follower that is not in sync gets nothing now, because of a throttle."""
+    def _should_leader_throttle(self, partition: Partition, broker_id: int) -> bool:
+        """Whether a follower that is not in the ISR gets no records now, due to the quota."""
         throttle = self.leader_throttle
         return (
             throttle is not None
@@ -415,13 +426,13 @@ class ReplicaManager:
             self.on_directory_failure(error.directory)
 
     def log_of(self, key: TopicPartition) -> Log | None:
-        """The local log of a hosted partition, or None."""
+        """The local log of a partition, or None."""
         partition = self.partitions.get(key)
         return None if partition is None else partition.log
 
 
 def _diverges(partition: Partition, log: Log, position: FetchPosition, data: PartitionData) -> bool:
-    """Whether the reader's last epoch ends elsewhere here (KIP-595); notes where in `data`."""
+    """Whether the last fetched epoch diverges (KIP-595); sets the diverging epoch in `data`."""
     epoch, end_offset = partition.end_offset_for_epoch(log, position.last_fetched_epoch)
     if epoch < 0 or end_offset < 0 or position.fetch_offset < log.log_start_offset:
         raise OffsetOutOfRange(

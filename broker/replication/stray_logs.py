@@ -1,10 +1,11 @@
-"""Logs on the disks that are not replicas of this broker any more (strays).
+"""Stray logs: logs on the disks that are not replicas of this broker any more.
 
-While a broker is away its partitions may be given to others, and a topic may be taken out of the
-tree by hand and made again under its name. Nobody tells the broker when it is back, so it looks for
-itself, once, before it takes orders. What it finds is renamed and kept: it may be the only copy of
-something, and a name that ends with `-stray` is in nobody's way. (Kafka does this in KRaft mode; in
-ZooKeeper mode it leaves such a log where it is, and refuses the new topic of that name.)
+While a broker is down its partitions may be reassigned, and a topic may be removed from ZooKeeper
+by hand and created again with the same name. The controller sends no StopReplica for those when the
+broker is back, so the broker looks for them once, before it handles requests of the controller. A
+stray log is renamed with the suffix `-stray` and kept, as it may be the only copy of its records.
+(Kafka does this in KRaft mode; in ZooKeeper mode it leaves such a log where it is, and refuses the
+new topic of that name.)
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.broker")
 
 
-async def set_strays_aside(logs: LogManager, store: ZnodeStore, broker_id: int) -> int:
-    """Renames the logs that the tree does not give to this broker; their number.
+async def rename_stray_logs(logs: LogManager, store: ZnodeStore, broker_id: int) -> int:
+    """Renames the logs that are not assigned to this broker; returns their number.
 
-    To be called when this broker has registered and not been told anything yet: a session sees at
-    least all that was decided before its own last write.
+    Call it after the registration and before the first request of the controller: a session reads
+    at least everything that was written before its own last write.
     """
     topics = list(dict.fromkeys(log.topic for log in logs.logs()))
     if not topics:
@@ -40,30 +41,30 @@ async def set_strays_aside(logs: LogManager, store: ZnodeStore, broker_id: int) 
         try:
             states[topic] = None if node is None else znodes.decode_topic(topic, node[0])
         except MalformedZnode as error:
-            logger.error("whose the logs of %s are cannot be told: %s", topic, error)
+            logger.error("Failed to check for stray logs of topic %s: %s", topic, error)
     count = 0
     for log in logs.logs():
-        reason = _why(log, states[log.topic], broker_id) if log.topic in states else ""
+        reason = _stray_reason(log, states[log.topic], broker_id) if log.topic in states else ""
         if not reason:
             continue
         try:
             logs.delete_async(log.topic, log.partition, stray=True)
         except StorageError as error:
-            logger.error("%s: %s, but it cannot be renamed: %s", log.name, reason, error)
+            logger.error("Failed to rename stray log %s (%s): %s", log.name, reason, error)
             continue
-        logger.warning("%s: %s; its log is kept as %s", log.name, reason, log.path)
+        logger.warning("Renamed stray log %s to %s: %s", log.name, log.path, reason)
         count += 1
     return count
 
 
-def _why(log: Log, state: TopicState | None, broker_id: int) -> str:
-    """What makes the log a stray; "" when it is none."""
+def _stray_reason(log: Log, state: TopicState | None, broker_id: int) -> str:
+    """Why the log is a stray; "" when it is not."""
     if state is None:
-        # Without an id it may be of a topic that is yet to be made again for its sake.
-        return "" if log.topic_id is None else "there is no such topic any more"
+        # Without an id it may belong to a topic that is going to be created for its sake.
+        return "" if log.topic_id is None else "the topic does not exist any more"
     if None not in (log.topic_id, state.topic_id) and log.topic_id != state.topic_id:
-        return "the topic is another one of the same name"
+        return "the topic was deleted and created again"
     assignment = state.assignments.get(log.partition)
     if assignment is None or broker_id not in assignment.replicas:
-        return "it has been given to other brokers"
+        return "the partition is not assigned to this broker any more"
     return ""

@@ -1,9 +1,9 @@
-"""The replication throttles of a broker, kept in step with the settings of topics and broker.
+"""The replication quotas of a broker (KIP-73), from the settings of topics and broker.
 
-Throttled are the replicas that a topic names (`leader.replication.throttled.replicas` and
-`follower.replication.throttled.replicas`), to the rates that the broker names at run time. The
-leader never holds back a follower that is in sync, and a follower never holds itself back from a
-partition in which it has everything: throttling must not shrink the in-sync replicas (KIP-73).
+A topic lists the throttled replicas (`leader.replication.throttled.replicas` and
+`follower.replication.throttled.replicas`); the broker has the rates as dynamic settings. A leader
+never throttles a follower that is in sync, and a follower never throttles a partition in which it
+has caught up: a quota does not shrink the ISR.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
 
 
 class ReplicationThrottles:
-    """Both directions. Loop only."""
+    """The quota of this broker as leader and that as follower. Loop only."""
 
     def __init__(self, config: BrokerConfig, broker_id: int) -> None:
         count = config.replication_quota_window_num
@@ -32,7 +32,8 @@ class ReplicationThrottles:
         self._broker_id = broker_id
 
     def apply_broker(self, between_directories: ReplicationQuota) -> None:
-        """Takes the rates from the broker's settings, that of moves between disks, too."""
+        """Applies the rates of the broker's settings; `between_directories` is that of moves
+        between log directories."""
         for quota, name in (
             (self.leader, "leader.replication.throttled.rate"),
             (self.follower, "follower.replication.throttled.rate"),
@@ -42,7 +43,7 @@ class ReplicationThrottles:
             quota.limit = UNLIMITED if text is None else int(text)
 
     def apply_topic(self, topic: str, overrides: Mapping[str, str]) -> None:
-        """Takes the throttled replicas of a topic from its settings."""
+        """Applies the throttled replicas of a topic's settings."""
         for quota, name in (
             (self.leader, _LEADER_REPLICAS),
             (self.follower, _FOLLOWER_REPLICAS),

@@ -1,8 +1,8 @@
-"""Which Kafka error code an exception of ours becomes. The only place that decides it.
+"""Maps the exceptions of this broker to Kafka's error codes. The only place that does.
 
 The table is searched along the class of the exception and its bases, so a subclass without a row
-gets its base's code. An exception that nobody foresaw becomes UNKNOWN_SERVER_ERROR and is logged
-with its traceback: it is a defect of this broker, not something a client did.
+gets its base's code. An unexpected exception becomes UNKNOWN_SERVER_ERROR and is logged with its
+traceback: it is a defect of this broker, not a client's mistake.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ _CODES: dict[type[BaseException], int] = {
 
 
 def error_code(error: BaseException) -> int:
-    """The code that the client gets for `error`; logs what nobody foresaw."""
+    """The code that the client gets for `error`; logs an unexpected one."""
     if isinstance(error, KafkaError):
         return error.code
     for cls in type(error).__mro__:
         code = _CODES.get(cls)
         if code is not None:
             return code
-    logger.error("unforeseen error: %s", error, exc_info=error)
+    logger.error("unexpected error: %s", error, exc_info=error)
     return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def error_message(error: BaseException) -> str | None:
-    """Words for the answer, or None when the code says it all; never inner workings."""
+    """The error message of the response, or None; never details of the implementation."""
     if isinstance(error, KafkaError):
         return error.message or None
     if any(cls in _CODES for cls in type(error).__mro__) and not isinstance(error, OSError):

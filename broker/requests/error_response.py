@@ -1,7 +1,7 @@
-"""The answer to a request whose handler failed as a whole.
+"""The response to a request whose handler raised an exception.
 
-Most answers have a place for one error code at the top. The others carry it in each row, and some
-have changed from one to the other between versions.
+Most responses have one error code at the top level. The others have it in each row, and some have
+changed from one to the other between versions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ _PRODUCE, _FIND_COORDINATOR, _JOIN_GROUP, _ELECT_LEADERS = 0, 10, 11, 43
 
 
 def error_response(context: RequestContext, error: Exception) -> Message | None:
-    """The answer that says `error` in the layout of the request's API; None when it has none."""
+    """The response with the code of `error` in the layout of the request's API; None when there is
+    none to send."""
     request = context.request
     if request is None:
         return None
@@ -32,7 +33,7 @@ def error_response(context: RequestContext, error: Exception) -> Message | None:
     builder = BUILDERS.get(key)
     if builder is not None:
         builder(request, reply, code, message)
-    if hasattr(reply, "error_code") and _has_place_at_the_top(key, version):
+    if hasattr(reply, "error_code") and _has_top_level_code(key, version):
         reply.error_code = code
         if hasattr(reply, "error_message"):
             reply.error_message = message
@@ -45,8 +46,8 @@ def error_response(context: RequestContext, error: Exception) -> Message | None:
     return cast(Message, reply)
 
 
-def _has_place_at_the_top(key: int, version: int) -> bool:
-    """Whether a version can carry the code at the top. Others leave it out without a word."""
+def _has_top_level_code(key: int, version: int) -> bool:
+    """Whether a version has a top-level error code. The encoder leaves it out of the others."""
     if key == _FIND_COORDINATOR:
         return version < 4
     return key != _ELECT_LEADERS or version >= 1

@@ -1,4 +1,4 @@
-"""The rows of an answer to a request that failed as a whole: one for everything asked for.
+"""The rows of the response to a request whose handler failed: one for each requested item.
 
 Mirrors `getErrorResponse` of Kafka's request classes.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-# Requests and answers of many APIs pass through here; only Any can name them all.
+# Requests and responses of many APIs: only Any can name them all.
 Builder = Callable[[Any, Any, int, "str | None"], None]
 
 
@@ -30,12 +30,12 @@ def _produce(request: Any, response: Any, code: int, message: str | None) -> Non
 
 def _fetch(request: Any, response: Any, code: int, message: str | None) -> None:
     if request.session_id:
-        return  # The code at the top says it for the whole session.
+        return  # The top-level code stands for the whole session.
     module = _import("fetch")
     for topic in request.topics:
         rows = [
-            module.PartitionData(asked.partition, code, -1, -1, -1, records=b"")
-            for asked in topic.partitions
+            module.PartitionData(requested.partition, code, -1, -1, -1, records=b"")
+            for requested in topic.partitions
         ]
         response.responses.append(module.FetchableTopicResponse(topic.topic, topic.topic_id, rows))
 
@@ -44,8 +44,8 @@ def _list_offsets(request: Any, response: Any, code: int, message: str | None) -
     module = _import("list_offsets")
     for topic in request.topics:
         rows = [
-            module.ListOffsetsPartitionResponse(asked.partition_index, code)
-            for asked in topic.partitions
+            module.ListOffsetsPartitionResponse(requested.partition_index, code)
+            for requested in topic.partitions
         ]
         response.topics.append(module.ListOffsetsTopicResponse(topic.name, rows))
 
@@ -84,8 +84,8 @@ def _delete_records(request: Any, response: Any, code: int, message: str | None)
     module = _import("delete_records")
     for topic in request.topics:
         rows = [
-            module.DeleteRecordsPartitionResult(asked.partition_index, -1, code)
-            for asked in topic.partitions
+            module.DeleteRecordsPartitionResult(requested.partition_index, -1, code)
+            for requested in topic.partitions
         ]
         response.topics.append(module.DeleteRecordsTopicResult(topic.name, rows))
 
@@ -93,7 +93,10 @@ def _delete_records(request: Any, response: Any, code: int, message: str | None)
 def _offset_for_leader_epoch(request: Any, response: Any, code: int, message: str | None) -> None:
     module = _import("offset_for_leader_epoch")
     for topic in request.topics:
-        rows = [module.EpochEndOffset(code, asked.partition, -1, -1) for asked in topic.partitions]
+        rows = [
+            module.EpochEndOffset(code, requested.partition, -1, -1)
+            for requested in topic.partitions
+        ]
         response.topics.append(module.OffsetForLeaderTopicResult(topic.topic, rows))
 
 
@@ -131,8 +134,8 @@ def _offset_commit(request: Any, response: Any, code: int, message: str | None) 
     module = _import("offset_commit")
     for topic in request.topics:
         rows = [
-            module.OffsetCommitResponsePartition(asked.partition_index, code)
-            for asked in topic.partitions
+            module.OffsetCommitResponsePartition(requested.partition_index, code)
+            for requested in topic.partitions
         ]
         response.topics.append(module.OffsetCommitResponseTopic(topic.name, rows))
 
@@ -217,8 +220,8 @@ def _txn_offset_commit(request: Any, response: Any, code: int, message: str | No
     module = _import("txn_offset_commit")
     for topic in request.topics:
         rows = [
-            module.TxnOffsetCommitResponsePartition(asked.partition_index, code)
-            for asked in topic.partitions
+            module.TxnOffsetCommitResponsePartition(requested.partition_index, code)
+            for requested in topic.partitions
         ]
         response.topics.append(module.TxnOffsetCommitResponseTopic(topic.name, rows))
 
@@ -273,8 +276,8 @@ def _alter_reassignments(request: Any, response: Any, code: int, message: str | 
     module = _import("alter_partition_reassignments")
     for topic in request.topics:
         rows = [
-            module.ReassignablePartitionResponse(asked.partition_index, code, message)
-            for asked in topic.partitions
+            module.ReassignablePartitionResponse(requested.partition_index, code, message)
+            for requested in topic.partitions
         ]
         response.responses.append(module.ReassignableTopicResponse(topic.name, rows))
 

@@ -5,11 +5,10 @@ connection has one request in flight; at most `max_requests` wait in the queue; 
 frames of all requests in progress take `max_bytes`, no big request is received. Small ones, which
 fit into one read of their connection, are: they are bounded by the number of connections, and a
 few clients with big requests must not shut out everybody else. A connection that finds no room
-stops reading its socket and is told when there is some: that is how the pressure reaches the
-clients.
+stops reading its socket until the channel has room: so the back pressure reaches the clients.
 
-Handler tasks take request after request without giving up the loop, for a bounded turn. A handler
-that answers at once runs inline; a coroutine gets a task of its own, so it holds up nobody.
+Handler tasks handle request after request without giving up the loop, for a bounded turn. A handler
+that responds at once runs inline; a coroutine gets a task of its own, so it delays no other.
 """
 
 import asyncio
@@ -79,13 +78,18 @@ class RequestChannel:
         max_requests: int = 500,
         max_bytes: int | None = None,
         handler_tasks: int = 8,
+        throttle: Callable[[RequestContext], int] | None = None,
     ) -> None:
         """`max_requests`: Kafka's queued.max.requests. `max_bytes`: queued.max.request.bytes,
-        None for no bound. `handler_tasks`: num.io.threads."""
-        self.routes = {entry.api_key: Route(entry) for entry in handler_table}
+        None for no bound. `handler_tasks`: num.io.threads. `throttle` counts each response against
+        the request quota, but for exempt APIs, and returns the throttle time in ms."""
+        self.routes = {
+            entry.api_key: Route(entry, None if entry.exempt_from_request_quota else throttle)
+            for entry in handler_table
+        }
         self.stalls = StallStatistics()
-        self.in_progress_bytes = 0  # frames received or being received, until answered
-        self.busy_seconds = 0.0  # spent in handlers and in sending what they answered at once
+        self.in_progress_bytes = 0  # frames received or being received, until the response is sent
+        self.busy_seconds = 0.0  # spent in handlers and in sending their immediate responses
         self.in_turn = False  # a handler task runs, so `flush_at_turn_end` will be honoured
         self.flush_at_turn_end: list[Callable[[], None]] = []
         self._error_response = error_response
@@ -99,19 +103,13 @@ class RequestChannel:
         self._busy_tasks = 0
         self._tasks: list[asyncio.Task[None]] = []
 
-    def throttle_by(self, throttle: Callable[[RequestContext], int]) -> None:
-        """Have every answer counted against the request quota, but for exempt APIs."""
-        for route in self.routes.values():
-            if not route.entry.exempt_from_request_quota:
-                route.throttle = throttle
-
     def start(self) -> None:
         """Start the handler tasks."""
         for number in range(self._handler_tasks):
             self._tasks.append(spawn(self._handle_requests(), name=f"request-handler-{number}"))
 
     async def close(self) -> None:
-        """Stop the handler tasks. Requests still queued are not answered."""
+        """Stop the handler tasks. Requests that are still queued get no response."""
         tasks, self._tasks = self._tasks, []
         await stop(*tasks)
         self._idle.clear()
@@ -149,8 +147,8 @@ class RequestChannel:
 
     def put_first(self, context: RequestContext) -> None:
         """Queue a request before all others: it came in with the one of the same client that was
-        just answered, and their answers should leave together. How many in a row may do so is the
-        caller's bound."""
+        just handled, and their responses are to be sent together. The caller bounds how many in a
+        row do so."""
         self._queue.appendleft(context)
         if not self._busy_tasks and self._idle:
             self._busy_tasks += 1
@@ -187,7 +185,7 @@ class RequestChannel:
             self._busy_tasks -= 1
             idle = loop.create_future()
             self._idle.append(idle)
-            await idle  # `put` counts the task as busy when it wakes it
+            await idle  # `put` counts the task as busy when it completes this
 
     def _take_turn(self) -> None:
         """Handle queued requests until there are none or the turn is over."""
@@ -251,18 +249,20 @@ class RequestChannel:
             self._failed(context, error)
 
     def _failed(self, context: RequestContext, error: Exception) -> None:
-        """A handler raised: the client gets the error answer of its API, or is cut off."""
+        """A handler raised: send the error response of the API, or close the connection."""
         context.route.statistics.errors += 1
         if context._responded:
-            logger.error("%s failed after its answer", context.route.task_name, exc_info=error)
+            logger.error(
+                "%s failed after its response was sent", context.route.task_name, exc_info=error
+            )
             return
         try:
             context.respond(self._error_response(context, error))
         except Exception as second_error:
             logger.error(
-                "%s correlation id %d: no error answer could be built",
+                "%s correlation id %d: cannot build the error response",
                 context.route.task_name,
                 context.header.correlation_id,
                 exc_info=second_error,
             )
-            context.close("the request failed and has no error answer")
+            context.close("the request failed and has no error response")

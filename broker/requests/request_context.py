@@ -1,7 +1,7 @@
-"""A request on its way: what came, from whom, who handles it, and the way back.
+"""A request with its connection, its handler and the way to respond.
 
-`RequestContext` is what handlers get. The connection it came in on is known only by what a
-request needs of it, so handlers and tests need no network.
+`RequestContext` is what handlers get. It knows its connection only by a Protocol, so handlers and
+tests need no network.
 """
 
 import logging
@@ -14,9 +14,8 @@ from ottla.protocol.headers import encode_response
 from ottla.protocol.message import Message
 
 if TYPE_CHECKING:
-    from ottla.broker.net.services import ListenerFacts
-    from ottla.broker.security.sasl.session import SaslSession
     from ottla.protocol.headers import RequestHeader
+    from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
 
 logger = logging.getLogger("ottla.requests")
 
@@ -27,18 +26,18 @@ class Deferred:
     __slots__ = ()
 
 
-# A handler returns this when it answers later through `context.respond`.
+# A handler returns this when it responds later through `context.respond`.
 DEFERRED = Deferred()
 
 HandlerResult = Message | None | Deferred | Coroutine[Any, Any, Message | None]
 # The request's type is the one of the API; a table of all of them can only say Any.
 Handler = Callable[["RequestContext", Any], HandlerResult]
-# Builds the answer to a request whose handler failed; None when the request can have none.
+# Builds the response to a request whose handler failed; None when the request has none.
 ErrorResponse = Callable[["RequestContext", Exception], Message | None]
 
 
 class Principal(NamedTuple):
-    """Who a client is, as Kafka writes it: "User:alice"."""
+    """The authenticated identity of a client, as Kafka writes it: "User:alice"."""
 
     principal_type: str
     name: str
@@ -47,12 +46,12 @@ class Principal(NamedTuple):
         return f"{self.principal_type}:{self.name}"
 
 
-# Everybody on a listener without authentication.
+# Every client of a listener without authentication.
 ANONYMOUS = Principal("User", "ANONYMOUS")
 
 
 class HandlerEntry(NamedTuple):
-    """One line of the handler table: what the broker answers, and who answers it."""
+    """One line of the handler table: an API, its supported versions and its handler."""
 
     api_key: int
     name: str  # Kafka's name of the API, such as "Produce"
@@ -76,21 +75,47 @@ class Route:
         "throttle",
     )
 
-    def __init__(self, entry: HandlerEntry) -> None:
+    def __init__(
+        self, entry: HandlerEntry, throttle: "Callable[[RequestContext], int] | None" = None
+    ) -> None:
+        """`throttle` counts a response and returns the throttle time of its client in ms."""
         self.entry = entry
         self.handler = entry.handler
         self.min_version = entry.min_version
         self.max_version = entry.max_version
         self.statistics = RequestStatistics(entry.name)
         self.task_name = f"request-{entry.name}"
-        # Counts an answered request and returns how long its client must be silent.
-        self.throttle: Callable[[RequestContext], int] | None = None
+        self.throttle = throttle
+
+
+class RequestListener(Protocol):
+    """What a request needs from the listener that accepted its connection."""
+
+    security_protocol: str
+
+
+class AuthenticationSession(Protocol):
+    """What a request needs from the SASL session of its connection."""
+
+    #: Whether the client logged in with a delegation token.
+    is_token: bool
+
+    def renew(
+        self, context: "RequestContext", request: "SaslHandshakeRequest"
+    ) -> Message | None: ...
+
+    def close(self) -> None: ...
 
 
 class RequestConnection(Protocol):
     """What a request needs from the connection it came in on."""
 
-    listener: "ListenerFacts"
+    @property
+    def listener(self) -> RequestListener: ...
+
+    @property
+    def sasl(self) -> AuthenticationSession | None: ...
+
     listener_name: str
     principal: Principal
     authenticated: bool
@@ -100,7 +125,6 @@ class RequestConnection(Protocol):
     closed: bool
     client_software_name: str
     client_software_version: str
-    sasl: "SaslSession | None"
 
     def send_response(self, context: "RequestContext", parts: list[Any]) -> None: ...
 
@@ -108,10 +132,10 @@ class RequestConnection(Protocol):
 
 
 class RequestContext:
-    """One request on its way: what came, from whom, and the way back.
+    """One request: its header and message, its connection, and its times.
 
-    Handlers get it and answer exactly once: by what they return, or by `respond` or `close` if
-    they returned DEFERRED. Loop thread only.
+    A handler responds exactly once: by what it returns, or by `respond` or `close` if it returned
+    DEFERRED. Loop thread only.
     """
 
     __slots__ = (
@@ -149,9 +173,9 @@ class RequestContext:
         self.local_done_at = 0.0
         self.responded_at = 0.0
         self.send_started_at = 0.0
-        # Set before answering: the connection is not read for so long after the answer is out.
+        # Set before the response: the connection is muted for so long after the response is sent.
         self.throttle_time_ms = 0
-        # Changes the answer before it goes out; set by access control.
+        # Changes the response before it is sent; set by access control.
         self.amend: Callable[[Any], None] | None = None
         self._responded = False
 
@@ -161,7 +185,7 @@ class RequestContext:
 
     @property
     def principal(self) -> Principal:
-        """Who the client is: set by authentication, ANONYMOUS on listeners without one."""
+        """Set by authentication; ANONYMOUS on listeners without authentication."""
         return self.connection.principal
 
     @property
@@ -175,22 +199,23 @@ class RequestContext:
 
     @property
     def local_address(self) -> tuple[str, int]:
-        """The address and port that the client reached: ours, as seen from there."""
+        """The local address and port of the connection."""
         return self.connection.local_address
 
     @property
     def client_gone(self) -> bool:
-        """The connection is closed; an answer would go nowhere."""
+        """The connection is closed; a response would be dropped."""
         return self.connection.closed
 
     def respond(self, response: Message | None, throttle_time_ms: int = 0) -> None:
-        """Send the answer; None answers nothing (acks=0) and lets the next request in.
+        """Send the response; None sends nothing (acks=0) and lets the next request be read.
 
-        The client is not read for `throttle_time_ms` after the answer, or for what the request
-        quota demands if that is more; the response's field of that name, if it has one, tells it.
+        The connection is muted for `throttle_time_ms` after the response, or for the throttle time
+        of the request quota if that is more; the response's field of that name, if it has one,
+        gets that time.
         """
         if self._responded:
-            raise RuntimeError(f"{self.route.entry.name} request answered twice")
+            raise RuntimeError(f"{self.route.entry.name} request got two responses")
         if self.amend is not None:
             self.amend(response)
             if self._responded:
@@ -216,21 +241,21 @@ class RequestContext:
                     header.api_key, header.api_version, header.correlation_id, response
                 )
             except Exception:
-                # Not the answer itself: it may hold what is secret, such as a token's HMAC.
+                # The response itself is not logged: it may hold a secret, such as a token's HMAC.
                 logger.exception(
-                    "cannot encode the answer to %s version %d from %s:%d",
+                    "cannot encode the response to %s version %d from %s:%d",
                     self.route.entry.name,
                     header.api_version,
                     self.client_host,
                     self.client_port,
                 )
                 self.connection.send_response(self, [])
-                self.connection.close("the answer could not be encoded")
+                self.connection.close("the response could not be encoded")
                 return
         self.connection.send_response(self, parts)
 
     def close(self, reason: str) -> None:
-        """Close the connection instead of an answer, as Kafka does for acks=0 with an error."""
+        """Close the connection instead of a response, as Kafka does for acks=0 with an error."""
         self._responded = True
         self.connection.close(reason)
         self.connection.send_response(self, [])  # gives back the request's memory

@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the broker asks about time. Both methods are cheap and never block."""
+    """The time. Both methods are cheap and never block."""
 
     def now_ms(self) -> int:
         """Wall clock: milliseconds since 1970-01-01 UTC. May jump in both directions."""
@@ -34,7 +34,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that stands still until it is told to move. For tests and simulations."""
+    """A clock that stands still until it is advanced. For tests and simulations."""
 
     __slots__ = ("_elapsed_ms", "_wall_ms")
 

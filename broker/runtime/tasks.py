@@ -1,9 +1,9 @@
 """The only place that starts asyncio tasks and worker threads.
 
-asyncio keeps only weak references to tasks, so a task that nobody holds can vanish in mid-air, and
-an exception in it stays unseen until the garbage collector runs. `spawn` keeps every task, names
-it, and logs how it failed. `WorkerPool` runs blocking calls (fsync, compaction, cold reads) in a
-bounded number of threads behind a bounded queue.
+asyncio keeps only weak references to tasks, so a task without another reference can be collected
+while it runs, and an exception in it stays unseen until the garbage collector runs. `spawn` keeps
+every task, names it, and logs how it failed. `WorkerPool` runs blocking calls (fsync, compaction,
+cold reads) in a bounded number of threads behind a bounded queue.
 """
 
 import asyncio
@@ -80,15 +80,15 @@ def run_in_threads(jobs: Sequence[Callable[[], None]]) -> None:
 
 
 class WorkerPoolClosed(RuntimeError):
-    """The process is about to end: nothing is taken on any more."""
+    """The process is about to end: no more functions are accepted."""
 
 
 class WorkerPool:
     """Runs blocking functions outside of the loop: bounded threads, bounded queue.
 
     At most `threads` functions run and at most `queue_limit` more wait for a thread. A caller
-    beyond that waits in `run` without handing over its work, first come, first served, so the
-    pressure stays with whoever makes the work. Threads start when they are first needed.
+    beyond that waits in `run` before its function is queued, first come, first served: this is the
+    back pressure on callers. Threads start when they are first needed.
     """
 
     def __init__(self, *, threads: int = 4, queue_limit: int = 64, name: str = "worker") -> None:
@@ -166,7 +166,7 @@ class WorkerPool:
         try:
             loop.call_soon_threadsafe(self._release)
         except RuntimeError:
-            # The loop is closed: the process is ending and nobody waits for the place.
+            # The loop is closed: the process is ending and no caller waits for the place.
             self._free += 1
 
     def _release(self) -> None:

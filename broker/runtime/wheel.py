@@ -25,7 +25,7 @@ tick. An example with tick_ms = 1, wheel_size = 4 and the clock at 0:
     advance to 21  -> 21 fires
 
 Empty buckets cost nothing: a heap holds only the start times of buckets in use (at most levels x
-wheel_size of them), so the wheel jumps from one to the next and an idle timer never wakes up.
+wheel_size of them), so the wheel jumps from one to the next and an idle timer never runs.
 
 This module is pure: no clock, no loop, no thread. Times are integers in milliseconds on whatever
 clock the owner uses.

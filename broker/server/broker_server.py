@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from ottla.broker.cluster.controlled_shutdown import hand_over
 from ottla.broker.cluster.identity import StartError, broker_info, establish, open_store
 from ottla.broker.coordination.ports import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
-from ottla.broker.observability.monitoring import event_log, http_address, serve_http
-from ottla.broker.replication.stray_logs import set_strays_aside
+from ottla.broker.observability.monitoring import event_log
+from ottla.broker.replication.stray_logs import rename_stray_logs
 from ottla.broker.runtime.tasks import run_in_threads
-from ottla.broker.server.parts import BrokerParts
+from ottla.broker.server.http_assembly import open_http
+from ottla.broker.server.parts import BrokerParts, build_parts
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import NoNode
 from ottla.storage.config import LogConfig
@@ -30,23 +31,29 @@ logger = logging.getLogger("ottla.broker")
 
 # How long requests in flight may take to end when the broker stops.
 _DRAIN_MS = 1_000
-# How long the start waits for the controller's first word; without one it goes on all the same.
+# How long the start waits for the first UpdateMetadata; without one it goes on all the same.
 _FIRST_METADATA_MS = 5_000
 
 
 class BrokerServer:
     """One broker. `start` once, `stop` once, on one event loop."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        on_all_disks_failed: Callable[[], None],
+        *,
+        watches_stalls: bool = True,
+    ) -> None:
+        """`on_all_disks_failed` is called when no log directory works any more. `watches_stalls`:
+        whether turns of the event loop that take long are logged."""
         self.config = config
         #: The port of each listener by name, once started.
         self.ports: dict[str, int] = {}
         #: The port of metrics and console, 0 when they are not served.
         self.metrics_port = 0
-        #: Whether turns of the loop that take long are logged; set it before `start`.
-        self.watches_stalls = True
-        #: Called when no log directory works any more; set it before `start`.
-        self.on_all_disks_failed: Callable[[], None] = lambda: None
+        self._watches_stalls = watches_stalls
+        self._on_all_disks_failed = on_all_disks_failed
         self._store: ZnodeStore | None = None
         self._logs: LogManager | None = None
         self._logs_loaded = False
@@ -89,42 +96,39 @@ class BrokerServer:
         store = self._store = open_store(config)
         await store.connect()
         identity = await establish(config, store, logs)
-        parts = self._parts = BrokerParts(config, identity, store, logs, self.on_all_disks_failed)
+        parts = self._parts = build_parts(config, identity, store, logs, self._on_all_disks_failed)
+        parts.check_connected()
         self._listen(parts)
-        await parts.dynamic_config.start()
-        await parts.access_control.start()
-        await parts.delegation_tokens.start()
-        if parts.sasl is not None:
-            await parts.sasl.start()
-        await parts.workers.run(self._load_logs)
+        await parts.base.dynamic_config.start()
+        await parts.security.access_control.start()
+        await parts.security.delegation_tokens.start()
+        if parts.network.sasl is not None:
+            await parts.network.sasl.start()
+        await parts.base.workers.run(self._load_logs)
         await _join_cluster(parts)
-        parts.network.start()
-        await parts.metadata.wait_until(lambda known: bool(known.brokers), _FIRST_METADATA_MS)
-        parts.background.start()
-        parts.mover.resume()
-        if self.watches_stalls:
-            parts.stalls.start()
+        parts.network.server.start()
+        await parts.base.metadata.wait_until(lambda known: bool(known.brokers), _FIRST_METADATA_MS)
+        parts.upkeep.scheduler.start()
+        parts.replicas.mover.resume()
+        if self._watches_stalls:
+            parts.network.stalls.start()
         self._started = True
-        address = http_address(config)
-        if address is not None:
-            self._http, self.metrics_port = await serve_http(
-                address, parts, lambda: self._started, events
-            )
+        self._http, self.metrics_port = await open_http(parts, lambda: self._started, events)
 
     def _listen(self, parts: BrokerParts) -> None:
         for name, protocol, host, port in self.config.listener_endpoints():
             tls = None
-            if protocol.endswith("SSL") and parts.tls is not None:
-                tls = parts.tls.listener(name)
+            if protocol.endswith("SSL") and parts.cluster.tls is not None:
+                tls = parts.cluster.tls.listener(name)
             new_session = None
-            if protocol.startswith("SASL_") and parts.sasl is not None:
-                new_session = parts.sasl.new_session(name)
-            self.ports[name] = parts.network.add_listener(
+            if protocol.startswith("SASL_") and parts.network.sasl is not None:
+                new_session = parts.network.sasl.new_session(name)
+            self.ports[name] = parts.network.server.add_listener(
                 name,
                 host,
                 port,
                 security_protocol=protocol,
-                limits=parts.listener_limits[name],
+                limits=parts.quotas.listeners[name],
                 tls_context=None if tls is None else tls.context,
                 principal_of_certificate=(
                     None if tls is None or new_session else tls.principal_of_certificate
@@ -132,13 +136,15 @@ class BrokerServer:
                 new_session=new_session,
                 first_frame_max_bytes=self.config.sasl_server_max_receive_size,
             )
-        parts.registration.info = broker_info(self.config, parts.broker_id, self.ports)
+        parts.control.registration.info = broker_info(self.config, parts.base.broker_id, self.ports)
 
     def _load_logs(self) -> None:
-        """In a worker thread, since recovery may take long; nobody else uses the logs yet."""
+        """In a worker thread, since recovery may take long; no request uses the logs yet."""
         parts = self.parts
-        parts.logs.load(
-            parts.clock.now_ms(), config_of=parts.dynamic_config.log_config, run_all=run_in_threads
+        parts.base.logs.load(
+            parts.base.clock.now_ms(),
+            config_of=parts.base.dynamic_config.log_config,
+            run_all=run_in_threads,
         )
         self._logs_loaded = True
 
@@ -146,39 +152,39 @@ class BrokerServer:
         """Stops everything that was started. The data is closed cleanly, so that the next start
         has nothing to recover; the registration in the znode tree ends with the session.
 
-        `crash` leaves the data as a kill of the process would: nobody is waited for, nothing is
-        written, and the next start recovers.
+        `crash` leaves the data as a kill of the process would: it waits for nothing, writes
+        nothing, and the next start recovers.
         """
         parts = self._parts
         if self._started and parts is not None:
             self._started = False
             if crash:
-                parts.network.close()
+                parts.network.server.close()
             else:
                 if not self.config.embedded and self.config.controlled_shutdown_enable:
-                    await hand_over(self.config, parts.channel)
-                parts.network.stop_accepting()
+                    await hand_over(self.config, parts.cluster.channel)
+                parts.network.server.stop_accepting()
                 parts.coordinators.shutdown()
-                await parts.network.drain(_DRAIN_MS)
-            await parts.background.stop()
-            parts.fetchers.close()
-            parts.mover.stop()
-            await parts.controller.stop()
-            parts.dynamic_config.stop()
-            parts.access_control.stop()
-            parts.delegation_tokens.stop()
-            if parts.sasl is not None:
-                parts.sasl.stop()
-            parts.stalls.stop()
+                await parts.network.server.drain(_DRAIN_MS)
+            await parts.upkeep.scheduler.stop()
+            parts.replicas.fetchers.close()
+            parts.replicas.mover.stop()
+            await parts.control.controller.stop()
+            parts.base.dynamic_config.stop()
+            parts.security.access_control.stop()
+            parts.security.delegation_tokens.stop()
+            if parts.network.sasl is not None:
+                parts.network.sasl.stop()
+            parts.network.stalls.stop()
         if self._http is not None:
             await self._http.close()
         if parts is not None:
-            parts.network.close()
-            parts.peers.close()
-            await parts.request_channel.close()
-            parts.timer.close()
-            await parts.workers.close()
-            await parts.deferred_validation.close()
+            parts.network.server.close()
+            parts.cluster.inter_broker_client.close()
+            await parts.network.request_channel.close()
+            parts.base.timer.close()
+            await parts.base.workers.close()
+            await parts.replicas.deferred_validation.close()
         await self._close_data(crash)
         if self._event_log is not None:
             self._event_log.detach()
@@ -190,9 +196,9 @@ class BrokerServer:
                 logs.abandon()
             elif self._logs_loaded:
                 parts = self.parts
-                epoch = parts.registration.broker_epoch
+                epoch = parts.control.registration.broker_epoch
                 await asyncio.to_thread(
-                    logs.shutdown, parts.clock.now_ms(), epoch, run_all=run_in_threads
+                    logs.shutdown, parts.base.clock.now_ms(), epoch, run_all=run_in_threads
                 )
             else:
                 # Nothing was opened: the data is as clean, or not, as it was.
@@ -217,14 +223,14 @@ async def _join_cluster(parts: BrokerParts) -> None:
     """Registers, then lets the controller tell this broker what it leads. Requests of a controller
     elsewhere wait in the backlog of the listener, which is why strays can be looked for here."""
     counts = [
-        await _partition_count(parts.store, topic)
+        await _partition_count(parts.base.store, topic)
         for topic in (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC)
     ]
     parts.coordinators.startup(*counts)
-    parts.request_channel.start()
-    await parts.registration.register()
-    await set_strays_aside(parts.logs, parts.store, parts.broker_id)
-    await parts.controller.start()
+    parts.network.request_channel.start()
+    await parts.control.registration.register()
+    await rename_stray_logs(parts.base.logs, parts.base.store, parts.base.broker_id)
+    await parts.control.controller.start()
 
 
 async def _partition_count(store: ZnodeStore, topic: str) -> int | None:

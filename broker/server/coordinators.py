@@ -1,4 +1,4 @@
-"""Builds the group and the transaction coordinator and tells them what they lead."""
+"""Builds the group and the transaction coordinator and loads what they lead."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Coordinators:
         metadata: MetadataCache,
         replica_manager: ReplicaManager,
         channel: ControllerChannel,
-        peers: InterBrokerClient,
+        inter_broker_client: InterBrokerClient,
     ) -> None:
         self._config = config
         self._replica_manager = replica_manager
@@ -80,23 +80,25 @@ class Coordinators:
             clock,
             defer,
             ProducerIdManager(channel.allocate_producer_ids),
-            BrokerMarkerTransport(broker_id, metadata, self.marker_writer, peers.write_markers),
+            BrokerMarkerTransport(
+                broker_id, metadata, self.marker_writer, inter_broker_client.write_markers
+            ),
         )
         self.verifier = TransactionVerifier(
             broker_id,
             metadata,
             self.transactions,
-            peers.verify_partitions,
+            inter_broker_client.verify_partitions,
             enabled=config.transaction_partition_verification_enable,
         )
 
     def startup(self, offsets_partitions: int | None, transaction_partitions: int | None) -> None:
-        """Begins the coordinators' timers; the counts are those of internal topics that exist."""
+        """Starts the coordinators' timers; the counts are those of internal topics that exist."""
         self.groups.startup(offsets_partitions)
         self.transactions.startup(transaction_partitions)
 
     def shutdown(self) -> None:
-        """Answers whoever waits and stops the timers."""
+        """Completes waiting requests and stops the timers."""
         self.groups.shutdown()
         self.transactions.shutdown()
 
@@ -122,7 +124,7 @@ class Coordinators:
                 self.transactions.on_resigned(index)
 
     def on_partitions_deleted(self, partitions: list[TopicPartition]) -> None:
-        """Partitions are gone from the cluster: nobody needs their committed offsets."""
+        """Partitions are gone from the cluster: their committed offsets are removed."""
         if partitions:
             self.groups.admin.on_partitions_deleted(partitions)
 

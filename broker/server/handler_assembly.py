@@ -1,146 +1,198 @@
-"""Builds the handlers from the parts of a broker; each gets the two to five that it uses."""
+"""Builds the handlers from the parts of a broker; each gets only the parts that it uses."""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import TYPE_CHECKING
 
+from ottla.broker.cluster.endpoints import Endpoints
+from ottla.broker.cluster.identity import wildcard_listeners
+from ottla.broker.coordination.auto_topic_creation import AutoTopicCreation
 from ottla.broker.coordination.znode_offsets import ZnodeConsumerOffsets
 from ottla.broker.handlers.admin.alter_configs import ConfigAlterer
 from ottla.broker.handlers.admin.client_quotas import QuotaAdminHandlers
 from ottla.broker.handlers.admin.client_telemetry import ClientMetricsHandlers
 from ottla.broker.handlers.admin.describe_configs import ConfigDescriber
-from ottla.broker.handlers.admin.log_dirs import LogDirsAdminHandler
+from ottla.broker.handlers.admin.log_dirs import LogDirsHandlers
 from ottla.broker.handlers.admin.topics import TopicAdminHandlers
-from ottla.broker.handlers.cluster.controller_api import ControllerHandlers
-from ottla.broker.handlers.groups.find_coordinator import FindCoordinatorHandler
+from ottla.broker.handlers.cluster.allocate_producer_ids import AllocateProducerIdsHandler
+from ottla.broker.handlers.cluster.alter_partition import AlterPartitionHandler
+from ottla.broker.handlers.cluster.controlled_shutdown import ControlledShutdownHandler
+from ottla.broker.handlers.cluster.elect_leaders import ElectLeadersHandler
+from ottla.broker.handlers.cluster.partition_reassignments import PartitionReassignmentHandlers
+from ottla.broker.handlers.cluster.update_features import UpdateFeaturesHandler
+from ottla.broker.handlers.common.down_conversion import DownConversion
+from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorLog
+from ottla.broker.handlers.common.leader_hints import LeaderHints
+from ottla.broker.handlers.common.transaction_request_errors import TransactionRequestErrorLog
+from ottla.broker.handlers.common.transactional_produce import TransactionalProduce
 from ottla.broker.handlers.groups.group_admin import GroupAdminHandlers
 from ottla.broker.handlers.groups.membership import GroupMembershipHandlers
-from ottla.broker.handlers.groups.offsets import GroupOffsetHandlers
-from ottla.broker.handlers.groups.refusals import GroupRefusals
-from ottla.broker.handlers.metadata.describe_cluster import ClusterHandlers
+from ottla.broker.handlers.groups.offset_commit import OffsetCommitHandler
+from ottla.broker.handlers.groups.offset_delete import OffsetDeleteHandler
+from ottla.broker.handlers.groups.offset_fetch import OffsetFetchHandler
+from ottla.broker.handlers.metadata.describe_cluster import DescribeClusterHandler
 from ottla.broker.handlers.metadata.describe_topic_partitions import TopicPartitionsHandler
+from ottla.broker.handlers.metadata.find_coordinator import FindCoordinatorHandler
 from ottla.broker.handlers.metadata.metadata import MetadataHandler
-from ottla.broker.handlers.records.down_conversion import DownConversion
+from ottla.broker.handlers.records.delete_records import DeleteRecordsHandler
 from ottla.broker.handlers.records.fetch import FetchHandler
-from ottla.broker.handlers.records.leader_hints import LeaderHints
 from ottla.broker.handlers.records.list_offsets import ListOffsetsHandler
+from ottla.broker.handlers.records.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from ottla.broker.handlers.records.produce import ProduceHandler
-from ottla.broker.handlers.records.records_admin import RecordsAdminHandlers
-from ottla.broker.handlers.records.transactional_produce import TransactionalProduce
 from ottla.broker.handlers.security.acls import AclAdminHandlers
 from ottla.broker.handlers.table import Handlers
-from ottla.broker.handlers.transactions.refusals import TransactionRefusals
-from ottla.broker.handlers.transactions.transactions import TransactionHandlers
-from ottla.broker.handlers.transactions.txn_offset_commit import TransactionalOffsetHandlers
+from ottla.broker.handlers.transactions.add_partitions_to_txn import AddPartitionsToTxnHandlers
+from ottla.broker.handlers.transactions.describe_producers import DescribeProducersHandler
+from ottla.broker.handlers.transactions.describe_transactions import TransactionQueryHandlers
+from ottla.broker.handlers.transactions.end_txn import EndTxnHandler
+from ottla.broker.handlers.transactions.init_producer_id import InitProducerIdHandler
+from ottla.broker.handlers.transactions.txn_offset_commit import TxnOffsetCommitHandler
+from ottla.broker.handlers.transactions.write_txn_markers import WriteTxnMarkersHandler
 from ottla.broker.transactions.queries import TransactionQueries
 
 if TYPE_CHECKING:
+    from ottla.broker.handlers.groups.consumer_groups import ConsumerGroupHandlers
     from ottla.broker.handlers.security.delegation_tokens import DelegationTokenHandlers
     from ottla.broker.handlers.security.user_scram_credentials import UserCredentialHandlers
-    from ottla.broker.server.parts import BrokerParts
+    from ottla.broker.replication.fetch_sessions import FetchSessions
+    from ottla.broker.server.control_assembly import ControlParts
+    from ottla.broker.server.coordinators import Coordinators
+    from ottla.broker.server.foundation import Foundation
+    from ottla.broker.server.quota_assembly import QuotaParts
+    from ottla.broker.server.replica_assembly import ClusterParts, ReplicaParts
+    from ottla.broker.server.security_assembly import SecurityParts
+    from ottla.controller.controller import Controller
 
 
-def build_handlers(parts: BrokerParts) -> Handlers:
-    """All handlers of the table."""
-    config, metadata, replicas = parts.config, parts.metadata, parts.replica_manager
-    groups, transactions = parts.coordinators.groups, parts.coordinators.transactions
-    hints = LeaderHints(metadata, parts.endpoints)
-    refusals = GroupRefusals(groups.events, parts.clock.now_ms)
-    found = Handlers()
-    verifier = parts.coordinators.verifier
-    found.produce = ProduceHandler(
-        replicas,
-        hints,
-        TransactionalProduce(replicas, verifier, parts.clock.now_ms),
-        parts.quotas.produce,
+def build_handlers(
+    base: Foundation,
+    cluster: ClusterParts,
+    replicas: ReplicaParts,
+    coordinators: Coordinators,
+    control: ControlParts,
+    quotas: QuotaParts,
+    security: SecurityParts,
+    sessions: FetchSessions,
+) -> Handlers:
+    """All handlers of the table. `sessions` are the fetch sessions."""
+    config, metadata, dynamic_config = base.config, base.metadata, base.dynamic_config
+    now_ms, manager = base.clock.now_ms, replicas.manager
+    groups, transactions = coordinators.groups, coordinators.transactions
+    controller, verifier = control.controller, coordinators.verifier
+    endpoints = Endpoints(base.broker_id, metadata, wildcard_listeners(config))
+    creation = AutoTopicCreation(config, metadata, cluster.channel.create_topics)
+    hints = LeaderHints(metadata, endpoints)
+    group_errors = GroupRequestErrorLog(groups.events, now_ms)
+    transaction_errors = TransactionRequestErrorLog(now_ms)
+    describer = ConfigDescriber(base.broker_id, config, dynamic_config, metadata, groups.history)
+    access_control = security.access_control
+    znode_offsets = ZnodeConsumerOffsets(base.store)
+    return Handlers(
+        produce=ProduceHandler(
+            manager,
+            hints,
+            TransactionalProduce(manager, verifier, now_ms),
+            quotas.clients.produce,
+        ),
+        fetch=FetchHandler(
+            manager,
+            metadata,
+            sessions,
+            hints,
+            DownConversion(base.workers, dynamic_config.log_config),
+            config.fetch_max_bytes,
+            quotas.clients.fetch,
+            access_control.may_read,
+        ),
+        list_offsets=ListOffsetsHandler(manager, replicas.deferred_validation.workers),
+        metadata=MetadataHandler(
+            metadata, endpoints, base.cluster_id, creation, config.auto_create_topics_enable
+        ),
+        replica_control=control.replica_control,
+        group_membership=GroupMembershipHandlers(groups.membership, group_errors),
+        group_admin=GroupAdminHandlers(groups.admin),
+        offset_delete=OffsetDeleteHandler(groups.admin, metadata),
+        consumer_groups=_consumer_groups(coordinators, group_errors),
+        offset_commit=OffsetCommitHandler(
+            groups.commits,
+            metadata,
+            znode_offsets,
+            now_ms,
+            group_errors,
+            config.offset_metadata_max_bytes,
+        ),
+        offset_fetch=OffsetFetchHandler(groups.commits, metadata, znode_offsets),
+        txn_offset_commit=TxnOffsetCommitHandler(
+            groups.commits, verifier, metadata, groups.partition_for, now_ms, group_errors
+        ),
+        find_coordinator=FindCoordinatorHandler(
+            metadata,
+            groups.partition_for,
+            transactions.partitions.partition_for,
+            creation.ensure,
+            endpoints.node,
+            waits_for_creation=config.embedded,
+        ),
+        init_producer_id=InitProducerIdHandler(transactions, transaction_errors),
+        add_partitions_to_txn=AddPartitionsToTxnHandlers(
+            transactions, metadata, groups.partition_for, transaction_errors
+        ),
+        end_txn=EndTxnHandler(transactions, transaction_errors),
+        write_txn_markers=WriteTxnMarkersHandler(coordinators.marker_writer),
+        transaction_queries=TransactionQueryHandlers(
+            TransactionQueries(transactions.partitions, now_ms)
+        ),
+        config_describe=describer,
+        config_alter=ConfigAlterer(base.broker_id, config, dynamic_config, metadata),
+        topic_admin=TopicAdminHandlers(
+            controller, config, metadata, describer, quotas.clients.mutation
+        ),
+        delete_records=DeleteRecordsHandler(manager),
+        offset_for_leader_epoch=OffsetForLeaderEpochHandler(manager),
+        describe_producers=DescribeProducersHandler(manager),
+        describe_cluster=DescribeClusterHandler(base.cluster_id, metadata, endpoints),
+        topic_partitions=TopicPartitionsHandler(
+            metadata, endpoints, config.max_request_partition_size_limit
+        ),
+        client_metrics=(
+            None
+            if base.client_metrics is None
+            else ClientMetricsHandlers(*base.client_metrics, base.workers)
+        ),
+        log_dirs=LogDirsHandlers(replicas.mover, base.logs),
+        quota_admin=QuotaAdminHandlers(dynamic_config),
+        user_credentials=cache(lambda: _user_credentials(base, controller)),
+        delegation_tokens=cache(lambda: _delegation_tokens(security)),
+        controlled_shutdown=ControlledShutdownHandler(controller),
+        elect_leaders=ElectLeadersHandler(controller),
+        partition_reassignments=PartitionReassignmentHandlers(controller),
+        alter_partition=AlterPartitionHandler(controller),
+        update_features=UpdateFeaturesHandler(controller),
+        allocate_producer_ids=AllocateProducerIdsHandler(controller),
+        acl_admin=AclAdminHandlers(access_control.rules, access_control.store),
     )
-    found.fetch = FetchHandler(
-        replicas,
-        metadata,
-        parts.sessions,
-        hints,
-        DownConversion(parts.workers, parts.dynamic_config.log_config),
-        config.fetch_max_bytes,
-        parts.quotas.fetch,
-    )
-    found.list_offsets = ListOffsetsHandler(replicas, parts.deferred_validation.workers)
-    found.metadata = MetadataHandler(
-        metadata,
-        parts.endpoints,
-        parts.cluster_id,
-        parts.creation,
-        config.auto_create_topics_enable,
-    )
-    found.replica_control = parts.replica_control
-    found.group_membership = GroupMembershipHandlers(groups.membership, refusals)
-    found.group_admin = GroupAdminHandlers(groups.admin, metadata)
-    if groups.consumers is not None:
-        from ottla.broker.handlers.groups.consumer_groups import ConsumerGroupHandlers
 
-        found.consumer_groups = ConsumerGroupHandlers(groups.consumers, refusals)
-    found.group_offsets = GroupOffsetHandlers(
-        groups.commits,
-        metadata,
-        ZnodeConsumerOffsets(parts.store),
-        parts.clock.now_ms,
-        refusals,
-        config.offset_metadata_max_bytes,
-    )
-    found.transactional_offsets = TransactionalOffsetHandlers(
-        groups.commits, verifier, metadata, groups.partition_for, parts.clock.now_ms, refusals
-    )
-    found.find_coordinator = FindCoordinatorHandler(
-        metadata,
-        groups.partition_for,
-        transactions.partitions.partition_for,
-        parts.creation.ensure,
-        parts.endpoints.node,
-        waits_for_creation=config.embedded,
-    )
-    found.transactions = TransactionHandlers(
-        transactions,
-        parts.coordinators.marker_writer,
-        TransactionQueries(transactions.partitions, parts.clock.now_ms),
-        metadata,
-        groups.partition_for,
-        TransactionRefusals(parts.clock.now_ms),
-    )
-    found.config_describe = ConfigDescriber(
-        parts.broker_id, config, parts.dynamic_config, metadata, groups.history
-    )
-    found.config_alter = ConfigAlterer(parts.broker_id, config, parts.dynamic_config, metadata)
-    found.topic_admin = TopicAdminHandlers(
-        parts.controller, config, metadata, found.config_describe, parts.quotas.mutation
-    )
-    found.records_admin = RecordsAdminHandlers(replicas)
-    found.cluster = ClusterHandlers(
-        parts.cluster_id, metadata, parts.endpoints, parts.logs, replicas
-    )
-    found.topic_partitions = TopicPartitionsHandler(
-        metadata, parts.endpoints, config.max_request_partition_size_limit
-    )
-    found.client_metrics = None
-    if parts.client_metrics is not None:
-        found.client_metrics = ClientMetricsHandlers(*parts.client_metrics, parts.workers)
-    found.log_dirs_admin = LogDirsAdminHandler(parts.mover)
-    found.quota_admin = QuotaAdminHandlers(parts.dynamic_config)
-    found.user_credentials = cache(lambda: _user_credentials(parts))
-    found.delegation_tokens = cache(lambda: _delegation_tokens(parts))
-    found.controller = ControllerHandlers(parts.controller)
-    security = parts.access_control
-    found.acl_admin = AclAdminHandlers(security.rules, security.store)
-    found.fetch.may_read = security.may_read
-    return found
+
+def _consumer_groups(
+    coordinators: Coordinators, group_errors: GroupRequestErrorLog
+) -> ConsumerGroupHandlers | None:
+    """None where the newer group protocol is disabled."""
+    consumers = coordinators.groups.consumers
+    if consumers is None:
+        return None
+    from ottla.broker.handlers.groups.consumer_groups import ConsumerGroupHandlers
+
+    return ConsumerGroupHandlers(consumers, group_errors)
 
 
-def _user_credentials(parts: BrokerParts) -> UserCredentialHandlers:
+def _user_credentials(base: Foundation, controller: Controller) -> UserCredentialHandlers:
     from ottla.broker.handlers.security.user_scram_credentials import UserCredentialHandlers
 
-    return UserCredentialHandlers(parts.dynamic_config, lambda: parts.controller.is_active)
+    return UserCredentialHandlers(base.dynamic_config, lambda: controller.is_active)
 
 
-def _delegation_tokens(parts: BrokerParts) -> DelegationTokenHandlers:
+def _delegation_tokens(security: SecurityParts) -> DelegationTokenHandlers:
     from ottla.broker.handlers.security.delegation_tokens import DelegationTokenHandlers
 
-    return DelegationTokenHandlers(parts.delegation_tokens, parts.access_control.allows)
+    return DelegationTokenHandlers(security.delegation_tokens, security.access_control.allows)

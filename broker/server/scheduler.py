@@ -1,4 +1,4 @@
-"""What a broker does beside answering requests: retention, flushing, checkpoints, lagging replicas.
+"""The background jobs of a broker: retention, flushing, checkpoints, lagging replicas.
 
 Each job runs every so often; what may block runs in worker threads. A job that fails is logged and
 runs again at its next time.
@@ -11,13 +11,13 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from ottla.broker.replication.log_cleaner import CompactionWork
 from ottla.broker.runtime.tasks import WorkerPool, spawn, stop
 from ottla.storage.errors import DiskFull, StorageError
 
 if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
     from ottla.broker.replication.isr import IsrManager
+    from ottla.broker.replication.log_cleaner import LogCleaner
     from ottla.broker.replication.replica_manager import ReplicaManager
     from ottla.broker.runtime.clock import Clock
     from ottla.storage.directories.log_manager import LogManager
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.background")
 
-# How often to look which logs are to be flushed (`flush.ms`); Kafka's own setting for this is
+# How often to check which logs are to be flushed (`flush.ms`); Kafka's own setting for this is
 # "never" by default, with flushing left to the operating system.
 _FLUSH_CHECK_MS = 1_000
 _TICK_MS = 1_000
 _PURGE_MS = 10_000
-# What is left free (`ottla.log.dir.min.free.bytes`) has to last from one look to the next.
+# What is left free (`ottla.log.dir.min.free.bytes`) has to last from one check to the next.
 _ROOM_CHECK_MS = 1_000
 
 
@@ -45,6 +45,7 @@ class BrokerScheduler:
         log_manager: LogManager,
         replica_manager: ReplicaManager,
         isr_manager: IsrManager,
+        compaction: LogCleaner,
         on_tick: Callable[[], None],
     ) -> None:
         """`on_tick` runs once a second, on the loop."""
@@ -54,7 +55,7 @@ class BrokerScheduler:
         self._log_manager = log_manager
         self._replica_manager = replica_manager
         self._isr_manager = isr_manager
-        self.compaction = CompactionWork(config, clock, log_manager)
+        self._compaction = compaction
         self._on_tick = on_tick
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -88,7 +89,7 @@ class BrokerScheduler:
             in_worker(logs.checkpoint_high_watermarks),
         )
         self._every("purge", _PURGE_MS, lambda: workers.run(logs.purge, self._clock.now_ms()))
-        self._every("disk-room", _ROOM_CHECK_MS, self._look_for_room)
+        self._every("disk-space", _ROOM_CHECK_MS, self._check_free_space)
         self._every(
             "producer-expiry", config.producer_id_expiration_check_interval_ms, self._expire
         )
@@ -96,13 +97,13 @@ class BrokerScheduler:
         self._every("tick", _TICK_MS, self._tick)
         self._every("isr-shrink", config.replica_lag_time_max_ms // 2, self._shrink)
 
-        self.compaction.start()
+        self._compaction.start()
 
     async def stop(self) -> None:
         """Ends the jobs; what runs in a worker thread now is waited for by the pool."""
         tasks, self._tasks = self._tasks, []
         await stop(*tasks)
-        await self.compaction.stop()
+        await self._compaction.stop()
 
     def _every(
         self,
@@ -116,9 +117,9 @@ class BrokerScheduler:
     async def _clean_up(self) -> None:
         deleted = self._log_manager.cleanup(self._clock.now_ms())
         if deleted:
-            logger.info("retention deleted %d segments", deleted)
+            logger.info("Deleted %d segments by retention", deleted)
 
-    async def _look_for_room(self) -> None:
+    async def _check_free_space(self) -> None:
         logs = self._log_manager
         logs.update_free_bytes(await self._workers.run(logs.measure_free_bytes))
 
@@ -130,9 +131,9 @@ class BrokerScheduler:
             try:
                 await self._flush_one(log)
             except DiskFull:
-                continue  # said once for the whole disk
+                continue  # logged once for the whole disk
             except StorageError as error:
-                logger.error("%s could not be flushed: %s", log.name, error)
+                logger.error("cannot flush %s: %s", log.name, error)
 
     async def _flush_one(self, log: Log) -> None:
         flush = log.begin_flush()
@@ -159,4 +160,4 @@ async def _repeat(
         try:
             await job()
         except Exception:
-            logger.exception("the job %s failed and will run again", name)
+            logger.exception("job %s failed; it runs again at its next time", name)

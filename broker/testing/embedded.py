@@ -1,17 +1,16 @@
-"""A broker inside your own process, for tests and small tools.
+"""A broker inside your own process, for tests and small tools. Its public name is `ottla.testing`.
 
-    from ottla.broker.testing.embedded import Broker
+    from ottla.testing import Broker
 
     with Broker(num_partitions=3) as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap})
 
-It runs on a thread with an event loop of its own, on a free port of this machine, with its data in
-a temporary directory that goes when it ends. Settings are Kafka's names with `_` for `.`. Several
-brokers may run at once; each is a cluster of its own. `ottla.broker.testing.faults` lets it fail
-on request, and `crash` ends it as a kill would. docs/testing.md shows all of it, and the pytest
-plugin.
+The broker runs on a thread with an event loop of its own, on a free port of 127.0.0.1. Its data is
+in a temporary directory that `stop` removes. Settings are Kafka's names with `_` for `.`. Several
+brokers may run at once; each is a cluster of its own. `Broker.faults` injects failures and `crash`
+ends the broker as `kill -9` does. docs/testing.md shows all of it, and the pytest fixtures.
 
-A broker that nobody stops ends with the process, and its directory goes then.
+A broker that is never stopped ends with the process, which also removes its temporary directory.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -33,14 +32,14 @@ from ottla.broker.testing.faults import Faults, TopicsOfRequests
 from ottla.controller.admin.topic_admin import NewTopic
 from ottla.protocol.errors import ErrorCode, KafkaError
 
-# A start takes a fraction of a second; longer means that something hangs.
+# A start takes a fraction of a second; one that takes longer than this hangs.
 START_SECONDS = 30.0
 STOP_SECONDS = 30.0
 
 _LISTENER = "PLAINTEXT"
 
 # What differs from a broker that is started as a process. The internal topics have one partition
-# each: groups spread over fifty help nobody here, and fifty logs take most of the time.
+# each: tests gain nothing from groups spread over 50, and creating 50 logs takes most of the time.
 _DEFAULTS = {
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
@@ -48,21 +47,30 @@ _DEFAULTS = {
 
 Result = TypeVar("Result")
 
-# What runs is kept, also when nobody else does: its directory must not go before it.
+# References to running brokers: a broker that is garbage-collected while it runs would lose its
+# temporary directory.
 _running: set[Broker] = set()
 
 
 class Broker:
-    """One broker on a thread. `start` and `stop`, or use it as a context manager."""
+    """One broker on a thread of its own: a context manager, or `start` and `stop`.
+
+    `async with` starts and stops it on a worker thread, so that the caller's event loop goes on.
+    The methods are blocking calls, most of some milliseconds; in a coroutine, `asyncio.to_thread`
+    keeps them off the event loop. One thread at a time may start and stop a broker.
+    """
 
     def __init__(self, directory: str | Path | None = None, **settings: object) -> None:
-        """Data is kept in `directory`, else in a temporary one that `stop` removes."""
+        """Keeps data in `directory`; by default in a temporary one that `stop` removes.
+
+        `settings` are broker settings by Kafka's names with `_` for `.`. They are checked by
+        `start`."""
         self._temporary = directory is None
         self._directory = Path(
             tempfile.mkdtemp(prefix="ottla-") if directory is None else directory
         )
         if self._temporary:
-            # Also when nobody calls `stop`: at the end of the process.
+            # Also when `stop` is never called: at the end of the process.
             self._remove_directory = weakref.finalize(self, _remove, self._directory)
         self._settings = {name.replace("_", "."): _text(each) for name, each in settings.items()}
         self._port = 0
@@ -83,36 +91,59 @@ class Broker:
     ) -> None:
         self.stop()
 
+    async def __aenter__(self) -> Broker:
+        try:
+            await _in_worker_thread(self.start)
+        except asyncio.CancelledError:
+            await _in_worker_thread(self.stop)  # `__aexit__` is not called
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await _in_worker_thread(self.stop)
+
     @property
     def bootstrap(self) -> str:
-        """host:port for clients."""
+        """The address for clients, "127.0.0.1:port". A restart keeps the port."""
         return f"127.0.0.1:{self._port}"
 
     @property
     def is_running(self) -> bool:
-        """Started and neither stopped nor crashed since."""
+        """Whether it was started, and neither stopped nor crashed since."""
         return self._server is not None
 
     @property
     def directory(self) -> Path:
-        """Where the data is."""
+        """The log directory (`log.dirs`)."""
         return self._directory
 
     @property
     def server(self) -> BrokerServer:
-        """The running broker, for those who look inside. Its loop is another thread's."""
-        assert self._server is not None, "the broker is not running"
+        """The running broker itself. Private: it may change in any version, and its event loop runs
+        on another thread. Raises RuntimeError when the broker is not running."""
+        if self._server is None:
+            raise RuntimeError("the broker is not running")
         return self._server
 
     @property
     def faults(self) -> Faults:
-        """What the broker is to do wrong from now on. All faults end when it does."""
-        assert self._faults is not None, "the broker is not running"
+        """Injects failures. Faults end when the broker stops. Raises RuntimeError when the broker
+        is not running."""
+        if self._faults is None:
+            raise RuntimeError("the broker is not running")
         return self._faults
 
     def start(self) -> None:
-        """Starts it; returns when it serves clients. Raises what the start raises."""
-        assert self._thread is None, "the broker is running"
+        """Starts the broker; returns when it serves clients.
+
+        Raises ConfigError for a wrong setting, and RuntimeError when the broker is running."""
+        if self._thread is not None:
+            raise RuntimeError("the broker is running")
         config = BrokerConfig(
             {
                 "log.dirs": str(self._directory),
@@ -122,58 +153,62 @@ class Broker:
             }
         )
         loop = self._loop = _new_loop()
-        # A daemon, so that a test that forgot it, or died, does not hang at its end.
+        # A daemon thread: a broker that is never stopped must not keep the process from ending.
         self._thread = threading.Thread(
             target=_run_loop, args=(loop,), name="ottla-broker", daemon=True
         )
         self._thread.start()
-        self._server = BrokerServer(config)
-        # In somebody's test process it is the test that takes long.
-        self._server.watches_stalls = False
         try:
-            ports = self._call(self._server.start(), START_SECONDS)
+            # The test holds the interpreter for long, not the broker: no stalls are logged.
+            server = BrokerServer(config, lambda: None, watches_stalls=False)
+            self._server = server
+            ports = self._call(server.start(), START_SECONDS)
         except BaseException:
             self._end_thread()
             raise
         _running.add(self)
         self._port = next(iter(ports.values()))
-        parts = self._server.parts
-        topics = TopicsOfRequests(parts.metadata, parts.sessions.cache)
-        self._faults = Faults(loop, parts.request_channel, topics)
+        parts = server.parts
+        topics = TopicsOfRequests(parts.base.metadata, parts.network.sessions.cache)
+        self._faults = Faults(loop, parts.network.request_channel, topics)
 
     def stop(self) -> None:
-        """Stops it. Data in a directory of yours is closed cleanly, a temporary one is removed."""
+        """Stops the broker, if it is running. Data in a given directory is flushed and closed as in
+        a controlled shutdown; a temporary directory is removed."""
         self._end(crash=self._temporary)
         if self._temporary:
             self._remove_directory()
 
     def pause(self) -> None:
-        """Stops it cleanly and keeps the data for a `start` on the same port."""
+        """Shuts the broker down cleanly and keeps its data; `start` uses them and the same port."""
         self._end(crash=False)
 
     def crash(self) -> None:
-        """Ends it as a kill of its process would: connections break, nobody is told, nothing is
-        flushed, and the next `start` recovers the data. Records it had taken are still there, as
-        they are after a kill; those of a power failure would not be."""
+        """Ends the broker as `kill -9` does: connections break, nothing is flushed, and the next
+        `start` recovers the logs. Acknowledged records are still there, as after a kill; after a
+        power failure they might not be."""
         self._end(crash=True)
 
     def restart(self, *, crash: bool = False) -> None:
-        """Stops it, or lets it crash, and starts it again with the same data and port."""
+        """Shuts the broker down, or crashes it, and starts it with the same data and port."""
         self._end(crash=crash)
         self.start()
 
     def create_topic(
         self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None
     ) -> None:
-        """Creates a topic, with settings if given, and waits until all its partitions are led.
+        """Creates a topic and waits until all its partitions have a leader.
 
-        Raises KafkaError, as when it is there already."""
+        `config` holds topic settings by Kafka's names. Raises KafkaError, whose `name` is for
+        example "TOPIC_ALREADY_EXISTS"."""
         self._call(self._create_topic(name, partitions, config or {}), START_SECONDS)
 
     async def _create_topic(self, name: str, partitions: int, config: Mapping[str, object]) -> None:
         parts = self.server.parts
         texts = {key: _text(value) for key, value in config.items()}
-        created = await parts.channel.create_topics([NewTopic(name, partitions, 1, None, texts)])
+        created = await parts.cluster.channel.create_topics(
+            [NewTopic(name, partitions, 1, None, texts)]
+        )
         if created[name]:
             raise KafkaError(created[name], f"topic {name} was not created")
 
@@ -185,15 +220,17 @@ class Broker:
                 and all(each.leader >= 0 for each in known.partitions.values())
             )
 
-        if not await parts.metadata.wait_until(is_led, int(START_SECONDS * 1000)):
-            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name} got no leader")
+        if not await parts.base.metadata.wait_until(is_led, int(START_SECONDS * 1000)):
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name} has no leader")
 
     def end_offset(self, topic: str, partition: int = 0) -> int:
-        """Where the next record of a partition goes: how many there have been in a new one."""
+        """The log end offset of a partition: in a new topic, how many records were written.
+
+        Raises KafkaError for a partition that does not exist."""
         return self._call(self._end_offset(topic, partition), START_SECONDS)
 
     async def _end_offset(self, topic: str, partition: int) -> int:
-        hosted = self.server.parts.replica_manager.partitions
+        hosted = self.server.parts.replicas.manager.partitions
         found = hosted.get((topic, partition))
         if found is None or found.log is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}")
@@ -212,7 +249,9 @@ class Broker:
                 self._end_thread()
 
     def _call(self, coroutine: Coroutine[Any, Any, Result], seconds: float) -> Result:
-        assert self._loop is not None
+        if self._loop is None:
+            coroutine.close()
+            raise RuntimeError("the broker is not running")
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(seconds)
 
     def _end_thread(self) -> None:
@@ -224,8 +263,19 @@ class Broker:
         thread.join()
 
 
+async def _in_worker_thread(call: Callable[[], None]) -> None:
+    """Runs a call to its end, also when the caller is cancelled: a start cannot be interrupted."""
+    running = asyncio.get_running_loop().run_in_executor(None, call)
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        running.exception()  # is not logged as one that was never retrieved
+        raise
+
+
 def _remove(directory: Path) -> None:
-    # A broker that nobody stopped may still write while its process ends.
+    # A broker that was never stopped may still write while its process ends.
     for _ in range(5):
         shutil.rmtree(directory, ignore_errors=True)
         if not directory.exists():

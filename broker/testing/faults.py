@@ -1,14 +1,15 @@
-"""Faults on request: what a broker does wrong so that a test sees how its client takes it.
+"""Fault injection: a broker fails on request, so that a test sees how its client reacts.
 
     with broker.faults.error("Produce", "NOT_LEADER_OR_FOLLOWER", topic="orders", times=2):
         ...
 
-A fault concerns an API by Kafka's name and, if said, the requests that name a topic or come from a
-client id. It applies to requests that arrive while it is there; one that is being answered, such as
-a fetch that waits for records, is not touched. The first fault that fits is the one that happens.
+A fault applies to the requests of one API, by Kafka's name; `topic` and `client_id` narrow it down.
+It applies to requests that arrive while it is in force, not to those that the broker has already
+begun to process, such as a fetch that waits for records. If several faults match a request, the one
+that was added first applies.
 
-Nothing of this costs anything while there is no fault: the handler of an API is wrapped when its
-first fault is added and put back when its last is gone.
+Without faults there is no cost: the handler of an API is wrapped when its first fault is added and
+restored when its last is removed. The public names are in `ottla.testing`.
 """
 
 from __future__ import annotations
@@ -39,18 +40,18 @@ if TYPE_CHECKING:
     from ottla.broker.requests.request_context import Route
     from ottla.protocol.message import Message
 
-# Longer than any turn of a loop that works; a broker that hangs must not hang the test.
+# Longer than any iteration of a working event loop; a broker that hangs must not hang the test.
 _LOOP_SECONDS = 30.0
 
 _FETCH = 1
 
 Result = TypeVar("Result")
-# Takes a request the fault is meant for, and the handler that would have served it.
+# Takes a request that the fault matches, and the handler that would have served it.
 _Effect = Callable[["Fault", RequestContext, Handler], HandlerResult]
 
 
 class Fault:
-    """One fault that is in force until `remove`, the end of its block, or its last time."""
+    """One fault. It is in force until `remove`, the end of its `with` block, or its last time."""
 
     def __init__(
         self,
@@ -64,7 +65,7 @@ class Fault:
         self.api_key = api_key
         self.topic = topic
         self.client_id = client_id
-        #: How many requests it has struck.
+        #: How many requests it was applied to.
         self.hits = 0
         self.effect = effect
         self.removed = asyncio.Event()
@@ -84,21 +85,23 @@ class Fault:
         self.remove()
 
     def remove(self) -> None:
-        """No request is struck after this; clients that were left without an answer are cut off."""
+        """Ends the fault. Connections whose requests were dropped are closed."""
         self._owner.remove(self)
 
     def wait(self, hits: int = 1, seconds: float = 30.0) -> bool:
-        """Waits until so many requests were struck; False when the time was up first."""
+        """Blocks until the fault was applied to so many requests; False after the timeout.
+
+        In a coroutine: `await asyncio.to_thread(fault.wait)`."""
         with self._hit:
             return self._hit.wait_for(lambda: self.hits >= hits, seconds)
 
     @property
     def is_used_up(self) -> bool:
-        """It has struck as often as it was to."""
+        """Whether it was applied `times` times."""
         return self._left == 0
 
     def strike(self) -> None:
-        """Counts a request. Loop only."""
+        """Counts a request. Called on the broker's event loop only."""
         if self._left is not None:
             self._left -= 1
         with self._hit:
@@ -107,7 +110,12 @@ class Fault:
 
 
 class Faults:
-    """All faults of one broker. May be called from any thread but the broker's own."""
+    """The faults of one broker. May be called from any thread but the broker's own.
+
+    In every method, `api` is Kafka's name of an API, such as "Produce" (ValueError for an unknown
+    one). `topic` limits a fault to requests that name this topic, `client_id` to those of this
+    client, and `times` to so many requests.
+    """
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, channel: RequestChannel, topics: TopicsOfRequests
@@ -116,9 +124,9 @@ class Faults:
         self._channel = channel
         self._topics = topics
         self._faults: dict[int, list[Fault]] = {}
-        self._passed: set[RequestContext] = set()  # was delayed, now it is served
+        self._passed: set[RequestContext] = set()  # delayed already, now to be served
 
-    # -- what may go wrong ----------------------------------------------------------------------
+    # -- kinds of faults ------------------------------------------------------------------------
 
     def error(
         self,
@@ -129,14 +137,14 @@ class Faults:
         client_id: str | None = None,
         times: int | None = None,
     ) -> Fault:
-        """Requests are not carried out and answered with an error, by Kafka's name or number.
+        """Requests are not executed. The response has an error code, by Kafka's name or number.
 
-        A produce request with acks=0 has no answer: its connection is closed, as Kafka does.
+        A produce request with acks=0 has no response: its connection is closed, as Kafka does.
         """
         number = getattr(ErrorCode, code) if isinstance(code, str) else code
 
         def effect(fault: Fault, context: RequestContext, handler: Handler) -> HandlerResult:
-            raise KafkaError(number, "a fault that the test asked for")
+            raise KafkaError(number, "injected fault")
 
         return self._add(api, effect, topic, client_id, times)
 
@@ -149,7 +157,7 @@ class Faults:
         client_id: str | None = None,
         times: int | None = None,
     ) -> Fault:
-        """Requests are carried out and answered so much later."""
+        """Requests are executed `delay_ms` after they arrived."""
 
         async def later(context: RequestContext) -> None:
             await asyncio.sleep(delay_ms / 1000)
@@ -171,14 +179,14 @@ class Faults:
         client_id: str | None = None,
         times: int | None = None,
     ) -> Fault:
-        """Requests are never answered: the connection stays open and silent, as that of a broker
-        that hangs, until the fault is removed. `executed`: they are carried out all the same."""
+        """Requests get no response, as from a broker that hangs. Their connections stay open until
+        the fault is removed. `executed`: the requests are executed all the same."""
 
         async def hold(fault: Fault, context: RequestContext) -> None:
             try:
                 await fault.removed.wait()
             finally:
-                context.close("a fault that the test asked for")
+                context.close("injected fault")
 
         def lost(fault: Fault, context: RequestContext) -> None:
             spawn(hold(fault, context), name=f"dropped-{context.route.entry.name}")
@@ -194,22 +202,22 @@ class Faults:
         client_id: str | None = None,
         times: int | None = None,
     ) -> Fault:
-        """The connection is closed instead of an answer. `executed`: the request is carried out
+        """The connection is closed instead of a response. `executed`: the request is executed
         first, so the client cannot know whether it was."""
 
         def lost(fault: Fault, context: RequestContext) -> None:
-            context.close("a fault that the test asked for")
+            context.close("injected fault")
 
         return self._add(api, _losing(lost, executed), topic, client_id, times)
 
-    # -- in and out of force --------------------------------------------------------------------
+    # -- adding and removing --------------------------------------------------------------------
 
     def clear(self) -> None:
         """Removes all faults."""
         self._on_loop(self._clear)
 
     def remove(self, fault: Fault) -> None:
-        """Removes one fault; nothing happens when it is not there."""
+        """Removes one fault, if it is in force."""
         self._on_loop(lambda: self._forget(fault))
 
     def _add(
@@ -288,7 +296,10 @@ def _losing(lost: Callable[[Fault, RequestContext], None], executed: bool) -> _E
             lost(fault, context)
             return DEFERRED
         if inspect.iscoroutine(result):
-            spawn(_finish(result, without_response), name=f"unanswered-{context.route.entry.name}")
+            spawn(
+                _finish(result, without_response),
+                name=f"without-response-{context.route.entry.name}",
+            )
         elif not isinstance(result, Deferred):
             without_response.respond(None)
         return DEFERRED
@@ -298,14 +309,14 @@ def _losing(lost: Callable[[Fault, RequestContext], None], executed: bool) -> _E
 
 async def _finish(coroutine: Any, context: _NoResponseContext) -> None:
     try:
-        with suppress(Exception):  # nobody would have read the error answer either
+        with suppress(Exception):  # the error response would be lost too
             await coroutine
     finally:
         context.respond(None)
 
 
 class _NoResponseContext(RequestContext):
-    """A request that is carried out and whose answer gets lost."""
+    """A request that is executed and whose response is lost."""
 
     __slots__ = ("_lost",)
 
@@ -330,14 +341,14 @@ class _NoResponseContext(RequestContext):
 
 
 class TopicsOfRequests:
-    """Which topics a request is about."""
+    """Finds the topics that a request names."""
 
     def __init__(self, metadata: MetadataCache, sessions: FetchSessionCache) -> None:
         self._metadata = metadata
         self._sessions = sessions
 
     def of(self, request: Message) -> set[str]:
-        """Names, also where the request says ids or refers to a fetch session."""
+        """Their names, also where the request has topic ids or belongs to a fetch session."""
         found = set(_names_and_ids(request))
         if request.API_KEY == _FETCH:
             session = self._sessions.get(getattr(request, "session_id", 0))
@@ -349,7 +360,7 @@ class TopicsOfRequests:
 
 
 def _names_and_ids(struct: Any) -> Iterator[str | bytes]:
-    """What stands in lists of topics, at any depth: every API has its own shape."""
+    """The contents of lists of topics, at any depth: every API has its own layout."""
     for slot in struct.__slots__:
         if "topic" not in slot and slot not in _LISTS_AROUND_TOPICS:
             continue

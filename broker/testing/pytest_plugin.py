@@ -1,9 +1,9 @@
-"""Pytest fixtures for tests against a broker; pytest finds them by itself once Ottla is installed.
+"""Pytest fixtures for tests against a broker; pytest loads them once Ottla is installed.
 
-`kafka_broker` is one embedded broker for the whole run (`kafka_broker_scope` in the ini file
-says otherwise), `kafka_topic` the name of a topic of the test's own. docs/testing.md has examples.
+`kafka_broker` is one embedded broker for the whole run (the ini option `kafka_broker_scope` changes
+that), `kafka_topic` the name of a new topic for each test. docs/testing.md has examples.
 
-Nothing of the broker is imported before a test uses a fixture.
+The broker is imported when the first test uses a fixture, not when pytest starts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SCOPES = ("function", "class", "module", "package", "session")
 
-# Kafka's names have 249 characters at the most; some are left for the number.
+# A topic name has at most 249 characters in Kafka; the rest is for the number.
 _NAME_MAX = 200
 
 _numbers = count(1)
@@ -29,12 +29,12 @@ _numbers = count(1)
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini(
         "kafka_broker_scope",
-        f"how long a kafka_broker lives: {', '.join(SCOPES)}",
+        f"scope of the fixture kafka_broker: {', '.join(SCOPES)}",
         default="session",
     )
     parser.addini(
         "kafka_broker_settings",
-        "settings of kafka_broker, one name=value a line",
+        "broker settings of the fixture kafka_broker, one name=value a line",
         type="linelist",
         default=[],
     )
@@ -66,7 +66,7 @@ def _settings(config: pytest.Config) -> dict[str, str]:
 
 @pytest.fixture(scope=_scope)
 def kafka_broker(pytestconfig: pytest.Config) -> Iterator[Broker]:
-    """A broker of this machine's, on a free port: `kafka_broker.bootstrap`."""
+    """A running broker (`ottla.testing.Broker`); its address is `kafka_broker.bootstrap`."""
     from ottla.broker.testing.embedded import Broker
 
     with Broker(**_settings(pytestconfig)) as broker:
@@ -75,7 +75,7 @@ def kafka_broker(pytestconfig: pytest.Config) -> Iterator[Broker]:
 
 @pytest.fixture
 def kafka_broker_factory(pytestconfig: pytest.Config) -> Iterator[Callable[..., Broker]]:
-    """Starts brokers of the test's own, with settings as arguments; each is its own cluster."""
+    """Starts brokers for one test, with settings as arguments; each is its own cluster."""
     from ottla.broker.testing.embedded import Broker
 
     started: list[Broker] = []
@@ -94,7 +94,7 @@ def kafka_broker_factory(pytestconfig: pytest.Config) -> Iterator[Callable[..., 
 
 @pytest.fixture
 def kafka_topic(kafka_broker: Broker, request: pytest.FixtureRequest) -> str:
-    """The name of a new topic; `@pytest.mark.kafka_topic(partitions=3)` says more about it."""
+    """The name of a new topic; `@pytest.mark.kafka_topic(partitions=3)` configures it."""
     mark = request.node.get_closest_marker("kafka_topic")
     wanted = dict(mark.kwargs) if mark is not None else {}
     partitions = wanted.pop("partitions", 1)
@@ -106,7 +106,7 @@ def kafka_topic(kafka_broker: Broker, request: pytest.FixtureRequest) -> str:
 
 
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """A fault is the business of the test that asked for it."""
+    """Removes the faults that the test left on the shared broker."""
     broker = getattr(item, "funcargs", {}).get("kafka_broker")
     if broker is not None and broker.is_running:
         broker.faults.clear()

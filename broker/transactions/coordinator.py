@@ -1,8 +1,8 @@
-"""The transaction coordinator: who may write under a transactional id, and how that ends.
+"""The transaction coordinator: producer ids, epochs and transactions of transactional ids.
 
-Every change is a record in `__transaction_state` first. A transaction that was decided
-(PrepareCommit or PrepareAbort is committed there) is carried out whatever happens: its markers
-are sent until every partition has one, by this coordinator or by the next.
+Every change is a record in `__transaction_state` first. A transaction in PrepareCommit or
+PrepareAbort is always completed: its markers are sent until every partition has one, by this
+coordinator or the next one.
 """
 
 import logging
@@ -32,7 +32,7 @@ from ottla.broker.transactions.state import (
     NO_PRODUCER_ID,
     NeedsProducerId,
     Producer,
-    Refused,
+    RejectedRequest,
     Transaction,
     TransactionState,
     TransactionValue,
@@ -43,23 +43,23 @@ from ottla.protocol.topics import TopicPartition
 
 logger = logging.getLogger("ottla.transactions")
 
-# Tombstones of expired ids are spread over batches, far below any sane max.message.bytes.
+# Tombstones of expired ids are split into batches, far below a usual max.message.bytes.
 MAX_TOMBSTONES_PER_BATCH = 1_000
 
 NO_PRODUCER = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
-ErrorReply = Callable[[int], None]
-InitReply = Callable[[int, Producer], None]
+ErrorCallback = Callable[[int], None]
+InitProducerIdCallback = Callable[[int, Producer], None]
 
 
 class ProducerIds(Protocol):
-    """Where fresh producer ids come from."""
+    """The source of unused producer ids."""
 
-    def take(self, reply: IdReply) -> None: ...
+    def take(self, response_callback: IdReply) -> None: ...
 
 
 class TransactionCoordinator:
-    """All transactional ids whose partition this broker leads. Loop only."""
+    """The transactional ids whose partition this broker leads. Loop only."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class TransactionCoordinator:
         self._clock = clock
         self._producer_ids = producer_ids
         self._timers: dict[str, TimerTask] = {}
-        self.markers = MarkerSender(transport, timer, self._complete)
+        self.markers = MarkerSender(transport, timer, self._on_markers_written)
         self.partitions: CoordinatedPartitions[TransactionPartition] = CoordinatedPartitions(
             TRANSACTION_STATE_TOPIC,
             settings.transaction_state_log_num_partitions,
@@ -86,13 +86,13 @@ class TransactionCoordinator:
             defer,
             TransactionPartition,
         )
-        self.partitions.on_loaded = self._loaded
-        self.partitions.on_unloaded = self._unloaded
+        self.partitions.on_loaded = self._on_loaded
+        self.partitions.on_unloaded = self._on_unloaded
 
-    # Life.
+    # Start, shutdown and leadership.
 
     def startup(self, partition_count: int | None = None) -> None:
-        """Begin to abort what timed out; `partition_count` is that of an existing topic."""
+        """Starts the periodic checks; `partition_count` is that of an existing topic."""
         if partition_count is not None:
             self.partitions.partition_count = partition_count
         settings = self._settings
@@ -122,23 +122,23 @@ class TransactionCoordinator:
         self.markers.close()
 
     def partition_for(self, transactional_id: str) -> int:
-        """The partition of `__transaction_state` that a transactional id lives in."""
+        """The partition of `__transaction_state` that has the records of a transactional id."""
         return self.partitions.partition_for(transactional_id)
 
     def on_elected(self, partition: int, leader_epoch: int) -> None:
-        """This broker leads a partition of the topic: load it and end what was decided."""
+        """This broker leads a partition of the topic: loads it and completes its transactions."""
         self.partitions.elect(partition, leader_epoch)
 
     def on_resigned(self, partition: int, leader_epoch: int | None = None) -> None:
         self.partitions.resign(partition, leader_epoch)
 
-    def _loaded(self, home: TransactionPartition) -> None:
-        for transaction in list(home.transactions.values()):
+    def _on_loaded(self, state_partition: TransactionPartition) -> None:
+        for transaction in list(state_partition.transactions.values()):
             if transaction.state in COMPLETING:
-                self.markers.start(home, transaction)
+                self.markers.start(state_partition, transaction)
 
-    def _unloaded(self, home: TransactionPartition) -> None:
-        self.markers.cancel_partition(home.index)
+    def _on_unloaded(self, state_partition: TransactionPartition) -> None:
+        self.markers.cancel_partition(state_partition.index)
 
     # InitProducerId.
 
@@ -147,20 +147,22 @@ class TransactionCoordinator:
         transactional_id: str | None,
         timeout_ms: int,
         expected: Producer | None,
-        reply: InitReply,
+        response_callback: InitProducerIdCallback,
     ) -> None:
-        """A producer id for one that is merely idempotent (no transactional id) or transactional.
+        """A producer id for an idempotent (no transactional id) or transactional producer.
 
-        `expected` is what the producer has now, when it wants its epoch counted up (KIP-360).
+        `expected` is the producer's current id and epoch, when it requests an epoch bump (KIP-360).
         """
         if transactional_id is None:
-            self._producer_ids.take(lambda error, fresh: reply(error, _first_epoch(error, fresh)))
+            self._producer_ids.take(
+                lambda error, fresh: response_callback(error, _first_epoch(error, fresh))
+            )
         elif not transactional_id:
-            reply(ErrorCode.INVALID_REQUEST, NO_PRODUCER)
+            response_callback(ErrorCode.INVALID_REQUEST, NO_PRODUCER)
         elif not 0 < timeout_ms <= self._settings.transaction_max_timeout_ms:
-            reply(ErrorCode.INVALID_TRANSACTION_TIMEOUT, NO_PRODUCER)
+            response_callback(ErrorCode.INVALID_TRANSACTION_TIMEOUT, NO_PRODUCER)
         else:
-            self._init(transactional_id, timeout_ms, expected, None, reply)
+            self._init(transactional_id, timeout_ms, expected, None, response_callback)
 
     def _init(
         self,
@@ -168,21 +170,21 @@ class TransactionCoordinator:
         timeout_ms: int,
         expected: Producer | None,
         fresh_id: int | None,
-        reply: InitReply,
+        response_callback: InitProducerIdCallback,
     ) -> None:
-        """Runs once more, from the start, when it turns out that a fresh id is needed."""
+        """Runs a second time, with `fresh_id`, when a new producer id is needed."""
         error = self.partitions.status_of(transactional_id)
-        home = self.partitions.home_of(transactional_id)
-        if error or home is None:
-            reply(error or ErrorCode.NOT_COORDINATOR, NO_PRODUCER)
+        state_partition = self.partitions.home_of(transactional_id)
+        if error or state_partition is None:
+            response_callback(error or ErrorCode.NOT_COORDINATOR, NO_PRODUCER)
             return
         now_ms = self._clock.now_ms()
         try:
-            transaction = home.transactions.get(transactional_id)
+            transaction = state_partition.transactions.get(transactional_id)
             if transaction is None:
                 if fresh_id is None:
                     raise NeedsProducerId
-                transaction = home.transactions[transactional_id] = Transaction(
+                transaction = state_partition.transactions[transactional_id] = Transaction(
                     transactional_id,
                     TransactionValue(
                         TransactionState.EMPTY,
@@ -193,60 +195,63 @@ class TransactionCoordinator:
                     ),
                 )
             value = transaction.init_producer(timeout_ms, expected, fresh_id, now_ms)
-        except Refused as refused:
-            reply(refused.code, NO_PRODUCER)
+        except RejectedRequest as rejection:
+            response_callback(rejection.code, NO_PRODUCER)
             return
         except NeedsProducerId:
             self._producer_ids.take(
                 lambda error, fresh: (
-                    reply(error, NO_PRODUCER)
+                    response_callback(error, NO_PRODUCER)
                     if error
-                    else self._init(transactional_id, timeout_ms, expected, fresh, reply)
+                    else self._init(
+                        transactional_id, timeout_ms, expected, fresh, response_callback
+                    )
                 )
             )
             return
         if value.state is TransactionState.PREPARE_ABORT:
             logger.info(
-                "transactional id %s: a producer starts while a transaction is open; it is "
-                "aborted first",
+                "TransactionalId %s: aborting the ongoing transaction on InitProducerId",
                 transactional_id,
                 extra={"transactional_id": transactional_id},
             )
-            self._decide(
-                home,
+            self._prepare_completion(
+                state_partition,
                 transaction,
                 value,
-                lambda error: reply(error or ErrorCode.CONCURRENT_TRANSACTIONS, NO_PRODUCER),
+                lambda error: response_callback(
+                    error or ErrorCode.CONCURRENT_TRANSACTIONS, NO_PRODUCER
+                ),
             )
             return
         producer = Producer(value.producer_id, value.epoch)
         self._append(
-            home,
+            state_partition,
             transaction,
             value,
-            lambda error: reply(error, NO_PRODUCER if error else producer),
+            lambda error: response_callback(error, NO_PRODUCER if error else producer),
         )
 
-    # A transaction's partitions and its end.
+    # AddPartitionsToTxn and EndTxn.
 
     def add_partitions(
         self,
         transactional_id: str | None,
         producer: Producer,
         partitions: frozenset[TopicPartition],
-        reply: ErrorReply,
+        response_callback: ErrorCallback,
     ) -> None:
-        """The producer is about to write to these partitions in its transaction."""
+        """Adds partitions to the transaction of the producer, which starts one if needed."""
         try:
-            home, transaction = self._find(transactional_id)
+            state_partition, transaction = self._find(transactional_id)
             value = transaction.add_partitions(producer, partitions, self._clock.now_ms())
-        except Refused as refused:
-            reply(refused.code)
+        except RejectedRequest as rejection:
+            response_callback(rejection.code)
             return
         if value is None:
-            reply(ErrorCode.NONE)
+            response_callback(ErrorCode.NONE)
         else:
-            self._append(home, transaction, value, reply)
+            self._append(state_partition, transaction, value, response_callback)
 
     def verify_partitions(
         self,
@@ -254,113 +259,126 @@ class TransactionCoordinator:
         producer: Producer,
         partitions: frozenset[TopicPartition],
     ) -> dict[TopicPartition, int]:
-        """Whether the partitions are in the producer's open transaction; changes nothing."""
+        """The errors of partitions that are not in the ongoing transaction; changes nothing."""
         try:
             _, transaction = self._find(transactional_id)
             return transaction.verify_partitions(producer, partitions)
-        except Refused as refused:
-            return dict.fromkeys(partitions, refused.code)
+        except RejectedRequest as rejection:
+            return dict.fromkeys(partitions, rejection.code)
 
     def end_transaction(
         self,
         transactional_id: str | None,
         producer: Producer,
         committed: bool,
-        reply: ErrorReply,
+        response_callback: ErrorCallback,
     ) -> None:
-        """Commit or abort. Answered when the decision is committed to the log; from then on
-        nothing can change it, and the markers follow."""
+        """Commits or aborts. Responds when PrepareCommit or PrepareAbort is committed to the log;
+        then the markers are sent."""
         try:
-            home, transaction = self._find(transactional_id)
+            state_partition, transaction = self._find(transactional_id)
             value = transaction.end(producer, committed, self._clock.now_ms())
-        except Refused as refused:
-            reply(refused.code)
+        except RejectedRequest as rejection:
+            response_callback(rejection.code)
             return
         if value is None:
-            reply(ErrorCode.NONE)
+            response_callback(ErrorCode.NONE)
         else:
-            self._decide(home, transaction, value, reply)
+            self._prepare_completion(state_partition, transaction, value, response_callback)
 
     def _find(self, transactional_id: str | None) -> tuple[TransactionPartition, Transaction]:
         if not transactional_id:
-            raise Refused(ErrorCode.INVALID_REQUEST)
+            raise RejectedRequest(ErrorCode.INVALID_REQUEST)
         error = self.partitions.status_of(transactional_id)
-        home = self.partitions.home_of(transactional_id)
-        if error or home is None:
-            raise Refused(error or ErrorCode.NOT_COORDINATOR)
-        transaction = home.transactions.get(transactional_id)
+        state_partition = self.partitions.home_of(transactional_id)
+        if error or state_partition is None:
+            raise RejectedRequest(error or ErrorCode.NOT_COORDINATOR)
+        transaction = state_partition.transactions.get(transactional_id)
         if transaction is None:
-            raise Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        return home, transaction
+            raise RejectedRequest(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return state_partition, transaction
 
-    def _decide(
+    def _prepare_completion(
         self,
-        home: TransactionPartition,
+        state_partition: TransactionPartition,
         transaction: Transaction,
         value: TransactionValue,
-        reply: ErrorReply,
+        response_callback: ErrorCallback,
     ) -> None:
-        """Write the decision, answer, and carry it out."""
+        """Appends PrepareCommit or PrepareAbort, responds, and starts to send the markers."""
 
-        def decided(error: int) -> None:
-            reply(error)
+        def on_prepared(error: int) -> None:
+            response_callback(error)
             if not error:
-                self.markers.start(home, transaction)
+                self.markers.start(state_partition, transaction)
 
-        self._append(home, transaction, value, decided)
+        self._append(state_partition, transaction, value, on_prepared)
 
-    def _complete(self, home: TransactionPartition, transaction: Transaction) -> None:
-        """All markers are written."""
-        if not self.partitions.is_active(home) or transaction.state not in COMPLETING:
+    def _on_markers_written(
+        self, state_partition: TransactionPartition, transaction: Transaction
+    ) -> None:
+        """All markers are written: appends CompleteCommit or CompleteAbort."""
+        if not self.partitions.is_active(state_partition) or transaction.state not in COMPLETING:
             return
         value = transaction.complete(self._clock.now_ms())
-        self._append(home, transaction, value, partial(self._completed, home, transaction))
+        self._append(
+            state_partition,
+            transaction,
+            value,
+            partial(self._on_completion_appended, state_partition, transaction),
+        )
 
-    def _completed(self, home: TransactionPartition, transaction: Transaction, error: int) -> None:
+    def _on_completion_appended(
+        self, state_partition: TransactionPartition, transaction: Transaction, error: int
+    ) -> None:
         if error in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR):
-            return  # done, or for the next coordinator to do
+            return  # completed, or left to the next coordinator
         logger.warning(
-            "transactional id %s: its end cannot be written (%s), trying again",
+            "TransactionalId %s: failed to append the completed transaction (%s). Retrying",
             transaction.transactional_id,
             error_name(error),
             extra={"transactional_id": transaction.transactional_id},
         )
-        self._timer.schedule(RETRY_DELAY_MS, partial(self._complete, home, transaction))
+        self._timer.schedule(
+            RETRY_DELAY_MS, partial(self._on_markers_written, state_partition, transaction)
+        )
 
-    # What nobody asked for.
+    # Timeouts and expiration.
 
     def abort_timed_out(self) -> None:
-        """Abort transactions that were open for longer than their producer allowed."""
+        """Aborts transactions that exceeded the transaction timeout of their producer."""
         now_ms = self._clock.now_ms()
-        for home in self.partitions.active:
-            for transaction in list(home.transactions.values()):
+        for state_partition in self.partitions.active:
+            for transaction in list(state_partition.transactions.values()):
                 if transaction.has_timed_out(now_ms):
                     logger.info(
-                        "transactional id %s: its transaction is open for more than %d ms and "
-                        "is aborted",
+                        "TransactionalId %s: aborting the ongoing transaction after its timeout of "
+                        "%d ms",
                         transaction.transactional_id,
                         transaction.value.timeout_ms,
                         extra={"transactional_id": transaction.transactional_id},
                     )
-                    self._decide(home, transaction, transaction.fence(now_ms), _ignore)
+                    self._prepare_completion(
+                        state_partition, transaction, transaction.fence(now_ms), _ignore
+                    )
 
     def remove_expired(self) -> None:
-        """Forget transactional ids that were not used for transactional.id.expiration.ms."""
+        """Removes transactional ids that were not used for transactional.id.expiration.ms."""
         now_ms = self._clock.now_ms()
         expiration_ms = self._settings.transactional_id_expiration_ms
-        for home in self.partitions.active:
+        for state_partition in self.partitions.active:
             expired = [
                 transaction
-                for transaction in home.transactions.values()
+                for transaction in state_partition.transactions.values()
                 if transaction.has_expired(now_ms, expiration_ms)
             ]
             for start in range(0, len(expired), MAX_TOMBSTONES_PER_BATCH):
-                self._remove(home, expired[start : start + MAX_TOMBSTONES_PER_BATCH])
+                self._remove(state_partition, expired[start : start + MAX_TOMBSTONES_PER_BATCH])
 
-    def _remove(self, home: TransactionPartition, expired: list[Transaction]) -> None:
+    def _remove(self, state_partition: TransactionPartition, expired: list[Transaction]) -> None:
         now_ms = self._clock.now_ms()
         for transaction in expired:
-            transaction.begin(transaction.value._replace(state=TransactionState.DEAD))
+            transaction.prepare_transition(transaction.value._replace(state=TransactionState.DEAD))
         batch = build_batch(
             [
                 (now_ms, transaction_key(transaction.transactional_id), None, None)
@@ -369,27 +387,27 @@ class TransactionCoordinator:
         )
 
         def on_append(error: int, _: int) -> None:
-            if error or not self.partitions.is_active(home):
+            if error or not self.partitions.is_active(state_partition):
                 for transaction in expired:
-                    transaction.give_up()
+                    transaction.clear_pending_state()
                 return
             for transaction in expired:
-                home.replay(transaction.transactional_id, None)
-            logger.info("%d transactional ids expired", len(expired))
+                state_partition.replay(transaction.transactional_id, None)
+            logger.info("Removed %d expired transactional ids", len(expired))
 
-        self._log.append(home.index, batch, on_append)
+        self._log.append(state_partition.index, batch, on_append)
 
     # The log.
 
     def _append(
         self,
-        home: TransactionPartition,
+        state_partition: TransactionPartition,
         transaction: Transaction,
         value: TransactionValue,
-        on_result: ErrorReply,
+        on_result: ErrorCallback,
     ) -> None:
-        """Write a value; when it is committed it is how things are, and `on_result` gets 0."""
-        transaction.begin(value)
+        """Appends a value; when it is committed, replays it and calls `on_result` with 0."""
+        transaction.prepare_transition(value)
         batch = build_batch(
             [
                 (
@@ -402,16 +420,24 @@ class TransactionCoordinator:
         )
 
         def on_append(error: int, _: int) -> None:
-            if not self.partitions.is_active(home):
+            if not self.partitions.is_active(state_partition):
                 on_result(ErrorCode.NOT_COORDINATOR)
             elif error:
-                transaction.give_up()
+                transaction.clear_pending_state()
                 on_result(_client_error(error))
             else:
-                home.replay(transaction.transactional_id, value)
+                if logger.isEnabledFor(logging.DEBUG):
+                    logger.debug(
+                        "TransactionalId %s transition from %s to %s",
+                        transaction.transactional_id,
+                        transaction.state.label,
+                        value.state.label,
+                        extra={"transactional_id": transaction.transactional_id},
+                    )
+                state_partition.replay(transaction.transactional_id, value)
                 on_result(ErrorCode.NONE)
 
-        self._log.append(home.index, batch, on_append)
+        self._log.append(state_partition.index, batch, on_append)
 
 
 def _first_epoch(error: int, producer_id: int) -> Producer:
@@ -419,7 +445,7 @@ def _first_epoch(error: int, producer_id: int) -> Producer:
 
 
 def _ignore(_: int) -> None:
-    """Nobody waits; a transaction that could not be aborted is found again next time."""
+    """No request waits for the result; the next check retries."""
 
 
 def _client_error(error: int) -> int:

@@ -1,4 +1,4 @@
-"""Writing transaction markers into partitions led here, and reaching other leaders."""
+"""Appends transaction markers to partitions led here, and sends them to other leaders."""
 
 import asyncio
 import logging
@@ -24,27 +24,27 @@ from ottla.protocol.topics import TopicPartition
 
 logger = logging.getLogger("ottla.transactions")
 
-SEND_DEADLINE_SECONDS = 30.0  # as request.timeout.ms
+REQUEST_TIMEOUT_SECONDS = 30.0  # as request.timeout.ms
 
 AppendMarker = Callable[[TopicPartition, bytes, Callable[[int], None]], None]
-"""Appends a control batch with acks=all to a partition led here; the callback gets the error."""
+"""Appends a control batch with acks=-1 to a partition led here; the callback gets the error."""
 
 OnTransactionCompleted = Callable[[int, int, bool], None]
 """Gets (producer id, partition of the offsets topic, committed) when a marker is committed."""
 
 SendToBroker = Callable[[int, WriteTxnMarkersRequest], Coroutine[Any, Any, WriteTxnMarkersResponse]]
-"""Sends to another broker; raises when it cannot be reached."""
+"""Sends a request to another broker; raises when it cannot be reached."""
 
 
 class Metadata(Protocol):
-    """What is needed of the metadata cache."""
+    """The metadata cache, as far as it is used here."""
 
     @property
     def snapshot(self) -> MetadataSnapshot: ...
 
 
 class MarkerWriter:
-    """Answers WriteTxnMarkers, from the network or from the coordinator in this process."""
+    """Handles WriteTxnMarkers of the network and of the coordinator in this process."""
 
     def __init__(
         self,
@@ -57,9 +57,11 @@ class MarkerWriter:
         self._now_ms = now_ms
 
     def write(
-        self, request: WriteTxnMarkersRequest, reply: Callable[[WriteTxnMarkersResponse], None]
+        self,
+        request: WriteTxnMarkersRequest,
+        response_callback: Callable[[WriteTxnMarkersResponse], None],
     ) -> None:
-        """Write all markers; `reply` when the last of them is committed or failed."""
+        """Appends all markers; responds when the last of them is committed or failed."""
         results: dict[int, dict[TopicPartition, int]] = {}
         work = []
         for marker in request.markers:
@@ -67,22 +69,22 @@ class MarkerWriter:
             for topic in marker.topics:
                 for index in topic.partition_indexes:
                     work.append((marker, TopicPartition(topic.name, index)))
-        left = len(work)
+        remaining = len(work)
 
         def on_result(marker: WritableTxnMarker, where: TopicPartition, error: int) -> None:
-            nonlocal left
-            left -= 1
+            nonlocal remaining
+            remaining -= 1
             results[marker.producer_id][where] = error
             if error == ErrorCode.NONE and where.topic == GROUP_METADATA_TOPIC:
-                # The offsets of the transaction count from now on.
+                # The offsets of a committed transaction become visible.
                 self._on_transaction_completed(
                     marker.producer_id, where.partition, marker.transaction_result
                 )
-            if left == 0:
-                reply(_response(results))
+            if remaining == 0:
+                response_callback(_response(results))
 
         if not work:
-            reply(_response(results))
+            response_callback(_response(results))
         for marker, where in work:
             batch = end_transaction_marker(
                 committed=marker.transaction_result,
@@ -108,7 +110,7 @@ def _response(results: dict[int, dict[TopicPartition, int]]) -> WriteTxnMarkersR
 
 
 class BrokerMarkerTransport:
-    """Satisfies `MarkerTransport`: this broker by a call, other brokers over the network."""
+    """Implements `MarkerTransport`: this broker by a call, other brokers over the network."""
 
     def __init__(
         self, broker_id: int, metadata: Metadata, writer: MarkerWriter, send_to_broker: SendToBroker
@@ -139,11 +141,11 @@ class BrokerMarkerTransport:
         response = None
         try:
             response = await asyncio.wait_for(
-                self._send_to_broker(broker_id, request), SEND_DEADLINE_SECONDS
+                self._send_to_broker(broker_id, request), REQUEST_TIMEOUT_SECONDS
             )
         except Exception as problem:
             logger.info(
-                "broker %d did not take transaction markers: %s",
+                "Failed to send transaction markers to broker %d: %s",
                 broker_id,
                 problem,
                 extra={"broker": broker_id},

@@ -1,9 +1,10 @@
-"""Sending the markers that end a transaction to the leaders of its partitions.
+"""Sends the markers of a transaction to the leaders of its partitions.
 
-One WriteTxnMarkers request per broker is under way at a time; what comes meanwhile goes into the
-next one, so that many small transactions share requests. A partition that cannot be reached is
-tried again for as long as this broker coordinates the transaction; one that was deleted is left
-out. The transaction is complete when no partition is left.
+One WriteTxnMarkers request for each broker is in flight; markers that come meanwhile are queued for
+the next one, so that small transactions share requests. Markers of a partition that cannot be
+reached are retried while this broker coordinates the transaction; deleted partitions are skipped.
+The transaction is completed when all partitions have a marker. Mirrors
+`TransactionMarkerChannelManager`.
 """
 
 import logging
@@ -26,115 +27,115 @@ from ottla.protocol.topics import TopicPartition
 
 logger = logging.getLogger("ottla.transactions")
 
-RETRY_DELAY_MS = 100  # as a client's retry.backoff.ms: leaders change in about that time
+RETRY_DELAY_MS = 100  # as retry.backoff.ms of clients
 MAX_MARKERS_PER_REQUEST = 1_000  # some hundred kilobytes
 NO_LEADER = -1
 
 FENCED = frozenset((ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED))
-"""A newer coordinator or producer took over: it is for them to end the transaction."""
+"""A newer coordinator or producer has fenced this one, and completes the transaction."""
 
 NEVER_WRITTEN = frozenset((ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION))
-"""The producer cannot have written there either, so there is nothing to end."""
+"""The producer cannot have written to the partition, so no marker is needed."""
 
 OnResponse = Callable[[WriteTxnMarkersResponse | None], None]
 
 
 class MarkerTransport(Protocol):
-    """How the leaders of partitions are found and reached."""
+    """Finds the leaders of partitions and sends requests to them."""
 
     def leader_of(self, partition: TopicPartition) -> int | None:
-        """A broker id; NO_LEADER when there is none now, None when the partition is unknown."""
+        """A broker id; NO_LEADER when there is none, None when the partition does not exist."""
         ...
 
     def send(
         self, broker_id: int, request: WriteTxnMarkersRequest, on_response: OnResponse
     ) -> None:
-        """`on_response` gets None when the broker could not be reached in time."""
+        """`on_response` gets None when the request failed or timed out."""
         ...
 
 
-class Ending:
-    """A transaction whose markers are being written."""
+class PendingMarkers:
+    """A transaction with partitions that have no marker yet (`PendingCompleteTxn`)."""
 
-    __slots__ = ("committed", "home", "left", "transaction")
+    __slots__ = ("committed", "remaining", "state_partition", "transaction")
 
-    def __init__(self, home: TransactionPartition, transaction: Transaction) -> None:
-        self.home = home
+    def __init__(self, state_partition: TransactionPartition, transaction: Transaction) -> None:
+        self.state_partition = state_partition
         self.transaction = transaction
         self.committed = transaction.state is TransactionState.PREPARE_COMMIT
-        self.left = set(transaction.value.partitions)
+        self.remaining = set(transaction.value.partitions)
 
     @property
     def key(self) -> tuple[int, str]:
-        return (self.home.index, self.transaction.transactional_id)
+        return (self.state_partition.index, self.transaction.transactional_id)
 
 
 class MarkerSender:
-    """Ends transactions. Loop only."""
+    """Sends the markers of all transactions of this coordinator. Loop only."""
 
     def __init__(
         self,
         transport: MarkerTransport,
         timer: DelayQueue,
-        on_done: Callable[[TransactionPartition, Transaction], None],
+        on_completed: Callable[[TransactionPartition, Transaction], None],
     ) -> None:
-        """`on_done` is called when all markers of a transaction are written."""
+        """`on_completed` is called when all markers of a transaction are written."""
         self._transport = transport
         self._timer = timer
-        self._on_done = on_done
-        self._endings: dict[tuple[int, str], Ending] = {}
-        self._queues: dict[int, list[tuple[Ending, list[TopicPartition]]]] = {}
+        self._on_completed = on_completed
+        self._pending: dict[tuple[int, str], PendingMarkers] = {}
+        self._queues: dict[int, list[tuple[PendingMarkers, list[TopicPartition]]]] = {}
         self._in_flight: set[int] = set()
-        self._to_retry: list[tuple[Ending, list[TopicPartition]]] = []
+        self._to_retry: list[tuple[PendingMarkers, list[TopicPartition]]] = []
         self._retry_timer: TimerTask | None = None
 
     @property
-    def endings(self) -> int:
-        """How many transactions wait for their markers."""
-        return len(self._endings)
+    def pending(self) -> int:
+        """How many transactions have markers to be written."""
+        return len(self._pending)
 
-    def start(self, home: TransactionPartition, transaction: Transaction) -> None:
-        """Write the markers of a transaction that is in PrepareCommit or PrepareAbort."""
-        ending = Ending(home, transaction)
-        self._endings[ending.key] = ending
-        self._dispatch([(ending, list(ending.left))])
-        self._check_done(ending)
+    def start(self, state_partition: TransactionPartition, transaction: Transaction) -> None:
+        """Sends the markers of a transaction in PrepareCommit or PrepareAbort."""
+        pending = PendingMarkers(state_partition, transaction)
+        self._pending[pending.key] = pending
+        self._dispatch([(pending, list(pending.remaining))])
+        self._check_completed(pending)
 
     def cancel_partition(self, index: int) -> None:
-        """Another broker coordinates this partition now and goes on from the log."""
-        for key in [key for key in self._endings if key[0] == index]:
-            del self._endings[key]
+        """Another broker coordinates this partition now: it sends the markers."""
+        for key in [key for key in self._pending if key[0] == index]:
+            del self._pending[key]
 
     def close(self) -> None:
-        self._endings.clear()
+        self._pending.clear()
         self._queues.clear()
         self._to_retry.clear()
         if self._retry_timer is not None:
             self._retry_timer.cancel()
             self._retry_timer = None
 
-    def _dispatch(self, work: Iterable[tuple[Ending, list[TopicPartition]]]) -> None:
-        """Put partitions into the queues of their leaders, as they are now."""
+    def _dispatch(self, work: Iterable[tuple[PendingMarkers, list[TopicPartition]]]) -> None:
+        """Queues markers for the current leaders of the partitions."""
         brokers = set()
-        for ending, partitions in work:
+        for pending, partitions in work:
             by_leader: dict[int, list[TopicPartition]] = {}
             for topic_partition in partitions:
                 leader = self._transport.leader_of(topic_partition)
                 if leader is None:
                     logger.info(
-                        "transactional id %s: %s-%d is gone, no marker is needed there",
-                        ending.transaction.transactional_id,
+                        "TransactionalId %s: skipping the marker of %s-%d, which does not exist",
+                        pending.transaction.transactional_id,
                         *topic_partition,
-                        extra={"transactional_id": ending.transaction.transactional_id},
+                        extra={"transactional_id": pending.transaction.transactional_id},
                     )
-                    ending.left.discard(topic_partition)
+                    pending.remaining.discard(topic_partition)
                 else:
                     by_leader.setdefault(leader, []).append(topic_partition)
             for leader, led in by_leader.items():
                 if leader == NO_LEADER:
-                    self._retry(ending, led)
+                    self._retry(pending, led)
                 else:
-                    self._queues.setdefault(leader, []).append((ending, led))
+                    self._queues.setdefault(leader, []).append((pending, led))
                     brokers.add(leader)
         for broker_id in brokers:
             self._flush(broker_id)
@@ -143,8 +144,8 @@ class MarkerSender:
         queue = self._queues.get(broker_id)
         if not queue or broker_id in self._in_flight:
             return
-        # What was cancelled while it waited is left out.
-        batch = [entry for entry in queue[:MAX_MARKERS_PER_REQUEST] if self._is_wanted(entry[0])]
+        # Markers that were cancelled while queued are left out.
+        batch = [entry for entry in queue[:MAX_MARKERS_PER_REQUEST] if self._is_pending(entry[0])]
         del queue[:MAX_MARKERS_PER_REQUEST]
         if not queue:
             del self._queues[broker_id]
@@ -158,87 +159,95 @@ class MarkerSender:
     def _on_response(
         self,
         broker_id: int,
-        batch: list[tuple[Ending, list[TopicPartition]]],
+        batch: list[tuple[PendingMarkers, list[TopicPartition]]],
         response: WriteTxnMarkersResponse | None,
     ) -> None:
         self._in_flight.discard(broker_id)
         results = None if response is None else _results(response)
-        for ending, partitions in batch:
-            if not self._is_wanted(ending):
+        for pending, partitions in batch:
+            if not self._is_pending(pending):
                 continue
             if results is None:
-                self._retry(ending, partitions)
+                self._retry(pending, partitions)
             else:
-                errors = results.get(ending.transaction.value.producer_id, {})
-                self._take_results(ending, partitions, errors)
+                errors = results.get(pending.transaction.value.producer_id, {})
+                self._handle_results(pending, partitions, errors)
         self._flush(broker_id)
 
-    def _take_results(
-        self, ending: Ending, partitions: list[TopicPartition], errors: dict[TopicPartition, int]
+    def _handle_results(
+        self,
+        pending: PendingMarkers,
+        partitions: list[TopicPartition],
+        errors: dict[TopicPartition, int],
     ) -> None:
         failed = []
         for topic_partition in partitions:
-            # A partition that is missing from the answer was not written.
+            # A partition without a row in the response has no marker.
             error = errors.get(topic_partition, ErrorCode.UNKNOWN_SERVER_ERROR)
             if error == ErrorCode.NONE or error in NEVER_WRITTEN:
-                ending.left.discard(topic_partition)
+                pending.remaining.discard(topic_partition)
             elif error in FENCED:
                 logger.info(
-                    "transactional id %s: its marker for %s-%d was refused (%s), another "
-                    "coordinator or producer took over",
-                    ending.transaction.transactional_id,
+                    "TransactionalId %s: fenced while writing the marker of %s-%d (%s), not "
+                    "completing the transaction",
+                    pending.transaction.transactional_id,
                     *topic_partition,
                     error_name(error),
-                    extra={"transactional_id": ending.transaction.transactional_id},
+                    extra={"transactional_id": pending.transaction.transactional_id},
                 )
-                del self._endings[ending.key]
+                del self._pending[pending.key]
                 return
             else:
                 failed.append(topic_partition)
                 logger.info(
-                    "transactional id %s: no marker in %s-%d yet (%s), trying again",
-                    ending.transaction.transactional_id,
+                    "TransactionalId %s: failed to write the marker of %s-%d (%s), retrying",
+                    pending.transaction.transactional_id,
                     *topic_partition,
                     error_name(error),
-                    extra={"transactional_id": ending.transaction.transactional_id},
+                    extra={"transactional_id": pending.transaction.transactional_id},
                 )
         if failed:
-            self._retry(ending, failed)
-        self._check_done(ending)
+            self._retry(pending, failed)
+        self._check_completed(pending)
 
-    def _retry(self, ending: Ending, partitions: list[TopicPartition]) -> None:
-        self._to_retry.append((ending, partitions))
+    def _retry(self, pending: PendingMarkers, partitions: list[TopicPartition]) -> None:
+        self._to_retry.append((pending, partitions))
         if self._retry_timer is None:
             self._retry_timer = self._timer.schedule(RETRY_DELAY_MS, self._retry_all)
 
     def _retry_all(self) -> None:
         self._retry_timer = None
         work, self._to_retry = self._to_retry, []
-        wanted = [entry for entry in work if self._is_wanted(entry[0])]
+        wanted = [entry for entry in work if self._is_pending(entry[0])]
         self._dispatch(wanted)
-        for ending, _ in wanted:
-            self._check_done(ending)
+        for pending, _ in wanted:
+            self._check_completed(pending)
 
-    def _is_wanted(self, ending: Ending) -> bool:
-        return self._endings.get(ending.key) is ending
+    def _is_pending(self, pending: PendingMarkers) -> bool:
+        return self._pending.get(pending.key) is pending
 
-    def _check_done(self, ending: Ending) -> None:
-        if not ending.left and self._is_wanted(ending):
-            del self._endings[ending.key]
-            self._on_done(ending.home, ending.transaction)
+    def _check_completed(self, pending: PendingMarkers) -> None:
+        if not pending.remaining and self._is_pending(pending):
+            del self._pending[pending.key]
+            logger.debug(
+                "Completed sending transaction markers of TransactionalId %s",
+                pending.transaction.transactional_id,
+                extra={"transactional_id": pending.transaction.transactional_id},
+            )
+            self._on_completed(pending.state_partition, pending.transaction)
 
 
-def _marker(ending: Ending, partitions: list[TopicPartition]) -> WritableTxnMarker:
+def _marker(pending: PendingMarkers, partitions: list[TopicPartition]) -> WritableTxnMarker:
     topics: dict[str, list[int]] = {}
     for topic_partition in partitions:
         topics.setdefault(topic_partition.topic, []).append(topic_partition.partition)
-    value = ending.transaction.value
+    value = pending.transaction.value
     return WritableTxnMarker(
         producer_id=value.producer_id,
         producer_epoch=value.epoch,
-        transaction_result=ending.committed,
+        transaction_result=pending.committed,
         topics=[WritableTxnMarkerTopic(name, indexes) for name, indexes in topics.items()],
-        coordinator_epoch=ending.home.leader_epoch,
+        coordinator_epoch=pending.state_partition.leader_epoch,
     )
 
 

@@ -1,4 +1,4 @@
-"""What one partition of `__transaction_state` says: its transactional ids."""
+"""The transactional ids of one partition of `__transaction_state`."""
 
 import logging
 from collections.abc import Iterator
@@ -10,11 +10,11 @@ from ottla.protocol.records.reader import iterate_entries, read_entry
 
 logger = logging.getLogger("ottla.transactions")
 
-_MAX_COMPLAINTS = 10  # log lines about unreadable records in one load
+_MAX_SKIPPED_LOGGED = 10  # log lines about skipped records in one load
 
 
 class TransactionPartition:
-    """The transactional ids of one partition, for one term of leadership."""
+    """The transactional ids of one partition in one leader epoch."""
 
     __slots__ = ("index", "leader_epoch", "records_skipped", "transactions")
 
@@ -25,7 +25,7 @@ class TransactionPartition:
         self.transactions: dict[str, Transaction] = {}
 
     def replay(self, transactional_id: str, value: TransactionValue | None) -> None:
-        """Take over a record, written now or found in the log; None is a tombstone."""
+        """Replays a record, after an append and while loading; None is a tombstone."""
         if value is None:
             self.transactions.pop(transactional_id, None)
             return
@@ -43,14 +43,14 @@ class TransactionPartition:
                     for record in read_entry(data, position, header, check_crc=False):
                         self._replay_record(record.key, record.value)
                 except RecordsError as problem:
-                    self._skip(f"a batch is broken: {problem}")
+                    self._skip(f"a batch is corrupt: {problem}")
                 yield
 
     def _replay_record(self, key: bytes | None, value: bytes | None) -> None:
         try:
             transactional_id = None if key is None else read_key(key)
             if transactional_id is None:
-                self._skip(f"the key {key!r} is not known here")
+                self._skip(f"unknown key {key!r}")
             elif value is None:
                 self.replay(transactional_id, None)
             else:
@@ -60,9 +60,9 @@ class TransactionPartition:
 
     def _skip(self, problem: str) -> None:
         self.records_skipped += 1
-        if self.records_skipped <= _MAX_COMPLAINTS:
+        if self.records_skipped <= _MAX_SKIPPED_LOGGED:
             logger.warning(
-                "__transaction_state-%d: a record is skipped while loading: %s",
+                "Loading transaction metadata from __transaction_state-%d: skipping a record: %s",
                 self.index,
                 problem,
                 extra={"topic": "__transaction_state", "partition": self.index},

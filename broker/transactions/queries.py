@@ -1,4 +1,4 @@
-"""DescribeTransactions and ListTransactions: looking without touching (KIP-664)."""
+"""DescribeTransactions and ListTransactions (KIP-664)."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from ottla.protocol.messages import describe_transactions, list_transactions
 
 
 class TransactionQueries:
-    """Answers from the memory of the transaction coordinator."""
+    """Reads the memory of the transaction coordinator."""
 
     def __init__(
         self, partitions: CoordinatedPartitions[TransactionPartition], now_ms: Callable[[], int]
@@ -27,10 +27,10 @@ class TransactionQueries:
             described.error_code = ErrorCode.INVALID_REQUEST
             return described
         described.error_code = self._partitions.status_of(transactional_id)
-        home = self._partitions.home_of(transactional_id)
-        if described.error_code or home is None:
+        state_partition = self._partitions.home_of(transactional_id)
+        if described.error_code or state_partition is None:
             return described
-        transaction = home.transactions.get(transactional_id)
+        transaction = state_partition.transactions.get(transactional_id)
         if transaction is None:
             described.error_code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
             return described
@@ -51,9 +51,9 @@ class TransactionQueries:
     def list_transactions(
         self, states: frozenset[str], producer_ids: frozenset[int], duration_ms: int
     ) -> list_transactions.ListTransactionsResponse:
-        """All transactional ids here that pass every filter that is given.
+        """The transactional ids of this coordinator that match all filters.
 
-        A `duration_ms` of 0 or more selects those that began longer ago than that.
+        A `duration_ms` of 0 or more selects transactions that run for longer than that.
         """
         if not self._partitions.is_running:
             return _list_error(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -68,8 +68,8 @@ class TransactionQueries:
                     transaction.value.producer_id,
                     transaction.state.label,
                 )
-                for home in self._partitions.active
-                for transaction in home.transactions.values()
+                for state_partition in self._partitions.active
+                for transaction in state_partition.transactions.values()
                 if _is_selected(transaction, states, producer_ids)
                 and (duration_ms < 0 or now_ms - transaction.value.start_timestamp_ms > duration_ms)
             ],

@@ -1,7 +1,7 @@
-"""The records of `__transaction_state`, byte for byte as Kafka 3.9 has them.
+"""The records of `__transaction_state`, in the format of Kafka 3.9.
 
-A key is version 0 and the transactional id; a value is version 0, as Kafka writes it until the
-feature `transaction.version` is turned on, which needs KRaft. Version 1 is read as well.
+Keys have version 0. Values are written with version 0, as Kafka does without the feature
+`transaction.version`, which needs KRaft; version 1 can be read.
 """
 
 import struct
@@ -29,7 +29,7 @@ _SHORT = struct.Struct(">h")
 
 
 class UnreadableRecord(ValueError):
-    """A key or value that is none of Kafka's; the message says why."""
+    """A key or value is not in Kafka's format; the message has the reason."""
 
 
 def transaction_key(transactional_id: str) -> bytes:
@@ -38,7 +38,7 @@ def transaction_key(transactional_id: str) -> bytes:
 
 
 def read_key(key: bytes) -> str | None:
-    """The transactional id; None for a version that is not known here."""
+    """The transactional id; None for an unknown version."""
     try:
         if _SHORT.unpack_from(key)[0] != KEY_VERSION:
             return None

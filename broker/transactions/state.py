@@ -1,4 +1,4 @@
-"""One transactional id as a pure state machine: no I/O, no timers, no clock.
+"""The state machine of one transactional id: no I/O, no timers, no clock.
 
     Empty --add partitions--> Ongoing --end--> PrepareCommit --markers written--> CompleteCommit
       ^                        ^  |                                                  |
@@ -8,10 +8,10 @@
       |                        +--add partitions-------------------------------------+
       +--init producer id--- from Empty, CompleteCommit and CompleteAbort
 
-What is known of a transactional id is one immutable `TransactionValue`: exactly what its last
-record says. A change is a new value. It is written to the log first and replaces the old one when
-it is committed; in between the transaction has a pending state and refuses other changes with
-CONCURRENT_TRANSACTIONS.
+The metadata of a transactional id is one immutable `TransactionValue`: that of its last record. A
+change is a new value, which is appended first and replaces the old one when it is committed.
+Meanwhile the transaction has a pending state, and other changes get CONCURRENT_TRANSACTIONS.
+Mirrors Kafka's `TransactionMetadata`.
 """
 
 from enum import IntEnum
@@ -24,12 +24,12 @@ NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_TIMESTAMP = -1
 MAX_EPOCH = 32_767
-# The last epoch is kept for fencing: a producer id whose epoch comes here gets a successor.
+# The last epoch is reserved for fencing: after this one a new producer id is used.
 LAST_USABLE_EPOCH = MAX_EPOCH - 1
 
 
 class TransactionState(IntEnum):
-    """The states by the numbers that are in the log; `label` is what clients see."""
+    """The states by their numbers in the log; `label` is the name in responses."""
 
     EMPTY = 0
     ONGOING = 1
@@ -54,8 +54,8 @@ _LABELS = {
     TransactionState.DEAD: "Dead",
 }
 
-# Names that ListTransactions accepts as a filter. The last one is a state of Kafka's that is
-# never in the log: there, fencing a producer has a step of its own.
+# Names that ListTransactions accepts as a filter. The last one is a state of Kafka that is never in
+# the log.
 STATE_NAMES = frozenset(_LABELS.values()) | {"PrepareEpochFence"}
 
 VALID_PREDECESSORS: dict[TransactionState, frozenset[TransactionState]] = {
@@ -98,10 +98,10 @@ class Producer(NamedTuple):
 
 
 class TransactionValue(NamedTuple):
-    """All that is known of a transactional id.
+    """The metadata of a transactional id.
 
-    `last_producer_id` and `last_epoch` are what was valid before the last InitProducerId, so that
-    a repeated request gets the same answer; version 0 of the record does not hold them.
+    `last_producer_id` and `last_epoch` are those before the last InitProducerId, so that a retry
+    gets the same response; version 0 of the record does not have them.
     """
 
     state: TransactionState
@@ -115,8 +115,8 @@ class TransactionValue(NamedTuple):
     last_epoch: int = NO_PRODUCER_EPOCH
 
 
-class Refused(Exception):
-    """A change that is not allowed now; `code` is what the client gets."""
+class RejectedRequest(Exception):
+    """A change that is not valid now; `code` is the error code of the response."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -124,11 +124,11 @@ class Refused(Exception):
 
 
 class NeedsProducerId(Exception):
-    """The epochs of the producer id are used up: ask again with a fresh id."""
+    """The epochs of the producer id are exhausted: call again with a new producer id."""
 
 
 class Transaction:
-    """A transactional id: its value, and the state that is on its way into the log."""
+    """A transactional id: its value, and the state that is being appended."""
 
     __slots__ = ("pending_state", "transactional_id", "value")
 
@@ -143,42 +143,43 @@ class Transaction:
 
     @property
     def is_changing(self) -> bool:
-        """A record or the markers are being written: nothing else may happen now."""
+        """Whether a record or the markers are being written; no other change is valid then."""
         return self.pending_state is not None or self.value.state in COMPLETING
 
-    def begin(self, value: TransactionValue) -> None:
-        """`value` is being appended. Raises AssertionError for what no request can lead to."""
+    def prepare_transition(self, value: TransactionValue) -> None:
+        """`value` is being appended. Raises AssertionError for an invalid transition."""
         if self.pending_state is not None or self.state not in VALID_PREDECESSORS[value.state]:
             raise AssertionError(
-                f"transaction {self.transactional_id} cannot go from {self.state.label} to "
-                f"{value.state.label} (pending: {self.pending_state})"
+                f"Preparing transaction state transition of {self.transactional_id} from "
+                f"{self.state.label} to {value.state.label} failed since the target state is not a "
+                f"valid one (pending state: {self.pending_state})"
             )
         self.pending_state = value.state
 
-    def give_up(self) -> None:
-        """The append failed: all is as before."""
+    def clear_pending_state(self) -> None:
+        """The append failed: the value is unchanged."""
         self.pending_state = None
 
     def replay(self, value: TransactionValue) -> None:
-        """A record is committed, or was found in the log: it says how things are now."""
+        """A record is committed, or was loaded: takes over its value."""
         self.value = value
         self.pending_state = None
 
-    # Changes. Each returns the value to be written, or raises Refused.
+    # Transitions. Each returns the value to append, or raises RejectedRequest.
 
     def init_producer(
         self, timeout_ms: int, expected: Producer | None, fresh_id: int | None, now_ms: int
     ) -> TransactionValue:
-        """A producer starts, or (with `expected`) goes on after an error (KIP-360).
+        """A producer starts, or (with `expected`) continues after an error (KIP-360).
 
-        While a transaction is open the value returned aborts it and fences the producer that
-        opened it; the client asks again when that is done.
+        With an ongoing transaction the returned value aborts it and fences its producer; the client
+        retries until that is completed.
         """
         value = self.value
         if self.is_changing:
-            raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
+            raise RejectedRequest(ErrorCode.CONCURRENT_TRANSACTIONS)
         if expected is not None and not self._is_known(expected):
-            raise Refused(ErrorCode.PRODUCER_FENCED)
+            raise RejectedRequest(ErrorCode.PRODUCER_FENCED)
         if value.state is TransactionState.ONGOING:
             return self.fence(now_ms)
         if value.epoch >= LAST_USABLE_EPOCH and (expected is None or expected.epoch == value.epoch):
@@ -207,30 +208,32 @@ class Transaction:
     def _is_known(self, expected: Producer) -> bool:
         value = self.value
         return (
-            value.epoch == NO_PRODUCER_EPOCH  # just made: a producer that lost its id
+            value.epoch == NO_PRODUCER_EPOCH  # new here: the metadata of the producer has expired
             or expected.producer_id == value.producer_id
             or (
-                # It asked before, got a successor of its id, and missed the answer.
+                # A retry of a request that got a new producer id, whose response was lost.
                 expected.producer_id == value.last_producer_id
                 and expected.epoch >= LAST_USABLE_EPOCH
             )
         )
 
     def _next_epoch(self, expected: Producer | None) -> tuple[int, int]:
-        """The epoch to use and the one before it."""
+        """The next epoch and the last one."""
         value = self.value
         if expected is None:
             return value.epoch + 1, NO_PRODUCER_EPOCH
         if value.epoch in (NO_PRODUCER_EPOCH, expected.epoch):
             return value.epoch + 1, value.epoch
         if expected.epoch == value.last_epoch:
-            return value.epoch, value.last_epoch  # asked again: the same answer
-        raise Refused(ErrorCode.PRODUCER_FENCED)
+            return value.epoch, value.last_epoch  # a retry: the same response
+        raise RejectedRequest(ErrorCode.PRODUCER_FENCED)
 
     def fence(self, now_ms: int) -> TransactionValue:
-        """Abort what is open under an epoch that the present producer does not have."""
+        """Aborts the ongoing transaction with a bumped epoch, which fences its producer."""
         if self.value.epoch >= MAX_EPOCH:
-            raise AssertionError(f"no epoch is left to fence {self.transactional_id}")
+            raise AssertionError(
+                f"Cannot fence producer of {self.transactional_id} with epoch {MAX_EPOCH}"
+            )
         return self.value._replace(
             state=TransactionState.PREPARE_ABORT,
             epoch=self.value.epoch + 1,
@@ -241,11 +244,11 @@ class Transaction:
     def add_partitions(
         self, producer: Producer, partitions: frozenset[TopicPartition], now_ms: int
     ) -> TransactionValue | None:
-        """More partitions take part; None when they all do already."""
+        """Adds partitions; None when the transaction has all of them already."""
         value = self.value
         self._check_producer(producer)
         if self.is_changing:
-            raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
+            raise RejectedRequest(ErrorCode.CONCURRENT_TRANSACTIONS)
         if value.state is TransactionState.ONGOING:
             if partitions <= value.partitions:
                 return None
@@ -262,10 +265,10 @@ class Transaction:
     def verify_partitions(
         self, producer: Producer, partitions: frozenset[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        """Whether each partition takes part in the producer's open transaction (KIP-890)."""
+        """The error of each partition: whether it is in the ongoing transaction (KIP-890)."""
         self._check_producer(producer)
         if self.value.state in COMPLETING:
-            raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
+            raise RejectedRequest(ErrorCode.CONCURRENT_TRANSACTIONS)
         return {
             partition: ErrorCode.NONE
             if partition in self.value.partitions
@@ -274,11 +277,11 @@ class Transaction:
         }
 
     def end(self, producer: Producer, committed: bool, now_ms: int) -> TransactionValue | None:
-        """Commit or abort; None when exactly that was done already."""
+        """Commits or aborts; None when that is completed already."""
         value = self.value
         self._check_producer(producer)
         if self.is_changing:
-            raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
+            raise RejectedRequest(ErrorCode.CONCURRENT_TRANSACTIONS)
         if value.state is TransactionState.ONGOING:
             return value._replace(
                 state=TransactionState.PREPARE_COMMIT
@@ -289,7 +292,7 @@ class Transaction:
         done = TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT
         if value.state is done:
             return None
-        raise Refused(ErrorCode.INVALID_TXN_STATE)
+        raise RejectedRequest(ErrorCode.INVALID_TXN_STATE)
 
     def complete(self, now_ms: int) -> TransactionValue:
         """All markers are written."""
@@ -304,11 +307,11 @@ class Transaction:
 
     def _check_producer(self, producer: Producer) -> None:
         if producer.producer_id != self.value.producer_id:
-            raise Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+            raise RejectedRequest(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         if producer.epoch != self.value.epoch:
-            raise Refused(ErrorCode.PRODUCER_FENCED)
+            raise RejectedRequest(ErrorCode.PRODUCER_FENCED)
 
-    # Questions.
+    # Queries.
 
     def has_timed_out(self, now_ms: int) -> bool:
         value = self.value

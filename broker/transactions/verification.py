@@ -1,8 +1,8 @@
-"""Asking the coordinator whether a partition takes part in a producer's transaction (KIP-890).
+"""Verifies with the transaction coordinator that a partition is in a transaction (KIP-890).
 
-Before the first records of a transaction get into a partition, its leader makes sure that the
-transaction is open and that its coordinator knows of the partition. Otherwise a message that was
-held up in the network could open a transaction that nobody ever ends.
+Before the first records of a transaction are appended to a partition, its leader verifies that the
+transaction is ongoing and contains the partition. Otherwise a delayed request could start a hanging
+transaction, which no coordinator ends. Mirrors `AddPartitionsToTxnManager`.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ from ottla.protocol.topics import TopicPartition
 
 logger = logging.getLogger("ottla.transactions")
 
-SEND_DEADLINE_SECONDS = 30.0  # as request.timeout.ms
+REQUEST_TIMEOUT_SECONDS = 30.0  # as request.timeout.ms
 
 Errors = dict[TopicPartition, int]
 OnVerified = Callable[[Errors], None]
-"""Gets the partitions that may not be written to, with their errors; none when all is well."""
+"""Gets the partitions that failed the verification, with their errors."""
 
 SendToBroker = Callable[
     [int, AddPartitionsToTxnRequest], Coroutine[Any, Any, AddPartitionsToTxnResponse]
@@ -38,14 +38,14 @@ SendToBroker = Callable[
 
 
 class Metadata(Protocol):
-    """What is needed of the metadata cache."""
+    """The metadata cache, as far as it is used here."""
 
     @property
     def snapshot(self) -> MetadataSnapshot: ...
 
 
 class TransactionVerifier:
-    """Verifies with the coordinator in this process, or over the network."""
+    """Verifies with the coordinator in this process or on another broker."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class TransactionVerifier:
         *,
         knows_abortable: bool,
     ) -> None:
-        """`knows_abortable`: the client's version has the error TRANSACTION_ABORTABLE."""
+        """`knows_abortable`: the version of the request knows TRANSACTION_ABORTABLE."""
         if not self.enabled:
             on_verified({})
             return
@@ -87,11 +87,13 @@ class TransactionVerifier:
         else:
             request = _request(transactional_id, producer, partitions)
             spawn(
-                self._ask(where.leader, request, partitions, on_verified, knows_abortable),
+                self._send_verification(
+                    where.leader, request, partitions, on_verified, knows_abortable
+                ),
                 name=f"verify-{transactional_id}",
             )
 
-    async def _ask(
+    async def _send_verification(
         self,
         broker_id: int,
         request: AddPartitionsToTxnRequest,
@@ -102,11 +104,11 @@ class TransactionVerifier:
         errors = dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION)
         try:
             response = await asyncio.wait_for(
-                self._send_to_broker(broker_id, request), SEND_DEADLINE_SECONDS
+                self._send_to_broker(broker_id, request), REQUEST_TIMEOUT_SECONDS
             )
         except Exception as problem:
             logger.info(
-                "broker %d could not verify a transaction: %s",
+                "Failed to verify a transaction with coordinator %d: %s",
                 broker_id,
                 problem,
                 extra={"broker": broker_id},
@@ -120,7 +122,7 @@ class TransactionVerifier:
 
 
 def _for_client(errors: Errors, knows_abortable: bool) -> Errors:
-    """Only what failed, in the words that producers expect."""
+    """The failed partitions, with error codes that producers know."""
     translated = {
         ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
         ErrorCode.TRANSACTION_ABORTABLE: ErrorCode.TRANSACTION_ABORTABLE

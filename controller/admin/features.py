@@ -1,4 +1,4 @@
-"""Finalised features of the cluster in ``/feature`` (KIP-584)."""
+"""The finalized features of the cluster in ``/feature`` (KIP-584)."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -31,7 +31,7 @@ class FeatureUpdate(NamedTuple):
 
 
 class Features:
-    """``supported`` are the (min, max) levels this broker supports, by feature name."""
+    """``supported``: the (min, max) levels that this broker supports, by feature name."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Features:
         self.finalized: dict[str, int] = {}
 
     def is_compatible(self, broker: BrokerInfo) -> bool:
-        """Whether the broker supports every finalised level."""
+        """Whether the broker supports all finalized levels."""
         if not self.versions.feature_versioning:
             return True
         return all(
@@ -57,7 +57,8 @@ class Features:
         )
 
     async def load(self) -> None:
-        """Makes the node in a new cluster, switches it on or off as the protocol version says."""
+        """Creates the znode in a new cluster; enables or disables features by the inter-broker
+        protocol version."""
         enable = self.versions.feature_versioning
         try:
             data, _ = await self.writer.store.get(znodes.FEATURE)
@@ -68,7 +69,7 @@ class Features:
         try:
             enabled, levels = decode_features(data)
         except MalformedZnode as error:
-            logger.error("Ignoring the finalised features: %s", error)
+            logger.error("Ignoring the finalized features: %s", error)
             self.finalized = {}
             return
         wanted = levels if enable and enabled else {}
@@ -87,7 +88,7 @@ class Features:
     async def update(
         self, updates: Iterable[FeatureUpdate], *, validate_only: bool = False
     ) -> dict[str, ApiError]:
-        """UpdateFeatures: one row a feature; valid ones are written even if others are not."""
+        """UpdateFeatures: a row for each feature; the valid ones are written."""
         levels = dict(self.finalized)
         rows: dict[str, ApiError] = {}
         for update in updates:

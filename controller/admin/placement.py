@@ -1,8 +1,9 @@
-"""Where the replicas of new partitions go: spread over brokers, and over racks where known.
+"""Replica placement: spreads the replicas of new partitions over brokers and racks.
 
-Without racks, first replicas go round the brokers from a start, and the others follow at a
-distance that grows by one each round, so that the load of a dead broker falls on many. With five
-brokers, ten partitions, three replicas and start 0:
+Mirrors ``assignReplicasToBrokers`` of Kafka's ``AdminUtils``. Without racks, the first replicas are
+assigned round-robin from a start, and the others at a distance that is incremented each round, so
+that the load of a failed broker is spread over many. With five brokers, ten partitions, three
+replicas and start 0:
 
     broker-0  broker-1  broker-2  broker-3  broker-4
     p0        p1        p2        p3        p4         first replica
@@ -12,8 +13,8 @@ brokers, ten partitions, three replicas and start 0:
     p3        p4        p0        p1        p2         third
     p7        p8        p9        p5        p6
 
-With racks the brokers are first put in an order that changes the rack at each step, and no rack
-gets a second replica of a partition before every rack has one.
+With racks, the brokers are ordered so that the rack alternates, and no rack gets a second replica
+of a partition before each rack has one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,9 +33,9 @@ def place(
 ) -> Assignment:
     """Replicas of ``partitions`` partitions, numbered from ``first_partition``.
 
-    ``brokers`` maps ids to racks; racks count only when every broker has one. ``start`` and
-    ``shift`` are any numbers from zero up; new topics use random ones. The replication factor
-    must not be above the number of brokers.
+    ``brokers`` maps ids to racks; racks are used only if all brokers have one. ``start`` and
+    ``shift`` are numbers from zero up, random for new topics. The replication factor is at most the
+    number of brokers.
     """
     if brokers and all(rack is not None for rack in brokers.values()):
         racks = {broker: str(rack) for broker, rack in brokers.items()}
@@ -53,12 +54,12 @@ def place(
 
 
 def _follower(first: int, shift: int, replica: int, brokers: int) -> int:
-    """Index of the broker for follower number ``replica``; never ``first`` itself."""
+    """The index of the broker for follower number ``replica``; never ``first``."""
     return (first + 1 + (shift + replica) % (brokers - 1)) % brokers if brokers > 1 else first
 
 
 def alternate_racks(racks: Mapping[int, str]) -> list[int]:
-    """Broker ids in an order that goes round the racks: a1 b1 c1 a2 b2 c2 a3 ..."""
+    """The broker ids with alternating racks: a1 b1 c1 a2 b2 c2 a3 ..."""
     by_rack: dict[str, list[int]] = {}
     for broker in sorted(racks):
         by_rack.setdefault(racks[broker], []).append(broker)
@@ -100,6 +101,6 @@ def _place_on_racks(
 
 
 def start_after(brokers: Sequence[int], first_replica: int) -> int:
-    """Where to go on when partitions are added: the broker of the topic's first replica."""
+    """The start for added partitions: the broker of the first replica of partition 0."""
     ids = sorted(brokers)
     return next((index for index, broker in enumerate(ids) if broker >= first_replica), 0)

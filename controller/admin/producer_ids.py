@@ -1,8 +1,8 @@
 """Blocks of producer ids, from ``/latest_producer_id_block`` (KIP-185, KIP-730).
 
-The controller hands them out by AllocateProducerIds; a broker with an older inter-broker protocol
-takes one from the tree itself. Either way it is a compare-and-set on the node, so no id is ever
-given out twice.
+The controller allocates them for AllocateProducerIds; a broker with an older inter-broker protocol
+version allocates them itself. Both are a compare-and-set on the znode, so no producer id is
+allocated twice. Mirrors Kafka's ``ZkProducerIdManager``.
 """
 
 import logging
@@ -17,7 +17,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 logger = logging.getLogger("ottla.controller")
 
 BLOCK_SIZE = 1000
-"""Ids in a block, as in Kafka: one write for a thousand new producers."""
+"""The producer ids in a block, as in Kafka."""
 MAX_PRODUCER_ID = 2**63 - 1
 
 
@@ -27,15 +27,15 @@ class ProducerIdBlock(NamedTuple):
 
 
 async def allocate_block(store: ZnodeStore, broker_id: int) -> ProducerIdBlock:
-    """A block nobody had and nobody will get; durable when this returns.
+    """Allocates a block; it is durable when this returns.
 
-    Raises KafkaError when all ids are used up; a lost connection may leave a block unused.
+    Raises KafkaError when all ids are exhausted. After a lost connection a block may stay unused.
     """
     while True:
         try:
             data, stat = await store.get(znodes.PRODUCER_ID_BLOCK)
         except NoNode:
-            with suppress(NodeExists):  # another broker starts the cluster too
+            with suppress(NodeExists):  # another broker creates it
                 await store.create(znodes.PRODUCER_ID_BLOCK)
             continue
         first = 0
@@ -51,9 +51,12 @@ async def allocate_block(store: ZnodeStore, broker_id: int) -> ProducerIdBlock:
         payload = encode_producer_id_block(broker_id, first, first + BLOCK_SIZE - 1)
         try:
             await store.set(znodes.PRODUCER_ID_BLOCK, payload, stat.version)
-        except BadVersion:  # another broker took the block; the next one then
+        except BadVersion:  # another broker allocated this block; retry
             continue
         logger.info(
-            "Producer ids %d to %d go to broker %d", first, first + BLOCK_SIZE - 1, broker_id
+            "Allocated producer id block %d to %d to broker %d",
+            first,
+            first + BLOCK_SIZE - 1,
+            broker_id,
         )
         return ProducerIdBlock(first, BLOCK_SIZE)

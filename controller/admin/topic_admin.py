@@ -1,8 +1,8 @@
-"""CreateTopics, CreatePartitions and DeleteTopics as the controller's broker does them.
+"""CreateTopics, CreatePartitions and DeleteTopics on the active controller.
 
-Checks and messages are Kafka's (ZkAdminManager, AdminZkClient, AdminUtils). What passes is
-written at once: a topic's configuration and its assignment in one multi, fenced by the
-controller epoch. Whether configuration values are valid is for the caller to check first.
+Checks and messages are those of Kafka's ``ZkAdminManager``, ``AdminZkClient`` and ``AdminUtils``.
+Configuration and assignment of a topic are written in one multi, fenced by the controller epoch.
+The caller validates the configuration values.
 """
 
 import logging
@@ -35,18 +35,18 @@ from ottla.protocol.uuids import ZERO_UUID, random_uuid
 logger = logging.getLogger("ottla.controller")
 
 DEFAULT = -1
-"""For partitions and replication factor: as num.partitions and default.replication.factor say."""
+"""For partitions and replication factor: num.partitions and default.replication.factor."""
 
 Charge = Callable[[int], None]
-"""Told how many partitions are about to be made; raises KafkaError where they may not be now."""
+"""Records partition mutations; raises KafkaError when the quota is exceeded (KIP-599)."""
 
 
-def free_of_charge(partitions: int) -> None:
-    """Makes no difference."""
+def no_mutation_quota(partitions: int) -> None:
+    """The default: no quota."""
 
 
 class NewTopic(NamedTuple):
-    """``assignments`` (replicas by partition) excludes the two numbers, which then stay -1."""
+    """With ``assignments`` (replicas by partition) the two numbers have to be -1."""
 
     name: str
     num_partitions: int = DEFAULT
@@ -56,7 +56,7 @@ class NewTopic(NamedTuple):
 
 
 class CreatedTopic(NamedTuple):
-    """``topic_id`` is the zero id, the numbers -1, when there was an error."""
+    """With an error ``topic_id`` is the zero id and the numbers are -1."""
 
     name: str
     error: ApiError
@@ -66,8 +66,8 @@ class CreatedTopic(NamedTuple):
 
 
 class NewPartitions(NamedTuple):
-    """``total_count`` counts the existing ones too; ``assignments`` has the replicas of each new
-    partition."""
+    """``total_count`` includes the existing partitions; ``assignments`` has the replicas of each
+    new one."""
 
     name: str
     total_count: int
@@ -75,6 +75,8 @@ class NewPartitions(NamedTuple):
 
 
 class TopicAdmin:
+    """Topics are durable in the znode tree when a method returns; leaders are elected later."""
+
     def __init__(
         self, context: ControllerContext, writer: FencedWriter, settings: ControllerSettings
     ) -> None:
@@ -84,7 +86,7 @@ class TopicAdmin:
         self.random = random.Random()
 
     def _racks(self) -> dict[int, str | None]:
-        """Brokers that can take replicas, with their racks; no racks unless all have one."""
+        """The racks of the live brokers, by id."""
         brokers = {
             broker.broker_id: broker.rack
             for broker in self.context.brokers.values()
@@ -92,7 +94,7 @@ class TopicAdmin:
         }
         known = sum(rack is not None for rack in brokers.values())
         if 0 < known < len(brokers):
-            logger.warning("Placing replicas without regard to racks: not all brokers have one")
+            logger.warning("Ignoring racks for the replica placement: not all brokers have one")
         return brokers
 
     # CreateTopics
@@ -102,9 +104,9 @@ class TopicAdmin:
         topics: Iterable[NewTopic],
         *,
         validate_only: bool = False,
-        charge: Charge = free_of_charge,
+        charge: Charge = no_mutation_quota,
     ) -> list[CreatedTopic]:
-        """Checks each, writes the good ones, pipelined. Leaders are not chosen here."""
+        """Checks the topics and writes the valid ones, pipelined."""
         results: dict[str, CreatedTopic] = {}
         batches: dict[str, list[Op]] = {}
         wanted = list(topics)
@@ -151,7 +153,7 @@ class TopicAdmin:
     def _creation_error(name: str, error: StoreError) -> ApiError:
         if isinstance(error, NodeExists):
             return ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        logger.error("Topic %s cannot be written: %s", name, error)
+        logger.error("Failed to create topic %s: %s", name, error)
         return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
 
     def _creation(
@@ -171,8 +173,8 @@ class TopicAdmin:
         }
         path = znodes.config_path(entity)
         payload = encode_config(configs)
-        left_over = path in present  # by an earlier topic of this name
-        ops: list[Op] = [SetOp(path, payload) if left_over else CreateOp(path, payload)]
+        exists = path in present  # from an earlier topic of this name
+        ops: list[Op] = [SetOp(path, payload) if exists else CreateOp(path, payload)]
         if configs:
             ops.append(
                 CreateOp(znodes.CONFIG_CHANGE_PREFIX, encode_config_change(entity), sequential=True)
@@ -181,7 +183,7 @@ class TopicAdmin:
         return ops
 
     def _check(self, topic: NewTopic, others: Iterable[str], present: set[str]) -> Assignment:
-        """The assignment of a topic that may be made; raises KafkaError for one that may not."""
+        """The assignment of a valid topic; raises KafkaError otherwise."""
         name = topic.name
         if self._exists(name, present):
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
@@ -213,7 +215,7 @@ class TopicAdmin:
         return self._place_new(topic)
 
     async def _present_paths(self, names: Iterable[str]) -> set[str]:
-        """Which nodes of these topics are there: their own, the mark for deletion, the config."""
+        """The existing znodes of these topics: topic, deletion request, configuration."""
         legal = [name for name in dict.fromkeys(names) if name_problem(name) is None]
         paths = [
             path
@@ -228,7 +230,7 @@ class TopicAdmin:
         return {path for path, node in zip(paths, found, strict=True) if node is not None}
 
     def _exists(self, name: str, present: set[str]) -> bool:
-        """Also when not yet noticed by us, or marked for deletion."""
+        """Whether a topic exists, also if it is not in the context yet, or is being deleted."""
         return (
             name in self.context.assignments
             or znodes.topic_path(name) in present
@@ -271,9 +273,9 @@ class TopicAdmin:
         requests: Iterable[NewPartitions],
         *,
         validate_only: bool = False,
-        charge: Charge = free_of_charge,
+        charge: Charge = no_mutation_quota,
     ) -> dict[str, ApiError]:
-        """One row a topic; the new partitions get their leaders elsewhere."""
+        """A row for each topic; leaders of the new partitions are elected later."""
         rows: dict[str, ApiError] = {}
         for request in requests:
             if request.name in rows:
@@ -321,7 +323,7 @@ class TopicAdmin:
         except BadVersion:
             raise KafkaError(
                 ErrorCode.REASSIGNMENT_IN_PROGRESS,
-                f"The topic '{name}' was changed at the same time; try again.",
+                f"The topic '{name}' was changed at the same time.",
             ) from None
 
     def _plan_partitions(self, request: NewPartitions, state: TopicState) -> Assignment:
@@ -361,7 +363,7 @@ class TopicAdmin:
     # DeleteTopics
 
     async def request_deletion(self, topics: Iterable[str]) -> dict[str, ApiError]:
-        """Marks the topics under ``/admin/delete_topics``; one marked already is fine."""
+        """Creates ``/admin/delete_topics/<topic>``; no error if it exists already."""
         if not self.settings.delete_topic_enable:
             disabled = ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
             return dict.fromkeys(topics, disabled)
@@ -387,8 +389,8 @@ class TopicAdmin:
                 rows[topic] = OK
         return rows
 
-    def partitions_waiting(self, topic: str) -> list[TopicPartition]:
-        """Partitions of the topic that have no leader yet."""
+    def partitions_without_leader(self, topic: str) -> list[TopicPartition]:
+        """The partitions of the topic without a leader and ISR."""
         return [
             partition
             for partition in self.context.partitions_of(topic)

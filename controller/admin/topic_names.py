@@ -1,15 +1,15 @@
-"""Which names a topic may have, as Kafka's org.apache.kafka.common.internals.Topic."""
+"""Validation of topic names; mirrors Kafka's ``org.apache.kafka.common.internals.Topic``."""
 
 from collections.abc import Iterable
 
 MAX_NAME_LENGTH = 249
-"""A log directory is named after topic and partition and must stay below 255 bytes."""
+"""The directory of a log is named after topic and partition; file systems allow 255 bytes."""
 
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
 def name_problem(name: str) -> str | None:
-    """What is wrong with the name, in Kafka's words; None when it is legal."""
+    """Why the name is invalid, with Kafka's message; None when it is valid."""
     if not name:
         return "Topic name is invalid: the empty string is not allowed"
     if name in (".", ".."):
@@ -28,7 +28,7 @@ def name_problem(name: str) -> str | None:
 
 
 def colliding(name: str, others: Iterable[str]) -> list[str]:
-    """Other topics whose metrics would get the same name: '.' and '_' look the same there."""
+    """The topics that collide in metric names, where '.' and '_' are the same."""
     if "." not in name and "_" not in name:
         return []
     unified = name.replace(".", "_")

@@ -1,11 +1,15 @@
-"""Brokers that came, went, came back, or changed; replicas whose log directory failed."""
+"""New, failed, restarted and modified brokers; replicas on failed log directories.
+
+Mirrors ``processBrokerChange``, ``onBrokerStartup`` and ``onBrokerFailure`` of Kafka's
+``KafkaController``.
+"""
 
 import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.controller.changes.topic_deletion import TopicDeletion
-from ottla.controller.events.watching import Watching
+from ottla.controller.events.zk_watches import ZkWatches
 from ottla.controller.model import BrokerInfo, LeaderAndIsr, PartitionReplica
 from ottla.controller.requests.broker_channels import BrokerChannels
 from ottla.controller.requests.request_batch import RequestBatch
@@ -24,18 +28,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.controller")
 
 
-class Reassigning(Protocol):
+class ReassignmentResumer(Protocol):
     async def resume_for_brokers(self, broker_ids: Iterable[int]) -> None:
-        """Goes on with reassignments that have a target on one of the brokers."""
+        """Resumes reassignments with a target replica on one of the brokers."""
 
 
-class Compatible(Protocol):
+class IsCompatible(Protocol):
     def __call__(self, broker: BrokerInfo) -> bool:
-        """Whether the broker supports the finalised features (KIP-584)."""
+        """Whether the broker supports the finalized features (KIP-584)."""
 
 
 async def read_brokers(store: ZnodeStore) -> dict[int, BrokerInfo]:
-    """Every registered broker, by id, with its epoch."""
+    """All registered brokers with their broker epochs, by id."""
     names = [name for name in await store.children(znodes.BROKER_IDS) if name.isdecimal()]
     ids = sorted(int(name) for name in names)
     found: dict[int, BrokerInfo] = {}
@@ -46,11 +50,17 @@ async def read_brokers(store: ZnodeStore) -> dict[int, BrokerInfo]:
         try:
             found[broker_id] = znodes.decode_broker(broker_id, node[0], node[1].czxid)
         except MalformedZnode as error:
-            logger.error("Leaving out a broker: %s", error)
+            logger.error("Ignoring broker %d: %s", broker_id, error)
     return found
 
 
+def _ids(broker_ids: Iterable[int]) -> str:
+    return ",".join(str(broker_id) for broker_id in broker_ids)
+
+
 class BrokerChanges:
+    """Handlers for registrations, and for LeaderAndIsr responses with storage errors."""
+
     def __init__(
         self,
         context: ControllerContext,
@@ -60,9 +70,9 @@ class BrokerChanges:
         replicas: ReplicaStateMachine,
         batch: RequestBatch,
         deletion: TopicDeletion,
-        reassigning: Reassigning,
-        watching: Watching,
-        compatible: Compatible,
+        reassignments: ReassignmentResumer,
+        watches: ZkWatches,
+        is_compatible: IsCompatible,
     ) -> None:
         self.context = context
         self.store = store
@@ -71,33 +81,33 @@ class BrokerChanges:
         self.replicas = replicas
         self.batch = batch
         self.deletion = deletion
-        self.reassigning = reassigning
-        self.watching = watching
-        self.compatible = compatible
+        self.reassignments = reassignments
+        self.watches = watches
+        self.is_compatible = is_compatible
 
     async def load(self) -> None:
-        """The brokers as a new controller finds them; opens their channels."""
-        self.context.brokers = self._compatible_ones(await read_brokers(self.store))
+        """Reads the registered brokers for a new controller, and adds their channels."""
+        self.context.brokers = self._compatible_brokers(await read_brokers(self.store))
         for broker in self.context.brokers.values():
             self.channels.add_broker(broker)
-        await self.watching.watch_brokers(self.context.brokers)
+        await self.watches.watch_brokers(self.context.brokers)
 
-    def _compatible_ones(self, brokers: dict[int, BrokerInfo]) -> dict[int, BrokerInfo]:
+    def _compatible_brokers(self, brokers: dict[int, BrokerInfo]) -> dict[int, BrokerInfo]:
         accepted: dict[int, BrokerInfo] = {}
         for broker in brokers.values():
-            if self.compatible(broker):
+            if self.is_compatible(broker):
                 accepted[broker.broker_id] = broker
             else:
                 logger.warning(
-                    "Ignoring broker %d: it does not support the finalised features",
+                    "Ignoring broker %d: it does not support the finalized features",
                     broker.broker_id,
                 )
         return accepted
 
     async def on_broker_change(self) -> None:
-        """Compares the registered brokers with those known; a new epoch is a new start."""
+        """Compares the registered brokers with the context; a higher epoch means a restart."""
         context = self.context
-        registered = self._compatible_ones(await read_brokers(self.store))
+        registered = self._compatible_brokers(await read_brokers(self.store))
         known = context.brokers
         new = [each for each in registered.values() if each.broker_id not in known]
         dead = [broker_id for broker_id in known if broker_id not in registered]
@@ -109,11 +119,12 @@ class BrokerChanges:
         if not (new or dead or bounced):
             return
         logger.info(
-            "Brokers: new %s, dead %s, restarted %s, all live %s",
-            [each.broker_id for each in new],
-            dead,
-            [each.broker_id for each in bounced],
-            list(registered),
+            "Newly added brokers: %s, deleted brokers: %s, bounced brokers: %s, "
+            "all live brokers: %s",
+            _ids(each.broker_id for each in new),
+            _ids(dead),
+            _ids(each.broker_id for each in bounced),
+            _ids(registered),
         )
         for broker_id in dead:
             self.channels.remove_broker(broker_id)
@@ -133,37 +144,40 @@ class BrokerChanges:
             await self._on_failure(dead)
 
     async def on_startup(self, broker_ids: list[int]) -> None:
-        """Tells new brokers everything, the others of them; then uses them."""
+        """Sends the new brokers to the others and the full metadata to them; then their replicas
+        come online."""
+        logger.info("New broker startup callback for %s", _ids(broker_ids))
         context = self.context
         for broker_id in broker_ids:
             context.offline_directories.pop(broker_id, None)
         others = [broker_id for broker_id in context.brokers if broker_id not in broker_ids]
         self.batch.add_update_metadata(others, ())
         self.batch.send(context.epoch)
-        # New ones get every partition, and before any order: a follower must know where its
-        # leader lives.
-        self.batch.add_update_metadata(broker_ids, context.with_leadership())
+        # The new ones get the metadata of all partitions before any LeaderAndIsr, as a follower
+        # needs the address of its leader.
+        self.batch.add_update_metadata(broker_ids, context.partitions_with_leaders())
         self.batch.send(context.epoch)
         replicas = context.replicas_on(broker_ids)
-        await self.replicas.change(
-            [each for each in replicas if self._may_come_online(each)], ReplicaState.ONLINE
+        await self.replicas.handle_state_changes(
+            [each for each in replicas if self._can_come_online(each)], ReplicaState.ONLINE
         )
-        await self.partitions.trigger_online()
-        await self.reassigning.resume_for_brokers(broker_ids)
+        await self.partitions.trigger_online_partitions()
+        await self.reassignments.resume_for_brokers(broker_ids)
         waiting = dict.fromkeys(
             each.partition[0] for each in replicas if each.partition[0] in context.topics_to_delete
         )
-        await self.deletion.resume_topics(waiting)
-        await self.watching.watch_brokers(broker_ids)
+        await self.deletion.resume_deletion_for_topics(waiting)
+        await self.watches.watch_brokers(broker_ids)
 
-    def _may_come_online(self, replica: PartitionReplica) -> bool:
-        """A replica whose deletion was done or is under way is for topic deletion to handle."""
+    def _can_come_online(self, replica: PartitionReplica) -> bool:
+        """False for a replica whose deletion is started or done: TopicDeletion handles those."""
         return self.context.replica_states.get(replica) not in (
             ReplicaState.DELETION_STARTED,
             ReplicaState.DELETION_SUCCESSFUL,
         )
 
     async def _on_failure(self, broker_ids: list[int]) -> None:
+        logger.info("Broker failure callback for %s", _ids(broker_ids))
         context = self.context
         for broker_id in broker_ids:
             context.brokers.pop(broker_id, None)
@@ -171,32 +185,34 @@ class BrokerChanges:
             context.shutting_down.discard(broker_id)
         await self.on_replicas_offline(context.replicas_on(broker_ids))
         for broker_id in broker_ids:
-            self.watching.unwatch_broker(broker_id)
+            self.watches.unwatch_broker(broker_id)
 
     async def on_replicas_offline(self, replicas: list[PartitionReplica]) -> None:
-        """New leaders where the old are gone; the gone replicas leave their ISRs."""
+        """Elects leaders for partitions without one, and removes the replicas from their ISRs."""
         context = self.context
-        gone = context.going_topics()
-        going = [each for each in replicas if each.partition[0] in gone]
-        staying = [each for each in replicas if each.partition[0] not in gone]
-        await self.partitions.change(context.with_offline_leader(), PartitionState.OFFLINE)
-        outcomes = await self.partitions.trigger_online()
-        await self.replicas.change(staying, ReplicaState.OFFLINE)
-        await self.deletion.fail(going)
+        exempt = context.topics_exempt_from_election()
+        to_delete = [each for each in replicas if each.partition[0] in exempt]
+        staying = [each for each in replicas if each.partition[0] not in exempt]
+        await self.partitions.handle_state_changes(
+            context.partitions_with_offline_leader(), PartitionState.OFFLINE
+        )
+        outcomes = await self.partitions.trigger_online_partitions()
+        await self.replicas.handle_state_changes(staying, ReplicaState.OFFLINE)
+        await self.deletion.fail_replica_deletion(to_delete)
         elected = any(isinstance(outcome, LeaderAndIsr) for outcome in outcomes.values())
-        if not staying and not elected:  # otherwise the metadata went out with those changes
+        if not staying and not elected:  # otherwise it was sent with those changes
             self.batch.add_update_metadata(context.brokers, ())
             self.batch.send(context.epoch)
 
     async def on_broker_modification(self, broker_id: int) -> None:
-        """New listeners or features of a broker that stays the same."""
+        """A registered broker has changed its listeners or features."""
         context = self.context
         before = context.brokers.get(broker_id)
         now = (await read_brokers(self.store)).get(broker_id)
         if before is None or now is None or now.epoch != before.epoch:
             return
         if now.endpoints != before.endpoints or now.features != before.features:
-            logger.info("Broker %d changed: %s", broker_id, now)
+            logger.info("Updated broker %d: %s", broker_id, now)
             context.brokers[broker_id] = now
             if now.endpoints != before.endpoints:
                 self.channels.remove_broker(broker_id)
@@ -205,35 +221,41 @@ class BrokerChanges:
             self.batch.send(context.epoch)
 
     async def on_resend(self, broker_id: int) -> None:
-        """The broker's line overflowed: as if it had just started."""
+        """The request queue of the broker overflowed: handles it like a restarted one."""
         if broker_id in self.context.brokers:
             await self.on_startup([broker_id])
 
     async def on_leader_and_isr_response(
         self, broker_id: int, response: "LeaderAndIsrResponse"
     ) -> None:
-        """A replica that answered KAFKA_STORAGE_ERROR is on a failed log directory."""
+        """Replicas with KAFKA_STORAGE_ERROR are on a failed log directory: they go offline."""
         context = self.context
         if response.error_code:
             logger.error(
-                "Broker %d refused a LeaderAndIsr with error %d", broker_id, response.error_code
+                "Received error %d in LeaderAndIsr response from broker %d",
+                response.error_code,
+                broker_id,
             )
             return
         if broker_id not in context.brokers:
             return
-        lost = context.offline_directories.setdefault(broker_id, set())
+        offline = context.offline_directories.setdefault(broker_id, set())
         fresh: list[PartitionReplica] = []
         for partition, code in self._errors_by_partition(response):
             if code == ErrorCode.KAFKA_STORAGE_ERROR:
-                if partition not in lost:
-                    lost.add(partition)
+                if partition not in offline:
+                    offline.add(partition)
                     fresh.append(PartitionReplica(partition, broker_id))
             elif code == ErrorCode.NONE:
-                lost.discard(partition)
+                offline.discard(partition)
         if fresh:
-            logger.info("Replicas on a failed log directory of broker %d: %s", broker_id, fresh)
+            logger.info(
+                "Mark replicas %s on broker %d as offline",
+                ", ".join(str(each.partition) for each in fresh),
+                broker_id,
+            )
             await self.on_replicas_offline(
-                [each for each in fresh if self.context.knows(each.partition)]
+                [each for each in fresh if self.context.has_partition(each.partition)]
             )
 
     def _errors_by_partition(

@@ -1,11 +1,11 @@
-"""A broker that asks to go: its leaderships are moved while it still serves (KIP-49, KIP-380)."""
+"""Controlled shutdown: the leaders on a broker are moved before it stops (KIP-49, KIP-380)."""
 
 import logging
 
 from ottla.controller.model import PartitionReplica
 from ottla.controller.requests.request_batch import RequestBatch
 from ottla.controller.state.context import ControllerContext, PartitionState, ReplicaState
-from ottla.controller.state.leader_selection import Choice
+from ottla.controller.state.leader_selection import ElectionStrategy
 from ottla.controller.state_machines.partitions import PartitionStateMachine
 from ottla.controller.state_machines.replicas import ReplicaStateMachine
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -15,6 +15,8 @@ logger = logging.getLogger("ottla.controller")
 
 
 class ControlledShutdown:
+    """Mirrors ``doControlledShutdown`` of Kafka's ``KafkaController``."""
+
     def __init__(
         self,
         context: ControllerContext,
@@ -28,10 +30,11 @@ class ControlledShutdown:
         self.batch = batch
 
     async def shut_down(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
-        """Moves what can be moved; returns the partitions the broker still leads.
+        """Moves the leaders; returns the partitions that the broker still leads.
 
-        The broker counts as shutting down from now until its node goes: it gets no leadership
-        and no place in an ISR. Raises KafkaError STALE_BROKER_EPOCH or BROKER_NOT_AVAILABLE.
+        The broker is marked as shutting down until its znode is deleted: it is not elected as
+        leader and does not join an ISR. Raises KafkaError STALE_BROKER_EPOCH or
+        BROKER_NOT_AVAILABLE.
         """
         context = self.context
         broker = context.brokers.get(broker_id)
@@ -45,7 +48,7 @@ class ControlledShutdown:
                 f"Received controlled shutdown request from an old broker epoch {broker_epoch} "
                 f"for broker {broker_id}. Current broker epoch is {broker.epoch}.",
             )
-        logger.info("Broker %d is shutting down", broker_id)
+        logger.info("Shutting down broker %d", broker_id)
         context.shutting_down.add(broker_id)
         leading: list[TopicPartition] = []
         following: list[TopicPartition] = []
@@ -55,11 +58,13 @@ class ControlledShutdown:
             if state is None or len(replicas) < 2 or partition[0] in context.topics_to_delete:
                 continue
             (leading if state.leader == broker_id else following).append(partition)
-        await self.partitions.change(leading, PartitionState.ONLINE, Choice.CONTROLLED_SHUTDOWN)
-        for partition in following:  # stops fetching before it leaves the ISR
+        await self.partitions.handle_state_changes(
+            leading, PartitionState.ONLINE, ElectionStrategy.CONTROLLED_SHUTDOWN
+        )
+        for partition in following:  # it stops fetching before it is removed from the ISR
             self.batch.add_stop_replica((broker_id,), partition, delete=False)
         self.batch.send(context.epoch)
-        await self.replicas.change(
+        await self.replicas.handle_state_changes(
             [
                 replica
                 for replica in (PartitionReplica(partition, broker_id) for partition in following)
@@ -73,4 +78,4 @@ class ControlledShutdown:
             ],
             ReplicaState.OFFLINE,
         )
-        return context.led_by(broker_id)
+        return context.partitions_led_by(broker_id)

@@ -1,7 +1,9 @@
-"""ISRs that brokers changed: by the AlterPartition API, or in the tree with a notification.
+"""ISR changes of leaders: by AlterPartition, or by a znode and a notification.
 
-AlterPartition is KIP-497 (versions 0 and 1), with topic ids and KIP-841's refusal of replicas
-that are not alive since version 2, and KIP-903's broker epochs since version 3.
+Mirrors ``processAlterPartition`` and ``processIsrChangeNotification`` of Kafka's
+``KafkaController``. AlterPartition is KIP-497 (versions 0 and 1); since version 2 it has topic ids
+and replicas that are not live are refused (KIP-841), since version 3 it has broker epochs
+(KIP-903).
 """
 
 import logging
@@ -32,13 +34,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.controller")
 
 Row = LeaderAndIsr | int
-"""The state as it now is, or an error code."""
+"""The committed state, or an error code."""
 
 
 async def refresh_leadership(
     context: ControllerContext, writer: FencedWriter, partitions: Iterable[TopicPartition]
 ) -> None:
-    """Reads the state nodes into the context."""
+    """Reads the state znodes into the context."""
     wanted = list(partitions)
     nodes = await writer.store.get_many([znodes.state_path(each) for each in wanted])
     for partition, node in zip(wanted, nodes, strict=True):
@@ -47,12 +49,14 @@ async def refresh_leadership(
         try:
             state = znodes.decode_state(partition, node[0], node[1].version)
         except MalformedZnode as error:
-            logger.error("Leaving out the state of %s: %s", partition, error)
+            logger.error("Ignoring the state of partition %s: %s", partition, error)
             continue
         context.leadership[partition] = state
 
 
 class IsrChanges:
+    """An ISR is durable in the znode tree before the response and the UpdateMetadata requests."""
+
     def __init__(
         self,
         context: ControllerContext,
@@ -70,7 +74,7 @@ class IsrChanges:
     # Notifications in the tree
 
     async def on_isr_notification(self) -> None:
-        """Takes in what was announced, tells everybody, deletes the announcements."""
+        """Reads the states of the listed partitions, sends UpdateMetadata, deletes the znodes."""
         paths = await self._notifications(znodes.ISR_CHANGE_NOTIFICATION)
         try:
             partitions: dict[TopicPartition, None] = {}
@@ -78,12 +82,12 @@ class IsrChanges:
                 if node is None:
                     continue
                 try:
-                    announced = decode_isr_change(path, node[0])
+                    listed = decode_isr_change(path, node[0])
                 except MalformedZnode as error:
-                    logger.error("Ignoring a notification: %s", error)
+                    logger.error("Ignoring ISR change notification: %s", error)
                     continue
                 partitions.update(
-                    dict.fromkeys(each for each in announced if self.context.knows(each))
+                    dict.fromkeys(each for each in listed if self.context.has_partition(each))
                 )
             if partitions:
                 await refresh_leadership(self.context, self.writer, partitions)
@@ -95,8 +99,8 @@ class IsrChanges:
             await self.writer.delete_many(paths)
 
     async def on_log_dir_notification(self) -> None:
-        """A log directory failed somewhere: LeaderAndIsr to those brokers finds out which
-        replicas were on it; their answers say KAFKA_STORAGE_ERROR."""
+        """A log directory failed: sends LeaderAndIsr for all replicas of those brokers; the
+        response has KAFKA_STORAGE_ERROR for the replicas that were on it."""
         paths = await self._notifications(znodes.LOG_DIR_EVENT_NOTIFICATION)
         try:
             brokers: dict[int, None] = {}
@@ -106,9 +110,9 @@ class IsrChanges:
                 try:
                     brokers[decode_log_dir_event(path, node[0])] = None
                 except MalformedZnode as error:
-                    logger.error("Ignoring a notification: %s", error)
+                    logger.error("Ignoring log dir event notification: %s", error)
             if brokers:
-                logger.info("A log directory failed on brokers %s", list(brokers))
+                logger.info("Handling log directory failure for brokers %s", list(brokers))
                 live = [broker_id for broker_id in brokers if broker_id in self.context.brokers]
                 usable = (ReplicaState.NEW, ReplicaState.ONLINE, ReplicaState.OFFLINE)
                 replicas = [
@@ -116,7 +120,7 @@ class IsrChanges:
                     for each in self.context.replicas_on(live)
                     if self.context.replica_states.get(each) in usable
                 ]
-                await self.replicas.change(replicas, ReplicaState.ONLINE)
+                await self.replicas.handle_state_changes(replicas, ReplicaState.ONLINE)
         finally:
             await self.writer.delete_many(paths)
 
@@ -124,7 +128,7 @@ class IsrChanges:
         return [f"{directory}/{name}" for name in await self.writer.store.children(directory)]
 
     async def discard_notifications(self) -> None:
-        """A new controller reads all states anyway."""
+        """For a new controller, which reads all states."""
         for directory in (znodes.LOG_DIR_EVENT_NOTIFICATION, znodes.ISR_CHANGE_NOTIFICATION):
             await self.writer.delete_many(await self._notifications(directory))
 
@@ -133,7 +137,10 @@ class IsrChanges:
     async def alter_partition(
         self, request: "AlterPartitionRequest", version: int
     ) -> "AlterPartitionResponse":
-        """Answers the request; finishes reassignments that waited for the change."""
+        """Writes the valid changes; returns the response, with errors for the others.
+
+        Fenced by broker epoch, leader epoch and partition epoch.
+        """
         from ottla.protocol.messages.alter_partition import (
             AlterPartitionResponse,
             AlterPartitionResponsePartitionData,
@@ -143,10 +150,10 @@ class IsrChanges:
         broker = self.context.brokers.get(request.broker_id)
         if broker is None or broker.epoch != request.broker_epoch:
             logger.info(
-                "Refusing AlterPartition of broker %d with epoch %d: registered is %s",
+                "Ignoring AlterPartition request from broker %d: stale broker epoch %d, current %s",
                 request.broker_id,
                 request.broker_epoch,
-                "nothing" if broker is None else broker.epoch,
+                "none" if broker is None else broker.epoch,
             )
             return AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
         rows: dict[TopicPartition, Row] = {}
@@ -170,7 +177,7 @@ class IsrChanges:
                 continue
             for each in topic.partitions:
                 partition = TopicPartition(name, each.partition_index)
-                decision = self._judge(request.broker_id, partition, each, version)
+                decision = self._validate(request.broker_id, partition, each, version)
                 if isinstance(decision, LeaderAndIsr) and decision != self.context.leadership.get(
                     partition
                 ):
@@ -202,36 +209,36 @@ class IsrChanges:
             by_topic[partition[0]].partitions.append(response)
         return AlterPartitionResponse(topics=[*by_topic.values(), *unknown])
 
-    def _judge(
+    def _validate(
         self,
         broker_id: int,
         partition: TopicPartition,
-        asked: "AlterPartitionRequestPartitionData",
+        requested: "AlterPartitionRequestPartitionData",
         version: int,
     ) -> Row:
-        """The state to be written, the current state when nothing is to do, or an error."""
+        """The state to write, the current state if nothing changes, or an error code."""
         context = self.context
         current = context.leadership.get(partition)
         if current is None or partition[0] in context.topics_with_deletion_started:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        epochs = {each.broker_id: each.broker_epoch for each in asked.new_isr_with_epochs}
-        isr = tuple(epochs) if version >= 3 else tuple(asked.new_isr)
+        epochs = {each.broker_id: each.broker_epoch for each in requested.new_isr_with_epochs}
+        isr = tuple(epochs) if version >= 3 else tuple(requested.new_isr)
         if (
-            asked.partition_epoch > current.partition_epoch
-            or asked.leader_epoch > current.leader_epoch
+            requested.partition_epoch > current.partition_epoch
+            or requested.leader_epoch > current.leader_epoch
         ):
-            # The leader knows more than we do: another controller must have told it.
+            # The leader has a newer state, so there is a newer controller.
             return ErrorCode.NOT_CONTROLLER
-        if asked.leader_epoch < current.leader_epoch:
+        if requested.leader_epoch < current.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         same = set(isr) == set(current.isr) and broker_id == current.leader
-        if same and asked.leader_recovery_state == current.recovery_state:
-            return current  # sent again after a lost answer
-        if asked.partition_epoch < current.partition_epoch:
+        if same and requested.leader_recovery_state == current.recovery_state:
+            return current  # retried after a lost response
+        if requested.partition_epoch < current.partition_epoch:
             return ErrorCode.INVALID_UPDATE_VERSION
         if broker_id != current.leader or broker_id not in isr or len(set(isr)) != len(isr):
             return ErrorCode.INVALID_REQUEST
-        if asked.leader_recovery_state == RECOVERING and (
+        if requested.leader_recovery_state == RECOVERING and (
             len(isr) > 1 or current.recovery_state == RECOVERED
         ):
             return ErrorCode.INVALID_REQUEST
@@ -239,20 +246,26 @@ class IsrChanges:
             each
             for each in isr
             if each not in context.assignment(partition).replicas
-            or (each not in current.isr and not self._may_join(each, epochs.get(each, -1)))
+            or (
+                each not in current.isr
+                and not self._is_eligible_replica(each, epochs.get(each, -1))
+            )
         ]
         if ineligible:
             logger.info(
-                "Refusing the ISR %s of %s: %s cannot be in it", list(isr), partition, ineligible
+                "Rejecting AlterPartition request for %s to ISR %s: ineligible replicas %s",
+                partition,
+                list(isr),
+                ineligible,
             )
             if version > 1:
                 return ErrorCode.INELIGIBLE_REPLICA
             return ErrorCode.OPERATION_NOT_ATTEMPTED
-        return current._replace(isr=isr, recovery_state=asked.leader_recovery_state)
+        return current._replace(isr=isr, recovery_state=requested.leader_recovery_state)
 
-    def _may_join(self, broker_id: int, epoch: int) -> bool:
-        """Whether a replica there may come into an ISR: the broker is neither dead nor on its way
-        out, and it is still the one whose fetches the leader saw."""
+    def _is_eligible_replica(self, broker_id: int, epoch: int) -> bool:
+        """Whether a replica may join an ISR: its broker is live, not shutting down, and has the
+        broker epoch of its fetch requests (-1: unknown)."""
         context = self.context
         return context.is_live(broker_id) and epoch in (-1, context.brokers[broker_id].epoch)
 
@@ -265,18 +278,18 @@ class IsrChanges:
         changed: list[TopicPartition] = []
         for partition, result in finished.items():
             if isinstance(result, StoreError):
-                logger.error("The ISR of %s cannot be written: %s", partition, result)
+                logger.error("Failed to update ISR of partition %s: %s", partition, result)
                 rows[partition] = ErrorCode.UNKNOWN_SERVER_ERROR
             else:
                 rows[partition] = self.context.leadership[partition] = result
                 changed.append(partition)
-        if changed_meanwhile:  # so that the next attempt is judged by what is there
+        if changed_meanwhile:  # for the next attempt of the leader
             await refresh_leadership(self.context, self.writer, changed_meanwhile)
         if changed:
             self.batch.add_update_metadata(self.context.brokers, changed)
             self.batch.send(self.context.epoch)
 
     async def finish_reassignments(self, partitions: Iterable[TopicPartition]) -> None:
-        """After the answer went out, so that the leader does not wait for a whole move."""
+        """Completes reassignments after the response, so that the leader does not wait for it."""
         for partition in partitions:
             await self.reassignment.on_isr_change(partition)

@@ -1,4 +1,8 @@
-"""Elections that somebody asked for: by API, by znode, or by the clock."""
+"""Leader elections by request (ElectLeaders), by znode, and by the auto leader rebalance.
+
+Mirrors ``processReplicaLeaderElection`` and ``processAutoPreferredReplicaLeaderElection`` of
+Kafka's ``KafkaController``.
+"""
 
 import logging
 from collections.abc import Iterable
@@ -8,7 +12,7 @@ from ottla.controller.model import NO_LEADER, LeaderAndIsr
 from ottla.controller.settings import ControllerSettings
 from ottla.controller.state.context import ControllerContext, PartitionState
 from ottla.controller.state.fenced_writes import FencedWriter
-from ottla.controller.state.leader_selection import Choice, preferred_leader
+from ottla.controller.state.leader_selection import ElectionStrategy, preferred_leader
 from ottla.controller.state_machines.partitions import Outcomes, PartitionStateMachine
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import NoNode
@@ -25,6 +29,8 @@ UNCLEAN = 1
 
 
 class LeaderElections:
+    """Preferred and unclean leader elections."""
+
     def __init__(
         self,
         context: ControllerContext,
@@ -38,19 +44,23 @@ class LeaderElections:
     async def elect(
         self, partitions: Iterable[TopicPartition] | None, election_type: int
     ) -> dict[TopicPartition, ApiError]:
-        """ElectLeaders. None means every partition; then those in no need of it are left out."""
+        """ElectLeaders; with None for all partitions, those that need no election are left out."""
         everywhere = partitions is None
         wanted = list(self.context.partitions() if partitions is None else partitions)
         response: dict[TopicPartition, ApiError] = {}
         electable: list[TopicPartition] = []
         for partition in wanted:
-            error = self._refusal(partition, election_type)
+            error = self._validate(partition, election_type)
             if error is None:
                 electable.append(partition)
             else:
                 response[partition] = error
-        choice = Choice.UNCLEAN if election_type == UNCLEAN else Choice.PREFERRED
-        outcomes = await self.partitions.change(electable, PartitionState.ONLINE, choice)
+        strategy = (
+            ElectionStrategy.UNCLEAN if election_type == UNCLEAN else ElectionStrategy.PREFERRED
+        )
+        outcomes = await self.partitions.handle_state_changes(
+            electable, PartitionState.ONLINE, strategy
+        )
         for partition in electable:
             response[partition] = self._row(outcomes, partition, election_type)
         if everywhere:
@@ -61,11 +71,11 @@ class LeaderElections:
             }
         return {partition: response[partition] for partition in wanted if partition in response}
 
-    def _refusal(self, partition: TopicPartition, election_type: int) -> ApiError | None:
+    def _validate(self, partition: TopicPartition, election_type: int) -> ApiError | None:
         context = self.context
         if election_type not in (PREFERRED, UNCLEAN):
             return ApiError(ErrorCode.INVALID_REQUEST, f"Unknown election type {election_type}.")
-        if not context.knows(partition):
+        if not context.has_partition(partition):
             return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
         if partition[0] in context.topics_to_delete:
             return ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted")
@@ -92,11 +102,11 @@ class LeaderElections:
                 if election_type == PREFERRED
                 else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
             )
-            return ApiError(code, str(outcome or f"{partition} has no leader to replace"))
+            return ApiError(code, str(outcome or f"Partition {partition} has no leader."))
         return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(outcome))
 
     async def on_znode(self) -> None:
-        """``/admin/preferred_replica_election`` was made, or found by a new controller."""
+        """Processes ``/admin/preferred_replica_election``, and deletes it."""
         try:
             data, _ = await self.writer.store.get(znodes.PREFERRED_REPLICA_ELECTION)
         except NoNode:
@@ -104,17 +114,22 @@ class LeaderElections:
         try:
             partitions = decode_preferred_election(data)
         except MalformedZnode as error:
-            logger.error("Deleting an election that cannot be read: %s", error)
+            logger.error("Deleting malformed preferred replica election: %s", error)
             partitions = []
         try:
             for partition, row in (await self.elect(partitions, PREFERRED)).items():
                 if row.code:
-                    logger.info("No preferred leader for %s: error %d %s", partition, *row)
+                    logger.info(
+                        "Preferred replica leader election for %s failed with error %d: %s",
+                        partition,
+                        *row,
+                    )
         finally:
             await self.writer.delete_many([znodes.PREFERRED_REPLICA_ELECTION])
 
-    async def balance(self, settings: ControllerSettings) -> None:
-        """Where too many of a broker's partitions are led by others, gives them back to it."""
+    async def auto_leader_rebalance(self, settings: ControllerSettings) -> None:
+        """Elects preferred leaders for the brokers with a leader imbalance above the limit."""
+        logger.debug("Processing automatic preferred replica leader election")
         context = self.context
         by_preferred: dict[int, list[TopicPartition]] = {}
         for partition in context.partitions():
@@ -134,12 +149,15 @@ class LeaderElections:
             candidates = [each for each in elsewhere if self._preferred_can_lead(each)]
             if candidates:
                 logger.info(
-                    "Broker %d leads %.0f%% too few partitions; giving it %d",
+                    "Processing automatic preferred replica leader election: leader imbalance "
+                    "ratio for broker %d is %.2f, electing preferred leaders of %d partitions",
                     broker_id,
-                    ratio * 100,
+                    ratio,
                     len(candidates),
                 )
-                await self.partitions.change(candidates, PartitionState.ONLINE, Choice.PREFERRED)
+                await self.partitions.handle_state_changes(
+                    candidates, PartitionState.ONLINE, ElectionStrategy.PREFERRED
+                )
 
     def _preferred_can_lead(self, partition: TopicPartition) -> bool:
         context = self.context

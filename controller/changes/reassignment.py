@@ -1,20 +1,20 @@
-"""Moving partitions to other replicas, as KIP-455 describes it.
+"""Partition reassignment (KIP-455); mirrors ``onPartitionReassignment`` of ``KafkaController``.
 
-In the tree a partition that is being moved has all replicas, the targets first, and beside them
-which are being added and removed. The steps:
+During a reassignment the znode of the topic has all replicas, the target replicas first, and which
+of them are being added and removed. The phases:
 
-U   Update: tree, then memory. Replicas that an earlier move was adding and the new one does not
-    want are stopped and deleted.
-A   While a target is not in sync: bump the leader epoch and send LeaderAndIsr to all replicas,
-    start the added ones as New. Then wait for the ISR to change.
-B   When all targets are in sync: added replicas Online; assignment = targets in memory; a leader
-    among the targets (or only a new epoch, so that it learns the smaller assignment); removed
-    replicas Offline, deleted, NonExistent; assignment = targets in the tree. The tree comes last,
-    since it is what a new controller starts from.
+U   Update: znode, then context. Replicas that an earlier reassignment was adding and that are not
+    in the new one are stopped and deleted.
+A   While a target replica is not in the ISR: the leader epoch is incremented, LeaderAndIsr is sent
+    to all replicas, the added ones become New. Then the controller waits for an ISR change.
+B   When all target replicas are in the ISR: added replicas Online; assignment = targets in the
+    context; leader among the targets (or only the next leader epoch, so that the leader gets the
+    new assignment); removed replicas Offline, deleted, NonExistent; assignment = targets in the
+    znode. The znode is last, since a new controller starts from it.
 
-A cancelled move is a move to the original replicas. Requests come by API or by the znode
-``/admin/reassign_partitions``; the latest wins. Throttles are topic and broker settings that the
-brokers obey; the controller need not know them.
+Cancelling a reassignment is a reassignment to the original replicas. Requests come by
+AlterPartitionReassignments or by ``/admin/reassign_partitions``; the last one wins. Quotas are
+settings of topics and brokers, and not known to the controller.
 """
 
 import logging
@@ -22,12 +22,12 @@ from collections.abc import Callable, Iterable, Mapping
 
 from ottla.controller.changes.topic_deletion import TopicDeletion
 from ottla.controller.errors import OK, ApiError, StateChangeFailed
-from ottla.controller.events.watching import Watching
+from ottla.controller.events.zk_watches import ZkWatches
 from ottla.controller.model import LeaderAndIsr, PartitionReplica, ReplicaAssignment
 from ottla.controller.requests.request_batch import RequestBatch
 from ottla.controller.state.context import ControllerContext, PartitionState, ReplicaState
 from ottla.controller.state.fenced_writes import FencedWriter
-from ottla.controller.state.leader_selection import Choice
+from ottla.controller.state.leader_selection import ElectionStrategy
 from ottla.controller.state_machines.partitions import MAX_WRITE_ATTEMPTS, PartitionStateMachine
 from ottla.controller.state_machines.replicas import ReplicaStateMachine
 from ottla.controller.tree import znodes
@@ -40,10 +40,12 @@ from ottla.protocol.topics import TopicPartition
 logger = logging.getLogger("ottla.controller")
 
 Targets = Mapping[TopicPartition, tuple[int, ...] | None]
-"""Wanted replicas by partition; None cancels."""
+"""Target replicas by partition; None cancels."""
 
 
 class Reassignment:
+    """Each phase is durable in the znode tree, so that a new controller resumes it."""
+
     def __init__(
         self,
         context: ControllerContext,
@@ -52,7 +54,7 @@ class Reassignment:
         replicas: ReplicaStateMachine,
         batch: RequestBatch,
         deletion: TopicDeletion,
-        watching: Watching,
+        watches: ZkWatches,
     ) -> None:
         self.context = context
         self.writer = writer
@@ -60,17 +62,17 @@ class Reassignment:
         self.replicas = replicas
         self.batch = batch
         self.deletion = deletion
-        self.watching = watching
+        self.watches = watches
 
-    # Entrances
+    # Events and requests
 
     async def load(self) -> None:
-        """A new controller: first what the znode asks for, then every move in the tree."""
+        """For a new controller: starts those of the znode, then resumes those in progress."""
         from_znode = await self.on_znode()
         await self._resume(lambda partition, _: partition not in from_znode)
 
     async def on_znode(self) -> set[TopicPartition]:
-        """Starts what ``/admin/reassign_partitions`` asks for; returns what was accepted."""
+        """Starts those of ``/admin/reassign_partitions``; returns the valid ones."""
         targets = await self._znode_targets()
         if targets is None:
             return set()
@@ -80,12 +82,12 @@ class Reassignment:
         }
         failed = {partition: error for partition, error in outcome.items() if error.code}
         if failed:
-            logger.warning("Reassignments through the znode that failed: %s", failed)
-            await self._leave_znode(lambda partition, _: partition in failed)
+            logger.warning("Failed reassignments of /admin/reassign_partitions: %s", failed)
+            await self._remove_from_znode(lambda partition, _: partition in failed)
         return {partition for partition, error in outcome.items() if not error.code}
 
     async def alter(self, targets: Targets) -> dict[TopicPartition, ApiError]:
-        """AlterPartitionReassignments: one row a partition."""
+        """AlterPartitionReassignments: a row for each partition."""
         response: dict[TopicPartition, ApiError] = {}
         accepted: dict[TopicPartition, tuple[int, ...]] = {}
         for partition, replicas in targets.items():
@@ -96,48 +98,48 @@ class Reassignment:
                 else:
                     response[partition] = ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
                 continue
-            problem = self._problem(partition, replicas)
+            problem = self._validate(partition, replicas)
             if problem is None:
                 accepted[partition] = replicas
             else:
                 response[partition] = problem
-        await self._leave_znode(lambda partition, _: partition in accepted)
+        await self._remove_from_znode(lambda partition, _: partition in accepted)
         for partition, replicas in accepted.items():
             response[partition] = await self._start(partition, replicas)
         return {partition: response[partition] for partition in targets}
 
-    def under_way(
+    def active_reassignments(
         self, partitions: Iterable[TopicPartition] | None
     ) -> dict[TopicPartition, ReplicaAssignment]:
-        """Moves under way, of the given partitions or of all."""
-        wanted = self.context.reassigning if partitions is None else partitions
+        """The reassignments in progress, of the given partitions or of all."""
+        wanted = self.context.partitions_being_reassigned if partitions is None else partitions
         found = {partition: self.context.assignment(partition) for partition in wanted}
         return {
             each: assignment for each, assignment in found.items() if assignment.is_being_reassigned
         }
 
     async def on_isr_change(self, partition: TopicPartition) -> None:
-        """The ISR of a partition changed: perhaps its move can be finished."""
-        if partition not in self.context.reassigning:
+        """The ISR of a partition changed: completes its reassignment if it can."""
+        if partition not in self.context.partitions_being_reassigned:
             return
         assignment = self.context.assignment(partition)
         if await self._is_complete(partition, assignment):
-            await self._proceed(partition, assignment)
+            await self._on_partition_reassignment(partition, assignment)
 
     async def resume_for_brokers(self, broker_ids: Iterable[int]) -> None:
         started = set(broker_ids)
         await self._resume(lambda _, assignment: not started.isdisjoint(assignment.target_replicas))
 
     async def _resume(self, wanted: Callable[[TopicPartition, ReplicaAssignment], bool]) -> None:
-        for partition in list(self.context.reassigning):
+        for partition in list(self.context.partitions_being_reassigned):
             assignment = self.context.assignment(partition)
             if wanted(partition, assignment):
-                await self._proceed(partition, assignment)
+                await self._on_partition_reassignment(partition, assignment)
 
     # Checks
 
-    def _problem(self, partition: TopicPartition, replicas: tuple[int, ...]) -> ApiError | None:
-        if not self.context.knows(partition):
+    def _validate(self, partition: TopicPartition, replicas: tuple[int, ...]) -> ApiError | None:
+        if not self.context.has_partition(partition):
             return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
         invalid = ErrorCode.INVALID_REPLICA_ASSIGNMENT
         if not replicas:
@@ -160,14 +162,16 @@ class Reassignment:
 
     async def _start(self, partition: TopicPartition, targets: tuple[int, ...]) -> ApiError:
         context = self.context
-        if partition[0] in context.topics_to_delete or not context.knows(partition):
+        if partition[0] in context.topics_to_delete or not context.has_partition(partition):
             return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
         try:
-            await self._proceed(partition, context.assignment(partition).reassign_to(targets))
+            await self._on_partition_reassignment(
+                partition, context.assignment(partition).reassign_to(targets)
+            )
         except KafkaError as error:
             return ApiError(error.code, error.message)
         except StateChangeFailed as error:
-            logger.error("The reassignment of %s failed: %s", partition, error)
+            logger.error("Failed to complete reassignment of partition %s: %s", partition, error)
             return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
         return OK
 
@@ -182,38 +186,44 @@ class Reassignment:
             data, stat = await self.writer.store.get(znodes.state_path(partition))
             return znodes.decode_state(partition, data, stat.version)
         except (NoNode, MalformedZnode) as error:
-            logger.error("The state of %s cannot be read: %s", partition, error)
+            logger.error("Failed to read the state of partition %s: %s", partition, error)
             return None
 
-    # Steps
+    # Phases
 
-    async def _place_anew(self, partition: TopicPartition, targets: tuple[int, ...]) -> None:
-        """A partition that never had a leader has nothing to be moved: it begins at the targets."""
+    async def _reassign_without_leader(
+        self, partition: TopicPartition, targets: tuple[int, ...]
+    ) -> None:
+        """A partition that never had a leader has no data: it is created on the targets."""
         context = self.context
         before = context.assignment(partition)
         placed = ReplicaAssignment(targets)
         await self._write(partition, placed)
         context.set_assignment(partition, placed)
-        context.reassigning.pop(partition, None)
+        context.partitions_being_reassigned.pop(partition, None)
         for replica in before.replicas:
             context.replica_states.pop(PartitionReplica(partition, replica), None)
         replicas = self._replicas(partition, targets)
-        await self.replicas.change(replicas, ReplicaState.NEW)
-        await self.partitions.change((partition,), PartitionState.ONLINE)
-        await self.replicas.change(replicas, ReplicaState.ONLINE)
-        await self._leave_znode(lambda each, _: each == partition)
+        await self.replicas.handle_state_changes(replicas, ReplicaState.NEW)
+        await self.partitions.handle_state_changes((partition,), PartitionState.ONLINE)
+        await self.replicas.handle_state_changes(replicas, ReplicaState.ONLINE)
+        await self._remove_from_znode(lambda each, _: each == partition)
 
-    async def _proceed(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
+    async def _on_partition_reassignment(
+        self, partition: TopicPartition, assignment: ReplicaAssignment
+    ) -> None:
         if partition not in self.context.leadership:
-            await self._place_anew(partition, assignment.target_replicas)
+            await self._reassign_without_leader(partition, assignment.target_replicas)
             return
-        self.deletion.halt((partition[0],), "a partition is being reassigned")
+        self.deletion.mark_ineligible_for_deletion(
+            (partition[0],), "topic reassignment in progress"
+        )
         await self._update(partition, assignment)
         if await self._is_complete(partition, assignment):
             await self._complete(partition, assignment)
         else:
             await self._bump_leader_epoch(partition, assignment)  # A
-            await self.replicas.change(
+            await self.replicas.handle_state_changes(
                 [
                     each
                     for each in self._replicas(partition, assignment.adding)
@@ -232,38 +242,40 @@ class Reassignment:
         before = context.assignment(partition)
         if before != assignment:
             unneeded = [each for each in before.replicas if each not in assignment.replicas]
-            await self._check_survivors(partition, assignment, unneeded)
+            await self._check_in_sync_replica_remains(partition, assignment, unneeded)
             await self._write(partition, assignment)
             context.set_assignment(partition, assignment)
-            context.reassigning[partition] = None
+            context.partitions_being_reassigned[partition] = None
             if context.leadership[partition].leader in unneeded:
-                await self.partitions.change((partition,), PartitionState.ONLINE, Choice.OFFLINE)
-            await self._stop(partition, unneeded)
+                await self.partitions.handle_state_changes(
+                    (partition,), PartitionState.ONLINE, ElectionStrategy.OFFLINE
+                )
+            await self._stop_removed_replicas(partition, unneeded)
         if not self.batch.versions.alter_partition:
-            await self.watching.watch_state(partition)
-        context.reassigning[partition] = None
+            await self.watches.watch_state(partition)
+        context.partitions_being_reassigned[partition] = None
 
-    async def _check_survivors(
+    async def _check_in_sync_replica_remains(
         self, partition: TopicPartition, assignment: ReplicaAssignment, unneeded: list[int]
     ) -> None:
-        """Refuses to drop, by cancelling or replacing a move, the replicas that hold the data."""
+        """Raises KafkaError if no replica in the ISR would remain in the assignment."""
         if not unneeded:
             return
         state = await self._read_state(partition)
         if state is None:
             return
         survivors = [each for each in assignment.replicas if each in state.isr]
-        if state.leader in unneeded:  # then somebody must be able to lead at once
+        if state.leader in unneeded:  # then another one has to be elected at once
             survivors = [each for each in survivors if self.context.is_online(each, partition)]
         if not survivors:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"The reassignment would take {unneeded} out of {partition}, and no replica that "
-                f"stays is in sync (ISR {list(state.isr)}).",
+                f"The reassignment would remove {unneeded} from {partition}, and no remaining "
+                f"replica is in the ISR {list(state.isr)}.",
             )
 
     async def _write(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
-        """Changes this one partition in the topic's node, leaves the others as they are."""
+        """Writes the assignment of this partition into the znode of the topic."""
         path = znodes.topic_path(partition[0])
         for _attempt in range(MAX_WRITE_ATTEMPTS):
             try:
@@ -275,15 +287,17 @@ class Reassignment:
             except BadVersion:
                 continue
             except (NoNode, MalformedZnode) as error:
-                raise StateChangeFailed(f"the assignment cannot be changed: {error}") from None
+                raise StateChangeFailed(f"Failed to write the assignment: {error}") from None
             return
         raise StateChangeFailed(f"{path} keeps changing")
 
-    async def _stop(self, partition: TopicPartition, ids: Iterable[int]) -> None:
-        """Out of the ISR, stopped, deleted, forgotten; a broker that is down deletes its copy
-        when it is back and finds itself not in the assignment."""
+    async def _stop_removed_replicas(self, partition: TopicPartition, ids: Iterable[int]) -> None:
+        """Removes the replicas from the ISR, and stops and deletes them.
+
+        A broker that is down renames its log as a stray when it starts.
+        """
         replicas = self._replicas(partition, ids)
-        for replica in replicas:  # one that only the ISR knew of has no state yet
+        for replica in replicas:  # one that is only in the ISR has no state yet
             self.context.replica_states.setdefault(replica, ReplicaState.ONLINE)
         for state in (
             ReplicaState.OFFLINE,
@@ -291,52 +305,53 @@ class Reassignment:
             ReplicaState.DELETION_SUCCESSFUL,
             ReplicaState.NON_EXISTENT,
         ):
-            await self.replicas.change(replicas, state)
+            await self.replicas.handle_state_changes(replicas, state)
 
     async def _complete(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
         context = self.context
-        await self.replicas.change(
+        await self.replicas.handle_state_changes(
             self._replicas(partition, assignment.adding), ReplicaState.ONLINE
         )
         done = ReplicaAssignment(assignment.target_replicas)
         context.set_assignment(partition, done)
-        await self._settle_leader(partition, done)
+        await self._move_leader_if_required(partition, done)
         if context.leadership[partition].leader not in done.replicas:
-            # The targets are in sync but none may lead now (on its way out, directory lost): the
-            # old replicas must stay until one may.
+            # The targets are in the ISR but none can be elected now (shutting down, offline log
+            # directory): the old replicas stay until one can.
             logger.warning(
-                "The reassignment of %s waits: no target can lead now",
+                "Reassignment of partition %s is delayed: no target replica can become leader",
                 partition,
                 extra=partition._asdict(),
             )
             context.set_assignment(partition, assignment)
             return
-        strangers = [
+        unassigned = [
             each
             for each in context.leadership[partition].isr
             if each not in done.replicas and each not in assignment.removing
         ]
-        await self._stop(partition, (*assignment.removing, *strangers))
-        # Stopping took the removed replicas out of the assignment in memory as well; the targets
-        # are what remains either way.
+        await self._stop_removed_replicas(partition, (*assignment.removing, *unassigned))
+        # That removed the stopped replicas from the assignment in the context as well.
         context.set_assignment(partition, done)
         await self._write(partition, done)
-        self.watching.unwatch_state(partition)
-        await self._leave_znode(
+        self.watches.unwatch_state(partition)
+        await self._remove_from_znode(
             lambda each, replicas: each == partition and replicas == done.replicas
         )
-        context.reassigning.pop(partition, None)
+        context.partitions_being_reassigned.pop(partition, None)
         logger.info(
-            "The reassignment of %s to %s is done",
+            "Completed reassignment of partition %s to %s",
             partition,
             list(done.replicas),
             extra=partition._asdict(),
         )
         self.batch.add_update_metadata(context.brokers, (partition,))
         self.batch.send(context.epoch)
-        await self.deletion.resume_topics((partition[0],))
+        await self.deletion.resume_deletion_for_topics((partition[0],))
 
-    async def _settle_leader(self, partition: TopicPartition, done: ReplicaAssignment) -> None:
+    async def _move_leader_if_required(
+        self, partition: TopicPartition, done: ReplicaAssignment
+    ) -> None:
         state = self.context.leadership.get(partition)
         if (
             state is not None
@@ -345,34 +360,36 @@ class Reassignment:
         ):
             await self._bump_leader_epoch(partition, done)
         else:
-            await self.partitions.change((partition,), PartitionState.ONLINE, Choice.REASSIGN)
+            await self.partitions.handle_state_changes(
+                (partition,), PartitionState.ONLINE, ElectionStrategy.REASSIGN
+            )
 
     async def _bump_leader_epoch(
         self, partition: TopicPartition, assignment: ReplicaAssignment
     ) -> None:
-        """Same leader, same ISR, next epoch: so that brokers take in the new assignment."""
+        """Increments the leader epoch, so that brokers apply the new assignment."""
         context = self.context
         for _attempt in range(MAX_WRITE_ATTEMPTS):
             state = await self._read_state(partition)
             if state is None:
-                raise StateChangeFailed(f"{partition} has no state to give a new epoch to")
+                raise StateChangeFailed(f"Partition {partition} has no state znode")
             if state.controller_epoch > context.epoch:
                 raise StateChangeFailed(
-                    f"the state of {partition} was written by a controller of a later epoch"
+                    f"The state of {partition} was written with a higher controller epoch"
                 )
             finished, _ = await self.writer.update_states({partition: state.with_next_epoch()})
             result = finished.get(partition)
             if isinstance(result, StoreError):
-                raise StateChangeFailed(f"the state of {partition} cannot be written: {result}")
+                raise StateChangeFailed(f"Failed to write the state of {partition}: {result}")
             if result is not None:
                 context.leadership[partition] = result
-                # Added replicas may be made anew in any log directory; old ones that are missing
-                # from theirs are lost, not new.
+                # Added replicas are created in any log directory; an old one without a log is
+                # offline, not new.
                 for ids, is_new in ((assignment.origin_replicas, False), (assignment.adding, True)):
                     self.batch.add_leader_and_isr(ids, partition, result, assignment, is_new=is_new)
                 self.batch.send(context.epoch)
                 return
-        raise StateChangeFailed(f"the state of {partition} keeps changing")
+        raise StateChangeFailed(f"The state of {partition} keeps changing")
 
     # The znode
 
@@ -383,12 +400,14 @@ class Reassignment:
         except NoNode:
             return None
         except MalformedZnode as error:
-            logger.error("Deleting a reassignment that cannot be read: %s", error)
+            logger.error("Deleting malformed partition reassignment: %s", error)
             await self.writer.delete_many([znodes.REASSIGN_PARTITIONS])
             return None
 
-    async def _leave_znode(self, done: Callable[[TopicPartition, tuple[int, ...]], bool]) -> None:
-        """Takes finished, failed or replaced partitions out of it; deletes it when empty."""
+    async def _remove_from_znode(
+        self, done: Callable[[TopicPartition, tuple[int, ...]], bool]
+    ) -> None:
+        """Removes completed, failed or replaced partitions from it; deletes it when empty."""
         targets = await self._znode_targets()
         if targets is None:
             return

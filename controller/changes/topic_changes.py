@@ -1,16 +1,18 @@
-"""Topics and partitions that appeared in or vanished from the tree.
+"""New and removed topics, and new partitions.
 
-Handlers of ``/brokers/topics`` (TopicChange) and of one topic's node (PartitionModification).
+Handlers for ``/brokers/topics`` (TopicChange) and for the znode of a topic (PartitionModification);
+they mirror ``processTopicChange`` and ``processPartitionModifications`` of Kafka's
+``KafkaController``.
 """
 
 import logging
 from collections.abc import Iterable
 
-from ottla.controller.events.watching import Watching
+from ottla.controller.events.zk_watches import ZkWatches
 from ottla.controller.model import TopicState
 from ottla.controller.state.context import ControllerContext, PartitionState, ReplicaState
 from ottla.controller.state.fenced_writes import FencedWriter
-from ottla.controller.state.leader_selection import Choice
+from ottla.controller.state.leader_selection import ElectionStrategy
 from ottla.controller.state_machines.partitions import PartitionStateMachine
 from ottla.controller.state_machines.replicas import ReplicaStateMachine
 from ottla.controller.tree import znodes
@@ -23,7 +25,7 @@ logger = logging.getLogger("ottla.controller")
 
 
 class TopicChanges:
-    """``topic_ids`` tells whether topics without an id get one (protocol version 2.8 and up)."""
+    """``topic_ids``: whether topics without an id get one (protocol version 2.8 and up)."""
 
     def __init__(
         self,
@@ -31,7 +33,7 @@ class TopicChanges:
         writer: FencedWriter,
         partitions: PartitionStateMachine,
         replicas: ReplicaStateMachine,
-        watching: Watching,
+        watches: ZkWatches,
         *,
         topic_ids: bool,
     ) -> None:
@@ -39,16 +41,16 @@ class TopicChanges:
         self.writer = writer
         self.partitions = partitions
         self.replicas = replicas
-        self.watching = watching
+        self.watches = watches
         self.topic_ids = topic_ids
 
     async def load_topics(self, topics: Iterable[str]) -> list[TopicPartition]:
-        """Watches the topics, reads their assignments and ids into the context."""
+        """Watches the topics, and reads their assignments and ids into the context."""
         names = list(topics)
-        await self.watching.watch_topics(names)
+        await self.watches.watch_topics(names)
         found = await self.read_topics(names)
         if self.topic_ids:
-            await self._give_ids(found)
+            await self._assign_topic_ids(found)
         added: list[TopicPartition] = []
         for topic, (state, _) in found.items():
             self.context.add_topic(topic, state.topic_id)
@@ -59,7 +61,7 @@ class TopicChanges:
         return added
 
     async def read_topics(self, topics: list[str]) -> dict[str, tuple[TopicState, Stat]]:
-        """Those that exist and can be read."""
+        """The topics that exist; malformed ones are logged and left out."""
         found: dict[str, tuple[TopicState, Stat]] = {}
         nodes = await self.writer.store.get_many([znodes.topic_path(topic) for topic in topics])
         for topic, node in zip(topics, nodes, strict=True):
@@ -68,13 +70,13 @@ class TopicChanges:
             try:
                 found[topic] = znodes.decode_topic(topic, node[0]), node[1]
             except MalformedZnode as error:
-                logger.error("Leaving out a topic: %s", error)
+                logger.error("Ignoring topic %s: %s", topic, error)
         return found
 
-    async def _give_ids(self, found: dict[str, tuple[TopicState, Stat]]) -> None:
-        """Topics made by old tools have no id; theirs is written now (KIP-516)."""
-        nameless = [topic for topic, (state, _) in found.items() if state.topic_id is None]
-        wanted = {topic: found[topic][0]._replace(topic_id=random_uuid()) for topic in nameless}
+    async def _assign_topic_ids(self, found: dict[str, tuple[TopicState, Stat]]) -> None:
+        """Writes ids for topics without one, which were created by old tools (KIP-516)."""
+        without_id = [topic for topic, (state, _) in found.items() if state.topic_id is None]
+        wanted = {topic: found[topic][0]._replace(topic_id=random_uuid()) for topic in without_id}
         responses = await self.writer.multi_many(
             [
                 [
@@ -89,8 +91,8 @@ class TopicChanges:
         )
         for (topic, state), response in zip(wanted.items(), responses, strict=True):
             if isinstance(response, (BadVersion, NoNode)):
-                # Changed or deleted in this moment; the next TopicChange or modification sees it.
-                logger.info("Topic %s changed while it was given an id", topic)
+                # Changed or deleted meanwhile; the next event for it reads it again.
+                logger.info("Topic %s was changed while its topic id was written", topic)
                 del found[topic]
             elif isinstance(response, StoreError):
                 raise response
@@ -98,35 +100,37 @@ class TopicChanges:
                 found[topic] = state, found[topic][1]
 
     async def on_topic_change(self) -> list[str]:
-        """Takes in new topics, forgets vanished ones; returns the new ones."""
+        """Adds new topics, removes deleted ones; returns the new ones."""
         context = self.context
         present = await self.writer.store.children(znodes.TOPICS)
         new = [topic for topic in present if topic not in context.assignments]
-        still_there = set(present)
-        vanished = [topic for topic in context.assignments if topic not in still_there]
-        for topic in vanished:
-            self.watching.unwatch_topic(topic)
+        present_names = set(present)
+        deleted = [topic for topic in context.assignments if topic not in present_names]
+        for topic in deleted:
+            self.watches.unwatch_topic(topic)
             context.remove_topic(topic)
         added = await self.load_topics(new)
-        if new or vanished:
+        if new or deleted:
             logger.info(
-                "New topics: %s; vanished topics: %s", ", ".join(new) or "none", vanished or "none"
+                "New topics: [%s], deleted topics: [%s]", ", ".join(new), ", ".join(deleted)
             )
-        await self.bring_online(added)
+        await self.on_new_partition_creation(added)
         return new
 
-    async def bring_online(self, partitions: list[TopicPartition]) -> None:
-        """New partitions get their leaders, new replicas their orders."""
+    async def on_new_partition_creation(self, partitions: list[TopicPartition]) -> None:
+        """Brings new partitions and their replicas online."""
         if not partitions:
             return
         replicas = self.context.replicas_of_partitions(partitions)
-        await self.partitions.change(partitions, PartitionState.NEW)
-        await self.replicas.change(replicas, ReplicaState.NEW)
-        await self.partitions.change(partitions, PartitionState.ONLINE, Choice.OFFLINE)
-        await self.replicas.change(replicas, ReplicaState.ONLINE)
+        await self.partitions.handle_state_changes(partitions, PartitionState.NEW)
+        await self.replicas.handle_state_changes(replicas, ReplicaState.NEW)
+        await self.partitions.handle_state_changes(
+            partitions, PartitionState.ONLINE, ElectionStrategy.OFFLINE
+        )
+        await self.replicas.handle_state_changes(replicas, ReplicaState.ONLINE)
 
     async def on_partition_modification(self, topic: str) -> None:
-        """Brings added partitions online; takes them back out while the topic is deleted."""
+        """Brings added partitions online; removes them again if the topic is being deleted."""
         context = self.context
         if topic not in context.assignments:
             return
@@ -142,19 +146,19 @@ class TopicChanges:
         if not added:
             return
         if topic in context.topics_to_delete:
-            await self._take_back(topic, state, stat)
+            await self._restore_assignment(topic, state, stat)
             return
-        logger.info("New partitions of %s: %s", topic, [partition[1] for partition in added])
+        logger.info("New partitions to be added: %s", ", ".join(str(each) for each in added))
         for partition, assignment in added.items():
             context.set_assignment(partition, assignment)
-        await self.bring_online(list(added))
+        await self.on_new_partition_creation(list(added))
 
-    async def _take_back(self, topic: str, state: TopicState, stat: Stat) -> None:
-        logger.warning("Taking back partitions added to %s: it is being deleted", topic)
+    async def _restore_assignment(self, topic: str, state: TopicState, stat: Stat) -> None:
+        logger.warning("Removing partitions added to topic %s: it is being deleted", topic)
         known = state._replace(assignments=dict(self.context.assignments[topic]))
         try:
             await self.writer.set(
                 znodes.topic_path(topic), znodes.encode_topic(known), stat.version
             )
         except (BadVersion, NoNode) as error:
-            logger.info("Topic %s changed again meanwhile: %s", topic, error)
+            logger.info("Topic %s was changed meanwhile: %s", topic, error)

@@ -1,26 +1,26 @@
-"""Topic deletion: a machine that can stop anywhere and go on later.
+"""Topic deletion, which can be interrupted and resumed; mirrors Kafka's ``TopicDeletionManager``.
 
-1. A name under ``/admin/delete_topics`` queues the topic. Brokers stop serving it.
+1. A znode under ``/admin/delete_topics`` queues the topic. Brokers stop serving it.
 2. Replicas on live brokers go Offline, then DeletionStarted (StopReplica with delete); those on
-   dead brokers become DeletionIneligible, and the topic is halted until a broker comes back.
-3. Each answer moves replicas to DeletionSuccessful, or on an error to DeletionIneligible.
-4. When all are DeletionSuccessful the nodes of the topic go, in one multi with a note of its
-   highest leader epoch (deleted_topics.py), and the context forgets it.
+   dead brokers become DeletionIneligible, and the topic is ineligible until a broker starts.
+3. Each response moves replicas to DeletionSuccessful, or on an error to DeletionIneligible.
+4. When all are DeletionSuccessful the znodes of the topic are deleted, in one multi that stores its
+   highest leader epoch (deleted_topics.py), and the topic is removed from the context.
 
-A topic is also halted while one of its partitions is being reassigned. A halted topic is taken
-up again when a broker starts or the reassignment ends. All of it is in the tree, so a new
-controller goes on where the last one stopped.
+A topic is also ineligible while one of its partitions is being reassigned. Its deletion is resumed
+when a broker starts or the reassignment completes. All state is in the znode tree, so a new
+controller resumes the deletions of the last one.
 """
 
 import logging
 from collections.abc import Callable, Iterable
 
-from ottla.controller.events.watching import Watching
+from ottla.controller.events.zk_watches import ZkWatches
 from ottla.controller.model import PartitionReplica
 from ottla.controller.requests.request_batch import RequestBatch
 from ottla.controller.state.context import ControllerContext, PartitionState, ReplicaState
 from ottla.controller.state.deleted_topics import DeletedTopics
-from ottla.controller.state.fenced_writes import MAX_OPS_A_MULTI, FencedWriter
+from ottla.controller.state.fenced_writes import MAX_OPS_PER_MULTI, FencedWriter
 from ottla.controller.state_machines.partitions import PartitionStateMachine
 from ottla.controller.state_machines.replicas import ReplicaStateMachine
 from ottla.controller.tree import znodes
@@ -31,7 +31,7 @@ logger = logging.getLogger("ottla.controller")
 
 
 class TopicDeletion:
-    """``on_deleted`` is told each topic that is gone from the tree and the context."""
+    """``on_deleted`` is called with each topic whose znodes are deleted."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class TopicDeletion:
         partitions: PartitionStateMachine,
         replicas: ReplicaStateMachine,
         batch: RequestBatch,
-        watching: Watching,
+        watches: ZkWatches,
         deleted: DeletedTopics,
         *,
         enabled: Callable[[], bool],
@@ -51,15 +51,15 @@ class TopicDeletion:
         self.partitions = partitions
         self.replicas = replicas
         self.batch = batch
-        self.watching = watching
+        self.watches = watches
         self.deleted = deleted
         self.enabled = enabled
         self.on_deleted = on_deleted
 
-    # Entrances
+    # Events
 
     async def load(self) -> None:
-        """What a controller before us left: queued topics, and those that must wait."""
+        """Reads the queued topics for a new controller, and which of them are ineligible."""
         queued = await self._queued_topics()
         if not queued:
             return
@@ -87,10 +87,13 @@ class TopicDeletion:
         context = self.context
         fresh = [topic for topic in queued if topic not in context.topics_to_delete]
         if fresh:
-            logger.info("Topics to be deleted: %s", ", ".join(fresh))
+            logger.info("Starting topic deletion for topics %s", ", ".join(fresh))
         context.topics_to_delete.update(dict.fromkeys(queued))
-        self.halt((topic for topic in queued if self._being_reassigned(topic)), "reassignment")
-        await self.resume()
+        self.mark_ineligible_for_deletion(
+            (topic for topic in queued if self._being_reassigned(topic)),
+            "topic reassignment in progress",
+        )
+        await self.resume_deletions()
 
     async def _queued_topics(self) -> list[str]:
         topics = await self.writer.store.children(znodes.DELETE_TOPICS)
@@ -100,69 +103,75 @@ class TopicDeletion:
         found = await self.writer.store.get_many(paths)
         gone = [topic for topic, node in zip(unknown, found, strict=True) if node is None]
         if gone:
-            logger.warning("Ignoring the deletion of topics that do not exist: %s", gone)
+            logger.warning("Ignoring request to delete non-existing topics %s", ", ".join(gone))
             await self.writer.delete_many([znodes.delete_topic_path(topic) for topic in gone])
         return [topic for topic in topics if topic in self.context.assignments]
 
     async def _discard(self, topics: list[str]) -> None:
-        logger.info("Not deleting %s: delete.topic.enable is false", ", ".join(topics))
+        logger.info(
+            "Removing /admin/delete_topics of %s: delete.topic.enable is false", ", ".join(topics)
+        )
         await self.writer.delete_many([znodes.delete_topic_path(topic) for topic in topics])
 
     def _being_reassigned(self, topic: str) -> bool:
-        return any(partition[0] == topic for partition in self.context.reassigning)
+        return any(partition[0] == topic for partition in self.context.partitions_being_reassigned)
 
-    def halt(self, topics: Iterable[str], reason: str) -> None:
-        """Queued topics among these wait until ``resume_topics`` names them."""
-        halted = [topic for topic in topics if topic in self.context.topics_to_delete]
-        if halted:
-            self.context.topics_ineligible_for_deletion.update(halted)
-            logger.info("Halting the deletion of %s: %s", ", ".join(halted), reason)
+    def mark_ineligible_for_deletion(self, topics: Iterable[str], reason: str) -> None:
+        """Interrupts the deletion of these until ``resume_deletion_for_topics``."""
+        ineligible = [topic for topic in topics if topic in self.context.topics_to_delete]
+        if ineligible:
+            self.context.topics_ineligible_for_deletion.update(ineligible)
+            logger.info("Halted deletion of topics %s due to %s", ", ".join(ineligible), reason)
 
-    async def resume_topics(self, topics: Iterable[str]) -> None:
-        """A broker with their replicas started, or their reassignment ended."""
+    async def resume_deletion_for_topics(self, topics: Iterable[str]) -> None:
+        """A broker with replicas of these has started, or their reassignment is complete."""
         waiting = [topic for topic in topics if topic in self.context.topics_to_delete]
         if waiting and self.enabled():
             self.context.topics_ineligible_for_deletion.difference_update(waiting)
-            await self.resume()
+            await self.resume_deletions()
 
-    async def on_response(
+    async def on_stop_replica_response(
         self, broker_id: int, outcome: Iterable[tuple[TopicPartition, int]]
     ) -> None:
-        """A broker answered a StopReplica with delete."""
+        """Handles the response to a StopReplica with delete."""
         failed: list[PartitionReplica] = []
         done: list[PartitionReplica] = []
         for partition, code in outcome:
             replica = PartitionReplica(partition, broker_id)
-            # An answer may be about a replica that has been declared dead meanwhile.
+            # The broker of the replica may have failed meanwhile.
             if self.context.replica_states.get(replica) is not ReplicaState.DELETION_STARTED:
                 continue
             (failed if code else done).append(replica)
         if failed:
-            await self.fail(failed)
+            await self.fail_replica_deletion(failed)
         if done:
-            await self.replicas.change(done, ReplicaState.DELETION_SUCCESSFUL)
-            await self.resume()
+            await self.replicas.handle_state_changes(done, ReplicaState.DELETION_SUCCESSFUL)
+            await self.resume_deletions()
 
-    async def fail(self, replicas: Iterable[PartitionReplica]) -> None:
-        """Replicas that cannot be deleted now: an error, or their broker or directory died."""
-        going = [each for each in replicas if each.partition[0] in self.context.topics_to_delete]
-        if not going:
+    async def fail_replica_deletion(self, replicas: Iterable[PartitionReplica]) -> None:
+        """The deletion of replicas failed: an error, or their broker or log directory failed."""
+        to_delete = [
+            each for each in replicas if each.partition[0] in self.context.topics_to_delete
+        ]
+        if not to_delete:
             return
-        await self.replicas.change(
-            [each for each in going if self._may_become_ineligible(each)],
+        await self.replicas.handle_state_changes(
+            [each for each in to_delete if self._may_become_ineligible(each)],
             ReplicaState.DELETION_INELIGIBLE,
         )
-        self.halt(dict.fromkeys(each.partition[0] for each in going), "a replica failed")
-        await self.resume()
+        self.mark_ineligible_for_deletion(
+            dict.fromkeys(each.partition[0] for each in to_delete), "replica deletion failure"
+        )
+        await self.resume_deletions()
 
     def _may_become_ineligible(self, replica: PartitionReplica) -> bool:
         state = self.context.replica_states.get(replica)
         return state in (ReplicaState.OFFLINE, ReplicaState.DELETION_STARTED)
 
-    # The machine
+    # State changes
 
-    async def resume(self) -> None:
-        """Takes every queued topic as far as it goes."""
+    async def resume_deletions(self) -> None:
+        """Starts, retries or completes the deletion of each queued topic."""
         context = self.context
         if not self.enabled():
             return
@@ -175,24 +184,24 @@ class TopicDeletion:
                 continue
             if ReplicaState.DELETION_STARTED in states:
                 continue
-            retry.extend(context.replicas_in(topic, ReplicaState.DELETION_INELIGIBLE))
-            halted = topic in context.topics_ineligible_for_deletion
-            if not halted and not self._being_reassigned(topic):
+            retry.extend(context.replicas_in_state(topic, ReplicaState.DELETION_INELIGIBLE))
+            ineligible = topic in context.topics_ineligible_for_deletion
+            if not ineligible and not self._being_reassigned(topic):
                 start.append(topic)
         if retry:
-            await self.replicas.change(retry, ReplicaState.OFFLINE)
+            await self.replicas.handle_state_changes(retry, ReplicaState.OFFLINE)
         if start:
             await self._start(start)
 
     async def _start(self, topics: list[str]) -> None:
         context = self.context
-        logger.info("Deleting topics %s", ", ".join(topics))
+        logger.info("Deletion of topics %s (re)started", ", ".join(topics))
         unseen = [each for each in topics if each not in context.topics_with_deletion_started]
         partitions = [partition for topic in unseen for partition in context.partitions_of(topic)]
-        await self.partitions.change(partitions, PartitionState.OFFLINE)
-        await self.partitions.change(partitions, PartitionState.NON_EXISTENT)
+        await self.partitions.handle_state_changes(partitions, PartitionState.OFFLINE)
+        await self.partitions.handle_state_changes(partitions, PartitionState.NON_EXISTENT)
         context.topics_with_deletion_started.update(unseen)
-        # Brokers forget the topics, so that no client is sent to them any more.
+        # Brokers remove the topics from their metadata, so that clients stop using them.
         self.batch.add_update_metadata(
             context.brokers, [each for topic in topics for each in context.partitions_of(topic)]
         )
@@ -205,17 +214,19 @@ class TopicDeletion:
                     dead.append(each)
                 elif context.replica_states.get(each) is not ReplicaState.DELETION_SUCCESSFUL:
                     alive.append(each)
-        await self.replicas.change(
+        await self.replicas.handle_state_changes(
             [each for each in dead if self._may_become_ineligible(each)],
             ReplicaState.DELETION_INELIGIBLE,
         )
-        await self.replicas.change(alive, ReplicaState.OFFLINE)
-        await self.replicas.change(alive, ReplicaState.DELETION_STARTED)
-        self.halt(dict.fromkeys(each.partition[0] for each in dead), "replicas are offline")
+        await self.replicas.handle_state_changes(alive, ReplicaState.OFFLINE)
+        await self.replicas.handle_state_changes(alive, ReplicaState.DELETION_STARTED)
+        self.mark_ineligible_for_deletion(
+            dict.fromkeys(each.partition[0] for each in dead), "offline replicas"
+        )
 
     async def _complete(self, topic: str) -> None:
         context = self.context
-        self.watching.unwatch_topic(topic)
+        self.watches.unwatch_topic(topic)
         replicas = context.replicas_of(topic)
         partitions = context.partitions_of(topic)
         highest = max(
@@ -225,9 +236,9 @@ class TopicDeletion:
         await self._delete_nodes(topic, partitions, highest)
         for each in replicas:
             context.replica_states[each] = ReplicaState.DELETION_SUCCESSFUL
-        await self.replicas.change(replicas, ReplicaState.NON_EXISTENT)
+        await self.replicas.handle_state_changes(replicas, ReplicaState.NON_EXISTENT)
         context.remove_topic(topic)
-        logger.info("Topic %s is deleted", topic)
+        logger.info("Topic %s deletion completed", topic)
         self.on_deleted(topic)
 
     async def _delete_nodes(
@@ -246,7 +257,7 @@ class TopicDeletion:
             )
             if found is not None
         )
-        last.extend(self.deleted.remember(topic, highest_epoch))
+        last.extend(self.deleted.record(topic, highest_epoch))
         expected: list[Op] = []
         for partition in partitions:
             if partition in self.context.leadership:
@@ -255,10 +266,10 @@ class TopicDeletion:
         path = znodes.topic_path(topic)
         whole = [*expected, DeleteOp(znodes.partitions_path(topic)), DeleteOp(path), *last]
         try:
-            if expected and len(whole) <= MAX_OPS_A_MULTI:
+            if expected and len(whole) <= MAX_OPS_PER_MULTI:
                 await self.writer.multi(whole)
             else:
                 await self.writer.delete_tree(path, last)
-        except (NoNode, NotEmpty):  # not what we remember: look what is there
+        except (NoNode, NotEmpty):  # other znodes than in the context: read them
             await self.writer.delete_tree(path, last)
-        self.deleted.remembered()
+        self.deleted.recorded()

@@ -1,8 +1,8 @@
-"""One queue, one consumer: everything the controller does happens in one order.
+"""The event queue of the controller: one queue, one consumer, one order.
 
-Watches, timers, answers and requests only ``put``; ``run`` takes one event after the other and
-awaits its processing before it takes the next. So the controller's state needs no locks, although
-processing awaits the store again and again.
+Mirrors Kafka's ``ControllerEventManager``. Watches, timers, responses and requests only ``put``
+events; ``run`` processes one event after the other. So the controller context needs no locks,
+although the processing of an event awaits the store many times.
 """
 
 import asyncio
@@ -22,33 +22,36 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("ottla.controller")
 
-MAX_WAITING_CALLS = 10_000
-"""Each waiting call is a connection that waits for its answer, and there are fewer connections
-than this; beyond it something is wrong, and the caller is told to try again."""
+MAX_QUEUED_CALLS = 10_000
+"""The bound of queued calls. Each is from a connection that waits for its response, and there are
+usually fewer connections; a call above the bound fails with REQUEST_TIMED_OUT."""
 
 Process = Callable[[Event], Awaitable[None]]
-Measure = Callable[[ControllerState, int, int], None]
-"""Told after each event: its state, milliseconds in the queue, milliseconds in the works."""
+EventProcessedCallback = Callable[[ControllerState, int, int], None]
+"""Called after each event with its state, and its queue time and processing time in ms."""
 
 
-def no_measure(state: ControllerState, queued_ms: int, busy_ms: int) -> None:
-    pass
+def ignore_processed_event(state: ControllerState, queued_ms: int, busy_ms: int) -> None:
+    """The default: records no times."""
 
 
 class EventQueue:
-    """``process`` handles one event and lets no exception out but cancellation."""
+    """``process`` processes an event and raises nothing but cancellation."""
 
     def __init__(
-        self, process: Process, now_ms: Callable[[], int], measure: Measure = no_measure
+        self,
+        process: Process,
+        now_ms: Callable[[], int],
+        on_event_processed: EventProcessedCallback = ignore_processed_event,
     ) -> None:
         self.state = ControllerState.IDLE
         self._process = process
         self._now_ms = now_ms
-        self._measure = measure
+        self._on_event_processed = on_event_processed
         self._events: deque[tuple[Event, int]] = deque()
-        # Signals in the queue, to keep each only once; with their types, for those without fields
-        # are equal as tuples.
-        self._waiting: set[tuple[type, Event]] = set()
+        # The signals in the queue, as each is queued only once; with their types, because those
+        # without fields are equal as tuples.
+        self._queued_signals: set[tuple[type, Event]] = set()
         self._calls = 0
         self._waiter: asyncio.Future[None] | None = None
         self._closed = False
@@ -57,18 +60,18 @@ class EventQueue:
         return len(self._events)
 
     def put(self, event: Event) -> None:
-        """Queues an event; a signal equal to one that waits already is left out."""
+        """Queues an event; a signal equal to a queued one is dropped."""
         if self._closed:
             if isinstance(event, Call):
                 _refuse(event)
             return
         if isinstance(event, Call):
-            if self._calls >= MAX_WAITING_CALLS:
+            if self._calls >= MAX_QUEUED_CALLS:
                 _respond_with_error(
                     event,
                     KafkaError(
                         ErrorCode.REQUEST_TIMED_OUT,
-                        "the controller has too many requests waiting; try again",
+                        "Too many requests are queued on the controller.",
                     ),
                 )
                 return
@@ -77,17 +80,17 @@ class EventQueue:
             event, LeaderAndIsrResponseReceived
         ):  # those hold a message, not hashable
             key = (type(event), event)
-            if key in self._waiting:
+            if key in self._queued_signals:
                 return
-            self._waiting.add(key)
+            self._queued_signals.add(key)
         self._events.append((event, self._now_ms()))
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     def clear_and_put(self, event: Event) -> None:
-        """Drops what waits (callers are answered NOT_CONTROLLER), then queues the event."""
+        """Drops the queued events (calls fail with NOT_CONTROLLER), then queues ``event``."""
         dropped, self._events = self._events, deque()
-        self._waiting.clear()
+        self._queued_signals.clear()
         self._calls = 0
         for each, _ in dropped:
             if isinstance(each, Call):
@@ -97,13 +100,13 @@ class EventQueue:
     async def call(
         self, name: str, state: ControllerState, work: Callable[[], Awaitable[object]]
     ) -> object:
-        """Runs ``work`` on the queue and returns its result; raises what it raised."""
+        """Runs ``work`` on the queue; returns its result or raises its exception."""
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self.put(Call(name, state, work, future))
         return await future
 
     async def run(self) -> None:
-        """Consumes until ``ShutDown`` was processed."""
+        """Processes events until ``ShutDown`` was processed."""
         while not self._closed:
             if not self._events:
                 self._waiter = asyncio.get_running_loop().create_future()
@@ -114,18 +117,18 @@ class EventQueue:
             if isinstance(event, Call):
                 self._calls -= 1
             elif not isinstance(event, LeaderAndIsrResponseReceived):
-                self._waiting.discard((type(event), event))
+                self._queued_signals.discard((type(event), event))
             self.state = state_of(event)
             try:
                 await self._process(event)
             finally:
-                self._measure(self.state, started - queued_at, self._now_ms() - started)
+                self._on_event_processed(self.state, started - queued_at, self._now_ms() - started)
                 self.state = ControllerState.IDLE
             if isinstance(event, ShutDown):
                 self.close()
 
     def close(self) -> None:
-        """Takes nothing more; whoever waits is answered."""
+        """Closes the queue; queued and later calls fail with NOT_CONTROLLER."""
         self._closed = True
         for each, _ in self._events:
             if isinstance(each, Call):
@@ -135,7 +138,7 @@ class EventQueue:
 
 def _refuse(call: Call) -> None:
     _respond_with_error(
-        call, KafkaError(ErrorCode.NOT_CONTROLLER, "the controller has moved to another broker")
+        call, KafkaError(ErrorCode.NOT_CONTROLLER, "The controller has moved to another broker.")
     )
 
 

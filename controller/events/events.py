@@ -1,7 +1,8 @@
-"""The closed list of things the controller reacts to, and the states it is in meanwhile.
+"""The events of the controller, and the controller states while they are processed.
 
-Signals carry no findings ("look at the brokers again"), so two equal ones waiting in the queue are
-as good as one. Calls come from requests and have somebody waiting for an answer.
+Mirrors Kafka's ``ControllerEvent`` and ``ControllerState``. A signal has no state of the znode tree
+("read the brokers again"), so two equal ones in the queue are the same as one. A call is the work
+of a request, with a future for its response.
 """
 
 from collections.abc import Awaitable, Callable
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ControllerState(Enum):
-    """What the controller is busy with; values as Kafka's ControllerState metric."""
+    """The kind of event that is processed; values as in Kafka's ControllerState metric."""
 
     IDLE = 0
     CONTROLLER_CHANGE = 1
@@ -40,27 +41,27 @@ class ControllerState(Enum):
 
 
 class Startup(NamedTuple):
-    """The broker has started: look for a controller, else become it."""
+    """The broker has started: take part in the election."""
 
 
 class ControllerChange(NamedTuple):
-    """``/controller`` was made or changed."""
+    """``/controller`` was created or changed."""
 
 
 class Reelect(NamedTuple):
-    """``/controller`` is gone."""
+    """``/controller`` was deleted."""
 
 
 class Expire(NamedTuple):
-    """Our session is gone, and with it our registration and our election."""
+    """The session has expired, and with it registration and election of this broker."""
 
 
 class RegisterBrokerAndReelect(NamedTuple):
-    """A new session stands after an expired one."""
+    """A new session was opened after one has expired."""
 
 
 class ForceResign(NamedTuple):
-    """The store failed in the middle of an event: memory and tree may differ; start over."""
+    """The store failed while an event was processed: resign, and take part in the election."""
 
 
 class BrokerChange(NamedTuple):
@@ -74,7 +75,7 @@ class BrokerModification(NamedTuple):
 
 
 class BrokerResend(NamedTuple):
-    """A broker's line of requests overflowed: tell it everything anew."""
+    """The request queue of a broker overflowed: send the full state."""
 
     broker_id: int
 
@@ -94,7 +95,7 @@ class TopicDeletion(NamedTuple):
 
 
 class TopicDeletionStopReplicaResponseReceived(NamedTuple):
-    """A broker answered a StopReplica with delete: error code by partition."""
+    """The response to a StopReplica with delete: error codes by partition."""
 
     broker_id: int
     broker_epoch: int
@@ -102,56 +103,60 @@ class TopicDeletionStopReplicaResponseReceived(NamedTuple):
 
 
 class LeaderAndIsrResponseReceived(NamedTuple):
+    """A response with errors, or from a broker with offline log directories."""
+
     broker_id: int
     broker_epoch: int
     response: "LeaderAndIsrResponse"
 
 
 class UpdateMetadataResponseReceived(NamedTuple):
+    """A response with an error."""
+
     broker_id: int
     error_code: int
 
 
 class LogDirEventNotification(NamedTuple):
-    """Children of ``/log_dir_event_notification`` changed: a log directory failed somewhere."""
+    """Children of ``/log_dir_event_notification`` changed: a log directory failed."""
 
 
 class IsrChangeNotification(NamedTuple):
-    """Children of ``/isr_change_notification`` changed: an ISR was moved without asking us."""
+    """Children of ``/isr_change_notification`` changed: a leader changed an ISR in the tree."""
 
 
 class PreferredReplicaElection(NamedTuple):
-    """``/admin/preferred_replica_election`` was made."""
+    """``/admin/preferred_replica_election`` was created."""
 
 
 class PartitionReassignment(NamedTuple):
-    """``/admin/reassign_partitions`` was made."""
+    """``/admin/reassign_partitions`` was created."""
 
 
 class PartitionReassignmentIsrChange(NamedTuple):
-    """The state node of a partition that is being moved changed."""
+    """The state znode of a partition that is being reassigned changed."""
 
     partition: TopicPartition
 
 
 class AutoLeaderBalance(NamedTuple):
-    """The time has come to look whether leaders are where they should be."""
+    """The leader imbalance is due for a check."""
 
 
 class UncleanLeaderElectionEnable(NamedTuple):
-    """unclean.leader.election.enable was switched on, by default (None) or for one topic."""
+    """unclean.leader.election.enable was set to true, on the broker (None) or for a topic."""
 
     topic: str | None
 
 
 class ShutDown(NamedTuple):
-    """The last event: resign and end."""
+    """Resign and shut down; the last event."""
 
 
 class Call:
-    """A request's work on the queue; ``future`` gets its result or exception.
+    """The work of a request; ``future`` gets its result or exception.
 
-    ``work`` runs when its turn comes, whether or not this broker is the controller: it checks.
+    ``work`` also runs if this broker is not the active controller: it has to check that itself.
     """
 
     __slots__ = ("future", "name", "state", "work")

@@ -1,12 +1,12 @@
-"""One ordered line of requests from the controller to every broker.
+"""An ordered request queue from the controller to each broker.
 
-A broker gets LeaderAndIsr, UpdateMetadata and StopReplica one at a time, in the order they were
-sent; a failed send is tried again over a new connection until it succeeds or the broker is
-removed, because a request left out would leave the broker with an old picture for ever.
+Mirrors Kafka's ``ControllerChannelManager``. A broker gets LeaderAndIsr, UpdateMetadata and
+StopReplica requests one at a time, in the order they were sent; a failed request is retried over a
+new connection until it succeeds or the broker is removed, because a broker that misses a request
+keeps a stale state.
 
-The line to our own broker is a plain call through a ``LocalChannel``; the lines to others go
-through whatever ``Connector`` opens (the broker gives one built on ottla.protocol.client.aio, with
-its security settings).
+The local broker is called through a ``LocalChannel``; connections to others are opened by a
+``Connector`` (that of the broker uses ottla.protocol.client.aio, with its security settings).
 """
 
 import logging
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.controller")
 
 RETRY_BACKOFF_MS = 100
-"""Between attempts, as Kafka's RequestSendThread."""
+"""Between attempts, as in Kafka's ``RequestSendThread``."""
 MAX_QUEUED_REQUESTS = 10_000
-"""A broker that is registered but answers nothing would otherwise collect requests without end.
-Beyond this its line is dropped and ``on_overflow`` asks the controller to tell it everything
-anew, which is shorter than ten thousand changes."""
+"""The bound of a queue, for a registered broker that does not respond. Above it the queue is
+cleared and ``on_overflow`` makes the controller send the full state, which is smaller than ten
+thousand changes."""
 
 Callback = Callable[["Message | None"], None]
-"""Gets the answer, or None when the broker was removed before one came."""
+"""Called with the response, or with None if the broker was removed before it arrived."""
 
 
 class BrokerChannels(Protocol):
-    """What the controller needs; every call returns at once."""
+    """The channels as the controller uses them; no call blocks or awaits."""
 
     def add_broker(self, broker: BrokerInfo) -> None: ...
 
     def remove_broker(self, broker_id: int) -> None:
-        """Drops what is queued; a request on the wire is abandoned."""
+        """Drops the queued requests and the one in flight; their callbacks get None."""
 
     def send(
         self, broker_id: int, request: "Message", version: int, callback: Callback
@@ -49,7 +49,7 @@ class BrokerChannels(Protocol):
 
 
 class LocalChannel(Protocol):
-    """The control request handlers of the broker that is the controller itself."""
+    """The handlers of control requests of the local broker."""
 
     def handle(self, request: "Message", version: int) -> "Message | Awaitable[Message]": ...
 
@@ -65,7 +65,7 @@ class Connection(Protocol):
 
 class Connector(Protocol):
     async def __call__(self, broker: BrokerInfo, timeout_ms: int) -> Connection:
-        """Connects (with TLS and SASL where set) or raises, within the time-out."""
+        """Connects (with TLS and SASL if configured) or raises, within the timeout."""
 
 
 class _Item(NamedTuple):
@@ -74,8 +74,8 @@ class _Item(NamedTuple):
     callback: Callback
 
 
-class _Line:
-    """The queue of one broker and the task that empties it."""
+class _RequestSender:
+    """The queue of a broker and the task that sends it; mirrors Kafka's ``RequestSendThread``."""
 
     def __init__(self, channels: "QueuedBrokerChannels", broker: BrokerInfo) -> None:
         self.channels = channels
@@ -84,14 +84,14 @@ class _Line:
         self.stopped = False
         self.waiter: asyncio.Future[None] | None = None
         self.connection: Connection | None = None
-        self.failure = ""  # what the log says of it now
+        self.failure = ""  # the last failure that was logged
         self.task: Cancellable | None = None
 
     def put(self, item: _Item) -> None:
         if len(self.items) >= MAX_QUEUED_REQUESTS:
             logger.error(
-                "Broker %d has %d requests of the controller waiting; dropping them and starting "
-                "over with the full state",
+                "Broker %d has %d queued requests of the controller; dropping them and sending the "
+                "full state",
                 self.broker.broker_id,
                 len(self.items),
             )
@@ -99,13 +99,13 @@ class _Line:
             self.channels.on_overflow(self.broker.broker_id)
             return
         self.items.append(item)
-        self.complete_delayed_requests()
+        self.notify()
         if self.task is None:
             self.task = self.channels.runtime.spawn(
                 self.run(), name=f"controller-to-broker-{self.broker.broker_id}"
             )
 
-    def complete_delayed_requests(self) -> None:
+    def notify(self) -> None:
         if self.waiter is not None and not self.waiter.done():
             self.waiter.set_result(None)
 
@@ -118,7 +118,7 @@ class _Line:
             self.task.cancel()
 
     async def run(self) -> None:
-        """Ends with ``stop``; everything it awaits has a deadline or is woken by it."""
+        """Sends until ``stop``."""
         import asyncio
 
         try:
@@ -128,8 +128,8 @@ class _Line:
                     await self.waiter
                     continue
                 item = self.items[0]
-                response = await self._deliver(item)
-                # ``put`` may have dropped the queue while the answer was awaited.
+                response = await self._send(item)
+                # ``put`` may have cleared the queue meanwhile.
                 if self.items and self.items[0] is item:
                     self.items.popleft()
                 if not self.stopped:
@@ -137,7 +137,7 @@ class _Line:
         finally:
             await self._disconnect()
 
-    async def _deliver(self, item: _Item) -> "Message":
+    async def _send(self, item: _Item) -> "Message":
         local = self.channels.local
         if self.broker.broker_id == self.channels.local_broker_id and local is not None:
             response = local.handle(item.request, item.version)
@@ -152,41 +152,41 @@ class _Line:
                     item.request, item.version, self.channels.timeout_ms
                 )
             except Exception as error:
-                self._failed(item.request.NAME, str(error) or type(error).__name__)
+                self._log_failure(item.request.NAME, str(error) or type(error).__name__)
             else:
-                self._responded()
+                self._log_recovery()
                 return response
             await self._disconnect()
             await self._pause()
 
-    def _failed(self, what: str, failure: str) -> None:
-        """One line for what happens again with every attempt, ten times a second."""
+    def _log_failure(self, what: str, failure: str) -> None:
+        """Logs a failure once, not for each attempt."""
         if failure != self.failure:
             self.failure = failure
             logger.warning(
-                "%s to broker %d failed (%s); connecting again until it answers",
+                "Failed to send %s to broker %d (%s); reconnecting until it responds",
                 what,
                 self.broker.broker_id,
                 failure,
                 extra={"broker": self.broker.broker_id},
             )
 
-    def _responded(self) -> None:
+    def _log_recovery(self) -> None:
         if self.failure:
             self.failure = ""
             broker_id = self.broker.broker_id
-            logger.info("Broker %d answers again", broker_id, extra={"broker": broker_id})
+            logger.info("Broker %d responds again", broker_id, extra={"broker": broker_id})
 
     async def _pause(self) -> None:
         import asyncio
 
         waiter = asyncio.get_running_loop().create_future()
 
-        def complete_delayed_requests() -> None:
+        def notify() -> None:
             if not waiter.done():
                 waiter.set_result(None)
 
-        timer = self.channels.runtime.call_later(RETRY_BACKOFF_MS, complete_delayed_requests)
+        timer = self.channels.runtime.call_later(RETRY_BACKOFF_MS, notify)
         try:
             await waiter
         finally:
@@ -202,11 +202,11 @@ class _Line:
 
 
 async def _no_connector(broker: BrokerInfo, timeout_ms: int) -> Connection:
-    raise ConnectionError("this controller reaches no brokers but its own")
+    raise ConnectionError("this controller has no connector to other brokers")
 
 
 class QueuedBrokerChannels:
-    """``BrokerChannels`` with one task a broker; the one used outside tests."""
+    """``BrokerChannels`` with a queue and a task for each broker."""
 
     def __init__(
         self,
@@ -224,26 +224,26 @@ class QueuedBrokerChannels:
         self.connect = connect
         self.timeout_ms = timeout_ms
         self.on_overflow = on_overflow
-        self._lines: dict[int, _Line] = {}
+        self._senders: dict[int, _RequestSender] = {}
 
     def add_broker(self, broker: BrokerInfo) -> None:
-        if broker.broker_id not in self._lines:
-            self._lines[broker.broker_id] = _Line(self, broker)
+        if broker.broker_id not in self._senders:
+            self._senders[broker.broker_id] = _RequestSender(self, broker)
 
     def remove_broker(self, broker_id: int) -> None:
-        line = self._lines.pop(broker_id, None)
-        if line is not None:
-            line.stop()
+        sender = self._senders.pop(broker_id, None)
+        if sender is not None:
+            sender.stop()
 
     def send(self, broker_id: int, request: "Message", version: int, callback: Callback) -> None:
-        line = self._lines.get(broker_id)
-        if line is None:
+        sender = self._senders.get(broker_id)
+        if sender is None:
             logger.warning("Not sending %s to broker %d: it is offline", request.NAME, broker_id)
             callback(None)
             return
-        line.put(_Item(request, version, callback))
+        sender.put(_Item(request, version, callback))
 
     def queued(self, broker_id: int) -> int:
-        """Requests waiting or under way, for the metric."""
-        line = self._lines.get(broker_id)
-        return 0 if line is None else len(line.items)
+        """Requests that are queued or in flight, for the metric."""
+        sender = self._senders.get(broker_id)
+        return 0 if sender is None else len(sender.items)

@@ -1,4 +1,4 @@
-"""Lets a caller wait until brokers have taken in the metadata sent to them."""
+"""Waiting for the responses of brokers, with a timeout."""
 
 import asyncio
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from ottla.controller.runtime import Runtime
 
 
 class Delivery:
-    """One request under way; ``finish`` when it was answered, or never will be."""
+    """A request in flight; call ``finish`` when it has a response or is dropped."""
 
     __slots__ = ("_waiters", "done")
 
@@ -27,7 +27,7 @@ class Delivery:
 
 
 async def wait_for(deliveries: Iterable[Delivery], timeout_ms: int, runtime: Runtime) -> bool:
-    """Whether all were finished within the time."""
+    """Returns whether all were finished within ``timeout_ms``."""
     waiting = [each for each in deliveries if not each.done]
     if not waiting or timeout_ms <= 0:
         return not waiting

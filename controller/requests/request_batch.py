@@ -1,7 +1,8 @@
-"""Collects what brokers must be told and sends it as few requests: Kafka's request batch.
+"""Batches the control requests of a state change into few requests for each broker.
 
-A state machine adds while it works and sends when it is done: to every broker first LeaderAndIsr,
-then UpdateMetadata, then StopReplica. One broker gets its requests in the order they were sent.
+Mirrors Kafka's ``ControllerBrokerRequestBatch``. A state machine adds partitions and sends the
+batch at the end: to each broker first LeaderAndIsr, then UpdateMetadata, then StopReplica. A broker
+gets its requests in the order they were sent.
 """
 
 import logging
@@ -40,8 +41,8 @@ SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SS
 
 
 class ResponseCallbacks:
-    """Where answers go, with the broker's id and the epoch it was addressed with (an answer of a
-    run before says nothing about this one); called on the loop, at most once a request."""
+    """Called with broker id, broker epoch of the request (to ignore responses of a broker before
+    its restart), and response; on the loop, at most once for each request."""
 
     def __init__(
         self,
@@ -70,14 +71,14 @@ class RequestBatch:
         self.listener_name = settings.inter_broker_listener_name
         self.versions = control_versions(settings.inter_broker_protocol_version)
         self.metadata_deliveries: dict[int, Delivery] = {}
-        """The last UpdateMetadata to each broker: when it is done, so are all before it."""
+        """The last UpdateMetadata to each broker; it is done after all requests before it."""
         self._leader_and_isr: dict[int, dict[TopicPartition, LeaderAndIsrPartitionState]] = {}
         self._stop_replica: dict[int, dict[TopicPartition, tuple[int, bool]]] = {}
         self._metadata_brokers: dict[int, None] = {}
         self._metadata_partitions: dict[TopicPartition, UpdateMetadataPartitionState] = {}
 
     def clear(self) -> None:
-        """Forgets what was added; for a step that failed half-way."""
+        """Drops what was added, after a failed state change."""
         self._leader_and_isr.clear()
         self._stop_replica.clear()
         self._metadata_brokers.clear()
@@ -94,7 +95,7 @@ class RequestBatch:
         *,
         is_new: bool,
     ) -> None:
-        """Tells the given brokers of the state, and every broker by UpdateMetadata."""
+        """Adds the state for the given brokers, and an UpdateMetadata for all brokers."""
         from ottla.protocol.messages.leader_and_isr import LeaderAndIsrPartitionState
 
         for broker_id in broker_ids:
@@ -133,7 +134,7 @@ class RequestBatch:
     def add_update_metadata(
         self, broker_ids: Iterable[int], partitions: Iterable[TopicPartition]
     ) -> None:
-        """Partitions without a leadership so far are left out, as clients need not know them."""
+        """Partitions without a leader and ISR are left out: clients do not need them."""
         from ottla.protocol.messages.update_metadata import UpdateMetadataPartitionState
 
         context = self.context
@@ -161,7 +162,7 @@ class RequestBatch:
     # Sending
 
     def send(self, epoch: int) -> None:
-        """Hands everything added to the channels and starts afresh."""
+        """Sends and clears the batch, with the given controller epoch."""
         leader_and_isr, self._leader_and_isr = self._leader_and_isr, {}
         for broker_id, states in leader_and_isr.items():
             if broker_id in self.context.brokers:
@@ -238,7 +239,7 @@ class RequestBatch:
         brokers = []
         for broker in self.context.brokers.values():
             endpoints = broker.endpoints
-            if version == 0:  # knows one unsecured address a broker
+            if version == 0:  # has one PLAINTEXT address for each broker
                 endpoints = tuple(e for e in endpoints if e.security_protocol == "PLAINTEXT")[:1]
             brokers.append(
                 UpdateMetadataBroker(
@@ -316,7 +317,7 @@ class RequestBatch:
         if version >= 3:
             self._stop(broker_id, stops, epoch, broker_epoch)
             return
-        for delete in (True, False):  # older versions say it once for the whole request
+        for delete in (True, False):  # older versions have one flag for the whole request
             part = {partition: stop for partition, stop in stops.items() if stop[1] is delete}
             if part:
                 self._stop(broker_id, part, epoch, broker_epoch)
@@ -384,7 +385,7 @@ class RequestBatch:
     def _deletion_outcome(
         self, deleted: set[TopicPartition], response: "StopReplicaResponse"
     ) -> dict[TopicPartition, int]:
-        """Error codes of those replicas that were to be deleted with their topic."""
+        """The error codes of the replicas whose topic is being deleted."""
         outcome: dict[TopicPartition, int] = {}
         for row in response.partition_errors:
             partition = TopicPartition(row.topic_name, row.partition_index)

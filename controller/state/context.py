@@ -1,8 +1,8 @@
-"""The controller's picture of the cluster, in memory, while it is the controller.
+"""The in-memory state of the active controller; mirrors Kafka's ``ControllerContext``.
 
-Read from the store when the controller is elected, then kept in step by the event queue, which is
-its only writer. Ordered dicts stand in for sets where the order of iteration reaches the wire, so
-that one history of events always gives one history of requests.
+It is read from the store when the controller is elected; afterwards the event queue is its only
+writer. Ordered dicts are used as sets where the order of iteration determines requests, so that the
+same events always result in the same requests.
 """
 
 from collections.abc import Iterable, Iterator
@@ -39,7 +39,7 @@ class ReplicaState(Enum):
 
 
 class ControllerContext:
-    """Plain state with look-ups; decides nothing."""
+    """State with look-ups, without decisions."""
 
     def __init__(self) -> None:
         self.epoch = 0
@@ -49,7 +49,7 @@ class ControllerContext:
         self.topic_ids: dict[str, bytes] = {}
         self.topic_names: dict[bytes, str] = {}
         self.leadership: dict[TopicPartition, LeaderAndIsr] = {}
-        self.reassigning: dict[TopicPartition, None] = {}
+        self.partitions_being_reassigned: dict[TopicPartition, None] = {}
         self.partition_states: dict[TopicPartition, PartitionState] = {}
         self.replica_states: dict[PartitionReplica, ReplicaState] = {}
         self.offline_directories: dict[int, set[TopicPartition]] = {}
@@ -59,23 +59,23 @@ class ControllerContext:
         self._partitions_by_broker: dict[int, dict[TopicPartition, None]] = {}
 
     def reset(self) -> None:
-        """As new; for a controller that gives up."""
-        self.__init__()  # type: ignore[misc] # the one place where starting over is meant
+        """Back to the initial state, for a controller that resigns."""
+        self.__init__()  # type: ignore[misc] # all fields to their initial values
 
     # Brokers
 
     def is_live(self, broker_id: int) -> bool:
-        """Registered and not on its way out."""
+        """Whether the broker is registered and not shutting down."""
         return broker_id in self.brokers and broker_id not in self.shutting_down
 
     def live_broker_ids(self) -> list[int]:
         return [broker_id for broker_id in self.brokers if broker_id not in self.shutting_down]
 
     def is_online(
-        self, broker_id: int, partition: TopicPartition, *, or_shutting_down: bool = False
+        self, broker_id: int, partition: TopicPartition, *, include_shutting_down: bool = False
     ) -> bool:
-        """Whether a replica there can serve: its broker is live, its log directory is not lost."""
-        alive = broker_id in self.brokers if or_shutting_down else self.is_live(broker_id)
+        """Whether a replica is online: its broker is live, its log directory not offline."""
+        alive = broker_id in self.brokers if include_shutting_down else self.is_live(broker_id)
         return alive and partition not in self.offline_directories.get(broker_id, ())
 
     # Topics and assignments
@@ -98,11 +98,11 @@ class ControllerContext:
             self._index(partition, assignment.replicas, ())
             self.leadership.pop(partition, None)
             self.partition_states.pop(partition, None)
-            self.reassigning.pop(partition, None)
+            self.partitions_being_reassigned.pop(partition, None)
             for replica in assignment.replicas:
                 self.replica_states.pop(PartitionReplica(partition, replica), None)
-            for lost in self.offline_directories.values():
-                lost.discard(partition)
+            for offline in self.offline_directories.values():
+                offline.discard(partition)
 
     def assignment(self, partition: TopicPartition) -> ReplicaAssignment:
         """Empty when the partition is unknown."""
@@ -131,7 +131,7 @@ class ControllerContext:
     def partitions_of(self, topic: str) -> list[TopicPartition]:
         return [TopicPartition(topic, index) for index in self.assignments.get(topic, ())]
 
-    def knows(self, partition: TopicPartition) -> bool:
+    def has_partition(self, partition: TopicPartition) -> bool:
         return partition[1] in self.assignments.get(partition[0], ())
 
     def partitions_on(self, broker_id: int) -> list[TopicPartition]:
@@ -160,28 +160,31 @@ class ControllerContext:
             for replica in self.assignment(partition).replicas
         ]
 
-    def replicas_in(self, topic: str, state: ReplicaState) -> list[PartitionReplica]:
+    def replicas_in_state(self, topic: str, state: ReplicaState) -> list[PartitionReplica]:
         states = self.replica_states
         return [each for each in self.replicas_of(topic) if states.get(each) is state]
 
     # Leadership
 
-    def going_topics(self) -> set[str]:
-        """Topics queued for deletion that need no leaders any more. While one of its partitions is
-        being reassigned a topic still does: the move must end before the deletion can begin."""
-        moving = {partition[0] for partition in self.reassigning}
-        return {topic for topic in self.topics_to_delete if topic not in moving}
+    def topics_exempt_from_election(self) -> set[str]:
+        """Topics queued for deletion for which no leaders are elected any more.
 
-    def with_offline_leader(self) -> list[TopicPartition]:
-        going = self.going_topics()
+        A topic with a reassignment in progress still gets leaders, as the reassignment has to
+        complete before the deletion can start.
+        """
+        reassigned = {partition[0] for partition in self.partitions_being_reassigned}
+        return {topic for topic in self.topics_to_delete if topic not in reassigned}
+
+    def partitions_with_offline_leader(self) -> list[TopicPartition]:
+        exempt = self.topics_exempt_from_election()
         return [
             partition
             for partition, state in self.leadership.items()
-            if not self.is_online(state.leader, partition) and partition[0] not in going
+            if not self.is_online(state.leader, partition) and partition[0] not in exempt
         ]
 
-    def led_by(self, broker_id: int) -> list[TopicPartition]:
-        """Partitions with other replicas that it leads, leaving out topics on the way out."""
+    def partitions_led_by(self, broker_id: int) -> list[TopicPartition]:
+        """The partitions with more than one replica that it leads, without topics to delete."""
         return [
             partition
             for partition in self._partitions_by_broker.get(broker_id, ())
@@ -191,18 +194,18 @@ class ControllerContext:
             and partition[0] not in self.topics_to_delete
         ]
 
-    def with_leadership(self) -> list[TopicPartition]:
-        """Partitions that ever had a leader chosen, leaving out topics on the way out."""
+    def partitions_with_leaders(self) -> list[TopicPartition]:
+        """The partitions with a leader and ISR, without topics to delete."""
         return [p for p in self.leadership if p[0] not in self.topics_to_delete]
 
     def stop_replica_epoch(self, partition: TopicPartition) -> int:
-        """The epoch for a StopReplica (KIP-570): newer than anything while a topic is deleted."""
+        """The leader epoch in a StopReplica (KIP-570); never stale while the topic is deleted."""
         if partition[0] in self.topics_to_delete:
             return EPOCH_DURING_DELETE
         state = self.leadership.get(partition)
         return NO_EPOCH if state is None else state.leader_epoch
 
-    # Numbers for the metrics
+    # Gauges
 
     def offline_partition_count(self) -> int:
         return sum(
@@ -212,12 +215,12 @@ class ControllerContext:
         )
 
     def preferred_replica_imbalance_count(self) -> int:
-        return sum(not self.has_preferred_leader(p) for p in self.with_leadership())
+        return sum(not self.has_preferred_leader(p) for p in self.partitions_with_leaders())
 
     def has_preferred_leader(self, partition: TopicPartition) -> bool:
         assignment = self.assignment(partition)
         state = self.leadership[partition]
         preferred = assignment.replicas[0] if assignment.replicas else -1
-        if preferred in assignment.adding:  # not expected before it is in sync
+        if preferred in assignment.adding:  # it can lead only when it is in sync
             return preferred in state.isr
         return state.leader == preferred

@@ -1,9 +1,9 @@
-"""Remembers how high the leader epochs of deleted topics were.
+"""The highest leader epochs of deleted topics, in a znode.
 
-Kafka starts every topic with leader epoch 0. A client that knew a topic before it was deleted and
-made again then sees the epoch fall and may take the new topic for old news. So a topic of a name
-that was deleted starts above the highest epoch it ever had. The newest thousand names are kept
-with their epochs; for all older ones one floor is kept that none of them exceeded.
+Kafka starts each topic with leader epoch 0. If a topic is deleted and created again, clients see a
+lower leader epoch and may ignore the metadata of the new topic as stale. So a topic starts above
+the highest leader epoch that a deleted topic of its name had. The epochs of the last thousand names
+are stored; for all older ones there is a floor, the highest of their epochs.
 """
 
 from ottla.controller.tree import znodes
@@ -11,10 +11,12 @@ from ottla.controller.tree.store import CreateOp, NoNode, Op, SetOp, ZnodeStore
 from ottla.controller.tree.znodes_admin import decode_deleted_topics, encode_deleted_topics
 
 MAX_NAMES = 1000
-"""A thousand names of the longest kind are 270 KB, a quarter of what a znode can hold."""
+"""A thousand names of the maximum length are 270 KB, a quarter of the limit of a znode."""
 
 
 class DeletedTopics:
+    """The znode's state; it changes with the multi that deletes a topic."""
+
     def __init__(self) -> None:
         self._floor = -1
         self._epochs: dict[str, int] = {}
@@ -30,11 +32,11 @@ class DeletedTopics:
         self._exists = True
 
     def first_epoch(self, topic: str) -> int:
-        """The leader epoch with which a new partition of the topic begins."""
+        """The first leader epoch of a new partition of the topic."""
         return max(self._epochs.get(topic, -1), self._floor) + 1
 
-    def remember(self, topic: str, highest_epoch: int) -> list[Op]:
-        """The writes that belong into the multi that deletes the topic."""
+    def record(self, topic: str, highest_epoch: int) -> list[Op]:
+        """Adds a topic; returns the operations for the multi that deletes its znodes."""
         highest_epoch = max(highest_epoch, self._epochs.pop(topic, -1))
         self._epochs[topic] = highest_epoch
         while len(self._epochs) > MAX_NAMES:
@@ -46,12 +48,12 @@ class DeletedTopics:
         return [CreateOp(znodes.DELETED_TOPICS, payload)]
 
     async def prepare(self, store: ZnodeStore) -> None:
-        """Makes the parent node, before the first ``remember`` of a cluster's life."""
+        """Creates the parent znode, before the first ``record`` in a cluster."""
         if not self._exists:
             parent = znodes.DELETED_TOPICS.rpartition("/")[0]
             if await store.exists(parent) is None:
                 await store.create(parent)
 
-    def remembered(self) -> None:
-        """The multi with the operations of ``remember`` succeeded."""
+    def recorded(self) -> None:
+        """The multi with the operations of ``record`` succeeded."""
         self._exists = True

@@ -1,9 +1,10 @@
-"""Every write of a controller, fenced by the epoch it was elected with.
+"""The writes of the controller, fenced by its controller epoch.
 
-Each write is a multi that begins with a check of the version of ``/controller_epoch``. That node
-changes with every election, in the same multi that makes ``/controller``; so once another
-controller is elected, everything the old one still tries is refused as a whole and
-``ControllerMoved`` is raised. A deposed controller changes nothing.
+Each write is a multi that starts with a check of the version of ``/controller_epoch``. Each
+election changes that znode, in the same multi that creates ``/controller``. So after another
+controller is elected, each write of the old one fails as a whole with ``ControllerMoved``: a fenced
+controller writes nothing. Mirrors the ``expectedControllerEpochZkVersion`` of Kafka's
+``KafkaZkClient``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,16 +32,19 @@ from ottla.controller.tree.store import (
 )
 from ottla.protocol.topics import TopicPartition
 
-MAX_OPS_A_MULTI = 1000
-"""ZooKeeper refuses packets over 1 MiB (jute.maxbuffer); a thousand paths stay well below."""
-OPS_A_GROUP = 100
-"""Independent writes that are tried as one: cheap to send, not too dear to repeat."""
+MAX_OPS_PER_MULTI = 1000
+"""ZooKeeper refuses packets over 1 MiB (jute.maxbuffer); a thousand paths are well below."""
+OPS_PER_GROUP = 100
+"""The operations of independent writes that are sent as one multi; few enough to repeat."""
 
 StateResult = LeaderAndIsr | StoreError
 
 
 class FencedWriter:
-    """Writes for the controller epoch set last by ``set_epoch``."""
+    """Writes with the controller epoch of the last ``set_epoch``.
+
+    A write is durable when the call returns.
+    """
 
     def __init__(self, store: ZnodeStore) -> None:
         self.store = store
@@ -55,23 +59,23 @@ class FencedWriter:
 
     def _fence(self) -> CheckOp:
         if self.epoch_version < 0:
-            raise ControllerMoved("this broker is not the controller")
+            raise ControllerMoved("This broker is not the controller.")
         return CheckOp(znodes.CONTROLLER_EPOCH, self.epoch_version)
 
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
-        """All or nothing, and nothing when deposed; raises the error of the first failing op."""
+        """An atomic multi; raises the error of the first failed operation, or ControllerMoved."""
         try:
             return (await self.store.multi([self._fence(), *ops]))[1:]
         except StoreError as error:
-            raise self._meaning(error) from None
+            raise self._translated(error) from None
 
     async def multi_many(
         self, batches: Sequence[Sequence[Op]]
     ) -> list[list[OpResult] | StoreError]:
-        """Independent fenced multis; ``index`` of an error counts without the fence.
+        """Independent fenced multis; the ``index`` of an error does not count the fence.
 
-        Many are sent as one multi at first, since most succeed; those of a group that did not are
-        sent again one by one (nothing of a failed multi was applied).
+        Groups of them are sent as one multi first, since most succeed; if that fails, nothing of it
+        was applied, and the multis of the group are sent one by one.
         """
         responses: dict[int, list[OpResult] | StoreError] = {}
         groups = _grouped(batches)
@@ -99,18 +103,18 @@ class FencedWriter:
         responses: list[list[OpResult] | StoreError] = []
         for result in await self.store.multi_many([[fence, *ops] for ops in batches]):
             if isinstance(result, StoreError):
-                meaning = self._meaning(result)
-                if isinstance(meaning, ControllerMoved):
-                    raise meaning
-                responses.append(meaning)
+                translated = self._translated(result)
+                if isinstance(translated, ControllerMoved):
+                    raise translated
+                responses.append(translated)
             else:
                 responses.append(result[1:])
         return responses
 
-    def _meaning(self, error: StoreError) -> StoreError | ControllerMoved:
+    def _translated(self, error: StoreError) -> StoreError | ControllerMoved:
         if error.index == 0 and isinstance(error, (BadVersion, NoNode)):
             return ControllerMoved(
-                f"the controller epoch is no longer {self.epoch}: another broker was elected"
+                f"The controller epoch is no longer {self.epoch}: another broker was elected."
             )
         if error.index > 0:
             error.index -= 1
@@ -121,7 +125,7 @@ class FencedWriter:
     async def create_states(
         self, states: Mapping[TopicPartition, LeaderAndIsr]
     ) -> dict[TopicPartition, StateResult]:
-        """Makes the state nodes of new partitions; where one exists that partition fails."""
+        """Creates the state znodes of new partitions; NodeExists for those that have one."""
         topics = dict.fromkeys(znodes.partitions_path(partition[0]) for partition in states)
         known = await self.store.get_many(list(topics))
         missing = [path for path, found in zip(topics, known, strict=True) if found is None]
@@ -129,7 +133,7 @@ class FencedWriter:
             if isinstance(error, StoreError) and not isinstance(error, (NodeExists, NoNode)):
                 raise error
         results = await self._try_create(states, with_parent=True)
-        # A controller that died half-way may have left the partition's node without its state.
+        # A controller that failed meanwhile may have left the partition's znode without its state.
         again = {
             partition: states[partition]
             for partition, result in results.items()
@@ -155,11 +159,10 @@ class FencedWriter:
     async def update_states(
         self, states: Mapping[TopicPartition, LeaderAndIsr]
     ) -> tuple[dict[TopicPartition, StateResult], list[TopicPartition]]:
-        """Compare-and-set on each partition epoch.
+        """Writes states with a compare-and-set on each partition epoch.
 
-        Returns the states as they now are (with their new partition epoch and our controller
-        epoch) or errors, and apart from those the partitions whose node had changed meanwhile:
-        read them again and decide again.
+        Returns the written states (with the new partition epoch and our controller epoch) or
+        errors, and the partitions whose znode has changed meanwhile: those have to be read again.
         """
         wanted = {
             partition: state._replace(controller_epoch=self.epoch)
@@ -209,34 +212,34 @@ class FencedWriter:
             await self.multi([*ops, CreateOp(path, data)])
 
     async def delete_many(self, paths: Sequence[str]) -> None:
-        """Deletes what is there of the given nodes without children."""
-        for start in range(0, len(paths), MAX_OPS_A_MULTI):
-            part = paths[start : start + MAX_OPS_A_MULTI]
+        """Deletes those of the znodes that exist; they have no children."""
+        for start in range(0, len(paths), MAX_OPS_PER_MULTI):
+            part = paths[start : start + MAX_OPS_PER_MULTI]
             for response in await self.multi_many([[DeleteOp(path)] for path in part]):
                 if isinstance(response, StoreError) and not isinstance(response, NoNode):
                     raise response
 
     async def delete_tree(self, path: str, last: Sequence[Op] = ()) -> None:
-        """Deletes a node with all below it; ``last`` is applied with the final part, atomically."""
-        for _attempt in range(3):  # somebody may add a child in between; not for ever
+        """Deletes a znode and all below it; ``last`` is part of the final multi."""
+        for _attempt in range(3):  # another client may add a child meanwhile
             paths = list(reversed(await paths_below(self.store, path)))
             try:
-                while len(paths) > MAX_OPS_A_MULTI:
-                    part, paths = paths[:MAX_OPS_A_MULTI], paths[MAX_OPS_A_MULTI:]
+                while len(paths) > MAX_OPS_PER_MULTI:
+                    part, paths = paths[:MAX_OPS_PER_MULTI], paths[MAX_OPS_PER_MULTI:]
                     await self.multi([DeleteOp(each) for each in part])
                 await self.multi([*(DeleteOp(each) for each in paths), *last])
             except (NotEmpty, NoNode):
                 continue
             return
-        raise NotEmpty(path, f"{path} keeps getting new children while it is deleted")
+        raise NotEmpty(path, f"{path} gets new children while it is deleted")
 
 
 def _grouped(batches: Sequence[Sequence[Op]]) -> list[list[int]]:
-    """Indexes of the batches, as many together as stay within OPS_A_GROUP operations."""
+    """The indexes of the batches, in groups of up to OPS_PER_GROUP operations."""
     groups: list[list[int]] = []
     size = 0
     for at, ops in enumerate(batches):
-        if not groups or size + len(ops) > OPS_A_GROUP:
+        if not groups or size + len(ops) > OPS_PER_GROUP:
             groups.append([])
             size = 0
         groups[-1].append(at)

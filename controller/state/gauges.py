@@ -1,7 +1,7 @@
-"""What the controller's metrics show, under the meanings of Kafka's gauges of the same names.
+"""The gauges of the controller, with the meaning of Kafka's gauges of the same names.
 
-Counted when asked: a scrape every few seconds is cheaper than keeping counters at every change,
-and cannot drift. All are zero on a broker that is not the controller.
+They are computed at each scrape, which is cheaper than counters that are updated at each change.
+All are zero on a broker that is not the active controller.
 """
 
 from typing import NamedTuple
@@ -9,7 +9,9 @@ from typing import NamedTuple
 from ottla.controller.state.context import ControllerContext, ReplicaState
 
 
-class ControllerNumbers(NamedTuple):
+class ControllerGauges(NamedTuple):
+    """Kafka's gauges of KafkaController, in snake case."""
+
     active_controller_count: int = 0
     active_broker_count: int = 0
     offline_partitions_count: int = 0
@@ -23,15 +25,15 @@ class ControllerNumbers(NamedTuple):
     reassigning_partitions_count: int = 0
 
 
-def count(context: ControllerContext, *, is_active: bool) -> ControllerNumbers:
+def collect_gauges(context: ControllerContext, *, is_active: bool) -> ControllerGauges:
     if not is_active:
-        return ControllerNumbers()
-    going = [
+        return ControllerGauges()
+    to_delete = [
         context.replica_states.get(replica)
         for topic in context.topics_to_delete
         for replica in context.replicas_of(topic)
     ]
-    return ControllerNumbers(
+    return ControllerGauges(
         active_controller_count=1,
         active_broker_count=len(context.brokers),
         offline_partitions_count=context.offline_partition_count(),
@@ -40,11 +42,11 @@ def count(context: ControllerContext, *, is_active: bool) -> ControllerNumbers:
         global_partition_count=len(context.leadership),
         topics_to_delete_count=len(context.topics_to_delete),
         replicas_to_delete_count=sum(
-            state is not ReplicaState.DELETION_SUCCESSFUL for state in going
+            state is not ReplicaState.DELETION_SUCCESSFUL for state in to_delete
         ),
         topics_ineligible_to_delete_count=len(context.topics_ineligible_for_deletion),
         replicas_ineligible_to_delete_count=sum(
-            state is ReplicaState.DELETION_INELIGIBLE for state in going
+            state is ReplicaState.DELETION_INELIGIBLE for state in to_delete
         ),
-        reassigning_partitions_count=len(context.reassigning),
+        reassigning_partitions_count=len(context.partitions_being_reassigned),
     )

@@ -1,8 +1,8 @@
-"""Who becomes leader: pure functions of assignment, ISR and live replicas.
+"""Leader election of a partition: pure functions of assignment, ISR and live replicas.
 
-The four choices are those of Kafka's PartitionLeaderElectionAlgorithms. ``choose`` turns a choice
-into the next state of the partition and the replicas that must hear of it; all writing, sending
-and waiting is elsewhere.
+Mirrors Kafka's ``PartitionLeaderElectionAlgorithms`` and ``Election``. ``elect_leader`` applies a
+strategy and returns the next state of the partition and the replicas to send it to; the state
+machines write and send it.
 """
 
 from collections.abc import Collection, Sequence
@@ -12,23 +12,25 @@ from typing import NamedTuple
 from ottla.controller.model import RECOVERING, LeaderAndIsr, ReplicaAssignment
 
 
-class Choice(Enum):
-    OFFLINE = "offline"
-    """A partition without a live leader; out of the ISR only where the topic allows it."""
-    UNCLEAN = "unclean"
-    """As OFFLINE, out of the ISR allowed because an administrator asked for it."""
-    REASSIGN = "reassign"
-    """The leader is not among the replicas a partition is being moved to."""
-    PREFERRED = "preferred"
-    """The first replica of the assignment or nobody."""
-    CONTROLLED_SHUTDOWN = "controlled shutdown"
-    """The leader's broker asked to go."""
+class ElectionStrategy(Enum):
+    """When a leader is elected; the values are the names of Kafka's strategies."""
+
+    OFFLINE = "OfflinePartitionLeaderElectionStrategy(allowUnclean=false)"
+    """The partition has no live leader; unclean only if the topic's configuration allows it."""
+    UNCLEAN = "OfflinePartitionLeaderElectionStrategy(allowUnclean=true)"
+    """As OFFLINE, unclean because an administrator requested it (ElectLeaders)."""
+    REASSIGN = "ReassignPartitionLeaderElectionStrategy"
+    """The leader is not one of the target replicas of a reassignment."""
+    PREFERRED = "PreferredReplicaPartitionLeaderElectionStrategy"
+    """Only the first replica of the assignment may be elected."""
+    CONTROLLED_SHUTDOWN = "ControlledShutdownPartitionLeaderElectionStrategy"
+    """The leader's broker is shutting down."""
 
 
 def offline_leader(
     assignment: Sequence[int], isr: Collection[int], live: Collection[int], *, unclean: bool
 ) -> int | None:
-    """The first live replica in sync; failing that, if allowed, the first live one (data loss)."""
+    """The first live replica in the ISR; else, if ``unclean``, the first live one (data loss)."""
     for replica in assignment:
         if replica in live and replica in isr:
             return replica
@@ -68,8 +70,8 @@ def controlled_shutdown_leader(
     return None
 
 
-class Situation(NamedTuple):
-    """Everything a choice may look at."""
+class ElectionInput(NamedTuple):
+    """The state of a partition for an election."""
 
     current: LeaderAndIsr
     assignment: ReplicaAssignment
@@ -80,53 +82,53 @@ class Situation(NamedTuple):
     recovery_supported: bool = True
 
 
-class Election(NamedTuple):
-    """``state`` is None when nobody can lead; ``recipients`` get the LeaderAndIsr."""
+class ElectionResult(NamedTuple):
+    """``state`` is None if no replica can be elected; ``recipients`` get the LeaderAndIsr."""
 
     state: LeaderAndIsr | None
     recipients: tuple[int, ...]
 
 
-def choose(choice: Choice, situation: Situation) -> Election:
-    """Applies a choice; the leader epoch of the new state is one above the current."""
-    if choice in (Choice.OFFLINE, Choice.UNCLEAN):
-        return _choose_offline(situation)
-    current, replicas = situation.current, situation.assignment.replicas
-    if choice is Choice.REASSIGN:
-        targets = situation.assignment.target_replicas
-        leader = reassign_leader(targets, current.isr, situation.live)
+def elect_leader(strategy: ElectionStrategy, inputs: ElectionInput) -> ElectionResult:
+    """Applies a strategy; the new state has the next leader epoch."""
+    if strategy in (ElectionStrategy.OFFLINE, ElectionStrategy.UNCLEAN):
+        return _elect_offline_leader(inputs)
+    current, replicas = inputs.current, inputs.assignment.replicas
+    if strategy is ElectionStrategy.REASSIGN:
+        targets = inputs.assignment.target_replicas
+        leader = reassign_leader(targets, current.isr, inputs.live)
         return _elected(current, leader, current.isr, targets)
-    if choice is Choice.PREFERRED:
-        leader = preferred_leader(replicas, current.isr, situation.live)
+    if strategy is ElectionStrategy.PREFERRED:
+        leader = preferred_leader(replicas, current.isr, inputs.live)
         return _elected(current, leader, current.isr, replicas)
     leader = controlled_shutdown_leader(
-        replicas, current.isr, situation.live_or_shutting_down, situation.shutting_down
+        replicas, current.isr, inputs.live_or_shutting_down, inputs.shutting_down
     )
-    isr = tuple(each for each in current.isr if each not in situation.shutting_down)
-    return _elected(current, leader, isr, situation.live_or_shutting_down)
+    isr = tuple(each for each in current.isr if each not in inputs.shutting_down)
+    return _elected(current, leader, isr, inputs.live_or_shutting_down)
 
 
-def _choose_offline(situation: Situation) -> Election:
-    current = situation.current
+def _elect_offline_leader(inputs: ElectionInput) -> ElectionResult:
+    current = inputs.current
     leader = offline_leader(
-        situation.assignment.replicas,
+        inputs.assignment.replicas,
         current.isr,
-        situation.live,
-        unclean=situation.unclean_allowed,
+        inputs.live,
+        unclean=inputs.unclean_allowed,
     )
     if leader is None:
-        return Election(None, situation.live)
+        return ElectionResult(None, inputs.live)
     if leader in current.isr:
-        isr = tuple(each for each in current.isr if each in situation.live)
-        return _elected(current, leader, isr, situation.live)
+        isr = tuple(each for each in current.isr if each in inputs.live)
+        return _elected(current, leader, isr, inputs.live)
     state = current.with_leader_and_isr(leader, (leader,))
-    if situation.recovery_supported:
+    if inputs.recovery_supported:
         state = state._replace(recovery_state=RECOVERING)
-    return Election(state, situation.live)
+    return ElectionResult(state, inputs.live)
 
 
 def _elected(
     current: LeaderAndIsr, leader: int | None, isr: tuple[int, ...], recipients: tuple[int, ...]
-) -> Election:
+) -> ElectionResult:
     state = None if leader is None else current.with_leader_and_isr(leader, isr)
-    return Election(state, recipients)
+    return ElectionResult(state, recipients)

@@ -1,14 +1,14 @@
-"""The state machine of partitions.
+"""The state machine of partitions; mirrors Kafka's ``PartitionStateMachine``.
 
 | to           | from                  | what happens                                            |
 |--------------|-----------------------|---------------------------------------------------------|
-| New          | NonExistent           | nothing yet: the assignment is known                    |
-| Online       | New                   | state node made; first live replica leads, live ones ISR|
-| Online       | Online, Offline       | a leader is chosen and written; replicas are told       |
-| Offline      | New, Online, Offline  | its leader's broker died                                |
-| NonExistent  | Offline               | its topic is being deleted                              |
+| New          | NonExistent           | it has an assignment, no leader and ISR yet             |
+| Online       | New                   | state znode: first live replica leads, ISR: live ones   |
+| Online       | Online, Offline       | a leader is elected, written, and sent to the replicas  |
+| Offline      | New, Online, Offline  | the leader's broker failed                              |
+| NonExistent  | Offline               | the topic is being deleted                              |
 
-Whatever is tried from another state is refused, logged and left as it is.
+A transition from another state is logged as an error and has no effect.
 """
 
 import logging
@@ -19,7 +19,12 @@ from ottla.controller.model import LeaderAndIsr
 from ottla.controller.requests.request_batch import RequestBatch
 from ottla.controller.state.context import ControllerContext, PartitionState
 from ottla.controller.state.fenced_writes import FencedWriter
-from ottla.controller.state.leader_selection import Choice, Election, Situation, choose
+from ottla.controller.state.leader_selection import (
+    ElectionInput,
+    ElectionResult,
+    ElectionStrategy,
+    elect_leader,
+)
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import StoreError
 from ottla.controller.tree.znode_json import MalformedZnode
@@ -35,16 +40,19 @@ VALID_PREVIOUS = {
 }
 
 MAX_WRITE_ATTEMPTS = 20
-"""A leader may change its ISR under our hands; twenty times in a row it does not."""
+"""Attempts of a compare-and-set, as the leader may change the ISR at the same time."""
 
 Outcome = LeaderAndIsr | StateChangeFailed | StoreError
 Outcomes = dict[TopicPartition, Outcome]
 UncleanAllowed = Callable[[Iterable[str]], Awaitable[dict[str, bool]]]
-"""Asks for unclean.leader.election.enable of the given topics."""
+"""Returns unclean.leader.election.enable of the given topics."""
 
 
 class PartitionStateMachine:
-    """``first_epoch(topic)`` is the leader epoch a new partition of it starts with."""
+    """``first_epoch(topic)`` is the first leader epoch of a new partition.
+
+    A new state is durable in the znode tree before it is sent to brokers.
+    """
 
     def __init__(
         self,
@@ -62,7 +70,7 @@ class PartitionStateMachine:
         self.unclean_elections_total = 0
 
     async def startup(self) -> None:
-        """First states from what was read from the store, then leaders where they are missing."""
+        """Sets the initial states from the context, and elects leaders where none is online."""
         context = self.context
         for partition in context.partitions():
             state = context.leadership.get(partition)
@@ -72,33 +80,37 @@ class PartitionStateMachine:
                 context.partition_states[partition] = PartitionState.ONLINE
             else:
                 context.partition_states[partition] = PartitionState.OFFLINE
-        await self.trigger_online()
+        await self.trigger_online_partitions()
 
-    async def trigger_online(self, topic: str | None = None) -> Outcomes:
-        """Tries to bring every new or offline partition (of the topic) online."""
+    async def trigger_online_partitions(self, topic: str | None = None) -> Outcomes:
+        """Elects leaders for all new and offline partitions (of a topic)."""
         waiting = (PartitionState.NEW, PartitionState.OFFLINE)
-        going = self.context.going_topics()
+        exempt = self.context.topics_exempt_from_election()
         candidates = [
             partition
             for partition, state in self.context.partition_states.items()
             if state in waiting
             and (topic is None or partition[0] == topic)
-            and partition[0] not in going
+            and partition[0] not in exempt
         ]
-        return await self.change(candidates, PartitionState.ONLINE, Choice.OFFLINE)
+        return await self.handle_state_changes(
+            candidates, PartitionState.ONLINE, ElectionStrategy.OFFLINE
+        )
 
-    async def change(
+    async def handle_state_changes(
         self,
         partitions: Iterable[TopicPartition],
         target: PartitionState,
-        choice: Choice = Choice.OFFLINE,
+        strategy: ElectionStrategy = ElectionStrategy.OFFLINE,
     ) -> Outcomes:
-        """Moves partitions and sends what follows from it.
+        """Changes the state of partitions, and sends the requests that follow from it.
 
-        Returns one outcome for each partition for which a leader was to be chosen. Raises
-        ControllerMoved when deposed, ConnectionLost or SessionExpired when the store is gone.
+        Returns an outcome for each partition with a leader election. Raises ControllerMoved when
+        another controller was elected, ConnectionLost or SessionExpired when the store failed.
         """
-        valid = [partition for partition in partitions if self._may(partition, target)]
+        valid = [
+            partition for partition in partitions if self._is_valid_transition(partition, target)
+        ]
         outcomes: Outcomes = {}
         if target is PartitionState.ONLINE:
             states = self.context.partition_states
@@ -107,19 +119,19 @@ class PartitionStateMachine:
             if new:
                 await self._initialize(new)
             if others:
-                outcomes = await self._elect(others, choice)
+                outcomes = await self._elect(others, strategy)
         else:
             for partition in valid:
                 self.context.partition_states[partition] = target
         self.batch.send(self.context.epoch)
         return outcomes
 
-    def _may(self, partition: TopicPartition, target: PartitionState) -> bool:
+    def _is_valid_transition(self, partition: TopicPartition, target: PartitionState) -> bool:
         current = self.context.partition_states.setdefault(partition, PartitionState.NON_EXISTENT)
         if current in VALID_PREVIOUS[target]:
             return True
         logger.error(
-            "Partition %s cannot become %s from %s",
+            "Partition %s failed to change state to %s: invalid transition from %s",
             partition,
             target.value,
             current.value,
@@ -135,7 +147,8 @@ class PartitionStateMachine:
             live = tuple(each for each in replicas if context.is_online(each, partition))
             if not live:
                 logger.error(
-                    "Partition %s stays without a leader: none of its replicas %s is alive",
+                    "Failed to initialize leader and ISR for partition %s: none of its replicas %s "
+                    "is alive",
                     partition,
                     list(replicas),
                     extra=partition._asdict(),
@@ -150,7 +163,7 @@ class PartitionStateMachine:
         for partition, result in (await self.writer.create_states(states)).items():
             if isinstance(result, StoreError):
                 logger.error(
-                    "Partition %s cannot come online: %s",
+                    "Failed to initialize leader and ISR for partition %s: %s",
                     partition,
                     result,
                     extra=partition._asdict(),
@@ -162,41 +175,46 @@ class PartitionStateMachine:
                 result.isr, partition, result, context.assignment(partition), is_new=True
             )
 
-    async def _elect(self, partitions: list[TopicPartition], choice: Choice) -> Outcomes:
+    async def _elect(
+        self, partitions: list[TopicPartition], strategy: ElectionStrategy
+    ) -> Outcomes:
         outcomes: Outcomes = {}
         remaining = partitions
         for _attempt in range(MAX_WRITE_ATTEMPTS):
             if not remaining:
                 break
-            remaining = await self._try_elect(remaining, choice, outcomes)
+            remaining = await self._try_elect(remaining, strategy, outcomes)
         for partition in remaining:
             outcomes[partition] = StateChangeFailed(
-                f"the state of {partition} changed {MAX_WRITE_ATTEMPTS} times while a leader was "
-                f"being written"
+                f"The state of {partition} was changed {MAX_WRITE_ATTEMPTS} times during the "
+                f"election"
             )
         for partition, outcome in outcomes.items():
             if isinstance(outcome, LeaderAndIsr):
                 self.context.partition_states[partition] = PartitionState.ONLINE
             else:
                 logger.warning(
-                    "No new leader for %s: %s", partition, outcome, extra=partition._asdict()
+                    "Failed to elect leader for partition %s under strategy %s: %s",
+                    partition,
+                    strategy.value,
+                    outcome,
+                    extra=partition._asdict(),
                 )
         return outcomes
 
     async def _try_elect(
-        self, partitions: list[TopicPartition], choice: Choice, outcomes: Outcomes
+        self, partitions: list[TopicPartition], strategy: ElectionStrategy, outcomes: Outcomes
     ) -> list[TopicPartition]:
-        """One read, one decision, one write; returns those to try again."""
+        """Reads, elects and writes once; returns the partitions to retry."""
         current = await self._read(partitions, outcomes)
-        unclean = await self._unclean_topics(current, choice)
+        unclean = await self._unclean_topics(current, strategy)
         wanted: dict[TopicPartition, LeaderAndIsr] = {}
         recipients: dict[TopicPartition, tuple[int, ...]] = {}
         for partition, state in current.items():
-            election = self._choose(partition, state, choice, partition[0] in unclean)
+            election = self._elect_leader(partition, state, strategy, partition[0] in unclean)
             if election.state is None:
                 outcomes[partition] = StateChangeFailed(
-                    f"no replica of {partition} can be elected by the choice "
-                    f"{choice.value!r}: assignment "
+                    f"No eligible replica of {partition}: assignment "
                     f"{list(self.context.assignment(partition).replicas)}, ISR {list(state.isr)}"
                 )
             else:
@@ -208,9 +226,13 @@ class PartitionStateMachine:
             if isinstance(result, LeaderAndIsr):
                 if result.leader not in current[partition].isr:
                     logger.warning(
-                        "Unclean election of %s: %s", partition, result, extra=partition._asdict()
+                        "Unclean leader election for partition %s: %s",
+                        partition,
+                        result,
+                        extra=partition._asdict(),
                     )
                     self.unclean_elections_total += 1
+                logger.debug("New leader and ISR for partition %s is %s", partition, result)
                 self.context.leadership[partition] = result
                 self.batch.add_leader_and_isr(
                     recipients[partition],
@@ -230,7 +252,7 @@ class PartitionStateMachine:
             partitions, await self.writer.store.get_many(paths), strict=True
         ):
             if found is None:
-                outcomes[partition] = StateChangeFailed(f"{partition} has no state node")
+                outcomes[partition] = StateChangeFailed(f"{partition} has no state znode")
                 continue
             try:
                 state = znodes.decode_state(partition, found[0], found[1].version)
@@ -239,7 +261,7 @@ class PartitionStateMachine:
                 continue
             if state.controller_epoch > self.context.epoch:
                 outcomes[partition] = StateChangeFailed(
-                    f"the state of {partition} was written by the controller of epoch "
+                    f"The state of {partition} was written with controller epoch "
                     f"{state.controller_epoch}, ours is {self.context.epoch}"
                 )
             else:
@@ -247,36 +269,40 @@ class PartitionStateMachine:
         return current
 
     async def _unclean_topics(
-        self, current: dict[TopicPartition, LeaderAndIsr], choice: Choice
+        self, current: dict[TopicPartition, LeaderAndIsr], strategy: ElectionStrategy
     ) -> set[str]:
-        """Topics that may elect out of the ISR; asked only where it matters."""
+        """The topics with unclean leader election; read only if no replica in the ISR is online."""
         without = {
             partition[0]: None
             for partition, state in current.items()
             if not any(self.context.is_online(each, partition) for each in state.isr)
         }
-        if choice is Choice.UNCLEAN:
+        if strategy is ElectionStrategy.UNCLEAN:
             return set(without)
-        if choice is not Choice.OFFLINE or not without:
+        if strategy is not ElectionStrategy.OFFLINE or not without:
             return set()
         allowed = await self.unclean_allowed(without)
         return {topic for topic, enabled in allowed.items() if enabled}
 
-    def _choose(
-        self, partition: TopicPartition, state: LeaderAndIsr, choice: Choice, unclean: bool
-    ) -> Election:
+    def _elect_leader(
+        self,
+        partition: TopicPartition,
+        state: LeaderAndIsr,
+        strategy: ElectionStrategy,
+        unclean: bool,
+    ) -> ElectionResult:
         context = self.context
         assignment = context.assignment(partition)
-        return choose(
-            choice,
-            Situation(
+        return elect_leader(
+            strategy,
+            ElectionInput(
                 current=state,
                 assignment=assignment,
                 live=tuple(r for r in assignment.replicas if context.is_online(r, partition)),
                 live_or_shutting_down=tuple(
                     r
                     for r in assignment.replicas
-                    if context.is_online(r, partition, or_shutting_down=True)
+                    if context.is_online(r, partition, include_shutting_down=True)
                 ),
                 shutting_down=frozenset(context.shutting_down),
                 unclean_allowed=unclean,

@@ -1,4 +1,4 @@
-"""The state machine of replicas.
+"""The state machine of replicas; mirrors Kafka's ``ReplicaStateMachine``.
 
 | to                 | from                                                                      |
 |--------------------|---------------------------------------------------------------------------|
@@ -10,9 +10,9 @@
 | DeletionIneligible | Offline, DeletionStarted                                                  |
 | NonExistent        | DeletionSuccessful                                                        |
 
-Going offline takes the replica out of the ISR (unless it is the last one in it) and, if it was
-the leader, leaves the partition without one; the replica's broker is told to stop it, the others
-learn the new state. What is tried from another state is refused, logged and left as it is.
+A replica that goes offline is removed from the ISR (unless it is the last one in it); if it was the
+leader, the partition has no leader. Its broker gets StopReplica, the others LeaderAndIsr with the
+new state. A transition from another state is logged as an error and has no effect.
 """
 
 import logging
@@ -52,6 +52,8 @@ VALID_PREVIOUS = {
 
 
 class ReplicaStateMachine:
+    """A new state is durable in the znode tree before it is sent to brokers."""
+
     def __init__(
         self, context: ControllerContext, writer: FencedWriter, batch: RequestBatch
     ) -> None:
@@ -60,10 +62,10 @@ class ReplicaStateMachine:
         self.batch = batch
 
     async def startup(self) -> None:
-        """First states from the live brokers; then every replica is told its part.
+        """Sets the initial states from the live brokers, and sends the states to all replicas.
 
-        A replica on a dead broker starts as DeletionIneligible: we may have missed the death,
-        and from there both deletion and a comeback are possible.
+        A replica on a dead broker starts as DeletionIneligible: the previous controller may not
+        have handled the failure, and from this state it can be deleted and can become online.
         """
         context = self.context
         online: list[PartitionReplica] = []
@@ -77,12 +79,17 @@ class ReplicaStateMachine:
                 else:
                     context.replica_states[each] = ReplicaState.DELETION_INELIGIBLE
                     offline.append(each)
-        await self.change(online, ReplicaState.ONLINE)
-        await self.change(offline, ReplicaState.OFFLINE)
+        await self.handle_state_changes(online, ReplicaState.ONLINE)
+        await self.handle_state_changes(offline, ReplicaState.OFFLINE)
 
-    async def change(self, replicas: Iterable[PartitionReplica], target: ReplicaState) -> None:
-        """Moves replicas and sends what follows from it; raises as the partition machine does."""
-        valid = [replica for replica in replicas if self._may(replica, target)]
+    async def handle_state_changes(
+        self, replicas: Iterable[PartitionReplica], target: ReplicaState
+    ) -> None:
+        """Changes the state of replicas, and sends the requests that follow from it.
+
+        Raises like ``PartitionStateMachine.handle_state_changes``.
+        """
+        valid = [replica for replica in replicas if self._is_valid_transition(replica, target)]
         if target is ReplicaState.NEW:
             self._to_new(valid)
         elif target is ReplicaState.ONLINE:
@@ -103,12 +110,12 @@ class ReplicaStateMachine:
                 self._set(each, target)
         self.batch.send(self.context.epoch)
 
-    def _may(self, replica: PartitionReplica, target: ReplicaState) -> bool:
+    def _is_valid_transition(self, replica: PartitionReplica, target: ReplicaState) -> bool:
         current = self.context.replica_states.setdefault(replica, ReplicaState.NON_EXISTENT)
         if current in VALID_PREVIOUS[target]:
             return True
         logger.error(
-            "Replica %d of %s cannot become %s from %s",
+            "Replica %d of partition %s failed to change state to %s: invalid transition from %s",
             replica.replica,
             replica.partition,
             target.value,
@@ -126,7 +133,10 @@ class ReplicaStateMachine:
             if state is not None:
                 if state.leader == replica:
                     logger.error(
-                        "Replica %d of %s cannot be new: it leads the partition", replica, partition
+                        "Replica %d for partition %s cannot be moved to NewReplica state as it is "
+                        "being requested to become leader",
+                        replica,
+                        partition,
                     )
                     continue
                 self.batch.add_leader_and_isr(
@@ -139,10 +149,10 @@ class ReplicaStateMachine:
             partition, replica = each
             assignment = self.context.assignment(partition)
             if self.context.replica_states[each] is ReplicaState.NEW:
-                # Its broker heard of it when it became new.
+                # Its broker got the LeaderAndIsr when the replica became new.
                 if replica not in assignment.replicas:
                     logger.error(
-                        "Replica %d of %s is not part of its assignment %s; adding it",
+                        "Adding replica %d of partition %s to its assignment %s",
                         replica,
                         partition,
                         list(assignment.replicas),
@@ -159,45 +169,47 @@ class ReplicaStateMachine:
 
     async def _to_offline(self, replicas: list[PartitionReplica]) -> None:
         context = self.context
-        going = context.going_topics()
+        exempt = context.topics_exempt_from_election()
         by_broker: dict[int, list[TopicPartition]] = {}
         for partition, replica in replicas:
             self.batch.add_stop_replica((replica,), partition, delete=False)
             by_broker.setdefault(replica, []).append(partition)
         for replica, partitions in by_broker.items():
-            with_leadership = [each for each in partitions if each in context.leadership]
-            shrunk = await self._leave_isr(replica, with_leadership)
+            partitions_with_leaders = [each for each in partitions if each in context.leadership]
+            shrunk = await self._remove_from_isr(replica, partitions_with_leaders)
             for partition in partitions:
                 each = PartitionReplica(partition, replica)
                 if partition in shrunk:
-                    if partition[0] not in going:
+                    if partition[0] not in exempt:
                         assignment = context.assignment(partition)
                         others = [other for other in assignment.replicas if other != replica]
                         self.batch.add_leader_and_isr(
                             others, partition, shrunk[partition], assignment, is_new=False
                         )
                     self._set(each, ReplicaState.OFFLINE)
-                elif partition not in context.leadership or partition[0] in going:
+                elif partition not in context.leadership or partition[0] in exempt:
                     self.batch.add_update_metadata(context.brokers, (partition,))
                     self._set(each, ReplicaState.OFFLINE)
 
-    async def _leave_isr(
+    async def _remove_from_isr(
         self, replica: int, partitions: list[TopicPartition]
     ) -> dict[TopicPartition, LeaderAndIsr]:
-        """Writes the smaller ISRs; returns the state of every partition that was dealt with."""
+        """Writes the ISRs without ``replica``; returns the state of each successful partition."""
         done: dict[TopicPartition, LeaderAndIsr] = {}
         remaining = partitions
         for _attempt in range(MAX_WRITE_ATTEMPTS):
             if not remaining:
                 break
-            remaining = await self._try_leave_isr(replica, remaining, done)
+            remaining = await self._try_remove_from_isr(replica, remaining, done)
         for partition in remaining:
             logger.error(
-                "Replica %d cannot leave the ISR of %s: it keeps changing", replica, partition
+                "Failed to remove replica %d from the ISR of partition %s: it keeps changing",
+                replica,
+                partition,
             )
         return done
 
-    async def _try_leave_isr(
+    async def _try_remove_from_isr(
         self,
         replica: int,
         partitions: list[TopicPartition],
@@ -214,7 +226,7 @@ class ReplicaStateMachine:
             if replica in state.isr:
                 leader = NO_LEADER if state.leader == replica else state.leader
                 isr = state.isr
-                if len(isr) > 1:  # the last one in sync stays, whatever happens to it
+                if len(isr) > 1:  # the last replica in the ISR stays in it
                     isr = tuple(each for each in isr if each != replica)
                 wanted[partition] = state.with_leader_and_isr(leader, isr)
             else:
@@ -223,7 +235,10 @@ class ReplicaStateMachine:
         for partition, result in finished.items():
             if isinstance(result, StoreError):
                 logger.error(
-                    "Replica %d cannot leave the ISR of %s: %s", replica, partition, result
+                    "Failed to remove replica %d from the ISR of partition %s: %s",
+                    replica,
+                    partition,
+                    result,
                 )
             else:
                 done[partition] = context.leadership[partition] = result
@@ -234,7 +249,7 @@ class ReplicaStateMachine:
     ) -> LeaderAndIsr | None:
         if node is None:
             if partition[0] not in self.context.topics_to_delete:
-                logger.error("%s has no state node", partition)
+                logger.error("Partition %s has no state znode", partition)
             return None
         try:
             state = znodes.decode_state(partition, *node)
@@ -243,7 +258,7 @@ class ReplicaStateMachine:
             return None
         if state.controller_epoch > self.context.epoch:
             logger.error(
-                "The state of %s was written by the controller of epoch %d, ours is %d",
+                "The state of partition %s was written with controller epoch %d, ours is %d",
                 partition,
                 state.controller_epoch,
                 self.context.epoch,

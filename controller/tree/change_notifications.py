@@ -1,9 +1,8 @@
-"""Sequential nodes that announce a change to every broker, and how they are followed.
+"""Change notifications: sequential znodes that make all brokers read something again.
 
-Whoever changes a configuration or an ACL makes a node under a parent that all brokers watch; its
-data says what to read again. Nodes stay for a while, so that brokers that are away for a moment
-find them, and whoever follows them removes the old ones. Mirrors Kafka's
-`ZkNodeChangeNotificationListener`.
+A change of a configuration or an ACL creates a znode under a parent that all brokers watch; its
+data says what to read again. The znodes stay for a while, for brokers that are disconnected; each
+listener deletes the old ones. Mirrors Kafka's `ZkNodeChangeNotificationListener`.
 """
 
 import logging
@@ -22,16 +21,16 @@ from ottla.controller.tree.store import (
 logger = logging.getLogger("ottla.controller")
 
 CHANGE_EXPIRATION_MS = 15 * 60 * 1000
-"""How long change notifications stay; as Kafka."""
+"""After this time change notifications are deleted, as in Kafka."""
 
 Announced = list[tuple[str, bytes]]
-"""Path and data of new notifications, in the order they were made."""
+"""Path and data of new notifications, in the order of their creation."""
 
 
 class ChangeNotifications:
-    """Hands the new nodes under each parent to ``handle``, in order, one batch at a time.
+    """Calls ``handle`` with the new znodes under each parent, in order, one batch at a time.
 
-    ``start`` does not replay what happened before: read the state after it.
+    ``start`` skips older notifications: read the state after it.
     """
 
     def __init__(
@@ -43,7 +42,7 @@ class ChangeNotifications:
         *,
         name: str,
     ) -> None:
-        """``name`` is that of the task, as people find it in logs: "config-changes"."""
+        """``name`` is the name of the task and in log lines, such as "config-changes"."""
         self._store = store
         self._runtime = runtime
         self._handle = handle
@@ -69,35 +68,35 @@ class ChangeNotifications:
         self._again = True
         if not self._busy and not self._stopped:
             self._busy = True
-            self._runtime.spawn(self._drain(), name=self._name)
+            self._runtime.spawn(self._process_pending(), name=self._name)
 
-    async def _drain(self) -> None:
-        """At most one at a time, so that changes keep their order."""
+    async def _process_pending(self) -> None:
+        """One at a time, so that changes stay in order."""
         try:
             while self._again and not self._stopped:
                 self._again = False
                 for parent in self._last:
-                    await self._follow(parent)
+                    await self._process_parent(parent)
         except StoreError as error:
-            # The watch is set again with the next session and fires then.
-            logger.warning("%s cannot be read now: %s", self._name, error)
+            # The watch is set again after the reconnection, and fires then.
+            logger.warning("Failed to read %s: %s", self._name, error)
         finally:
             self._busy = False
 
-    async def _follow(self, parent: str) -> None:
+    async def _process_parent(self, parent: str) -> None:
         names = sorted(await children_or_empty(self._store, parent), key=_number)
-        fresh = [name for name in names if _number(name) > self._last[parent]]
-        paths = [f"{parent}/{name}" for name in fresh]
+        new = [name for name in names if _number(name) > self._last[parent]]
+        paths = [f"{parent}/{name}" for name in new]
         nodes = await self._store.get_many(paths)
         await self._handle(
             [(path, node[0]) for path, node in zip(paths, nodes, strict=True) if node is not None]
         )
-        if fresh:
-            self._last[parent] = _number(fresh[-1])
+        if new:
+            self._last[parent] = _number(new[-1])
         await self._purge(parent, names)
 
     async def _purge(self, parent: str, names: list[str]) -> None:
-        """Removes notifications that are old enough for everybody to have seen them."""
+        """Deletes the expired notifications."""
         horizon = self._runtime.now_ms() - CHANGE_EXPIRATION_MS
         for name in names:
             path = f"{parent}/{name}"

@@ -1,17 +1,17 @@
 """The znode tree of one broker, kept in a SQLite file in the data directory.
 
-The tree lives in memory (embedded_tree.py) and answers every read from there. A write is applied
-in memory, then committed to the file by one worker thread, and the call returns after that
-commit: what returned survives ``kill -9``, and with ``synchronous="FULL"`` (the default) the loss
-of power too. Writes that arrive while a commit runs share the next one. A reader may see a change
-some milliseconds before it is durable; both die together with the process.
+The tree is in memory (embedded_tree.py), and reads use only that. A write is applied in memory,
+then committed to the file by a worker thread, and the call returns after the commit: the write
+survives ``kill -9``, and with ``synchronous="FULL"`` (the default) a power failure. Writes that
+arrive during a commit share the next one. A read may see a change some milliseconds before it is
+durable.
 
-Sessions cannot outlive the process, so ephemeral nodes are never written. Transaction ids must
-not fall across restarts (a broker epoch is one of them): the file holds an upper bound that is
-moved up a block at a time, and a start begins at that bound.
+Sessions end with the process, so ephemeral znodes are never written. Transaction ids have to
+increase across restarts (the broker epoch is one of them): the file has an upper bound that is
+raised a block at a time, and a restart continues from that bound.
 
-The file is opened with an exclusive lock: a second process on the same directory gets a
-``StoreError`` that says so.
+The file is opened with an exclusive lock: a second process with the same directory gets a
+``StoreError``.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ from ottla.controller.tree.store import (
 )
 
 ZXID_BLOCK = 1_000_000
-"""How many transaction ids one write of the bound covers; large, so that it is rarely needed."""
+"""By how much a write raises the bound of transaction ids; large, so that it is rarely needed."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS znodes (
@@ -63,7 +63,7 @@ def _wall_clock_ms() -> int:
 
 
 class TreeFile:
-    """The SQLite side: load once, then commit sets of changed nodes. One caller at a time."""
+    """The SQLite file: loaded once, then commits of changed znodes. One caller at a time."""
 
     def __init__(self, path: str, synchronous: str) -> None:
         self.path = path
@@ -134,9 +134,9 @@ class _Subscription:
 
 
 class _Watch:
-    """A watch as the caller holds it; survives the session it was first set on."""
+    """The handle of a watch, which is set again on the next session."""
 
-    __slots__ = ("callback", "cancelled", "on_children", "path", "standing", "store")
+    __slots__ = ("callback", "cancelled", "on_children", "path", "store", "tree_watch")
 
     def __init__(
         self, store: "EmbeddedStore", path: str, on_children: bool, callback: WatchCallback
@@ -146,10 +146,10 @@ class _Watch:
         self.on_children = on_children
         self.callback = callback
         self.cancelled = False
-        self.standing: TreeWatch | None = None
+        self.tree_watch: TreeWatch | None = None
 
     def arm(self) -> None:
-        self.standing = self.store.tree.watch(
+        self.tree_watch = self.store.tree.watch(
             self.store.session_id, self.path, self.on_children, self.deliver
         )
 
@@ -162,16 +162,16 @@ class _Watch:
 
     def cancel(self) -> None:
         self.cancelled = True
-        if self.standing is not None:
-            self.standing.cancel()
+        if self.tree_watch is not None:
+            self.tree_watch.cancel()
         self.store.watches.pop(self, None)
 
 
 class EmbeddedStore:
-    """A session on an embedded tree; satisfies ``ZnodeStore``.
+    """A session on an embedded tree; implements ``ZnodeStore``.
 
-    ``EmbeddedStore(path)`` owns the file and its tree. ``EmbeddedStore(tree=tree)`` is one more
-    session on a tree in memory, for tests with several brokers; nothing is written then.
+    ``EmbeddedStore(path)`` has a file and a tree. ``EmbeddedStore(tree=tree)`` is another session
+    on a tree in memory, for tests with several brokers, without a file.
     """
 
     def __init__(
@@ -204,7 +204,7 @@ class EmbeddedStore:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon(callback, event)
 
-    # Life
+    # Session
 
     async def connect(self) -> None:
         """Opens and loads the file (a few milliseconds) and starts a session."""
@@ -214,7 +214,7 @@ class EmbeddedStore:
             self._file.load(self.tree)
             self._zxid_bound = self.tree.zxid + ZXID_BLOCK
             self._file.commit([], [], self._zxid_bound)
-            # One thread: commits are serial by nature, more would only wait for each other.
+            # One thread, as commits are serial.
             self._worker = ThreadPoolExecutor(1, thread_name_prefix="ottla-znodes")
         self._open_session()
 
@@ -229,7 +229,7 @@ class EmbeddedStore:
             self._session_id = 0
         for watch in list(self.watches):
             watch.cancel()
-        with suppress(ConnectionLost):  # those who wrote were told
+        with suppress(ConnectionLost):  # the writers got the error
             await self._durable()
         if self._worker is not None:
             self._worker.shutdown(wait=True)
@@ -239,13 +239,13 @@ class EmbeddedStore:
             self._file = None
 
     def lose_session(self) -> None:
-        """Ends the session as a server that heard nothing for too long does. For tests: ephemeral
-        nodes go, calls raise SessionExpired, and we have not been told yet."""
+        """Expires the session on the side of the server, for tests: its ephemeral znodes are
+        deleted and calls raise SessionExpired; there is no callback yet."""
         self.tree.end_session(self._session_id)
 
     def expire_session(self) -> None:
-        """What follows when we hear of it: ``SESSION_EXPIRED`` is told, a new session opens, the
-        watches are set again and each is called once."""
+        """Expires the session with callbacks, for tests: SESSION_EXPIRED, a new session, and each
+        watch is set again and called once."""
         self.lose_session()
         for callback in list(self._session_callbacks):
             callback(SESSION_EXPIRED)
@@ -351,7 +351,7 @@ class EmbeddedStore:
     # Durability
 
     async def _durable(self) -> None:
-        """Returns when everything applied so far is in the file."""
+        """Returns when all writes so far are committed to the file."""
         if self._file is None or self._loop is None:
             self.tree.dirty.clear()
             return
@@ -392,7 +392,7 @@ class EmbeddedStore:
         self._committing = False
         error = None if commit.cancelled() else commit.exception()
         if error is not None:
-            # Memory and file differ now; nothing may be answered from this store any more.
+            # Memory and file differ now: all later calls fail.
             self._failure = ConnectionLost(
                 self.path or "", f"the znode file {self.path} cannot be written: {error}"
             )

@@ -1,15 +1,15 @@
 """The znode tree in memory: ZooKeeper's data model without network, clock or disk.
 
-One ``EmbeddedTree`` plays the ensemble, any number of sessions play its clients. The embedded
-store puts a SQLite file behind it; tests and simulations use it bare, with several sessions.
+An ``EmbeddedTree`` stands for the ensemble, and has any number of sessions. The embedded store
+writes it to a SQLite file; tests and simulations use it without a file, with several sessions.
 
-Every change is applied at once by a plain call (no await), so a multi is atomic by construction:
-it is applied operation by operation with an undo list and rolled back when one fails. What a
-change touched is left in ``dirty`` for whoever makes it durable; watch callbacks are handed to
-``notify`` in the order of the changes.
+Each change is a plain call without an await, so a multi is atomic: its operations are applied one
+by one with an undo list, and rolled back when one fails. The paths of changed znodes are in
+``dirty`` until they are committed; watch callbacks are passed to ``notify`` in the order of the
+changes.
 
-Sequence numbers and ``cversion`` follow ZooKeeper: a parent counts the children ever created,
-the number appended to a sequential name is that count, and ``cversion`` as clients see it is
+Sequence numbers and ``cversion`` are those of ZooKeeper: a parent counts the children ever created,
+the number appended to a sequential name is that count, and the ``cversion`` in the Stat is
 creations plus deletions.
 """
 
@@ -79,7 +79,7 @@ class Node:
 
 
 class TreeWatch:
-    """One standing watch; ``cancel`` is final."""
+    """A persistent watch, until ``cancel``."""
 
     __slots__ = ("callback", "cancelled", "on_children", "path", "session_id", "tree")
 
@@ -116,9 +116,9 @@ Notify = Callable[[TreeWatch, WatchEvent], None]
 
 
 class EmbeddedTree:
-    """``now_ms`` is asked for node times only; ``notify`` delivers a watch event, later if wanted.
+    """``now_ms`` is for the times of znodes; ``notify`` delivers a watch event, at once or later.
 
-    A session id must come from ``open_session``; calls with another raise SessionExpired.
+    Calls with a session id that is not open raise SessionExpired.
     """
 
     def __init__(self, now_ms: Callable[[], int], *, first_zxid: int = 0) -> None:
@@ -139,7 +139,7 @@ class EmbeddedTree:
         return self.last_session_id
 
     def end_session(self, session_id: int) -> None:
-        """Closing and expiry are one and the same for the tree: ephemeral nodes go at once."""
+        """Closes or expires a session: deletes its ephemeral znodes and its watches."""
         owned = self.sessions.pop(session_id, None)
         if owned is None:
             return
@@ -186,7 +186,7 @@ class EmbeddedTree:
     # Writes
 
     def apply(self, session_id: int, ops: Sequence[Op]) -> list[OpResult]:
-        """Applies all operations under one zxid, or none and raises the first error."""
+        """Applies all operations with one zxid, or none and raises the first error."""
         self._check_session(session_id)
         zxid = self.zxid + 1
         undo: list[Undo] = []
@@ -219,7 +219,7 @@ class EmbeddedTree:
         node = self._node(op.path)
         if op.version not in (ANY_VERSION, node.version):
             raise BadVersion(
-                op.path, f"{op.path} is at version {node.version}, not {op.version} as expected"
+                op.path, f"{op.path} has version {node.version}, expected {op.version}"
             )
         if isinstance(op, SetOp):
             before = (node.data, node.version, node.mzxid, node.mtime_ms)
@@ -234,7 +234,7 @@ class EmbeddedTree:
             return node.stat()
         if isinstance(op, DeleteOp):
             if op.path == "/":
-                raise NotEmpty(op.path, "the root cannot be deleted")
+                raise NotEmpty(op.path, "The root cannot be deleted.")
             if node.children:
                 raise NotEmpty(op.path, f"{op.path} has {len(node.children)} children")
             parent = self.nodes[parent_of(op.path)]
@@ -254,7 +254,7 @@ class EmbeddedTree:
         parent_path = parent_of(op.path)
         parent = self.nodes.get(parent_path)
         if parent is None:
-            raise NoNode(op.path, f"{op.path} cannot be made: its parent does not exist")
+            raise NoNode(op.path, f"{op.path} cannot be created: its parent does not exist")
         if parent.ephemeral_owner:
             raise NoChildrenForEphemerals(op.path, f"{parent_path} is ephemeral")
         path = f"{op.path}{parent.created_children:010d}" if op.sequential else op.path
@@ -269,7 +269,7 @@ class EmbeddedTree:
         parent.pzxid = zxid
         if owner:
             self.sessions[owner].add(path)
-        else:  # an ephemeral node never reaches the disk, nor does its parent's counter
+        else:  # an ephemeral znode is not written, nor is its parent's counter
             self.dirty[path] = self.dirty[parent_path] = None
         events.append((CREATED, path))
         return path
@@ -313,10 +313,10 @@ class EmbeddedTree:
         return node
 
     def _publish(self, events: list[tuple[str, str]]) -> None:
-        """Tells the watchers of each changed node, and those of its parent's children."""
+        """Notifies the watches of each changed znode, and those of its parent's children."""
         for kind, path in events:
             for watch in list(self.watches.get(path, ())):
-                # A children watch hears of the node itself too: it may come and go.
+                # A watch on children is also notified when the znode is created or deleted.
                 if not watch.on_children or kind != CHANGED:
                     self.notify(watch, WatchEvent(kind, path))
             if kind != CHANGED:

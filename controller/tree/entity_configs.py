@@ -1,10 +1,9 @@
-"""Configuration of topics, brokers, clients, users and addresses in the tree.
+"""Configurations of topics, brokers, clients, users and IP addresses in the znode tree.
 
-An entity is named by its path below ``/config``: ``topics/t``, ``brokers/1``,
+The path of an entity is relative to ``/config``: ``topics/t``, ``brokers/1``,
 ``brokers/<default>``, ``clients/c``, ``users/u``, ``users/u/clients/c``, ``ips/10.0.0.1``; names
-that may hold any letter (users, clients) are sanitised in it. A change writes the entity's node,
-then a sequential node under ``/config/changes`` that tells every broker which entity to read
-again; both in one multi.
+with arbitrary characters (users, clients) are sanitized. A change writes the znode of the entity
+and a change notification under ``/config/changes`` for all brokers, in one multi.
 """
 
 import logging
@@ -38,7 +37,7 @@ logger = logging.getLogger("ottla.controller")
 
 
 def entity_path(entity_type: str, name: str, *, client: str | None = None) -> str:
-    """``name`` and ``client`` as users write them; znodes.DEFAULT_ENTITY for the default."""
+    """``name`` and ``client`` are not sanitized; znodes.DEFAULT_ENTITY for the default."""
     path = f"{entity_type}/{_encoded(entity_type, name)}"
     if client is not None:
         path += f"/{znodes.ENTITY_CLIENTS}/{_encoded(znodes.ENTITY_CLIENTS, client)}"
@@ -55,12 +54,12 @@ def _encoded(entity_type: str, name: str) -> str:
 
 
 async def read_config(store: ZnodeStore, entity: str) -> dict[str, str]:
-    """The properties of an entity, empty when it has none."""
+    """The properties of an entity; empty if it has none."""
     return (await read_configs(store, [entity]))[entity]
 
 
 async def read_configs(store: ZnodeStore, entities: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Properties by entity path, in one pipelined read; a malformed node reads as empty."""
+    """Properties by entity path, in one pipelined read; a malformed znode counts as empty."""
     wanted = list(entities)
     paths = [znodes.config_path(entity) for entity in wanted]
     found: dict[str, dict[str, str]] = {}
@@ -68,13 +67,13 @@ async def read_configs(store: ZnodeStore, entities: Iterable[str]) -> dict[str, 
         try:
             found[entity] = {} if node is None else decode_config(path, node[0])
         except MalformedZnode as error:
-            logger.error("Ignoring a configuration: %s", error)
+            logger.error("Ignoring malformed configuration: %s", error)
             found[entity] = {}
     return found
 
 
 async def entities_of(store: ZnodeStore, entity_type: str) -> list[str]:
-    """Entity paths of a type that have a node, with ``users/u/clients/c`` for users."""
+    """The paths of the entities of a type, with ``users/u/clients/c`` for users."""
     found: list[str] = []
     for name in await children_or_empty(store, znodes.config_path(entity_type)):
         found.append(f"{entity_type}/{name}")
@@ -86,10 +85,10 @@ async def entities_of(store: ZnodeStore, entity_type: str) -> list[str]:
 
 
 async def write_config(store: ZnodeStore, entity: str, properties: Mapping[str, str]) -> None:
-    """Replaces the properties of an entity and tells every broker; durable when it returns.
+    """Replaces the properties of an entity and notifies all brokers; durable when it returns.
 
-    An entity that is left without properties keeps an empty node if it is a topic or a broker;
-    of clients, users and addresses the node goes, with parents that are left empty.
+    Without properties, the znode of a topic or broker stays and is empty; that of a client, user or
+    IP address is deleted, with its empty parents.
     """
     path = znodes.config_path(entity)
     change = CreateOp(znodes.CONFIG_CHANGE_PREFIX, encode_config_change(entity), sequential=True)
@@ -98,7 +97,7 @@ async def write_config(store: ZnodeStore, entity: str, properties: Mapping[str, 
         await _delete_config(store, entity, change)
         return
     payload = encode_config(properties)
-    for _attempt in range(3):  # another writer may make or remove the node in between
+    for _attempt in range(3):  # another client may create or delete the znode meanwhile
         try:
             await store.multi([SetOp(path, payload), change])
             return
@@ -116,18 +115,18 @@ async def write_config(store: ZnodeStore, entity: str, properties: Mapping[str, 
             return
         except NodeExists:
             continue
-    raise StoreError(path, f"{path} is made and removed again and again by others")
+    raise StoreError(path, f"{path} keeps being created and deleted by other clients")
 
 
 async def _delete_config(store: ZnodeStore, entity: str, change: CreateOp) -> None:
     path = znodes.config_path(entity)
     if await store.exists(path) is None:
         return
-    if await children_or_empty(store, path):  # a user with clients of their own
+    if await children_or_empty(store, path):  # a user with client entities
         await store.multi([SetOp(path, encode_config({})), change])
         return
     await store.multi([DeleteOp(path), change])
-    # users/u/clients and users/u go when nothing is left in them
+    # users/u/clients and users/u are deleted when they are empty
     parent = path.rpartition("/")[0]
     while parent.count("/") > 2:
         try:
@@ -145,10 +144,10 @@ ConfigCallback = Callable[[str, str, dict[str, str]], Awaitable[None] | None]
 
 
 class ConfigChangeWatcher:
-    """Calls back for every configuration change of any broker, in the order they were made.
+    """Calls back for each configuration change, in order.
 
-    ``start`` does not replay what happened before: read the configurations first, or after it.
-    Errors of the callback are logged; the next change is still delivered.
+    ``start`` skips older changes: read the configurations before or after it. Errors of the
+    callback are logged; later changes are still delivered.
     """
 
     def __init__(self, store: ZnodeStore, runtime: Runtime, callback: ConfigCallback) -> None:
@@ -170,7 +169,7 @@ class ConfigChangeWatcher:
             try:
                 entities[decode_config_change(path, data)] = None
             except MalformedZnode as error:
-                logger.error("Ignoring a configuration change: %s", error)
+                logger.error("Ignoring malformed configuration change: %s", error)
         for entity, properties in (await read_configs(self.store, entities)).items():
             entity_type, _, name = entity.partition("/")
             try:
@@ -178,4 +177,4 @@ class ConfigChangeWatcher:
                 if result is not None:
                     await result
             except Exception:
-                logger.exception("The configuration of %s could not be applied", entity)
+                logger.exception("Failed to apply the configuration of %s", entity)

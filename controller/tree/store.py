@@ -1,24 +1,23 @@
-"""The znode tree as the rest of Ottla sees it: one interface, two implementations.
+"""The interface of the znode tree, with two implementations.
 
-``ZooKeeperStore`` (zookeeper_store.py) talks to a ZooKeeper ensemble, ``EmbeddedStore``
-(embedded_store.py) keeps the same tree in a SQLite file for one broker. Both promise what
-ZooKeeper promises:
+``ZooKeeperStore`` (zookeeper_store.py) uses a ZooKeeper ensemble, ``EmbeddedStore``
+(embedded_store.py) a SQLite file, for one broker. Both have the guarantees of ZooKeeper:
 
-* every change gets a transaction id (zxid) that only grows; a node's ``czxid`` is the zxid of its
-  creation (the broker epoch is the czxid of the broker's node);
-* a write that returned is durable; writes of one store are applied in the order they were called;
-* ``version`` counts the changes of the data and makes compare-and-set possible; -1 matches any;
-* ephemeral nodes live as long as the session that made them; sequential nodes get ten digits
-  appended that only grow under one parent;
-* a multi is applied as a whole or not at all.
+* each change has a transaction id (zxid), and zxids increase; the ``czxid`` of a znode is the zxid
+  of its creation (the broker epoch is the czxid of the broker's znode);
+* a write is durable when it returns; the writes of a store are applied in the order of the calls;
+* ``version`` counts the changes of the data, for compare-and-set; -1 matches any version;
+* an ephemeral znode is deleted at the end of the session that created it; sequential znodes get ten
+  digits appended that increase under one parent;
+* a multi is atomic.
 
-A watch, once set, stays set (ZooKeeper's own fire once): its callback runs on the event loop at
-least once after every change that follows the return of ``watch_data``/``watch_children``. Several
-changes may be reported by one call, so a callback says "look again", never "this is the change".
-After a lost session the watches are set again on the next one and every callback is called once.
+Watches are persistent (those of ZooKeeper fire once): a callback runs on the event loop at least
+once after each change that follows the return of ``watch_data`` or ``watch_children``. One call may
+stand for several changes, so a callback has to read the tree again. After the session has expired
+the watches are set again on the next one, and each callback is called once.
 
-Every call has a deadline: when the ensemble cannot be reached in time ``ConnectionLost`` is raised
-and the caller cannot know whether a write was applied. Nothing here ever blocks the event loop.
+Each call has a deadline: if the ensemble does not respond in time ``ConnectionLost`` is raised, and
+a write may or may not have been applied. No call blocks the event loop.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -27,15 +26,15 @@ from typing import NamedTuple, Protocol
 ANY_VERSION = -1
 
 SESSION_CONNECTED = "connected"
-"""The first connection of a session, or its reconnection in time."""
+"""The session is connected, for the first time or again."""
 SESSION_SUSPENDED = "suspended"
-"""The connection is lost; the session may still live on the server."""
+"""The connection is lost; the session may still exist on the server."""
 SESSION_EXPIRED = "expired"
-"""The session is gone, and with it every ephemeral node; the next "connected" is a new one."""
+"""The session has expired, and its ephemeral znodes are deleted; the next one is a new session."""
 
 
 class StoreError(Exception):
-    """A znode operation failed; ``path`` names the node, ``index`` the operation of a multi."""
+    """A znode operation failed: ``path`` of the znode, ``index`` of the operation in a multi."""
 
     def __init__(self, path: str = "", message: str = "", index: int = -1) -> None:
         super().__init__(message or path)
@@ -44,39 +43,39 @@ class StoreError(Exception):
 
 
 class NoNode(StoreError):
-    """The node, or for a create its parent, does not exist."""
+    """The znode, or for a create its parent, does not exist."""
 
 
 class NodeExists(StoreError):
-    """A node with this path exists already."""
+    """A znode with this path exists already."""
 
 
 class BadVersion(StoreError):
-    """The node's version is not the expected one."""
+    """The version of the znode is not the expected one."""
 
 
 class NotEmpty(StoreError):
-    """A node with children cannot be deleted."""
+    """A znode with children cannot be deleted."""
 
 
 class NoChildrenForEphemerals(StoreError):
-    """An ephemeral node cannot have children."""
+    """An ephemeral znode cannot have children."""
 
 
 class NotPermitted(StoreError):
-    """The ACL of the node, or failed authentication, forbids the operation."""
+    """The ACL of the znode, or a failed authentication, denies the operation."""
 
 
 class ConnectionLost(StoreError):
-    """No answer within the deadline; a write may or may not have been applied."""
+    """No response before the deadline; a write may or may not have been applied."""
 
 
 class SessionExpired(StoreError):
-    """The session of the call is gone; nothing was applied after its end."""
+    """The session has expired; nothing was applied after that."""
 
 
 class Stat(NamedTuple):
-    """What the tree knows about a node, with ZooKeeper's meanings."""
+    """The metadata of a znode; the fields are those of ZooKeeper's ``Stat``."""
 
     version: int
     czxid: int
@@ -115,18 +114,18 @@ class CheckOp(NamedTuple):
 
 Op = CreateOp | SetOp | DeleteOp | CheckOp
 OpResult = str | Stat | None
-"""Of a create the path made, of a set the new Stat, of a delete or check None."""
+"""The created path of a create, the new Stat of a set, None of a delete or check."""
 
 CREATED = "created"
 DELETED = "deleted"
 CHANGED = "changed"
 CHILDREN = "children"
 REARMED = "rearmed"
-"""The watch was set again on a new session; anything may have happened since."""
+"""The watch was set again after a reconnection; there may have been changes before that."""
 
 
 class WatchEvent(NamedTuple):
-    kind: str  # one of the five words above
+    kind: str  # one of the five constants above
     path: str
 
 
@@ -136,21 +135,21 @@ SessionCallback = Callable[[str], None]
 
 class WatchHandle(Protocol):
     def cancel(self) -> None:
-        """No callback runs after this returned."""
+        """No callback runs after this has returned."""
 
 
 class ZnodeStore(Protocol):
-    """See the head of the module for what every implementation promises."""
+    """See the module for the guarantees of all implementations."""
 
     @property
     def session_id(self) -> int:
-        """Of the living session, equal to ``Stat.ephemeral_owner`` of its nodes; 0 when none."""
+        """The id of the session, as in ``Stat.ephemeral_owner`` of its znodes; 0 without one."""
 
     async def connect(self) -> None:
-        """Opens the first session; raises ConnectionLost after the connection deadline."""
+        """Opens the first session; raises ConnectionLost after the connection timeout."""
 
     async def close(self) -> None:
-        """Ends the session (its ephemeral nodes go at once) and frees everything."""
+        """Closes the session, which deletes its ephemeral znodes, and releases all resources."""
 
     async def get(self, path: str) -> tuple[bytes, Stat]: ...
 
@@ -167,37 +166,37 @@ class ZnodeStore(Protocol):
         sequential: bool = False,
         make_parents: bool = False,
     ) -> tuple[str, Stat]:
-        """Returns the path made (digits appended when sequential) and its Stat."""
+        """Returns the created path (with the digits if sequential) and its Stat."""
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None: ...
 
     async def children(self, path: str) -> list[str]:
-        """Names without the path, sorted."""
+        """The names of the children, sorted."""
 
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
-        """One entry a path, None where no node is; requests are pipelined."""
+        """An entry for each path, None without a znode; requests are pipelined."""
 
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
-        """All or nothing; raises the error of the first operation that failed."""
+        """Atomic; raises the error of the first failed operation."""
 
     async def multi_many(
         self, batches: Sequence[Sequence[Op]]
     ) -> list[list[OpResult] | StoreError]:
-        """Independent multis, pipelined; one result list or one error each.
+        """Independent multis, pipelined; a list of results or an error for each.
 
-        Only a lost connection or session is raised, since it hits all of them.
+        Only ConnectionLost and SessionExpired are raised, as they hit all of them.
         """
 
     async def watch_data(self, path: str, callback: WatchCallback) -> WatchHandle:
-        """Creation, change and deletion of the node; it need not exist yet."""
+        """Watches creation, change and deletion of a znode, which may not exist yet."""
 
     async def watch_data_many(
         self, watches: Sequence[tuple[str, WatchCallback]]
     ) -> list[WatchHandle]:
-        """As many ``watch_data``, pipelined."""
+        """Several ``watch_data``, pipelined."""
 
     async def watch_children(self, path: str, callback: WatchCallback) -> WatchHandle:
-        """Coming and going of children; waits for the node itself if it does not exist."""
+        """Watches creation and deletion of children; the znode may not exist yet."""
 
     def on_session(self, callback: SessionCallback) -> WatchHandle:
         """Calls back with SESSION_CONNECTED, SESSION_SUSPENDED or SESSION_EXPIRED, on the loop."""
@@ -209,23 +208,23 @@ def parent_of(path: str) -> str:
 
 
 def ancestors_of(path: str) -> list[str]:
-    """Every proper ancestor below the root, from the top: ``/a/b/c`` -> ``[/a, /a/b]``."""
+    """The ancestors without the root, from the top: ``/a/b/c`` -> ``[/a, /a/b]``."""
     return [path[:end] for end, letter in enumerate(path) if letter == "/" and end > 0]
 
 
 async def set_or_create(store: ZnodeStore, path: str, data: bytes) -> None:
-    """Writes ``data`` whether or not the node exists; makes missing parents."""
+    """Writes ``data`` whether or not the znode exists; creates missing parents."""
     try:
         await store.set(path, data)
     except NoNode:
         try:
             await store.create(path, data, make_parents=True)
-        except NodeExists:  # somebody else made it in between
+        except NodeExists:  # another client created it meanwhile
             await store.set(path, data)
 
 
 async def delete_recursively(store: ZnodeStore, path: str) -> None:
-    """Deletes the node with everything below it; not atomic, fine if it is gone already."""
+    """Deletes the znode and all below it; not atomic, no error if it does not exist."""
     for below in reversed(await paths_below(store, path)):
         try:
             await store.delete(below)
@@ -234,7 +233,7 @@ async def delete_recursively(store: ZnodeStore, path: str) -> None:
 
 
 async def paths_below(store: ZnodeStore, path: str) -> list[str]:
-    """The node and everything below it, parents before children; empty if it does not exist."""
+    """The znode and all below it, parents before children; empty if it does not exist."""
     found: list[str] = []
     pending = [path]
     while pending:
@@ -249,7 +248,7 @@ async def paths_below(store: ZnodeStore, path: str) -> list[str]:
 
 
 async def children_or_empty(store: ZnodeStore, path: str) -> list[str]:
-    """The children, or none when the node does not exist."""
+    """The children; empty if the znode does not exist."""
     try:
         return await store.children(path)
     except NoNode:
@@ -257,7 +256,7 @@ async def children_or_empty(store: ZnodeStore, path: str) -> list[str]:
 
 
 async def make_paths(store: ZnodeStore, paths: Iterable[str]) -> None:
-    """Makes persistent empty nodes with their parents, as many as are missing, in few trips."""
+    """Creates the missing persistent znodes and their parents, with few requests."""
     wanted: dict[str, None] = {}
     for path in paths:
         for ancestor in (*ancestors_of(path), path):
@@ -268,7 +267,7 @@ async def make_paths(store: ZnodeStore, paths: Iterable[str]) -> None:
         return
     try:
         await store.multi([CreateOp(path) for path in missing])
-    except NodeExists:  # another broker starts at the same time: one by one
+    except NodeExists:  # another broker creates them at the same time: one by one
         for path in missing:
             try:
                 await store.create(path)

@@ -1,11 +1,11 @@
-"""Reading and writing the JSON of znodes: a wrong payload becomes one error naming the path."""
+"""JSON of znodes: all decoding errors are ``MalformedZnode`` with the path."""
 
 import json
 from collections.abc import Mapping
 
 
 class MalformedZnode(Exception):
-    """A payload that no known version explains; the message names the path."""
+    """The data of a znode has an unknown format; the message has the path."""
 
 
 def encode_json(payload: Mapping[str, object]) -> bytes:

@@ -1,9 +1,9 @@
-"""Every path of Kafka 3.9's znode tree and every payload in it, once.
+"""The paths of Kafka 3.9's znode tree, and the data of the znodes; mirrors Kafka's ``ZkData``.
 
-Writers produce what a 3.9 broker writes; readers accept what any broker since 0.8 wrote, ignore
-unknown keys, and raise ``MalformedZnode`` naming the path when a payload cannot be understood.
-Paths are all here; the payloads of administration, notifications, configuration and the like are in
-znodes_admin.py, those of ACLs and delegation tokens in znodes_security.py.
+Encoders write the format of a 3.9 broker; decoders accept the formats of all brokers since 0.8,
+ignore unknown keys, and raise ``MalformedZnode`` with the path otherwise. All paths are here; the
+data of administrative requests, notifications and configurations is in znodes_admin.py, that of
+ACLs and delegation tokens in znodes_security.py.
 """
 
 from collections.abc import Mapping
@@ -50,8 +50,8 @@ FEATURE = "/feature"
 CONSUMERS = "/consumers"
 MIGRATION = "/migration"
 DELETED_TOPICS = "/ottla/deleted_topics"
-"""Ours alone: the highest leader epoch of topics that are gone, so that a topic made again under
-the same name starts above it. Kafka neither reads nor minds it."""
+"""Not in Kafka: the highest leader epochs of deleted topics; a topic that is created again with the
+same name starts above it. Kafka ignores the znode."""
 
 DEFAULT_ENTITY = "<default>"
 ENTITY_TOPICS = "topics"
@@ -60,7 +60,7 @@ ENTITY_USERS = "users"
 ENTITY_BROKERS = "brokers"
 ENTITY_IPS = "ips"
 ENTITY_CLIENT_METRICS = "client-metrics"
-"""As in Kafka it is none of the types that every cluster has."""
+"""Not in ENTITY_TYPES, as in Kafka."""
 ENTITY_TYPES = (ENTITY_TOPICS, ENTITY_CLIENTS, ENTITY_USERS, ENTITY_BROKERS, ENTITY_IPS)
 
 PERSISTENT_PATHS = (
@@ -75,7 +75,7 @@ PERSISTENT_PATHS = (
     LOG_DIR_EVENT_NOTIFICATION,
     *(f"/config/{entity_type}" for entity_type in ENTITY_TYPES),
 )
-"""What every broker makes sure of when it starts, with all parents."""
+"""Created by each broker when it starts, with all parents."""
 
 LOG_DIR_FAILURE = 1
 
@@ -87,7 +87,7 @@ _UNRESERVED = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01
 
 
 def sanitize(name: str) -> str:
-    """A user, client or broker name as it stands in a path: URL-encoded as Kafka's Sanitizer."""
+    """A name in a path, URL-encoded; mirrors Kafka's ``Sanitizer``."""
     return "".join(chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in name.encode())
 
 
@@ -98,7 +98,7 @@ def desanitize(name: str) -> str:
         try:
             raw.append(int(piece[:2], 16))
         except ValueError:
-            raise MalformedZnode(f"{name!r} is not an encoded name") from None
+            raise MalformedZnode(f"{name!r} is not a sanitized name") from None
         raw += piece[2:].encode()
     return raw.decode()
 
@@ -128,17 +128,17 @@ def delete_topic_path(topic: str) -> str:
 
 
 def config_path(entity_path: str) -> str:
-    """``entity_path`` is type and sanitised name: ``topics/t``, ``users/u/clients/c``."""
+    """``entity_path`` is type and sanitized name: ``topics/t``, ``users/u/clients/c``."""
     return f"{CONFIG}/{entity_path}"
 
 
 def consumer_id_path(group: str, consumer_id: str) -> str:
-    """Where a consumer of Kafka 0.8 registers (ephemeral)."""
+    """The registration of an old consumer (ephemeral)."""
     return f"{CONSUMERS}/{group}/ids/{consumer_id}"
 
 
 def consumer_owner_path(group: str, topic: str, partition: int) -> str:
-    """Where such a consumer claims a partition (ephemeral)."""
+    """The claim of an old consumer on a partition (ephemeral)."""
     return f"{CONSUMERS}/{group}/owners/{topic}/{partition}"
 
 
@@ -221,8 +221,8 @@ def encode_broker(
 ) -> bytes:
     """Versions: 2 before 0.10, 4 (rack, listener map) before 2.7, 5 (features) since.
 
-    ``instance`` names the data directory of the broker. Kafka does not know the key and ignores
-    it; we tell a restart of the same broker from another broker with its id by it.
+    ``instance`` identifies the data directory of the broker; Kafka ignores the key. It shows
+    whether a registration with the same id is from the same broker before its restart.
     """
     plaintext = next((e for e in broker.endpoints if e.security_protocol == "PLAINTEXT"), None)
     payload: dict[str, object] = {}
@@ -258,7 +258,7 @@ def decode_broker(broker_id: int, data: bytes, epoch: int) -> BrokerInfo:
     payload = decode_json(path, data)
     version = integer(path, payload, "version")
     if version < 1:
-        raise MalformedZnode(f"{path} has version {version}, which nobody ever wrote")
+        raise MalformedZnode(f"{path} has unknown version {version}")
     if version == 1:
         host, port = str(payload.get("host")), integer(path, payload, "port")
         return BrokerInfo(broker_id, (Endpoint("PLAINTEXT", "PLAINTEXT", host, port),), epoch=epoch)

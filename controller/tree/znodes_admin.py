@@ -1,4 +1,4 @@
-"""The payloads of znodes that ask for something or tell of something; paths are in znodes.py."""
+"""The data of administrative, notification and configuration znodes; paths are in znodes.py."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -102,7 +102,7 @@ def encode_config(properties: Mapping[str, str]) -> bytes:
 
 
 def decode_config(path: str, data: bytes) -> dict[str, str]:
-    """The properties; empty for an empty node, as Kafka reads it."""
+    """The properties; empty for an empty znode, as in Kafka."""
     if not data:
         return {}
     config = decode_json(path, data).get("config")
@@ -120,7 +120,7 @@ def encode_config_change(entity_path: str) -> bytes:
 
 
 def decode_config_change(path: str, data: bytes) -> str:
-    """The entity path that changed; version 1 named type and entity apart."""
+    """The entity path that changed; version 1 has type and name in two keys."""
     payload = decode_json(path, data)
     version = integer(path, payload, "version")
     if version == 1:
@@ -170,7 +170,7 @@ def encode_features(features: Mapping[str, int], *, enabled: bool, version: int 
 
 
 def decode_features(data: bytes) -> tuple[bool, dict[str, int]]:
-    """(feature versioning enabled, finalised level by name)."""
+    """(feature versioning enabled, finalized level by name)."""
     payload = decode_json(FEATURE, data)
     version = integer(FEATURE, payload, "version")
     if not 1 <= version <= 2:
@@ -188,7 +188,7 @@ def encode_deleted_topics(floor: int, epochs: Mapping[str, int]) -> bytes:
 
 
 def decode_deleted_topics(data: bytes) -> tuple[int, dict[str, int]]:
-    """(epoch that no forgotten topic exceeded, highest leader epoch by topic, oldest first)."""
+    """(floor of all older topics, highest leader epoch by topic, oldest first)."""
     if not data:
         return -1, {}
     payload = decode_json(DELETED_TOPICS, data)
@@ -202,8 +202,7 @@ def decode_deleted_topics(data: bytes) -> tuple[int, dict[str, int]]:
 def encode_consumer_subscription(
     subscription: Mapping[str, int], pattern: str, now_ms: int
 ) -> bytes:
-    """Threads by topic of a consumer of Kafka 0.8; the pattern is static, white_list or
-    black_list."""
+    """The threads by topic of an old consumer; pattern: static, white_list or black_list."""
     return encode_json(
         {
             "version": 1,

@@ -1,8 +1,8 @@
 """Paths and payloads of ACLs and delegation tokens.
 
 ACLs of literal patterns are under ``/kafka-acl/TYPE/NAME``, those of prefixed patterns under
-``/kafka-acl-extended/prefixed/TYPE/NAME``; a sequential node beside each tree tells brokers which
-resource to read again. Types, operations and permissions are in Kafka's words (``TransactionalId``,
+``/kafka-acl-extended/prefixed/TYPE/NAME``; a change notification for each tree has the resource to
+read again. Types, operations and permissions have Kafka's names (``TransactionalId``,
 ``DescribeConfigs``, ``Allow``).
 """
 
@@ -37,7 +37,7 @@ ACL_PATHS = (
     *(f"{ACLS}/{resource_type}" for resource_type in RESOURCE_TYPES),
     *(f"{PREFIXED_ACLS}/{resource_type}" for resource_type in RESOURCE_TYPES),
 )
-"""What a broker with an authorizer makes sure of when it starts, with all parents."""
+"""Created by each broker with an authorizer when it starts, with all parents."""
 
 DELEGATION_TOKENS = "/delegation_token/tokens"
 TOKEN_CHANGES = "/delegation_token/token_changes"
@@ -56,7 +56,7 @@ _TYPE_NAMES = {name: constant for constant, name in _WIRE_NAMES.items()}
 
 
 class Acl(NamedTuple):
-    """One line of who may (or may not) do what from where."""
+    """An access control entry of a resource."""
 
     principal: str  # "User:alice", "User:*"
     permission_type: str  # "Allow", "Deny"
@@ -65,7 +65,7 @@ class Acl(NamedTuple):
 
 
 class AclResource(NamedTuple):
-    """What ACLs are attached to."""
+    """A resource pattern with ACLs."""
 
     pattern_type: str  # LITERAL or PREFIXED
     resource_type: str  # one of RESOURCE_TYPES
@@ -129,7 +129,7 @@ def decode_acls(path: str, data: bytes) -> frozenset[Acl]:
 
 
 def acl_change_prefix(pattern_type: str) -> str:
-    """Where to make the sequential node that announces a change."""
+    """The prefix of the sequential change notification."""
     return ACL_CHANGE_PREFIX if pattern_type == LITERAL else EXTENDED_ACL_CHANGE_PREFIX
 
 

@@ -1,4 +1,4 @@
-"""kazoo's exceptions as those of the store."""
+"""Translates kazoo's exceptions to those of the store."""
 
 from ottla.controller.tree.store import (
     BadVersion,
@@ -12,7 +12,7 @@ from ottla.controller.tree.store import (
     StoreError,
 )
 
-_MEANINGS: dict[str, type[StoreError]] = {
+_TRANSLATIONS: dict[str, type[StoreError]] = {
     "NoNodeError": NoNode,
     "NodeExistsError": NodeExists,
     "BadVersionError": BadVersion,
@@ -31,29 +31,29 @@ _MEANINGS: dict[str, type[StoreError]] = {
 
 
 def is_connection_loss(error: BaseException | None) -> bool:
-    return error is not None and _meaning(error) is ConnectionLost
+    return error is not None and _translated(error) is ConnectionLost
 
 
-def _meaning(error: BaseException) -> type[StoreError]:
+def _translated(error: BaseException) -> type[StoreError]:
     for base in type(error).__mro__:
-        if base.__name__ in _MEANINGS:
-            return _MEANINGS[base.__name__]
+        if base.__name__ in _TRANSLATIONS:
+            return _TRANSLATIONS[base.__name__]
     return StoreError
 
 
 def error_from(error: BaseException, path: str) -> StoreError:
-    """The store's error for one of kazoo's, with words that name the node."""
-    meaning = _meaning(error)
-    if meaning is NoNode:
+    """The error of the store for one of kazoo's; the message has the path."""
+    translated = _translated(error)
+    if translated is NoNode:
         return NoNode(path, f"{path} or its parent does not exist")
-    if meaning is NodeExists:
+    if translated is NodeExists:
         return NodeExists(path, f"{path} exists already")
-    if meaning is BadVersion:
-        return BadVersion(path, f"{path} is not at the version expected")
-    if meaning is NotPermitted:
+    if translated is BadVersion:
+        return BadVersion(path, f"{path} does not have the expected version")
+    if translated is NotPermitted:
         return NotPermitted(
             path,
-            f"ZooKeeper does not permit the operation on {path or 'the tree'}: check the "
+            f"ZooKeeper denied the operation on {path or 'the tree'}: check the "
             f"credentials for ZooKeeper and zookeeper.set.acl ({error or type(error).__name__})",
         )
-    return meaning(path, f"{path or 'ZooKeeper'}: {error or type(error).__name__}")
+    return translated(path, f"{path or 'ZooKeeper'}: {error or type(error).__name__}")

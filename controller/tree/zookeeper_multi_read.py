@@ -1,8 +1,8 @@
-"""Reading many nodes in one request: ZooKeeper's multiRead (since 3.6), which kazoo does not have.
+"""ZooKeeper's multiRead request (since 3.6), which kazoo does not have.
 
-kazoo takes any object with ``type``, ``serialize`` and ``deserialize`` as a request. Each node read
-has an answer of its own; one that does not exist does not fail the others. A server before 3.6
-does not know the request; the store then reads node by node.
+kazoo sends any object with ``type``, ``serialize`` and ``deserialize`` as a request. Each znode has
+a result of its own; one that does not exist does not fail the others. A server before 3.6 does not
+support the request; the store then reads the znodes one by one.
 """
 
 import struct
@@ -20,11 +20,11 @@ _INT = struct.Struct(">i")
 _STAT = struct.Struct(">qqqqiiiqiiq")
 
 Node = tuple[bytes, Stat] | int
-"""Data and Stat, or the error code of that node."""
+"""Data and Stat, or the error code of that znode."""
 
 
 def read_stat(buffer: bytes, offset: int) -> Stat:
-    """The 68 bytes of a Stat as they are on the wire."""
+    """Decodes the 68 bytes of a Stat."""
     (
         czxid,
         mzxid,
@@ -53,7 +53,7 @@ def read_stat(buffer: bytes, offset: int) -> Stat:
 
 
 class MultiRead:
-    """A request for the data of full paths (chroot included)."""
+    """Reads the data of full paths (with the chroot)."""
 
     type = MULTI_READ
 

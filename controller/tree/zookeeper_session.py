@@ -1,13 +1,13 @@
-"""A session with a ZooKeeper ensemble through kazoo, bridged to the event loop.
+"""A session with a ZooKeeper ensemble, on kazoo, for the event loop.
 
-kazoo owns two threads (connection, callbacks); everything they tell us is handed to the event loop
-and nothing on the loop ever waits for them. What this class adds to kazoo:
+kazoo has two threads (connection, callbacks); their results are passed to the event loop, which
+never waits for them. This class adds to kazoo:
 
-* a deadline on every call. While disconnected, calls wait on the loop, not in kazoo's queue, so a
-  write given up is never sent later. Reads are repeated after a lost connection; writes are not,
-  since nobody knows whether they were applied: ``ConnectionLost``;
+* a deadline for each call. While disconnected, calls wait on the loop, not in kazoo's queue: a
+  write that timed out is never sent later. Reads are retried after a lost connection; writes are
+  not, since they may have been applied: they raise ``ConnectionLost``;
 * a window of requests in flight (``MAX_IN_FLIGHT``) for pipelined reads and writes;
-* watches that stay set over reconnections and sessions (zookeeper_watches.py).
+* persistent watches over reconnections and sessions (zookeeper_watches.py).
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from ottla.controller.tree.store import (
     WatchHandle,
 )
 from ottla.controller.tree.zookeeper_errors import error_from, is_connection_loss
-from ottla.controller.tree.zookeeper_watches import StandingWatch
+from ottla.controller.tree.zookeeper_watches import PersistentWatch
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.zookeeper")
 
 MAX_IN_FLIGHT = 128
-"""Requests handed to kazoo and not yet answered. Each sends a byte through kazoo's wake-up pipe,
-a blocking socket pair that takes some 270 of them: more could block the event loop."""
-READ_ANSWERS_S = 0.05
-"""After a deadline, for kazoo's threads to hand over what they have read."""
-CLOSE_TIMEOUT_S = 10.0
-"""For the thread of a client that somebody else has stopped; kazoo itself waits as long."""
-REVIVE_DELAY_S = 1.0
-"""Before a client that died is replaced, lest it die again and again in a hot loop."""
+"""Requests passed to kazoo without a response yet. Each writes a byte to kazoo's notification pipe,
+a blocking socket pair with room for about 270: more could block the event loop."""
+READ_RESPONSES_SECONDS = 0.05
+"""After a deadline, for the responses that kazoo's threads have read already."""
+CLOSE_TIMEOUT_SECONDS = 10.0
+"""For the thread of a client that was stopped already; the same as kazoo's own timeout."""
+RESTART_DELAY_SECONDS = 1.0
+"""Before a failed client is replaced, so that repeated failures are no busy loop."""
 
 T = TypeVar("T")
 # What kazoo's asynchronous calls return; kazoo has no types.
@@ -53,7 +53,7 @@ AsyncResult = Any
 
 
 class ZooKeeperTls(NamedTuple):
-    """Files in PEM format; a certificate of our own only where the server asks for one."""
+    """Files in PEM format; a client certificate only if the server requires one."""
 
     ca_file: str | None = None
     certificate_file: str | None = None
@@ -84,7 +84,7 @@ def split_connect(connect: str) -> tuple[str, str]:
 
 
 class ZooKeeperSession:
-    """``connect`` is zookeeper.connect: hosts, then maybe a path. ``credentials`` are (scheme,
+    """``connect`` is zookeeper.connect: hosts and an optional chroot. ``credentials`` are (scheme,
     text) pairs such as ("digest", "user:password"); ``sasl`` are kazoo's SASL options."""
 
     def __init__(
@@ -101,7 +101,7 @@ class ZooKeeperSession:
         self.hosts, self.chroot = split_connect(connect)
         self._session_timeout_ms = session_timeout_ms
         self._connection_timeout_ms = connection_timeout_ms or session_timeout_ms
-        # After a whole session time-out without connection the session is gone anyway.
+        # After a session timeout without a connection the session has expired anyway.
         self._call_timeout_ms = call_timeout_ms or session_timeout_ms
         self._credentials = list(credentials)
         self._sasl = dict(sasl) if sasl is not None else None
@@ -110,7 +110,7 @@ class ZooKeeperSession:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._session_id = 0
         self._connected = False
-        self._connections = 0  # that were made in all: the number of the newest
+        self._connections = 0  # the number of connections so far, and of the newest
         self._closing = False
         self._refused = False
         self._ending: list[asyncio.Future[None]] = []  # of clients that were replaced
@@ -118,11 +118,11 @@ class ZooKeeperSession:
         self._waiting_for_slot: deque[asyncio.Future[None]] = deque()
         self._waiting_for_connection: list[asyncio.Future[None]] = []
         self._session_callbacks: list[SessionCallback] = []
-        self._watches: set[StandingWatch] = set()
+        self._watches: set[PersistentWatch] = set()
         self._waiting_arms: deque[tuple[Callable[[], AsyncResult], Callable[[AsyncResult], None]]]
         self._waiting_arms = deque()
 
-    # Life
+    # Connection
 
     @property
     def session_id(self) -> int:
@@ -148,7 +148,7 @@ class ZooKeeperSession:
             hosts=self.hosts + self.chroot,
             timeout=self._session_timeout_ms / 1000,
             auth_data=self._credentials or None,
-            # For ever, but never long asleep: a broker without ZooKeeper must find it back soon.
+            # For ever, with a short maximum delay: brokers reconnect soon after an outage.
             connection_retry={"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0},
             logger=logging.getLogger("ottla.zookeeper.client"),
             **options,
@@ -164,7 +164,7 @@ class ZooKeeperSession:
         deadline = self._loop.time() + self._connection_timeout_ms / 1000
         try:
             await self._until_connected("", deadline)
-            # kazoo is "connected" before it has authenticated: only an answer shows that we are.
+            # kazoo is "connected" before it has authenticated: only a response proves that.
             await self.request("/", lambda: client.exists_async("/"), repeat=True)
         except NotPermitted:
             await self.close()
@@ -173,7 +173,7 @@ class ZooKeeperSession:
             await self.close()
             raise ConnectionLost(
                 "",
-                f"no connection to ZooKeeper at {self.hosts} within "
+                f"No connection to ZooKeeper at {self.hosts} within "
                 f"{self._connection_timeout_ms} ms; is it running, and is zookeeper.connect right?",
             ) from None
 
@@ -186,11 +186,11 @@ class ZooKeeperSession:
         self._session_id = 0
         for waiter in self._waiting_for_connection:
             if not waiter.done():
-                waiter.set_exception(ConnectionLost("", "the store is closed"))
+                waiter.set_exception(ConnectionLost("", "The store is closed."))
         self._waiting_for_connection.clear()
         if client is not None:
             assert self._loop is not None
-            # Ends the session and joins kazoo's threads: seconds when the server is away.
+            # Closes the session and joins kazoo's threads: seconds if the server is down.
             with ThreadPoolExecutor(1, thread_name_prefix="zookeeper-close") as worker:
                 await self._loop.run_in_executor(worker, _stop, client)
         for ending in self._ending:
@@ -198,7 +198,7 @@ class ZooKeeperSession:
 
     def kazoo(self) -> "KazooClient":
         if self._client is None:
-            raise ConnectionLost("", "the store is not connected")
+            raise ConnectionLost("", "The store is not connected.")
         return self._client
 
     # Session (the first of these runs in a thread of kazoo)
@@ -213,51 +213,51 @@ class ZooKeeperSession:
             return
         if state == "CONNECTED":
             client_id = client.client_id
-            if client_id is None:  # gone again already; its next state is on its way
+            if client_id is None:  # disconnected again; the next state follows
                 return
             self._connected = True
             self._connections += 1
             self._session_id = client_id[0]
-            self._wake_waiters()
+            self._notify_waiters()
             for watch in list(self._watches):
-                watch.arm_again()
-            self._tell(SESSION_CONNECTED)
+                watch.rearm()
+            self._notify_session_callbacks(SESSION_CONNECTED)
         elif state == "SUSPENDED":
             self._connected = False
-            self._waiting_arms.clear()  # every watch is set again after the reconnection
-            self._tell(SESSION_SUSPENDED)
+            self._waiting_arms.clear()  # all watches are set again after the reconnection
+            self._notify_session_callbacks(SESSION_SUSPENDED)
         else:
             self._connected = False
             self._waiting_arms.clear()
             if self._session_id:
                 self._session_id = 0
-                self._tell(SESSION_EXPIRED)
-            if detail == "AUTH_FAILED":  # kazoo does not try again
+                self._notify_session_callbacks(SESSION_EXPIRED)
+            if detail == "AUTH_FAILED":  # kazoo does not retry
                 self._refused = True
-                self._wake_waiters()
+                self._notify_waiters()
             elif detail == "CLOSED":
                 assert self._loop is not None
-                logger.error("The ZooKeeper client has stopped; starting another one")
-                self._loop.call_later(REVIVE_DELAY_S, self._revive)
+                logger.error("The ZooKeeper client has stopped; restarting it")
+                self._loop.call_later(RESTART_DELAY_SECONDS, self._restart_client)
 
-    def _revive(self) -> None:
-        """kazoo's connection thread ends for good on an answer it does not understand."""
+    def _restart_client(self) -> None:
+        """kazoo's connection thread ends on a response that it cannot decode."""
         if self._closing or self._client is None or self._loop is None:
             return
-        # Its threads are joined beside the loop; only ``close`` waits for that.
+        # Its threads are joined in a worker thread; only ``close`` waits for that.
         self._ending = [each for each in self._ending if not each.done()]
         self._ending.append(self._loop.run_in_executor(None, _stop, self._client))
         client = self._client = self._make_client()
         client.add_listener(lambda state: self._state_changed(state, client))
         client.start_async()
 
-    def _wake_waiters(self) -> None:
+    def _notify_waiters(self) -> None:
         for waiter in self._waiting_for_connection:
             if not waiter.done():
                 waiter.set_result(None)
         self._waiting_for_connection.clear()
 
-    def _tell(self, event: str) -> None:
+    def _notify_session_callbacks(self, event: str) -> None:
         for callback in list(self._session_callbacks):
             callback(event)
 
@@ -267,24 +267,28 @@ class ZooKeeperSession:
     # Requests
 
     async def _until(self, future: "asyncio.Future[T]", path: str, deadline: float) -> T:
-        """The future's result; ConnectionLost when the deadline comes first.
+        """The result of the future; ConnectionLost if the deadline passes first.
 
-        Where the loop was held up past the deadline, the timer runs before answers that came in the
-        meantime are read. They go first: a controller that takes them for lost resigns.
+        If the loop was blocked past the deadline, the timer runs before the responses that arrived
+        meanwhile. Those are read first, because a controller with a lost connection resigns.
         """
         loop = self._loop
         assert loop is not None
         timer: asyncio.TimerHandle
 
-        def give_up() -> None:
+        def fail_with_connection_loss() -> None:
             if not future.done():
                 future.set_exception(
-                    ConnectionLost(path, f"ZooKeeper gave no answer for {path or 'a request'}")
+                    ConnectionLost(
+                        path, f"ZooKeeper did not respond to {path or 'a request'} in time"
+                    )
                 )
 
         def expire() -> None:
             nonlocal timer
-            timer = loop.call_later(READ_ANSWERS_S, lambda: loop.call_soon(give_up))
+            timer = loop.call_later(
+                READ_RESPONSES_SECONDS, lambda: loop.call_soon(fail_with_connection_loss)
+            )
 
         timer = loop.call_at(deadline, expire)
         try:
@@ -299,7 +303,7 @@ class ZooKeeperSession:
             if self._refused:
                 raise NotPermitted(
                     path,
-                    f"ZooKeeper at {self.hosts} refuses our credentials; check the user and the "
+                    f"ZooKeeper at {self.hosts} refused the credentials; check the user and "
                     f"password of the broker's ZooKeeper login",
                 )
             waiter: asyncio.Future[None] = self._loop.create_future()
@@ -319,7 +323,7 @@ class ZooKeeperSession:
         self._in_flight += 1
 
     def submit(self, start: Callable[[], AsyncResult], done: Callable[[AsyncResult], None]) -> None:
-        """Starts a call of kazoo's; ``done`` runs on the loop with its finished result."""
+        """Starts a call of kazoo; ``done`` runs on the loop with its result."""
         loop = self._loop
         assert loop is not None
 
@@ -331,7 +335,7 @@ class ZooKeeperSession:
 
     def _finished(self, result: AsyncResult, done: Callable[[AsyncResult], None]) -> None:
         self._in_flight -= 1
-        while self._waiting_for_slot:  # one a pipeline, so there are few; each looks again
+        while self._waiting_for_slot:  # one for each pipeline, so there are few; each checks again
             waiter = self._waiting_for_slot.popleft()
             if not waiter.done():
                 waiter.set_result(None)
@@ -341,7 +345,7 @@ class ZooKeeperSession:
     async def request(
         self, path: str, start: Callable[[], AsyncResult], *, repeat: bool = False
     ) -> Any:
-        """One call with a deadline; ``repeat`` for reads, which may be sent again."""
+        """A call with a deadline; ``repeat`` for reads, which are retried."""
         assert self._loop is not None
         deadline = self._loop.time() + self._call_timeout_ms / 1000
         while True:
@@ -359,10 +363,10 @@ class ZooKeeperSession:
             self._lost(connection)
 
     def _lost(self, connection: int) -> None:
-        """A call that was sent on this connection failed with it.
+        """A call failed because this connection was lost.
 
-        The change of state is on its way then, or came before the call's result did, and perhaps
-        the next connection with it: that one is not to be given up too.
+        The change of state follows, or came before the result of the call, perhaps with the next
+        connection, which is not lost.
         """
         if connection == self._connections:
             self._connected = False
@@ -370,9 +374,9 @@ class ZooKeeperSession:
     async def pipeline(
         self, starts: Sequence[Callable[[], AsyncResult]], *, repeat: bool
     ) -> list[AsyncResult]:
-        """Many calls, as many at once as the window allows; finished results in order.
+        """Many calls, within the window of requests in flight; results in order.
 
-        Raises ConnectionLost or SessionExpired when any of them had that fate.
+        Raises ConnectionLost or SessionExpired if one of them failed with it.
         """
         assert self._loop is not None
         deadline = self._loop.time() + self._call_timeout_ms / 1000
@@ -407,9 +411,9 @@ class ZooKeeperSession:
         assert self._loop is not None
         deadline = self._loop.time() + self._call_timeout_ms / 1000
         await self._until_connected("", deadline)
-        standing: list[StandingWatch] = []
+        standing: list[PersistentWatch] = []
         for path, callback in watches:
-            watch = StandingWatch(
+            watch = PersistentWatch(
                 self.kazoo,
                 path,
                 on_children,
@@ -420,7 +424,7 @@ class ZooKeeperSession:
             )
             standing.append(watch)
             self._watches.add(watch)
-            watch.arm_again()
+            watch.rearm()
         try:
             for watch in standing:
                 await self._until(watch.armed(), watch.path, deadline)
@@ -431,7 +435,7 @@ class ZooKeeperSession:
         return list(standing)
 
     def _arm(self, start: Callable[[], AsyncResult], done: Callable[[AsyncResult], None]) -> None:
-        """For watches: starts the call when there is a slot; the loop never waits for one."""
+        """For watches: starts the call as soon as the window has room."""
         self._waiting_arms.append((start, done))
         self._start_arms()
 
@@ -451,14 +455,14 @@ def _settler(future: "asyncio.Future[AsyncResult]") -> Callable[[AsyncResult], N
 
 
 def _stop(client: "KazooClient") -> None:
-    """In a thread of ours: ends the client and gives its sockets back."""
+    """In a worker thread: stops the client and closes its sockets."""
     try:
         client.stop()
     except Exception as error:
-        logger.warning("Ending the ZooKeeper session failed: %s", error)
-    # When it was told to stop before, `stop` has returned at once, and its thread may still be at
-    # it: until that has ended, closing is refused.
-    deadline = monotonic() + CLOSE_TIMEOUT_S
+        logger.warning("Failed to close the ZooKeeper session: %s", error)
+    # If it was stopped before, `stop` returns at once while its thread may still run; `close` fails
+    # until that has ended.
+    deadline = monotonic() + CLOSE_TIMEOUT_SECONDS
     while True:
         try:
             client.close()
@@ -466,5 +470,5 @@ def _stop(client: "KazooClient") -> None:
             if monotonic() < deadline:
                 sleep(0.01)
                 continue
-            logger.warning("Closing the ZooKeeper client failed: %s", error)
+            logger.warning("Failed to close the ZooKeeper client: %s", error)
         return

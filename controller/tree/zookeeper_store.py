@@ -1,8 +1,8 @@
 """The znode tree in a ZooKeeper ensemble; the session is in zookeeper_session.py.
 
-With ``set_acl`` (zookeeper.set.acl) nodes get ACLs as Kafka gives them: all rights for the
-authenticated creator, and for everybody to read, except for secrets (creator only) and the node
-under which old consumers write (everybody).
+With ``set_acl`` (zookeeper.set.acl) znodes get the ACLs of Kafka: all rights for the authenticated
+creator, and read for all, except for secrets (creator only) and the znode of old consumers (open to
+all).
 """
 
 import logging
@@ -34,14 +34,14 @@ from ottla.controller.tree.zookeeper_session import AsyncResult, ZooKeeperSessio
 
 logger = logging.getLogger("ottla.zookeeper")
 
-PATHS_A_READ = 100
-"""Nodes in one multiRead: enough to make the round trip cheap, little enough to answer soon."""
+PATHS_PER_READ = 100
+"""The znodes in one multiRead; few enough for a short response time."""
 SECRET_PATHS = ("/config/users", "/config/brokers", "/delegation_token/tokens")
 PUBLIC_PATH = "/consumers"
 
 
 class ZooKeeperStore:
-    """Satisfies ``ZnodeStore``. ``connect`` is zookeeper.connect: hosts, then maybe a path.
+    """Implements ``ZnodeStore``. ``connect`` is zookeeper.connect: hosts and an optional chroot.
 
     ``credentials`` are (scheme, text) pairs such as ("digest", "user:password"); ``sasl`` are
     kazoo's SASL options (mechanism, username, password, ...).
@@ -69,9 +69,9 @@ class ZooKeeperStore:
             tls=tls,
         )
         self._set_acl = set_acl
-        self._multi_read: bool | None = None  # not known before the first answer
+        self._multi_read: bool | None = None  # unknown before the first response
 
-    # Life
+    # Session
 
     @property
     def session_id(self) -> int:
@@ -89,10 +89,10 @@ class ZooKeeperStore:
         return self.session.on_session(callback)
 
     async def _make_chroot(self) -> None:
-        """Makes the path after the hosts when it is missing, as Kafka does."""
+        """Creates the chroot if it does not exist, as Kafka does."""
         client = self.session.kazoo()
         chroot = client.chroot
-        client.chroot = ""  # kazoo puts it before every path; no other call is under way yet
+        client.chroot = ""  # kazoo prefixes all paths with it; there is no other call yet
         try:
             for path in (*ancestors_of(chroot), chroot):
                 if await self.exists(path) is None:
@@ -101,7 +101,7 @@ class ZooKeeperStore:
             client.chroot = chroot
 
     async def _create_unless_there(self, path: str) -> None:
-        with suppress(NodeExists):  # another broker makes it too
+        with suppress(NodeExists):  # another broker creates it too
             await self.create(path)
 
     # Reads
@@ -133,7 +133,7 @@ class ZooKeeperStore:
                 if self._multi_read:
                     raise
                 self._multi_read = False
-                logger.warning("Reading nodes one by one: reading many at once failed (%s)", error)
+                logger.warning("Reading znodes one by one: multiRead failed (%s)", error)
         return await self._get_one_by_one(paths)
 
     async def _get_by_multi_read(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
@@ -147,7 +147,7 @@ class ZooKeeperStore:
 
             return call
 
-        parts = [paths[at : at + PATHS_A_READ] for at in range(0, len(paths), PATHS_A_READ)]
+        parts = [paths[at : at + PATHS_PER_READ] for at in range(0, len(paths), PATHS_PER_READ)]
         known = self._multi_read is True
         results = await self.session.pipeline([start(part) for part in parts], repeat=known)
         found: list[tuple[bytes, Stat] | None] = []
@@ -158,7 +158,7 @@ class ZooKeeperStore:
             for path, node in zip(part, result.value, strict=True):
                 if isinstance(node, int):
                     if node != NO_NODE:
-                        raise NotPermitted(path, f"ZooKeeper refuses to read {path}: {node}")
+                        raise NotPermitted(path, f"ZooKeeper denied reading {path}: {node}")
                     found.append(None)
                 else:
                     found.append(node)
@@ -265,7 +265,7 @@ class ZooKeeperStore:
         return responses
 
     def _acl(self, path: str) -> list[Any] | None:
-        """None leaves the node open to everybody."""
+        """The ACL of a znode; None leaves it open to all."""
         if not self._set_acl or path == PUBLIC_PATH:
             return None
         from kazoo.security import CREATOR_ALL_ACL, READ_ACL_UNSAFE
@@ -304,7 +304,7 @@ def _stat(stat: Any) -> Stat:
 
 
 def _multi_response(ops: Sequence[Op], results: list[Any]) -> list[OpResult] | StoreError:
-    """kazoo returns exceptions among the results: the failed one, and "rolled back" for others."""
+    """kazoo returns exceptions as results: that of the failed one, RolledBackError for others."""
     from kazoo.exceptions import RolledBackError, RuntimeInconsistency
 
     failed = [index for index, result in enumerate(results) if isinstance(result, Exception)]

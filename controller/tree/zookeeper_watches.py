@@ -1,9 +1,9 @@
-"""Watches that stay set, made of ZooKeeper's that fire once.
+"""Persistent watches, built on those of ZooKeeper, which fire once.
 
-When one fires it is set again first and the callback runs after that, so that whoever looks in the
-callback sees everything that happened before the new watch, and the new watch sees the rest: no
-gap. A lost connection takes all watches with it (kazoo does not keep them); when it is back each
-is set again, and its callback runs only if the node is not as it was when last seen.
+When a watch fires it is set again before the callback runs: a read in the callback sees all changes
+before that, and the new watch fires for all later ones. A lost connection removes all watches
+(kazoo does not keep them); after the reconnection each is set again, and its callback runs only if
+the znode has changed since.
 """
 
 import asyncio
@@ -32,11 +32,11 @@ _KINDS = {"CREATED": CREATED, "DELETED": DELETED, "CHANGED": CHANGED, "CHILD": C
 Done = Callable[[Any], None]
 Arm = Callable[[Callable[[], Any], Done], None]
 Seen = tuple[int, int] | None
-"""(zxid of the last change, zxid of creation) of the node or of its children; None: no node."""
+"""(zxid of the last change, zxid of the creation) of the znode or its children, or None."""
 
 
-class StandingWatch:
-    """``arm`` starts a call of kazoo's and runs a function on the loop with its result."""
+class PersistentWatch:
+    """``arm`` starts a call of kazoo and runs a callback on the loop with its result."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class StandingWatch:
         callback: WatchCallback,
         arm: Arm,
         loop: asyncio.AbstractEventLoop,
-        forget: "Callable[[StandingWatch], None]",
+        forget: "Callable[[PersistentWatch], None]",
     ) -> None:
         self.client = client
         self.path = path
@@ -62,17 +62,17 @@ class StandingWatch:
         self._round = 0
 
     def armed(self) -> "asyncio.Future[None]":
-        """Done when the watch stands for the first time, or failed when it could not be set."""
+        """Done when the watch is set for the first time; fails if it could not be set."""
         return self._armed
 
     def cancel(self) -> None:
         self._cancelled = True
         if not self._armed.cancel() and not self._armed.cancelled():
-            self._armed.exception()  # seen, whether or not anybody waits for it
+            self._armed.exception()  # retrieved, as there may be no waiter
         self._forget(self)
 
-    def arm_again(self, event: WatchEvent | None = None) -> None:
-        """Sets the watch; then tells ``event``, or whatever has changed since it last stood."""
+    def rearm(self, event: WatchEvent | None = None) -> None:
+        """Sets the watch; then calls back with ``event``, or if it has changed since."""
         if self._cancelled:
             return
         self._round += 1
@@ -83,9 +83,9 @@ class StandingWatch:
             if kind is not None and not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._on_fired, this_round, kind)
 
-        self._look(fired, this_round, event, children=self.on_children)
+        self._request(fired, this_round, event, children=self.on_children)
 
-    def _look(
+    def _request(
         self,
         fired: Callable[[Any], None],
         this_round: int,
@@ -111,10 +111,10 @@ class StandingWatch:
             return
         if result.exception is None:
             _, stat = result.value
-            self._stands((stat.pzxid, stat.czxid), event)
+            self._on_set((stat.pzxid, stat.czxid), event)
         elif type(result.exception).__name__ == "NoNodeError":
-            # Its creation is waited for; when it comes, the children are watched.
-            self._look(fired, this_round, event, children=False)
+            # Watches its creation; the children are watched after that.
+            self._request(fired, this_round, event, children=False)
         else:
             self._failed(result.exception)
 
@@ -124,24 +124,24 @@ class StandingWatch:
         if result.exception is not None:
             self._failed(result.exception)
         elif result.value is None:
-            self._stands(None, event)
-        elif self.on_children:  # made between the two looks
-            self.arm_again(event)
+            self._on_set(None, event)
+        elif self.on_children:  # created between the two requests
+            self.rearm(event)
         else:
-            self._stands((result.value.mzxid, result.value.czxid), event)
+            self._on_set((result.value.mzxid, result.value.czxid), event)
 
     def _is_old(self, this_round: int) -> bool:
         return self._cancelled or this_round != self._round
 
     def _failed(self, error: BaseException) -> None:
-        meaning = error_from(error, self.path)
+        translated = error_from(error, self.path)
         if not self._armed.done():
-            self._armed.set_exception(meaning)
+            self._armed.set_exception(translated)
         elif not is_connection_loss(error):
-            logger.error("The watch on %s cannot be set: %s", self.path, meaning)
-        # After a lost connection the store sets every watch again.
+            logger.error("Failed to set the watch on %s: %s", self.path, translated)
+        # After a lost connection the session sets all watches again.
 
-    def _stands(self, seen: Seen, event: WatchEvent | None) -> None:
+    def _on_set(self, seen: Seen, event: WatchEvent | None) -> None:
         changed = self._known and seen != self._seen
         self._known = True
         self._seen = seen
@@ -154,4 +154,4 @@ class StandingWatch:
 
     def _on_fired(self, this_round: int, kind: str) -> None:
         if not self._is_old(this_round):
-            self.arm_again(WatchEvent(kind, self.path))
+            self.rearm(WatchEvent(kind, self.path))

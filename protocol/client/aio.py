@@ -77,7 +77,7 @@ class AsyncClient:
         self.close()
 
     def close(self) -> None:
-        """Close every connection; requests that wait for answers fail."""
+        """Close every connection; requests that wait for responses fail."""
         while self._connections:
             self._connections.popitem()[1].close()
 

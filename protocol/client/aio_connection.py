@@ -52,7 +52,7 @@ class _Wire(asyncio.Protocol):
 
 class AsyncConnection:
     """A connection to one broker. Requests may overlap: at most ``max_in_flight`` of them, sent and
-    answered in the order of the calls."""
+    get their responses in the order of the calls."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class AsyncConnection:
 
     @property
     def in_flight(self) -> int:
-        """Requests whose answers have not come, and those that set the connection up."""
+        """Requests without a response yet, and those that set the connection up."""
         return self._protocol.in_flight
 
     @property
@@ -135,13 +135,13 @@ class AsyncConnection:
         version: int | None = None,
         versions: Versions = ANY_VERSION,
     ) -> Message:
-        """Send one request and wait for its answer; a Produce with acks=0 gets an empty one at
+        """Send one request and wait for its response; a Produce with acks=0 gets an empty one at
         once.
 
         ``version`` is used as it is, otherwise the best within ``versions``. Raises a ClientError;
-        the connection is closed when no answer came in time, and other requests on it fail as
-        well. Waiting for a slot, for the socket and for the answer all count. A cancelled request
-        closes the connection too if it was sent already: its answer would be taken for another's.
+        the connection is closed when no response came in time, and other requests on it fail as
+        well. Waiting for a slot, for the socket and for the response all count. A cancelled request
+        closes the connection too if it was sent already: its response would be taken for another's.
         """
         deadline_ms = monotonic_ms() + timeout_ms
         sent = False
@@ -157,7 +157,7 @@ class AsyncConnection:
             if not sent:
                 raise RequestTimedOutError(
                     f"{message.NAME} could not be sent to broker {self.broker} in time: "
-                    "earlier requests are still waiting for their answers",
+                    "earlier requests are still waiting for their responses",
                     broker=self.broker,
                 ) from None
             error = self._overdue()
@@ -203,11 +203,11 @@ class AsyncConnection:
         except ClientError as error:
             return error
         return RequestTimedOutError(
-            f"broker {self.broker} did not answer in time", broker=self.broker, sent=True
+            f"broker {self.broker} did not respond in time", broker=self.broker, sent=True
         )
 
     def close(self) -> None:
-        """Close now; requests that wait for answers fail."""
+        """Close now; requests that wait for responses fail."""
         self._abandon(
             BrokerConnectionError(
                 f"the connection to broker {self.broker} was closed on our side",
@@ -224,7 +224,7 @@ class AsyncConnection:
         self.writable.set()
         if self._setup is not None and not self._setup.done():
             self._setup.set_exception(error)
-            self._setup.exception()  # looked at: nobody may be waiting any more
+            self._setup.exception()  # retrieved: no caller may be waiting any more
         responses, self._responses = self._responses, {}
         for response in responses.values():
             if not response.done():

@@ -1,7 +1,7 @@
 """The SASL part of opening a connection: which requests to send, one after the other.
 
-``first`` gives the first request; every answer goes to ``on_answer``, which gives the next one, or
-None when the broker has let us in.
+``first`` gives the first request; every response goes to ``on_response``, which gives the next
+request, or None when the client is authenticated.
 """
 
 from ottla.protocol.client.errors import AuthenticationError

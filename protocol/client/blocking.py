@@ -48,8 +48,8 @@ class BlockingClient:
     """A client of a whole cluster: metadata and leaders kept, requests sent where they belong.
 
     ``bootstrap`` is one or more "host:port" with commas between. Responses come back with whatever
-    error codes are in them; exceptions are ClientError (nobody answered), KafkaError (the cluster
-    cannot say where to send to) and ProtocolError (the request does not fit into its version).
+    error codes are in them; exceptions are ClientError (no response), KafkaError (the cluster
+    has no broker for the request) and ProtocolError (the request does not fit into its version).
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class BlockingClient:
         )
 
     def leader(self, partition: TopicPartition, *, timeout_ms: int | None = None) -> Leader:
-        """(node id, epoch) of the leader, asked for if not known. Raises KafkaError without one."""
+        """(node id, epoch) of the leader, looked up if not known. Raises KafkaError without one."""
         return self._run(self._operations.leader(partition, self._deadline(timeout_ms)))
 
     def forget_leader(self, partition: TopicPartition) -> None:
@@ -123,7 +123,7 @@ class BlockingClient:
     ) -> Message:
         """One request to a broker (None: any), not tried again once it was sent.
 
-        A Produce with acks=0 gets an empty answer at once.
+        A Produce with acks=0 gets an empty response at once.
         """
         route = AnyBroker() if node_id is None else Node(node_id)
         return self._run(
@@ -157,7 +157,7 @@ class BlockingClient:
         timeout_ms: int | None = None,
         versions: Versions = ANY_VERSION,
     ) -> Message:
-        """Like ``call``, but whatever the broker answers is the answer: nothing is tried again."""
+        """Like ``call``, without retries: returns the first response, whatever its error codes."""
         deadline_ms = self._deadline(timeout_ms)
         return self._run(
             self._operations.send_once(request, route or AnyBroker(), deadline_ms, versions)

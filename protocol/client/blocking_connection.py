@@ -25,7 +25,7 @@ def monotonic_ms() -> int:
 
 
 def create_ssl_context(security: Security) -> ssl.SSLContext:
-    """TLS as ``security`` says; raises AuthenticationError when a file cannot be used."""
+    """The TLS context for ``security``; raises AuthenticationError when a file cannot be used."""
     try:
         context = ssl.create_default_context(cafile=security.ca_file)
         context.check_hostname = security.check_hostname
@@ -144,7 +144,7 @@ class BlockingConnection:
             return True
         except OSError:
             return False
-        return False  # end of stream, or bytes that nobody asked for
+        return False  # end of stream, or bytes without a request
 
     def request(
         self,
@@ -154,7 +154,7 @@ class BlockingConnection:
         version: int | None = None,
         versions: Versions = ANY_VERSION,
     ) -> Message | None:
-        """Send one request and wait for its answer; None for Produce with acks=0.
+        """Send one request and wait for its response; None for Produce with acks=0.
 
         Raises a ClientError; the connection is closed then, unless the request could not be put
         into words in the first place (UnsupportedApiError, ProtocolError).

@@ -1,7 +1,7 @@
 """What a client knows about the cluster: brokers, leaders, controller and coordinators.
 
-Filled from answers, never by itself; anything found wrong is forgotten and asked for again. Memory
-is bounded by what was asked about: ``MAX_CACHED_TOPICS``.
+Filled from responses, never by itself; an entry found to be stale is removed and requested again.
+Memory is bounded by ``MAX_CACHED_TOPICS``.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from ottla.protocol.uuids import ZERO_UUID
 
 DEFAULT_PORT = 9092
 
-# Topics whose leaders are kept; a client that works on more asks again for those it lost.
+# Topics whose leaders are kept; a client of more topics looks the evicted ones up again.
 MAX_CACHED_TOPICS = 10_000
 MAX_CACHED_COORDINATORS = 10_000
 
@@ -73,7 +73,7 @@ class ClusterState:
         self._coordinators: dict[tuple[int, str], int] = {}
 
     def update(self, response: MetadataResponse) -> None:
-        """Take over what an answer to Metadata says about brokers and the topics in it."""
+        """Take over the brokers and topics of a Metadata response."""
         if response.brokers:
             self.brokers = {row.node_id: Address(row.host, row.port) for row in response.brokers}
             self.racks = {row.node_id: row.rack for row in response.brokers}
@@ -122,5 +122,5 @@ class ClusterState:
         self.controller_id = -1
 
     def candidates(self) -> list[Address]:
-        """Whom any question can be put to: the brokers we know, then the bootstrap addresses."""
+        """The addresses for a request to any broker: known brokers, then bootstrap addresses."""
         return list(dict.fromkeys([*self.brokers.values(), *self.bootstrap]))

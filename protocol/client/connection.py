@@ -1,8 +1,8 @@
-"""A client's connection to one broker, without a socket: bytes in, answers and bytes out.
+"""A client's connection to one broker, without a socket: bytes in, responses and bytes out.
 
-``start`` asks for the broker's API versions, then comes SASL if it is wanted; ``is_ready`` turns
-true when requests may be sent. A shell connects, sends what ``take_output`` gives, feeds what it
-receives, and closes when a method raises: after that the connection is of no more use.
+``start`` requests the broker's API versions, then comes SASL if it is configured. ``is_ready``
+turns true when requests may be sent. A shell connects, sends what ``take_output`` returns, feeds
+what it receives, and closes when a method raises: the connection is of no more use after that.
 
 Times are milliseconds of any clock that only goes forward; nothing here reads one.
 """
@@ -38,21 +38,21 @@ SOFTWARE_VERSION = __version__
 # Versions from 4 on tell nothing more that we need, and some hosted brokers drop them.
 _API_VERSIONS_VERSION = 3
 
-# Fetch answers are as large as the client asks for (fetch.max.bytes is 50 MiB by default), other
-# answers far smaller. Memory is taken as bytes arrive, not when a size is announced.
+# Fetch responses are as large as the client allows (fetch.max.bytes is 50 MiB by default), other
+# responses far smaller. Memory is taken as bytes arrive, not when a size is announced.
 DEFAULT_MAX_RESPONSE_BYTES = 128 * 1024 * 1024
 
 
 class State(Enum):
     NEW = "new"
-    API_VERSIONS = "asking for API versions"
+    API_VERSIONS = "requesting API versions"
     AUTHENTICATING = "authenticating"
     READY = "ready"
     CLOSED = "closed"
 
 
 class Pending(NamedTuple):
-    """A request that waits for its answer."""
+    """A request that waits for its response."""
 
     correlation_id: int
     api_key: int
@@ -102,7 +102,7 @@ class ClientConnection:
 
     @property
     def in_flight(self) -> int:
-        """Requests whose answers have not come."""
+        """Requests without a response yet."""
         return len(self._pending)
 
     def start(self, deadline_ms: int) -> None:
@@ -110,7 +110,7 @@ class ClientConnection:
         assert self.state is State.NEW
         self._setup_deadline_ms = deadline_ms
         self.state = State.API_VERSIONS
-        self._ask_for_versions(_API_VERSIONS_VERSION)
+        self._request_api_versions(_API_VERSIONS_VERSION)
 
     def take_output(self) -> bytes:
         """Everything that is to be sent now; empty when there is nothing."""
@@ -157,7 +157,7 @@ class ClientConnection:
         min_version: int | None = None,
         max_version: int | None = None,
     ) -> int | None:
-        """Queue a request; its correlation id, or None if the broker will not answer (acks=0).
+        """Queue a request; its correlation id, or None if there will be no response (acks=0).
 
         ``version`` is used as it is; otherwise the best one is chosen. Raises UnsupportedApiError,
         and ProtocolError when the message cannot be put into that version; both leave the
@@ -185,7 +185,7 @@ class ClientConnection:
     # what comes in -------------------------------------------------------------------------
 
     def feed(self, data: Buffer) -> list[ClientResponse]:
-        """Take received bytes; the answers that they complete, in order.
+        """Take received bytes; the responses that they complete, in order.
 
         Raises a ClientError when the other side is no Kafka broker we can talk to, or does not let
         us in.
@@ -218,17 +218,15 @@ class ClientConnection:
         waiting = ", ".join(sorted({api_name(pending.api_key) for pending in self._pending}))
         if doing is State.API_VERSIONS:
             reason = (
-                "when it was asked for its API versions: it may be no Kafka broker, be older than "
+                "after the ApiVersions request: it may be no Kafka broker, be older than "
                 "0.10, or expect TLS or SASL on this port (security.protocol)"
             )
         elif doing is State.AUTHENTICATING:
-            reason = (
-                "during SASL authentication: user name and password may be wrong, its log says more"
-            )
+            reason = "during SASL authentication: user name and password may be wrong, see its log"
         elif waiting:
-            reason = f"before it answered {waiting}; it may be restarting, its log says more"
+            reason = f"before it responded to {waiting}; it may be restarting, see its log"
         else:
-            reason = "while nothing was asked of it"
+            reason = "while it was idle"
         return self._fail(
             BrokerConnectionError(
                 f"broker {self.broker} closed the connection {reason}",
@@ -244,14 +242,14 @@ class ClientConnection:
         return None if self.state in (State.NEW, State.CLOSED) else self._setup_deadline_ms
 
     def check_deadline(self, now_ms: int) -> None:
-        """Raise RequestTimedOutError when an answer is overdue; the connection is closed then, as
-        answers come in order and later ones would wait as well."""
+        """Raise RequestTimedOutError when a response is overdue; the connection is closed then, as
+        responses come in order and later ones would wait as well."""
         deadline_ms = self.next_deadline_ms()
         if deadline_ms is None or now_ms < deadline_ms:
             return
         if self.state is State.READY:
             late = next(pending for pending in self._pending if pending.deadline_ms <= now_ms)
-            what = f"did not answer {api_name(late.api_key)} in time"
+            what = f"did not respond to {api_name(late.api_key)} in time"
             advice = "it may be overloaded or stuck; raise the timeout or look at its log"
         else:
             what = f"did not get through with {self.state.value} in time"
@@ -275,9 +273,9 @@ class ClientConnection:
 
     def _check_first_bytes(self, first: bytes) -> None:
         if first.startswith(b"HTTP"):
-            what = "answers with HTTP: it is a web server, not a Kafka broker"
+            what = "responds with HTTP: it is a web server, not a Kafka broker"
         elif first[:2] == b"\x15\x03":
-            what = "answers with TLS: set security.protocol to SSL or SASL_SSL"
+            what = "responds with TLS: set security.protocol to SSL or SASL_SSL"
         elif first.startswith(b"SSH-"):
             what = "is an SSH server, not a Kafka broker"
         else:
@@ -286,12 +284,12 @@ class ClientConnection:
 
     def _take_frame(self, frame: bytearray) -> ClientResponse | None:
         if not self._pending:
-            raise ProtocolError("an answer came although nothing was asked")
+            raise ProtocolError("a response came without a request")
         pending = self._pending[0]
         correlation_id, message = decode_response(frame, pending.api_key, pending.version)
         if correlation_id != pending.correlation_id:
             raise ProtocolError(
-                f"an answer has the correlation id {correlation_id}, that of "
+                f"a response has the correlation id {correlation_id}, that of "
                 f"{api_name(pending.api_key)} is {pending.correlation_id}"
             )
         self._pending.popleft()
@@ -302,7 +300,7 @@ class ClientConnection:
 
     # setup ---------------------------------------------------------------------------------
 
-    def _ask_for_versions(self, version: int) -> None:
+    def _request_api_versions(self, version: int) -> None:
         request = ApiVersionsRequest(
             client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION
         )
@@ -327,7 +325,7 @@ class ClientConnection:
         offered = {row.api_key: (row.min_version, row.max_version) for row in message.api_keys}
         if message.error_code == ErrorCode.UNSUPPORTED_VERSION and pending.version > 0:
             highest = offered.get(ApiKey.API_VERSIONS, (0, 0))[1]
-            self._ask_for_versions(max(0, min(highest, pending.version - 1)))
+            self._request_api_versions(max(0, min(highest, pending.version - 1)))
             return
         if message.error_code != ErrorCode.NONE:
             raise self._fail(
@@ -361,4 +359,4 @@ def _limits_in_words(min_version: int | None, max_version: int | None) -> str:
         return ""
     low = "any" if min_version is None else min_version
     high = "any" if max_version is None else max_version
-    return f"; asked for: {low} to {high}"
+    return f"; requested: {low} to {high}"

@@ -1,6 +1,6 @@
-"""What goes wrong between a client and a broker, apart from error codes in answers (KafkaError).
+"""The errors between a client and a broker, apart from error codes in responses (KafkaError).
 
-Every message says which broker, which API where one was asked, and what to do about it.
+Every message names the broker, the API of the request, and what to do about it.
 """
 
 
@@ -26,7 +26,7 @@ class BrokerConnectionError(ClientError):
 
 
 class RequestTimedOutError(ClientError):
-    """No answer, or no connection, before the deadline."""
+    """No response, or no connection, before the deadline."""
 
     retriable = True
 
@@ -40,10 +40,10 @@ class UnsupportedApiError(ClientError):
 
 
 class AuthenticationError(ClientError):
-    """TLS or SASL said no; trying again with the same settings will not help."""
+    """TLS or SASL failed; not retriable with the same settings."""
 
 
 class NoBrokersAvailableError(ClientError):
-    """None of the brokers we know of could be asked."""
+    """No known broker could be reached."""
 
     retriable = True

@@ -1,7 +1,7 @@
 """How a client reaches the right broker: routes, retries and deadlines, without doing any I/O.
 
 An operation is a generator. It yields a ``Send`` or a ``Sleep``; the shell does that and sends the
-answer back in, or throws the ClientError it ended with. So the blocking and the asyncio client
+response back in, or throws the ClientError it ended with. So the blocking and the asyncio client
 behave the same, and tests need neither sockets nor time.
 """
 
@@ -45,7 +45,7 @@ ANY_VERSION = Versions()
 
 
 class Send(NamedTuple):
-    """Send the request to the broker there, connecting first if need be; its answer comes back."""
+    """Send the request to the broker there, connecting first if need be; returns its response."""
 
     address: Address
     request: Message
@@ -67,7 +67,7 @@ class Route:
     """Where a request has to go, however often that changes."""
 
     def resolve(self, client: "Operations", deadline_ms: int) -> Operation[list[Address]]:
-        """Addresses to try in this order; asks the cluster when they are not known."""
+        """Addresses to try in this order; requests metadata when they are not known."""
         raise NotImplementedError
 
     def forget(self, state: ClusterState) -> None:
@@ -143,7 +143,7 @@ class CoordinatorOf(Route):
 
 
 def error_codes(message: Struct) -> Iterator[int]:
-    """Every ``error_code`` in an answer, wherever it stands."""
+    """Every ``error_code`` in a response, at any depth."""
     for name in message.__slots__:
         value = getattr(message, name)
         if name == "error_code":
@@ -156,9 +156,9 @@ def error_codes(message: Struct) -> Iterator[int]:
 
 
 def retriable_code(response: Message) -> int | None:
-    """The code to try again for; None when some of the answer is final.
+    """The error code to retry for; None when a part of the response is final.
 
-    A NONE at the top of an answer says nothing as long as codes follow inside it.
+    A NONE at the top of a response is ignored as long as codes follow inside it.
     """
     codes = list(error_codes(response))
     if len(codes) > 1 and codes[0] == ErrorCode.NONE and "error_code" in response.__slots__:
@@ -215,7 +215,7 @@ class Operations:
         if len(failures) == 1:
             raise failures[0]
         reasons = "; ".join(map(str, failures))
-        raise NoBrokersAvailableError(f"no broker could be asked for {request.NAME}: {reasons}")
+        raise NoBrokersAvailableError(f"no broker could be reached for {request.NAME}: {reasons}")
 
     def call(
         self,
@@ -228,10 +228,10 @@ class Operations:
     ) -> Operation[Message]:
         """Send, and send again while that may help, until the deadline.
 
-        Tried again are: brokers that cannot be reached; answers whose error codes are all
-        retriable, after asking anew where to go; and, with ``resend``, requests that may have been
-        carried out though no answer came (the default for all but Produce, which could write
-        twice). When time is up the last answer is given back with its codes, or the last error
+        Retried are: brokers that cannot be reached; responses whose error codes are all
+        retriable, after a new lookup of the broker; and, with ``resend``, requests that may have
+        been carried out without a response (the default for all but Produce, which could write
+        twice). When time is up the last response is returned with its codes, or the last error
         raised.
         """
         if resend is None:
@@ -276,22 +276,22 @@ class Operations:
         *,
         allow_auto_topic_creation: bool = False,
     ) -> Operation[MetadataResponse]:
-        """Ask any broker about ``topics`` (None for all, [] for none) and take over the answer."""
+        """Request the metadata of ``topics`` (None for all, [] for none) and keep the response."""
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(
             topics=wanted, allow_auto_topic_creation=allow_auto_topic_creation
         )
-        low = 1 if allow_auto_topic_creation else 4  # where they begin to be able to say no
+        low = 1 if allow_auto_topic_creation else 4  # from 4 on the client can forbid it
         response = yield from self.send_once(request, AnyBroker(), deadline_ms, Versions(low))
         assert isinstance(response, MetadataResponse)
         self.state.update(response)
         return response
 
     def leader(self, partition: TopicPartition, deadline_ms: int) -> Operation[Leader]:
-        """The leader of a partition, from what is known or by asking until there is one.
+        """The leader of a partition, from the cached metadata or by requests until there is one.
 
         Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, LEADER_NOT_AVAILABLE (not within the time) or
-        what the broker said about the topic.
+        the topic's error code.
         """
         attempt = 0
         while True:
@@ -311,14 +311,14 @@ class Operations:
 
     def find_coordinator(self, key: str, key_type: int, deadline_ms: int) -> Operation[int]:
         """The node id of the coordinator; raises KafkaError when there is none."""
-        response = yield from self._ask_for_coordinator(key, key_type, deadline_ms)
+        response = yield from self._find_coordinator(key, key_type, deadline_ms)
         found = response.coordinators[0] if response.coordinators else response
         if found.error_code != ErrorCode.NONE:
             raise KafkaError(found.error_code, found.error_message or f"no coordinator of {key!r}")
         self.state.set_coordinator(key, key_type, found.node_id, Address(found.host, found.port))
         return found.node_id
 
-    def _ask_for_coordinator(
+    def _find_coordinator(
         self, key: str, key_type: int, deadline_ms: int
     ) -> Operation[FindCoordinatorResponse]:
         """With the versions that take a list of keys, or else those that take one."""

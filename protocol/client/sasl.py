@@ -10,7 +10,7 @@ from collections.abc import Callable
 from ottla.protocol.client.errors import AuthenticationError
 from ottla.protocol.client.security import Security
 
-# RFC 5802 asks for 4096 at least; more than this would let a broker make us compute for minutes.
+# RFC 5802 requires 4096 at least; more than this would let a broker make us compute for minutes.
 _MAX_ITERATIONS = 1_000_000
 _MIN_ITERATIONS = 4096
 
@@ -48,13 +48,13 @@ class PlainMechanism(SaslMechanism):
         return self._token
 
     def step(self, challenge: bytes) -> bytes | None:
-        del challenge  # the broker has nothing to say but yes
+        del challenge  # the response to a success is empty
         self.done = True
         return None
 
 
 class BearerMechanism(SaslMechanism):
-    """A token that somebody issued who the broker trusts; `extensions` as in Kafka's KIP-342."""
+    """A token of an issuer that the broker trusts; `extensions` as in Kafka's KIP-342."""
 
     name = "OAUTHBEARER"
 
@@ -72,8 +72,8 @@ class BearerMechanism(SaslMechanism):
             self.done = True
             return None
         if self._was_refused:
-            raise AuthenticationError(f"{self.name} failed: the broker goes on asking")
-        # Why the token is no good, as JSON. Told that we have seen it, the broker says it again as
+            raise AuthenticationError(f"{self.name} failed: the broker continues the exchange")
+        # Why the token is no good, as JSON. After our acknowledgement the broker sends it again as
         # the error of the whole exchange.
         self._was_refused = True
         return b"\x01"
@@ -104,7 +104,7 @@ class ScramMechanism(SaslMechanism):
     def step(self, challenge: bytes) -> bytes | None:
         attributes = self._attributes(challenge)
         if "e" in attributes:
-            raise AuthenticationError(f"{self.name} failed: the broker says {attributes['e']}")
+            raise AuthenticationError(f"{self.name} failed: the broker sent {attributes['e']}")
         if self._server_signature is None:
             return self._final(challenge, attributes)
         import hmac
@@ -142,7 +142,7 @@ class ScramMechanism(SaslMechanism):
 
         nonce = attributes.get("r", "")
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
-            raise AuthenticationError(f"{self.name} failed: the broker answered another nonce")
+            raise AuthenticationError(f"{self.name} failed: the broker sent another nonce")
         salt = self._decoded(attributes, "s")
         iterations = attributes.get("i", "")
         if not iterations.isascii() or not iterations.isdigit() or len(iterations) > 7:

@@ -22,7 +22,7 @@ _FILE_SETTINGS = {
 class Security:
     """``protocol`` as Kafka's ``security.protocol``; files are PEM.
 
-    OAUTHBEARER takes a ``token`` instead of user name and password: it is asked for one before each
+    OAUTHBEARER takes a ``token`` instead of user name and password: it is called before each
     connection is opened, may block, and raises AuthenticationError. ``extensions`` go with it.
 
     Raises ValueError for settings that cannot work together.
@@ -67,7 +67,7 @@ class Security:
                 )
             if mechanism == _BEARER:
                 if token is None:
-                    raise ValueError(f"sasl.mechanism={_BEARER} needs somebody who gives tokens")
+                    raise ValueError(f"sasl.mechanism={_BEARER} needs a provider of tokens")
             elif username is None or password is None:
                 raise ValueError(f"security.protocol={protocol} needs a user name and a password")
         self.protocol = protocol
@@ -114,7 +114,7 @@ class Security:
             mechanism=properties.get("sasl.mechanism", properties.get("sasl.mechanisms")),
             username=username,
             password=password,
-            token=None,  # a property cannot say how to get one
+            token=None,  # no property names a provider
             extensions=(),
             check_hostname=properties.get("ssl.endpoint.identification.algorithm", "https") != "",
             **files,

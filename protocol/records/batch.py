@@ -157,7 +157,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         )
     if header.batch_length < BATCH_OVERHEAD - LOG_OVERHEAD:
         raise CorruptRecordError(
-            f"record batch at position {position} says it is {header.batch_length} bytes long, "
+            f"record batch at position {position} claims to be {header.batch_length} bytes long, "
             f"which is less than its header"
         )
     return header

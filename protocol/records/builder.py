@@ -115,7 +115,7 @@ def assemble_batch(
     base_sequence: int = NO_SEQUENCE,
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytes:
-    """A batch around records that are encoded, and compressed as ``attributes`` say, already."""
+    """A batch around records that are encoded, and compressed as set in ``attributes``, already."""
     out = bytearray(BATCH_OVERHEAD)
     HEADER.pack_into(
         out,

@@ -78,8 +78,8 @@ def decode_columns(
     """The records with ``from_offset <= offset < up_to_offset`` in a buffer of batches of any
     magic.
 
-    Control batches and batches for which ``skip`` says so (those of aborted transactions) are left
-    out; a batch cut off at the end is passed over. ``max_decompressed_bytes`` bounds each batch.
+    Control batches and batches for which ``skip`` returns true (those of aborted transactions) are
+    left out; a batch cut off at the end is ignored. ``max_decompressed_bytes`` bounds each batch.
     Raises a RecordsError for a damaged batch.
     """
     columns = Columns()

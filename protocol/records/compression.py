@@ -1,18 +1,25 @@
-"""The four codecs of Kafka, each with a bound on what may come out of it.
+"""The four codecs of Kafka, each with a bound on the size of its output.
 
 ``compress`` writes what Kafka's Java clients write (gzip, snappy in xerial framing, lz4 frames of
 independent 64 KiB blocks, zstd); ``decompress`` reads what any client writes, and never allocates
-more than ``max_bytes`` plus a constant for it. The libraries are imported when a codec is first
-used.
+more than ``max_bytes`` plus a constant for it.
+
+gzip comes with Python. The packages cramjam (snappy, zstd) and lz4 are imported when a codec is
+first used. Where one is not installed, pyarrow does its work: the Spark connector runs in Python
+workers that have pyarrow and need not have the others. Without either, a codec raises
+CodecUnavailableError.
 
 lz4 in messages of magic 0 has a header checksum that Kafka's first versions computed wrongly (over
 the frame's magic number too) and that every client since then repeats: ``broken_lz4_checksum``.
 """
 
-from typing import TYPE_CHECKING
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from ottla.protocol.records.crc32c import Buffer
 from ottla.protocol.records.errors import (
+    CodecUnavailableError,
     CorruptRecordError,
     DecompressedTooLargeError,
     UnsupportedCompressionError,
@@ -81,8 +88,9 @@ def decompress(
     """The bytes that were compressed.
 
     Raises DecompressedTooLargeError when they are more than ``max_bytes``, CorruptRecordError when
-    ``data`` is no valid stream of the codec, UnsupportedCompressionError for an unknown codec. With
-    ``broken_lz4_checksum`` the header checksum of lz4 frames is not looked at.
+    ``data`` is no valid stream of the codec, UnsupportedCompressionError for an unknown codec, and
+    CodecUnavailableError when no library for it is installed. With ``broken_lz4_checksum`` the
+    header checksum of lz4 frames is not verified.
     """
     if codec == NONE:
         if len(data) > max_bytes:
@@ -112,7 +120,7 @@ def _corrupt(codec: int, reason: object) -> CorruptRecordError:
 class _Output:
     """What comes out of a decompressor, by pieces. Nearly always there is only one.
 
-    Others are put together in pages of the system, which are gone when nobody needs them any more;
+    Others are put together in pages of the system, which are returned when they are freed;
     a hundred megabytes in pieces would be kept by the allocator of the thread.
     """
 
@@ -125,7 +133,7 @@ class _Output:
 
     @property
     def room(self) -> int:
-        """How much to ask for: one byte more than allowed tells that it is too much."""
+        """The size of the next piece: one byte more than allowed reveals that it is too much."""
         return self._max_bytes - self.size + 1
 
     def add(self, piece: bytes) -> None:
@@ -153,6 +161,38 @@ def _copy(pages: "mmap", size: int) -> bytes:
         return pages[:size]
     step = -(-size // (size // _LARGE_BYTES))
     return b"".join([pages[start : min(start + step, size)] for start in range(0, size, step)])
+
+
+# libraries -------------------------------------------------------------------------------------
+
+
+@cache
+def _library(name: str) -> Any:
+    """The module, or None where it is not installed; cached, as a failing import is slow."""
+    try:
+        return import_module(name)
+    except ImportError:
+        return None
+
+
+def _arrow(codec: int, package: str) -> Any:
+    """The module of pyarrow's codecs; ``package`` is the one that would be used instead of it."""
+    arrow_codecs = _library("ottla.protocol.records.arrow_codecs")
+    if arrow_codecs is None or not arrow_codecs.is_available(codec_name(codec)):
+        raise CodecUnavailableError(codec_name(codec), package)
+    return arrow_codecs
+
+
+def _decompress_by_arrow(codec: int, stream: Any, max_bytes: int, compressed_bytes: int) -> bytes:
+    out = _Output(codec, max_bytes)
+    while True:
+        try:
+            piece: bytes = stream.read(min(out.room, _guess(compressed_bytes)))
+        except (OSError, ValueError) as error:  # as pyarrow raises them for damaged data
+            raise _corrupt(codec, error) from None
+        if not piece:
+            return out.take()
+        out.add(piece)
 
 
 # gzip ------------------------------------------------------------------------------------------
@@ -192,12 +232,15 @@ def _decompress_gzip(data: Buffer, max_bytes: int) -> bytes:
 
 def _compress_snappy(data: Buffer) -> bytes:
     """Xerial framing: a header, then blocks of at most 32 KiB, each behind its compressed size."""
-    from cramjam import snappy
-
+    cramjam = _library("cramjam")
+    if cramjam is not None:
+        compress_block = cramjam.snappy.compress_raw
+    else:
+        compress_block = _arrow(SNAPPY, "cramjam").compress_snappy_block
     view = memoryview(data)
     parts = [_XERIAL_HEADER]
     for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
-        block = bytes(snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
+        block = bytes(compress_block(view[start : start + _XERIAL_BLOCK_BYTES]))
         parts.append(len(block).to_bytes(4, "big"))
         parts.append(block)
     return b"".join(parts)
@@ -229,20 +272,33 @@ def _decompress_snappy(data: Buffer, max_bytes: int) -> bytes:
 
 
 def _decompress_snappy_block(block: memoryview, room: int, max_bytes: int) -> bytes:
-    from cramjam import DecompressionError, snappy
-
-    try:
-        size: int = snappy.decompress_raw_len(block)
-    except DecompressionError as error:
-        raise _corrupt(SNAPPY, error) from None
+    size = _snappy_size(block)
     if size > room:
         raise _too_large(SNAPPY, max_bytes)
     if size > len(block) * _SNAPPY_MAX_RATIO:
-        raise _corrupt(SNAPPY, f"a block of {len(block)} bytes says it holds {size}")
+        raise _corrupt(SNAPPY, f"a block of {len(block)} bytes claims to hold {size}")
+    cramjam = _library("cramjam")
+    if cramjam is not None:
+        try:
+            return bytes(cramjam.snappy.decompress_raw(block))
+        except cramjam.DecompressionError as error:
+            raise _corrupt(SNAPPY, error) from None
+    arrow_codecs = _arrow(SNAPPY, "cramjam")
     try:
-        return bytes(snappy.decompress_raw(block))
-    except DecompressionError as error:
+        found: bytes = arrow_codecs.decompress_snappy_block(block, size)
+    except (OSError, ValueError) as error:
         raise _corrupt(SNAPPY, error) from None
+    return found
+
+
+def _snappy_size(block: memoryview) -> int:
+    """The size that a raw block claims in its first bytes: an unsigned varint of 32 bits."""
+    size = 0
+    for index, byte in enumerate(block[:5]):
+        size |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80 and size < 1 << 32:
+            return size
+    raise _corrupt(SNAPPY, "a block does not begin with its size")
 
 
 # lz4 -------------------------------------------------------------------------------------------
@@ -250,15 +306,19 @@ def _decompress_snappy_block(block: memoryview, room: int, max_bytes: int) -> by
 
 def _compress_lz4(data: Buffer, level: int | None, broken_checksum: bool) -> bytes:
     """A frame of independent 64 KiB blocks without a content size: what Java's reader can take."""
-    from lz4 import frame
-
-    compressed: bytes = frame.compress(
-        data,
-        compression_level=0 if level in (None, DEFAULT_LZ4_LEVEL) else level,
-        block_size=frame.BLOCKSIZE_MAX64KB,
-        block_linked=False,
-        store_size=False,
-    )
+    frame = _library("lz4.frame")
+    compressed: bytes
+    if frame is not None:
+        compressed = frame.compress(
+            data,
+            compression_level=0 if level in (None, DEFAULT_LZ4_LEVEL) else level,
+            block_size=frame.BLOCKSIZE_MAX64KB,
+            block_linked=False,
+            store_size=False,
+        )
+    else:
+        fast = level is None or level == DEFAULT_LZ4_LEVEL
+        compressed = _arrow(LZ4, "lz4").compress_lz4_frame(data, None if fast else level)
     if not broken_checksum:
         return compressed
     from ottla.protocol.records.lz4_header import with_broken_checksum
@@ -267,12 +327,18 @@ def _compress_lz4(data: Buffer, level: int | None, broken_checksum: bool) -> byt
 
 
 def _decompress_lz4(data: Buffer, max_bytes: int, broken_checksum: bool) -> bytes:
-    from lz4 import frame
-
     if broken_checksum:
         from ottla.protocol.records.lz4_header import with_right_checksum
 
         data = with_right_checksum(data)
+    frame = _library("lz4.frame")
+    if frame is None:
+        arrow_codecs = _arrow(LZ4, "lz4")
+        if not len(data):
+            raise _corrupt(LZ4, "there is no frame")
+        return _decompress_by_arrow(
+            LZ4, arrow_codecs.open_stream("lz4", data), max_bytes, len(data)
+        )
     out = _Output(LZ4, max_bytes)
     is_empty = True
     rest: Buffer | None = data
@@ -296,7 +362,7 @@ def _decompress_lz4(data: Buffer, max_bytes: int, broken_checksum: bool) -> byte
 
 
 def _guess(compressed_bytes: int) -> int:
-    """What to ask for at a time: for the whole bound, a library would allocate it."""
+    """The size of a piece: a library would allocate the whole bound."""
     return max(_PIECE_BYTES, 4 * compressed_bytes)
 
 
@@ -304,28 +370,35 @@ def _guess(compressed_bytes: int) -> int:
 
 
 def _compress_zstd(data: Buffer, level: int | None) -> bytes:
-    from cramjam import zstd
-
-    return bytes(zstd.compress(data, DEFAULT_ZSTD_LEVEL if level is None else level))
+    level = DEFAULT_ZSTD_LEVEL if level is None else level
+    cramjam = _library("cramjam")
+    if cramjam is not None:
+        return bytes(cramjam.zstd.compress(data, level))
+    return bytes(_arrow(ZSTD, "cramjam").compress_zstd(data, level))
 
 
 def _decompress_zstd(data: Buffer, max_bytes: int) -> bytes:
     """Decompress into a buffer that is known to be large enough from the frame's block headers."""
     from mmap import mmap
 
-    from cramjam import DecompressionError, zstd
-
     from ottla.protocol.records.zstd_frame import largest_content_bytes
 
-    bound = min(largest_content_bytes(data), max_bytes + 1)
+    cramjam = _library("cramjam")
+    arrow_codecs = _arrow(ZSTD, "cramjam") if cramjam is None else None
+    largest = largest_content_bytes(data)
+    if arrow_codecs is not None:
+        return _decompress_by_arrow(
+            ZSTD, arrow_codecs.open_stream("zstd", data), max_bytes, len(data)
+        )
+    bound = min(largest, max_bytes + 1)
     # Small blocks of a long stream make the bound a loose one: try with less first.
     room = min(bound, max(_ZSTD_FIRST_BYTES, 8 * len(data)))
     while True:
         # The system's pages are zeros already; a bytearray would be filled with them.
         out = bytearray(room) if room <= _ZSTD_FIRST_BYTES else mmap(-1, room)
         try:
-            size: int = zstd.decompress_into(data, out)
-        except DecompressionError as error:
+            size: int = cramjam.zstd.decompress_into(data, out)
+        except cramjam.DecompressionError as error:
             if "whole buffer" not in str(error):
                 raise _corrupt(ZSTD, error) from None
             if room >= bound:

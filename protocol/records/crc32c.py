@@ -3,7 +3,7 @@
 The hardware-backed C extension of the ``crc32c`` package does the work. Its package ``__init__``
 looks up its own version through ``importlib.metadata``, which costs about 40 ms at start-up; the
 extension is therefore loaded straight from its file, and the package is imported only where that
-fails.
+fails. Where it is not installed, as in most Python workers of Spark, tables do the work.
 """
 
 import sys
@@ -30,8 +30,12 @@ def _load() -> Checksum:
                 pass
             else:
                 return checksum
-    from crc32c import crc32c as packaged
+    try:
+        from crc32c import crc32c as packaged
+    except ImportError:
+        from ottla.protocol.records.crc32c_tables import crc32c as by_tables
 
+        return by_tables
     return packaged
 
 

@@ -1,8 +1,8 @@
 """The only exceptions that leave ``ottla.protocol.records`` for bad bytes.
 
-Each class stands for one answer a broker gives; the broker maps them to Kafka's error codes,
-storage lets them pass. Messages are plain sentences that can go into a log line or an error answer
-as they are.
+Each class stands for one error code; the broker maps them to Kafka's error codes, and storage does
+not catch them. Messages are plain sentences that can go into a log line or an error response as
+they are.
 """
 
 
@@ -32,6 +32,18 @@ class InvalidTimestampError(InvalidRecordError):
 
 class UnsupportedCompressionError(RecordsError):
     """The codec is unknown, or not allowed where it was used (UNSUPPORTED_COMPRESSION_TYPE)."""
+
+
+class CodecUnavailableError(UnsupportedCompressionError):
+    """No library for a codec of Kafka's is installed. ``package`` is what to install for it."""
+
+    def __init__(self, codec: str, package: str) -> None:
+        super().__init__(
+            f"no library for the compression codec {codec} is installed: install the package "
+            f"{package}, or a pyarrow that was built with {codec}"
+        )
+        self.codec = codec
+        self.package = package
 
 
 class UnsupportedFormatError(RecordsError):

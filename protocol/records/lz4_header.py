@@ -98,7 +98,7 @@ def check_frame(data: Buffer) -> None:
     """What the first bytes of a frame tell without unpacking it; raises InvalidRecordError.
 
     Java's clients follow no blocks that refer to the blocks before them: stored, such a batch
-    would stop every one of them. Kafka finds out by unpacking and answers UNKNOWN_SERVER_ERROR.
+    would stop every one of them. Kafka decompresses it and responds with UNKNOWN_SERVER_ERROR.
     """
     if len(data) < _HEADER_SIZE_MIN or bytes(data[:4]) != _FRAME_MAGIC:
         raise InvalidRecordError("the lz4 data of a batch does not begin with a frame")

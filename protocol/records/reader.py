@@ -48,7 +48,7 @@ def read_section(
     end = position + header.size_in_bytes
     if end > len(buffer):
         raise CorruptRecordError(f"record batch at position {position} reaches beyond the buffer")
-    if header.record_count == 0:  # emptied by compaction; whatever codec it says, nothing follows
+    if header.record_count == 0:  # emptied by compaction; nothing follows, whatever its codec
         return Section([], [], [], [], None)
     if header.codec != NONE:
         data = decompress(header.codec, memoryview(buffer)[start:end], max_decompressed_bytes)

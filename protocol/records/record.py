@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 Headers = list[tuple[str, bytes | None]]
 
-# What a record has to say about itself when it is written: (timestamp_ms, key, value, headers).
+# The fields of a record that is written: (timestamp_ms, key, value, headers).
 NewRecord = tuple[int, bytes | None, bytes | None, Headers | None]
 
 

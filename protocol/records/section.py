@@ -42,7 +42,7 @@ def check_count(count: int, start: int, end: int) -> None:
     """Raise InvalidRecordError when so many records cannot be in so many bytes."""
     if count < 0 or count * MIN_RECORD_BYTES > end - start:
         raise InvalidRecordError(
-            f"a batch says it holds {count} records, which cannot be in {end - start} bytes"
+            f"a batch claims to hold {count} records, which cannot be in {end - start} bytes"
         )
 
 
@@ -158,7 +158,7 @@ def read_headers(data: bytes, position: int, record_end: int) -> tuple[Headers, 
     """(headers, position after them) of the record that ends at ``record_end``."""
     count, position = read_varint(data, position)
     if count < 0 or count * 2 > record_end - position:
-        raise InvalidRecordError(f"it says it has {count} headers")
+        raise InvalidRecordError(f"it claims to have {count} headers")
     headers: Headers = []
     for _ in range(count):
         size, position = read_varint(data, position)

@@ -46,7 +46,7 @@ class Spans(NamedTuple):
 def decode_spans(data: bytes, start: int, end: int, count: int) -> Spans | None:
     """The spans of ``count`` records that fill ``data[start:end]`` exactly.
 
-    None when something is wrong or unusual: ``section.decode_section`` then says what it is.
+    None when something is wrong or unusual: ``section.decode_section`` then raises the error.
     """
     try:
         check_count(count, start, end)

@@ -32,7 +32,7 @@ MAX_RECORD_ERRORS = 100
 
 
 class RecordLimits(NamedTuple):
-    """What a topic asks of each record.
+    """What a topic requires of each record.
 
     ``timestamp_before_max_ms`` and ``timestamp_after_max_ms`` are how far a timestamp may lie
     before and after ``now_ms``; None switches the check off.

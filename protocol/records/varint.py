@@ -18,7 +18,7 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
     """(value, position after it) of a 32-bit varint; at most 5 bytes.
 
     Raises InvalidRecordError when it is longer or larger, IndexError at the end of ``data``:
-    callers turn that into an error that says where.
+    callers turn that into an error with the position.
     """
     value = data[position] & 0x7F
     shift = 0

@@ -1,4 +1,4 @@
-"""What goes wrong between client and broker, as a ConnectorError in words."""
+"""Failed requests and refused connections as ConnectorErrors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FORBIDDEN = (
 
 
 def refused(what: str, code: int) -> ConnectorError:
-    """The error for an answer with a final error code."""
+    """The error for a response with an error code that is not retriable."""
     if code in _FORBIDDEN:
         return ConnectorError(
             errors.NOT_AUTHORIZED,
@@ -27,7 +27,7 @@ def refused(what: str, code: int) -> ConnectorError:
 
 
 def unreachable(what: str, bootstrap: str, error: Exception) -> ConnectorError:
-    """The error for brokers that did not answer; their own words say which and why."""
+    """The error for brokers that cannot be reached; the client's error names the broker."""
     if isinstance(error, AuthenticationError):
         return ConnectorError(
             errors.AUTHENTICATION_FAILED,

@@ -1,8 +1,8 @@
-"""The brokers as a reader or writer sees them: questions with retries, each under a deadline.
+"""The brokers as a reader or writer sees them: requests with retries, each under a deadline.
 
-One instance is one `BlockingClient`, used by one thread at a time. What goes wrong on the way to an
-answer becomes a ConnectorError in words; error codes inside the answers are handled here, too,
-except for fetches, whose retries are in `fetch`.
+One instance is one `BlockingClient`, used by one thread at a time. Failed requests become
+ConnectorErrors, and so do error codes in responses, except for those of fetches, whose retries are
+in `fetch`.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ FIRST_CONTACT_SECONDS = 10.0
 PAUSE_FIRST_SECONDS = 0.1
 PAUSE_MAX_SECONDS = 1.0
 
-# Who fetches asks again and again; no single question about a leader may take all of its time.
-LEADER_PATIENCE_MS = 5_000
+# A fetch is retried; no single lookup of a leader may take all of its time.
+LEADER_TIMEOUT_MS = 5_000
 
 # From version 13 on, Fetch names topics by id, which brokers before 2.8 do not have.
 FETCH_VERSIONS = Versions(4, 12)
@@ -68,22 +68,22 @@ class KafkaCluster:
         self.lookup_retry_interval_ms = lookup_retry_interval_ms
         self._was_reached = False
 
-    # --- asking, with patience ---------------------------------------------------------------
+    # --- calls with retries --------------------------------------------------------------------
 
     def deadline(self) -> float:
-        """Until when a question may be repeated, on the monotonic clock."""
-        patience = self.options.api_timeout_ms / 1000
+        """The time on the monotonic clock until which a call may be retried."""
+        timeout_seconds = self.options.api_timeout_ms / 1000
         if not self._was_reached:
-            patience = min(patience, FIRST_CONTACT_SECONDS)
-        return time.monotonic() + patience
+            timeout_seconds = min(timeout_seconds, FIRST_CONTACT_SECONDS)
+        return time.monotonic() + timeout_seconds
 
-    def ask(self, what: str, question: Callable[[int], T], deadline: float) -> T:
-        """`question(timeout in ms)`, repeated while brokers cannot be reached, to the deadline."""
+    def call_with_retries(self, what: str, call: Callable[[int], T], deadline: float) -> T:
+        """`call(timeout in ms)`, retried until the deadline while brokers cannot be reached."""
         pause = PAUSE_FIRST_SECONDS
         while True:
             left_ms = max(1, int((deadline - time.monotonic()) * 1000))
             try:
-                response = question(min(left_ms, self.options.request_timeout_ms))
+                response = call(min(left_ms, self.options.request_timeout_ms))
             except (ClientError, KafkaError) as error:
                 if not error.retriable or time.monotonic() + pause >= deadline:
                     raise unreachable(what, self.options.bootstrap, error) from None
@@ -107,8 +107,8 @@ class KafkaCluster:
     def metadata(
         self, topics: list[str] | None, deadline: float, *, create: bool = False
     ) -> MetadataResponse:
-        """What the brokers say about these topics (None for all); `create` lets them make some."""
-        return self.ask(
+        """The metadata of these topics (None for all); `create` lets the brokers create them."""
+        return self.call_with_retries(
             f"Asking about the topic {topics[0]}" if topics else "Asking about topics",
             lambda timeout_ms: self.client.metadata(
                 topics, allow_auto_topic_creation=create, timeout_ms=timeout_ms
@@ -123,7 +123,7 @@ class KafkaCluster:
         return subscribed_partitions(self, subscription)
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions a topic to write to has; it may be created by asking."""
+        """How many partitions a topic to write to has; the request may create it."""
         return count_partitions(self, topic)
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
@@ -155,12 +155,12 @@ class KafkaCluster:
     # --- fetching ------------------------------------------------------------------------------
 
     def fetch(
-        self, partition: TopicPartition, offset: int, bytes_max: int, patience_ms: int
+        self, partition: TopicPartition, offset: int, bytes_max: int, timeout_ms: int
     ) -> tuple[PartitionData, int]:
         """One fetch from the leader and its throttle time; raises ClientError and KafkaError."""
         options = self.options
-        patience_ms = max(1, min(patience_ms, options.request_timeout_ms))
-        leader = self.client.leader(partition, timeout_ms=min(patience_ms, LEADER_PATIENCE_MS))
+        timeout_ms = max(1, min(timeout_ms, options.request_timeout_ms))
+        leader = self.client.leader(partition, timeout_ms=min(timeout_ms, LEADER_TIMEOUT_MS))
         wanted = FetchPartition(
             partition=partition.partition,
             fetch_offset=offset,
@@ -174,9 +174,11 @@ class KafkaCluster:
             topics=[FetchTopic(topic=partition.topic, partitions=[wanted])],
             rack_id=options.rack,
         )
-        timeout_ms = patience_ms + options.fetch_max_wait_ms
         response = self.client.send(
-            leader.node_id, request, timeout_ms=timeout_ms, versions=FETCH_VERSIONS
+            leader.node_id,
+            request,
+            timeout_ms=timeout_ms + options.fetch_max_wait_ms,
+            versions=FETCH_VERSIONS,
         )
         assert isinstance(response, FetchResponse)
         if response.error_code != ErrorCode.NONE:
@@ -188,11 +190,11 @@ class KafkaCluster:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker left the partition out")
 
     def forget_leader(self, partition: TopicPartition) -> None:
-        """Asks for the leader anew before the next fetch."""
+        """Makes the next fetch look the leader up again."""
         self.client.forget_leader(partition)
 
     def bytes_per_offset(self, partition: TopicPartition, offset: int) -> float | None:
-        """From the batches at `offset`; None if there are none or the leader does not say."""
+        """From the batches at `offset`; None if there are none or the fetch fails."""
         try:
             data, _ = self.fetch(partition, offset, SAMPLE_BYTES, self.options.request_timeout_ms)
         except (ClientError, KafkaError):
@@ -203,6 +205,6 @@ class KafkaCluster:
         size, first, last = 0, offset, offset
         for position, header in iterate_entries(data.records):
             if position == 0 and isinstance(header, BatchHeader):
-                first = header.base_offset  # may be before the offset that was asked for
+                first = header.base_offset  # may be before the requested offset
             size, last = size + header.size_in_bytes, header.next_offset
         return size / max(1, last - first) if size else None

@@ -82,7 +82,7 @@ def connect(options: ClientOptions) -> BlockingClient:
             ) from None
 
 
-def take(options: ClientOptions) -> BlockingClient:
+def acquire_client(options: ClientOptions) -> BlockingClient:
     """An idle client of this process for these options, or a new one."""
     for entry in reversed(_idle):
         if entry[:2] == (os.getpid(), options):
@@ -91,7 +91,7 @@ def take(options: ClientOptions) -> BlockingClient:
     return connect(options)
 
 
-def give_back(options: ClientOptions, client: BlockingClient) -> None:
+def release_client(options: ClientOptions, client: BlockingClient) -> None:
     """Keeps the client for the next task; the one idle for longest goes if there are too many."""
     _idle.append((os.getpid(), options, client))
     while len(_idle) > IDLE_CLIENTS_MAX:
@@ -102,7 +102,7 @@ def give_back(options: ClientOptions, client: BlockingClient) -> None:
 
 @contextmanager
 def cluster_of(options: SourceOptions) -> Iterator[KafkaCluster]:
-    """A cluster for some questions of a reader; see `client_of`."""
+    """A cluster for the requests of a reader; see `client_of`."""
     with client_of(options.client) as client:
         yield KafkaCluster(
             client,
@@ -115,10 +115,10 @@ def cluster_of(options: SourceOptions) -> Iterator[KafkaCluster]:
 @contextmanager
 def client_of(options: ClientOptions) -> Iterator[BlockingClient]:
     """A client for the block; it goes back into the cache if nothing failed."""
-    client = take(options)
+    client = acquire_client(options)
     try:
         yield client
     except BaseException:
         client.close()
         raise
-    give_back(options, client)
+    release_client(options, client)

@@ -41,7 +41,7 @@ def fetch_committed(
         topic.partition_indexes.append(tp.partition)
     request = OffsetFetchRequest(group_id=group_id, topics=list(topics.values()))
     what = f"Asking for the committed offsets of the group {group_id}"
-    response = cluster.ask(
+    response = cluster.call_with_retries(
         what,
         lambda timeout_ms: cluster.client.call(
             request, CoordinatorOf(group_id), timeout_ms=timeout_ms, versions=FETCH_VERSIONS
@@ -80,7 +80,7 @@ def commit(
         )
     request = OffsetCommitRequest(group_id=group_id, topics=list(topics.values()))
     what = f"Committing offsets of the group {group_id}"
-    response = cluster.ask(
+    response = cluster.call_with_retries(
         what,
         lambda left_ms: cluster.client.call(
             request, CoordinatorOf(group_id), timeout_ms=left_ms, versions=COMMIT_VERSIONS

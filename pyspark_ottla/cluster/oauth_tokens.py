@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 REFRESH_SHARE = 0.8
 ENDPOINT_TRIES = 3
 PAUSE_SECONDS = 0.2
-# An answer of a token endpoint is a few KiB.
+# A response of a token endpoint is a few KiB.
 ANSWER_BYTES_MAX = 1 << 20
 ERROR_WORDS_MAX = 200
 
@@ -34,7 +34,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
 
 class Token(NamedTuple):
-    """`lives_seconds` is None if nobody said how long it is good for."""
+    """`lives_seconds` is None if the lifetime is unknown."""
 
     text: str
     lives_seconds: float | None
@@ -71,7 +71,7 @@ def _name_of(options: OAuthOptions) -> str:
         oauth_options.FUNCTION: "the token function",
     }
     name = words.get(options.kind, "the token")
-    # What is behind a question mark may be a secret.
+    # The query part of a URL may hold a secret.
     return f"{name} {options.source.partition('?')[0]}".rstrip()
 
 
@@ -93,7 +93,7 @@ def _part(content: dict[str, object]) -> str:
 
 
 def _unsecured(options: OAuthOptions) -> Token:
-    """A JWT that nobody signed: whoever connects says who it is."""
+    """An unsigned JWT: the client states its own principal."""
     now = time.time()
     claims: dict[str, object] = {}
     for kind, name, value in options.claims:
@@ -170,7 +170,7 @@ def _request(options: OAuthOptions) -> Request:
 
 
 def _from_endpoint(options: OAuthOptions) -> Token:
-    """The grant of client credentials (RFC 6749, 4.4), asked for again if nobody answers."""
+    """The grant of client credentials (RFC 6749, 4.4), retried while it is unreachable."""
     import ssl
     from http.client import HTTPException
     from urllib.error import HTTPError
@@ -192,7 +192,7 @@ def _from_endpoint(options: OAuthOptions) -> Token:
             why = f"{error.code} {_words_of(error, options)}".rstrip()
             if error.code < 500:
                 break
-        except (OSError, HTTPException) as error:  # nobody there, TLS, no answer in time
+        except (OSError, HTTPException) as error:  # refused, TLS, timeout
             reason = getattr(error, "reason", error)
             why = str(reason)[:ERROR_WORDS_MAX]
             if isinstance(reason, ssl.SSLCertVerificationError):
@@ -204,7 +204,7 @@ def _from_endpoint(options: OAuthOptions) -> Token:
 
 
 def _content(response: HTTPResponse, options: OAuthOptions) -> bytes:
-    """All of a bounded answer, however slowly it drips."""
+    """The whole of a bounded response, under one deadline."""
     deadline = time.monotonic() + options.timeout_ms / 1000
     parts: list[bytes] = []
     while part := response.read1(1 << 16):
@@ -228,7 +228,7 @@ def _token_of(content: bytes, options: OAuthOptions) -> Token:
 
 
 def _words_of(response: HTTPError, options: OAuthOptions) -> str:
-    """What the endpoint says is wrong (RFC 6749, 5.2), without the secret if it says it back."""
+    """The error text of the endpoint (RFC 6749, 5.2), without the secret if it repeats it."""
     try:
         found = json.loads(response.read(ANSWER_BYTES_MAX))
         words = [str(found[key]) for key in ("error", "error_description") if key in found]

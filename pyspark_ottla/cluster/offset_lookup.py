@@ -23,15 +23,15 @@ from pyspark_ottla.offsets import Offsets, describe_all
 if TYPE_CHECKING:
     from pyspark_ottla.cluster.cluster import KafkaCluster
 
-# Version 0 answers with a list and knows no isolation level.
+# The response of version 0 is a list of offsets, and its request has no isolation level.
 LIST_OFFSETS_VERSIONS = Versions(2)
 PAUSE_FIRST_SECONDS = 0.1
 PAUSE_MAX_SECONDS = 1.0
 
 
 class Leaders(NamedTuple):
-    """Wanted timestamps by the node to ask, partitions that are no more, and whether some that are
-    there have no leader at the moment."""
+    """Wanted timestamps by the id of the leader, partitions that do not exist, and whether some
+    have no leader at the moment."""
 
     by_node: dict[int, dict[TopicPartition, int]]
     gone: list[TopicPartition]
@@ -54,7 +54,7 @@ def look_up_offsets(cluster: KafkaCluster, wanted: Mapping[TopicPartition, int])
             del left[tp]
         last_code = ErrorCode.LEADER_NOT_AVAILABLE if leaders.leaderless else ErrorCode.NONE
         for node_id, partitions in leaders.by_node.items():
-            responses = _ask_leader(cluster, node_id, partitions, deadline)
+            responses = _request_offsets(cluster, node_id, partitions, deadline)
             for tp, (code, offset) in responses.items():
                 if code == ErrorCode.NONE:
                     found[tp] = offset
@@ -105,7 +105,7 @@ def _find_leaders(
     return leaders
 
 
-def _ask_leader(
+def _request_offsets(
     cluster: KafkaCluster, node_id: int, wanted: Mapping[TopicPartition, int], deadline: float
 ) -> dict[TopicPartition, tuple[int, int]]:
     """(error code, offset) by partition; a broker out of reach is NOT_LEADER_OR_FOLLOWER."""

@@ -63,7 +63,7 @@ def subscribed_partitions(
 def _named_topics(
     cluster: KafkaCluster, names: list[str], deadline: float
 ) -> list[MetadataResponseTopic]:
-    """What the brokers say about topics that must exist; a new one may take a moment."""
+    """The metadata of topics that must exist; retried, as a new topic may not be known yet."""
     bad: list[MetadataResponseTopic] = []
     for attempt in range(cluster.lookup_retries + 1):
         if attempt:
@@ -86,7 +86,7 @@ def _named_topics(
 
 
 def count_partitions(cluster: KafkaCluster, topic: str) -> int:
-    """How many partitions a topic has; it is created by asking where brokers allow that."""
+    """How many partitions a topic has; the request creates it where brokers allow that."""
     deadline = cluster.deadline()
     pause = PAUSE_FIRST_SECONDS
     while True:

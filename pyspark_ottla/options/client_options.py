@@ -124,7 +124,7 @@ HARMLESS_SETTINGS = (
     "sasl.kerberos.ticket.renew.window.factor",
 )
 REFUSED_SETTINGS = {
-    "auto.offset.reset": "Use the option startingOffsets to say where reading begins",
+    "auto.offset.reset": "Use the option startingOffsets to set where reading begins",
     "key.deserializer": "Keys come as binary; cast them in the query or set keyFormat to string",
     "value.deserializer": "Values come as binary; cast them in the query or set valueFormat",
     "key.serializer": "Keys are written as they are: string or binary columns",
@@ -136,7 +136,7 @@ REFUSED_SETTINGS = {
     "transactional.id": "Set delivery to exactly-once; the connector names its transactions",
     "security.providers": "Java's security providers cannot run here",
     "ssl.engine.factory.class": "Java classes cannot run here; name PEM files in kafka.ssl.*",
-    "ssl.cipher.suites": "The system's OpenSSL configuration says which ciphers Python uses",
+    "ssl.cipher.suites": "The system's OpenSSL configuration sets the ciphers that Python uses",
     "sasl.client.callback.handler.class": "Java classes cannot run here; give the credentials in "
     "kafka.sasl.jaas.config",
     "sasl.oauthbearer.jwt.retriever.class": "Java classes cannot run here; set "

@@ -102,7 +102,7 @@ def parse_oauth(reader: OptionReader, jaas: Mapping[str, str]) -> OAuthOptions:
         return _parse_unsecured(jaas, extensions)
     raise ConnectorError(
         errors.MISSING_OPTION,
-        "kafka.sasl.mechanism is OAUTHBEARER, but nothing says where tokens come from",
+        "kafka.sasl.mechanism is OAUTHBEARER, but no source of tokens is set",
         "Set kafka.sasl.oauthbearer.token.endpoint.url, with clientId and clientSecret in "
         "kafka.sasl.jaas.config or kafka.sasl.oauthbearer.client.id and .client.secret; or "
         "kafka.sasl.oauthbearer.token.function; or, for trying things only, "

@@ -76,10 +76,10 @@ TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 class Position(NamedTuple):
-    """Where reading begins or ends, as the options say it; resolved against a broker later.
+    """Where reading begins or ends, as the options set it; resolved against a broker later.
 
     `kind` is earliest, latest, committed, offsets, timestamps (one a partition) or timestamp (one
-    for all). `if_missing` says what stands in when a timestamp has no record at or after it, or a
+    for all). `if_missing` is used when a timestamp has no record at or after it, or a
     group no committed offset: error, earliest or latest.
     """
 
@@ -215,7 +215,7 @@ def _parse_transform(reader: OptionReader) -> str | None:
 def _parse_subscription(reader: OptionReader) -> Subscription:
     given = [option for option in SUBSCRIPTIONS if reader.text(option) is not None]
     if len(given) != 1:
-        what = f"{' and '.join(given)} are both set" if given else "Nothing says what to read"
+        what = f"{' and '.join(given)} are both set" if given else "No option sets what to read"
         raise ConnectorError(
             errors.CONFLICTING_OPTIONS if given else errors.MISSING_OPTION,
             what,

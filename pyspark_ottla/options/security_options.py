@@ -149,7 +149,7 @@ def _no_kerberos(where: str) -> ConnectorError:
 
 
 def parse_security(reader: OptionReader) -> SecurityOptions:
-    """Reads the `kafka.`-prefixed settings above; says what is missing or does not fit."""
+    """Reads the `kafka.`-prefixed settings above; raises ConnectorError if they conflict."""
 
     def text(name: str) -> str:
         return reader.text(f"kafka.{name}") or ""
@@ -234,7 +234,7 @@ def _parse_password(text: Callable[[str], str], mechanism: str) -> tuple[str, st
         missing = "kafka.sasl.username" if mechanism else "kafka.sasl.mechanism"
         raise ConnectorError(
             errors.MISSING_OPTION,
-            f"kafka.security.protocol asks for SASL, but {missing} is not set",
+            f"kafka.security.protocol is a SASL one, but {missing} is not set",
             "Set kafka.sasl.mechanism with kafka.sasl.username and kafka.sasl.password, "
             "or kafka.sasl.jaas.config",
         )

@@ -1,8 +1,8 @@
-"""Which batches of a fetch answer a read_committed reader leaves out.
+"""Which batches of a fetch response a read_committed reader skips.
 
-The broker stops at the last stable offset and says which producers aborted a transaction in what it
-returns, and from which offset on. Everything such a producer wrote from there to its next abort
-marker is to be skipped. Markers themselves are never shown to anybody.
+The broker stops at the last stable offset and lists the producers that aborted a transaction in the
+response, with the first offset of each. Everything such a producer wrote from there to its next
+abort marker is skipped. Markers themselves are always skipped.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ottla.protocol.records.reader import read_batch
 
 
 class AbortedFilter:
-    """Asked about the batches of one answer in order; `skip` in `columns.read_columns`."""
+    """Called with the batches of one response in order; `skip` in `columns.read_columns`."""
 
     def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
         """`aborted` are (first offset, producer id) pairs, in any order."""

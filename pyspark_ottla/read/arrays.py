@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-# pyarrow comes without types; the alias says which of its objects is meant.
+# pyarrow has no type annotations; the aliases name its classes.
 Array = Any
 
 
@@ -22,7 +22,7 @@ def numbers(
 ) -> Array:
     """An array of a fixed-width type; `values` must have its width and is not copied.
 
-    `null` says which elements are null, whatever stands there.
+    `null` marks the elements that are null, whatever their value.
     """
     valid = None
     if null is not None and null.any():

@@ -21,7 +21,7 @@ from pyspark_ottla.offsets import describe
 from pyspark_ottla.read.arrays import numbers, repeated_text, truths
 from pyspark_ottla.read.columns import Columns, Longs, read_varints
 
-# pyarrow comes without types; the alias says which of its objects is meant.
+# pyarrow has no type annotations; the aliases name its classes.
 Array = Any
 Schema = Any
 RecordBatch = Any

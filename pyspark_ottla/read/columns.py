@@ -190,7 +190,7 @@ class Group:
             (key_length > raw.size) | (value_length > raw.size) | (headers_start >= record_end)
         )
         if too_long.any():
-            raise InvalidRecordError("a record is longer than it says")
+            raise InvalidRecordError("a record is longer than its length field")
         counts = np.array([header.record_count for header in self._headers], np.int64)
 
         def spread(values: list[int]) -> Longs:
@@ -266,8 +266,8 @@ def read_columns(
 ) -> Iterator[Columns]:
     """The records of fetched batches with offsets from `start` to before `end`, group by group.
 
-    `skip(records, position, header)` is asked about every batch in turn and says which to leave out
-    (markers, aborted transactions). A batch cut off at the end is passed over. Raises a
+    `skip(records, position, header)` is called with every batch in turn and returns whether to
+    skip it (markers, aborted transactions). A batch cut off at the end is passed over. Raises a
     RecordsError that names the batch when one is damaged; its CRC is checked first.
     """
     group = Group()

@@ -1,9 +1,9 @@
 """Fetching a range of offsets of one partition, with every retry under a deadline.
 
-`PartitionFetch.answers` walks from the start to the end of the range and yields what the brokers
-sent. Holes in the offsets (compaction, transaction markers) are passed over without alarm; records
-that are gone are reported as the option failOnDataLoss says. `prefetched` runs such a walk in a
-thread of its own, so that the next answer travels while the last one is decoded.
+`PartitionFetch.responses` fetches from the start to the end of the range and yields what the
+brokers sent. Gaps in the offsets (compaction, transaction markers) are not reported; records that
+were deleted are reported as the option failOnDataLoss is set. `Prefetcher` fetches in a thread of
+its own, so that the next response travels while the last one is decoded.
 """
 
 from __future__ import annotations
@@ -29,14 +29,13 @@ T = TypeVar("T")
 
 PAUSE_FIRST_SECONDS = 0.05
 PAUSE_MAX_SECONDS = 1.0
-# A planned partition that brokers do not know is deleted, or the broker has just started and has
-# not heard of it yet; it hears within this time.
-UNKNOWN_PATIENCE_SECONDS = 10.0
-# The first fetch of a range asks for this much; later ones for what the rest should take.
+# A planned partition that brokers do not know was deleted, or the broker has just started and has
+# no metadata of it yet; it gets them within this time.
+UNKNOWN_PARTITION_TIMEOUT_SECONDS = 10.0
+# The size of the first fetch of a range; later ones are sized by what the rest should take.
 FIRST_FETCH_BYTES = 1 << 20
-# Responses without records, though the broker says there are some, until that is taken as
-# a hole.
-EMPTY_ANSWERS_MAX = 2
+# Responses without records below the high watermark until that is taken as a gap.
+EMPTY_RESPONSES_MAX = 2
 # How long closing waits for a thread that is in the middle of a request.
 JOIN_SECONDS = 2.0
 
@@ -46,7 +45,7 @@ _FORBIDDEN = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZAT
 class FetchedData(NamedTuple):
     """What one fetch brought: bytes of whole batches, and (offset, producer) of aborted ones.
 
-    The first batch may begin before `start`, the offset that was asked for: records before it were
+    The first batch may begin before `start`, the requested offset: records before it were
     read already, or are deleted.
     """
 
@@ -59,12 +58,12 @@ class Brokers(Protocol):
     """What a fetch needs; the calls raise ClientError and KafkaError."""
 
     def fetch(
-        self, partition: TopicPartition, offset: int, bytes_max: int, patience_ms: int
+        self, partition: TopicPartition, offset: int, bytes_max: int, timeout_ms: int
     ) -> tuple[PartitionData, int]:
         """One fetch from the leader as far as it is known, and the throttle time in ms."""
 
     def forget_leader(self, partition: TopicPartition) -> None:
-        """Asks for the leader anew before the next fetch."""
+        """Makes the next fetch look the leader up again."""
 
     def offsets_at(self, wanted: dict[TopicPartition, int]) -> Offsets:
         """As `planning.Cluster.offsets_at`."""
@@ -79,7 +78,7 @@ def end_of_last_batch(records: memoryview) -> int | None:
 
 
 def _as_buffer(records: Records) -> bytes | bytearray | memoryview:
-    assert isinstance(records, (bytes, bytearray, memoryview))  # as decoded answers always have it
+    assert isinstance(records, (bytes, bytearray, memoryview))  # as in every decoded response
     return records
 
 
@@ -110,13 +109,13 @@ class PartitionFetch:
         self._made_progress()
 
     def responses(self) -> Iterator[FetchedData]:
-        """Answers until the range is read; raises ConnectorError when it cannot be."""
+        """Responses until the range is read; raises ConnectorError when it cannot be."""
         tp, position, end = self._wanted
         while position < end:
             bytes_max = self._next_size(end - position)
-            patience_ms = int((self._timeout_seconds - self._idle_seconds()) * 1000)
+            timeout_ms = int((self._timeout_seconds - self._idle_seconds()) * 1000)
             try:
-                data, throttle_ms = self._brokers.fetch(tp, position, bytes_max, patience_ms)
+                data, throttle_ms = self._brokers.fetch(tp, position, bytes_max, timeout_ms)
                 self._check(data.error_code)
             except (ClientError, KafkaError) as error:
                 position = self._after_error(error, position)
@@ -132,7 +131,7 @@ class PartitionFetch:
                 (row.first_offset, row.producer_id) for row in data.aborted_transactions or []
             ]
             response = FetchedData(position, records, aborted)
-            # A batch may begin before the offset that was asked for, but not end before it.
+            # A batch may begin before the requested offset, but not end before it.
             position = max(position, following)
             yield response
 
@@ -167,7 +166,7 @@ class PartitionFetch:
                 )
             if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and (
                 self._idle_seconds() + self._pause_seconds
-                > min(UNKNOWN_PATIENCE_SECONDS, self._timeout_seconds)
+                > min(UNKNOWN_PARTITION_TIMEOUT_SECONDS, self._timeout_seconds)
             ):
                 self._lost(position, f"{name} is not there any more")
                 return self._wanted.end
@@ -204,7 +203,7 @@ class PartitionFetch:
     def _after_nothing(
         self, data: PartitionData, position: int, throttle_ms: int, size: int
     ) -> int:
-        """An answer without a whole batch: a hole, a pause, or a batch larger than was asked."""
+        """A response without a whole batch: a gap, a delay, or a batch larger than the request."""
         known = data.high_watermark
         if self._read_committed and data.last_stable_offset >= 0:
             known = min(known, data.last_stable_offset)
@@ -214,12 +213,12 @@ class PartitionFetch:
             self._fetch_bytes = min(self._fetch_bytes * 2, (1 << 31) - 1)
         elif throttle_ms == 0 and known > position:
             # The broker never holds back a batch it has. Compaction can take the very last
-            # records of a log away; asked twice to be sure that nothing raced.
+            # records of a log away; fetched twice to exclude a race.
             self._empty_responses += 1
-            if self._empty_responses >= EMPTY_ANSWERS_MAX:
+            if self._empty_responses >= EMPTY_RESPONSES_MAX:
                 self._made_progress()
                 return min(known, self._wanted.end)
-        self._pause(position, f"no records came, though the log is said to reach {known}")
+        self._pause(position, f"the response had no records, though the log reaches offset {known}")
         return position
 
     def _lost(self, position: int, why: str) -> None:
@@ -254,7 +253,7 @@ class Prefetcher(Iterator[T]):
     """Runs `source` in a thread, at most `depth` items ahead of whoever iterates."""
 
     def __init__(self, source: Iterator[T], depth: int, name: str) -> None:
-        # The bound on memory: `depth` answers wait here, one is in the making, one in use.
+        # The bound on memory: `depth` responses wait here, one is being fetched, one is in use.
         self._items: queue.Queue[T | _Failure | None] = queue.Queue(maxsize=max(1, depth))
         self._source = source
         self._stopped = threading.Event()
@@ -293,7 +292,7 @@ class Prefetcher(Iterator[T]):
         return item
 
     def close(self) -> bool:
-        """Stops the thread; whether it has ended (it may be waiting for a broker's answer)."""
+        """Stops the thread; returns whether it has ended (it may be waiting for a response)."""
         self._stopped.set()
         self._thread.join(JOIN_SECONDS)
         return not self._thread.is_alive()

@@ -1,6 +1,6 @@
-"""From what the options say to offsets: starts, ends, and the checks for lost records.
+"""Resolves the options to offsets: starts, ends, and the checks for lost records.
 
-Works on a `Cluster`, the few questions a reader has for brokers; nothing here knows a socket.
+Works on a `Cluster`, the few requests that a reader makes; nothing here opens a socket.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ logger = logging.getLogger("ottla.spark")
 
 
 class Cluster(Protocol):
-    """What planning asks brokers. Every method has a deadline and raises ConnectorError."""
+    """The requests of planning. Every method has a deadline and raises ConnectorError."""
 
     def partitions(self, subscription: Subscription) -> frozenset[TopicPartition]:
         """All partitions subscribed to; fails for a topic named but not there."""
@@ -27,16 +27,16 @@ class Cluster(Protocol):
     def offsets_at(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
         """For each partition the first offset with at least that timestamp, or LATEST if none.
 
-        The timestamps EARLIEST and LATEST ask for the ends of the log (as far as the isolation
-        level lets one read). Partitions that are not there any more are not in the answer.
+        The timestamps EARLIEST and LATEST stand for the ends of the log (as far as the isolation
+        level lets one read). Partitions that no longer exist are not in the result.
         """
 
     def committed(self, group_id: str, partitions: Collection[TopicPartition]) -> Offsets:
-        """The group's committed offsets; partitions without one are not in the answer."""
+        """The group's committed offsets; partitions without one are not in the result."""
 
 
 class LossReport:
-    """Raises, logs or ignores a loss of records, as the option failOnDataLoss says."""
+    """Raises, logs or ignores a loss of records, as the option failOnDataLoss is set."""
 
     def __init__(self, action: str) -> None:
         self._action = action
@@ -129,7 +129,7 @@ def _resolve_committed(
         raise ConnectorError(
             errors.NO_COMMITTED_OFFSET,
             f"The group {group_id} has no committed offset for {describe_all(missing)}",
-            "Use startingOffsets committed:earliest or committed:latest to say where to start then",
+            "Use startingOffsets committed:earliest or committed:latest as the fallback",
         )
     end = EARLIEST if position.if_missing == "earliest" else LATEST
     return found | _complete(all_at(cluster, missing, end), missing)

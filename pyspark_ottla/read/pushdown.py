@@ -1,7 +1,7 @@
 """Filters that Spark pushes down, as bounds on what has to be read at all.
 
 Only to read less: every filter is handed back, and Spark applies it to the rows again. A filter
-that says nothing about topic, partition, offset or timestamp is passed over. Filters are told apart
+on anything but topic, partition, offset or timestamp is ignored. Filters are told apart
 by the names of their classes, so that this works without Spark and with any version of it.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from pyspark_ottla.offsets import OFFSET_MAX, OffsetRange, Offsets
 from pyspark_ottla.read.planning import Cluster
 
-EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
 class Bounds(NamedTuple):
@@ -49,7 +49,7 @@ def bounds_of(filters: Iterable[Any]) -> Bounds:
 
 
 def _narrowed(bounds: Bounds, kind: str, column: str, value: Any) -> Bounds:
-    """`bounds` and one filter more; the same bounds if the filter says nothing that helps."""
+    """`bounds` and one filter more; the same bounds if the filter narrows nothing."""
     values = _values(kind, value)
     if column == "topic":
         if values is not None:

@@ -10,8 +10,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ottla.protocol.topics import TopicPartition
-from pyspark_ottla import errors
-from pyspark_ottla.errors import ConnectorError
+from pyspark_ottla.job_files import PickledWithJobFiles
+from pyspark_ottla.missing_packages import missing_package
 from pyspark_ottla.offsets import OffsetRange
 from pyspark_ottla.options.options import SourceOptions, check_for_batch
 from pyspark_ottla.read.schema import check_projection
@@ -59,14 +59,7 @@ def read_task(
     try:
         from pyspark_ottla.read.task import read_range
     except ImportError as error:
-        import platform
-
-        raise ConnectorError(
-            errors.MISSING_DEPENDENCY,
-            f"The Python of the executor {platform.node()} ({sys.executable}) lacks a package "
-            f"that reading needs: {error}",
-            "Install ottla[spark] there, as on the driver",
-        ) from None
+        raise missing_package("reading", error) from None
     return read_range(options, schema, partition.range)
 
 
@@ -78,7 +71,7 @@ def check_transform(options: SourceOptions) -> None:
         load_function(options.transform)
 
 
-class BatchReader(DataSourceReader):
+class BatchReader(PickledWithJobFiles, DataSourceReader):
     """Reads what is there between two positions, resolved once, when the query is planned."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -132,7 +125,7 @@ def create_batch_reader(options: SourceOptions, schema: StructType) -> BatchRead
     """The reader for the process at hand.
 
     Spark fails a query whose reader takes filters while spark.sql.python.filterPushdown.enabled is
-    off, as it is by default. With it on, a worker of its own asks for the reader first.
+    off, as it is by default. With it on, a worker of its own creates the reader first.
     """
     check_transform(options)
     # After a transform, a column may mean something else than what was read.

@@ -1,6 +1,6 @@
 """Where a streaming query stands and how far its next batch goes. Driver only; knows no Spark.
 
-Spark asks for the initial offset twice, and once more when it recovers its very first batch, and
+Spark calls for the initial offset twice, and once more when it recovers its very first batch, and
 each time "latest" may be elsewhere. What it was the first time is therefore written into the end of
 the first batch (the mark `@start`, see `offsets`), which Spark keeps in its journal.
 
@@ -37,12 +37,12 @@ logger = logging.getLogger("ottla.spark")
 # failure they are left alone for a while.
 COMMIT_TIMEOUT_MS = 5_000
 COMMIT_PAUSE_SECONDS = 30.0
-# Partitions looked into for the size of their records; the biggest backlogs say most.
+# Partitions looked into for the size of their records; those with the largest backlogs.
 SAMPLED_PARTITIONS_MAX = 16
 
 
 class StreamCluster(Cluster, Protocol):
-    """What a stream asks brokers beyond what planning does."""
+    """The requests of a stream beyond those of planning."""
 
     def topic_ids(self, topics: frozenset[str]) -> dict[str, str]:
         """The ids of those topics that have one."""
@@ -59,7 +59,7 @@ class Limit(NamedTuple):
 
     offsets: int | None = None
     bytes: int | None = None
-    everything: bool = False  # said so by the trigger (Once), against what the options say
+    everything: bool = False  # set by the trigger (Once), which overrides the options
 
 
 class StreamTracker:
@@ -87,7 +87,7 @@ class StreamTracker:
     # --- the beginning -----------------------------------------------------------------------
 
     def initial(self) -> StreamOffset:
-        """The start of a new query, the same however often it is asked in one run."""
+        """The start of a new query, the same for every call in one run."""
         if self._initial is None:
             options = self._options
             position = options.starting or Position("latest", "startingOffsets")
@@ -141,14 +141,14 @@ class StreamTracker:
     def _look_up_latest(self, start: Offsets) -> Offsets:
         """The end of every partition; of one that is gone, where it was read to."""
         if self._ends is None or not self._freezes:
-            self._ends = self._ask_for_latest(start)
+            self._ends = self._fetch_latest(start)
         return start | self._ends
 
-    def _ask_for_latest(self, start: Offsets) -> Offsets:
+    def _fetch_latest(self, start: Offsets) -> Offsets:
         there = self._present_partitions(start)
         found = all_at(self._cluster, there, LATEST)
         for _ in range(self._options.lookup_retries):
-            # A broker that has just become leader may answer with an older end (KAFKA-7703).
+            # A broker that has just become leader may return an older end (KAFKA-7703).
             if all(found.get(tp, offset) >= offset for tp, offset in start.items()):
                 break
             time.sleep(self._options.lookup_retry_interval_ms / 1000)

@@ -1,7 +1,7 @@
 """The streaming reader: Spark's calls, handed to a `StreamTracker`.
 
-Needs Spark 4.2 for limits and Trigger.AvailableNow. Spark 4.0 and 4.1 ask for the latest offset
-without a limit, so there everything new is read in each batch.
+Needs Spark 4.2 for limits and Trigger.AvailableNow. Spark 4.0 and 4.1 request the latest
+offset without a limit, so each batch reads everything new.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from pyspark_ottla import errors
 from pyspark_ottla.errors import ConnectorError
+from pyspark_ottla.job_files import PickledWithJobFiles
 from pyspark_ottla.offsets import Json, decode, encode
 from pyspark_ottla.options.options import SourceOptions, check_for_stream
 from pyspark_ottla.read.reader import RecordBatch, check_transform, read_task, to_input_partitions
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
     from pyspark_ottla.read.stream import Limit, StreamTracker
 
 
-class BaseStreamReader(DataSourceStreamReader):
-    """What all Spark versions share. Connects at the first question, never when it is made: Spark
-    makes one more only to send `read` to the executors."""
+class BaseStreamReader(PickledWithJobFiles, DataSourceStreamReader):
+    """What all Spark versions share. Connects at the first request and not when it is created:
+    Spark creates another one only to send `read` to the executors."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = check_for_stream(options)
@@ -111,8 +112,8 @@ class UnlimitedStreamReader(BaseStreamReader):
         # ... the signature of Spark 4.0
         from pyspark_ottla.read.stream import Limit
 
-        # After a restart this is the first question. Where the query once began does not matter
-        # then (and what the options say of it may be true no more): the journal knows the start.
+        # After a restart this is the first call. Where the query began does not matter then, and
+        # the options may have changed: the offset log has the start.
         start = {} if self._position is None else self._position
         self._position = self.next_end(start, Limit(everything=True))
         return self._position

@@ -8,11 +8,12 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from ottla.protocol.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
-from ottla.protocol.records.errors import RecordsError
+from ottla.protocol.records.errors import CodecUnavailableError, RecordsError
 from pyspark_ottla import errors
 from pyspark_ottla.cluster.cluster import KafkaCluster
-from pyspark_ottla.cluster.connections import give_back, take
+from pyspark_ottla.cluster.connections import acquire_client, release_client
 from pyspark_ottla.errors import ConnectorError
+from pyspark_ottla.missing_packages import missing_codec
 from pyspark_ottla.offsets import OffsetRange, describe
 from pyspark_ottla.options.options import SourceOptions
 from pyspark_ottla.read.aborted import AbortedFilter
@@ -58,6 +59,8 @@ def _read(options: SourceOptions, schema: StructType, wanted: OffsetRange) -> It
         try:
             for columns in columns_of_response:
                 yield from builder.build(columns)
+        except CodecUnavailableError as error:
+            raise missing_codec(f"Records of {describe(wanted.partition)}", error) from None
         except RecordsError as error:
             raise ConnectorError(
                 errors.CORRUPT_DATA,
@@ -67,8 +70,8 @@ def _read(options: SourceOptions, schema: StructType, wanted: OffsetRange) -> It
 
 
 def _responses(options: SourceOptions, wanted: OffsetRange) -> Iterator[FetchedData]:
-    """The answers of a walk, fetched ahead in a thread; the client is kept for the next task."""
-    client = take(options.client)
+    """The responses of a range, prefetched in a thread; the client is kept for the next task."""
+    client = acquire_client(options.client)
     fetch = PartitionFetch(
         KafkaCluster(client, options.client),
         wanted,
@@ -79,7 +82,7 @@ def _responses(options: SourceOptions, wanted: OffsetRange) -> Iterator[FetchedD
     )
     if options.prefetch == 0:
         yield from fetch.responses()
-        give_back(options.client, client)
+        release_client(options.client, client)
         return
     ahead = Prefetcher(fetch.responses(), options.prefetch, f"fetch {describe(wanted.partition)}")
     try:
@@ -87,4 +90,4 @@ def _responses(options: SourceOptions, wanted: OffsetRange) -> Iterator[FetchedD
     finally:
         # A limit above the scan may end the task early, with a fetch still under way.
         if ahead.close():
-            give_back(options.client, client)
+            release_client(options.client, client)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from pyspark_ottla.read.columns import Bytes, Longs
 
-# pyarrow comes without types; the alias says which of its objects is meant.
+# pyarrow has no type annotations; the aliases name its classes.
 Array = Any
 
 # What one record takes beyond its key, value and headers, at most.

@@ -83,7 +83,7 @@ class Partitioner:
     ) -> Longs:
         """The partition of each row; `given` are the rows' own partitions, null for none.
 
-        `keys` and `given` may be None where there is no such column. What `given` says is not
+        `keys` and `given` may be None where there is no such column. What is in `given` is not
         checked against `partition_count`.
         """
         chosen = np.full(len(sizes), -1, np.int64)

@@ -3,7 +3,7 @@
 A sender thread compresses, sends and waits while the task encodes the next rows. It works in
 rounds: one batch for each partition at most, one request for each leader, and the next round only
 when all of this one is acknowledged. So the batches of a partition keep their order, and one that
-is sent again after a lost answer is recognised by its sequence number and not written twice.
+is sent again after a lost response is recognised by its sequence number and not written twice.
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ from ottla.protocol.messages.produce import (
 from ottla.protocol.records.batch import TRANSACTIONAL_MASK
 from ottla.protocol.records.builder import assemble_batch
 from ottla.protocol.records.compression import compress
+from ottla.protocol.records.errors import CodecUnavailableError
 from ottla.protocol.topics import TopicPartition
 from pyspark_ottla import errors
 from pyspark_ottla.cluster.client_errors import refused, unreachable
 from pyspark_ottla.cluster.cluster import KafkaCluster
 from pyspark_ottla.errors import ConnectorError
+from pyspark_ottla.missing_packages import missing_codec
 from pyspark_ottla.offsets import describe
 from pyspark_ottla.options.client_options import CODECS, ClientOptions
 from pyspark_ottla.write.encode import Section
@@ -76,9 +78,9 @@ class _Batch(NamedTuple):
 
 def init_idempotent(cluster: KafkaCluster) -> ProducerIdentity:
     """A fresh producer id for one task."""
-    what = "Asking for a producer id"
+    what = "Requesting a producer id"
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-    response = cluster.ask(
+    response = cluster.call_with_retries(
         what,
         lambda timeout_ms: cluster.client.call(
             request, timeout_ms=timeout_ms, versions=INIT_PRODUCER_ID_VERSIONS
@@ -199,7 +201,10 @@ class TaskProducer:
         payload: bytes | memoryview = section.payload
         attributes = self._codec
         if self._codec:
-            payload = compress(self._codec, payload, self._options.codec_level)
+            try:
+                payload = compress(self._codec, payload, self._options.codec_level)
+            except CodecUnavailableError as error:
+                raise missing_codec(f"Records for {describe(partition)}", error) from None
         if self._identity.transactional_id is not None:
             attributes |= TRANSACTIONAL_MASK
         sequence = -1
@@ -248,7 +253,7 @@ class TaskProducer:
             pause = min(pause * 2, PAUSE_MAX_SECONDS)
 
     def _send_once(self, left: dict[TopicPartition, _Batch], deadline: float) -> str:
-        """One request to each leader; takes out what is acknowledged, says why the rest is not."""
+        """One request to each leader; removes what is acknowledged, returns why the rest is not."""
         reason = ""
         client = self._cluster.client
         by_leader: dict[int, list[_Batch]] = {}
@@ -333,10 +338,10 @@ class TaskProducer:
             what = entry.batch_index_error_message or row.error_message
         else:
             what = row.error_message
-        said = f": {what.rstrip('.')}" if what else ""
+        detail = f": {what.rstrip('.')}" if what else ""
         return ConnectorError(
             errors.WRITE_FAILED,
             f"The broker refused {where} of this task for {describe(batch.partition)} "
-            f"({error_name(row.error_code)}{said})",
+            f"({error_name(row.error_code)}{detail})",
             _HINTS.get(row.error_code, ""),
         )

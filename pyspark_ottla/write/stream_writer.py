@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
+from pyspark_ottla.job_files import PickledWithJobFiles
 from pyspark_ottla.options.sink_options import SinkOptions
 from pyspark_ottla.write.writer import (
     RecordBatch,
@@ -19,7 +20,7 @@ from pyspark_ottla.write.writer import (
 )
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(PickledWithJobFiles, DataSourceStreamArrowWriter):
     """At least once by default; exactly once by a transaction and a marker for each task."""
 
     def __init__(self, options: SinkOptions) -> None:

@@ -5,7 +5,7 @@ the next batch. A task that runs again for a batch that is done (Spark repeats w
 failure, and may run a task twice) finds the marker and writes nothing. Asking for the producer id
 ends whatever an earlier attempt had open, and fences it.
 
-The marker also says what was written: rows and bytes. A repeated task that brings something else
+The marker also holds what was written: rows and bytes. A repeated task that has something else
 would mean lost and doubled records, and fails instead.
 """
 
@@ -87,7 +87,7 @@ class TaskTransaction:
 
     @property
     def group_id(self) -> str:
-        """The group that holds the marker; nobody else uses it."""
+        """The group that holds the marker; used by nothing else."""
         return self._id
 
     def begin(self) -> None:
@@ -95,7 +95,7 @@ class TaskTransaction:
         request = InitProducerIdRequest(
             transactional_id=self._id, transaction_timeout_ms=self._timeout_ms
         )
-        response = self._ask("Starting a transaction", request, InitProducerIdResponse)
+        response = self._call("Starting a transaction", request, InitProducerIdResponse)
         self._check("Starting a transaction", response.error_code)
         self.identity = ProducerIdentity(response.producer_id, response.producer_epoch, self._id)
 
@@ -104,7 +104,7 @@ class TaskTransaction:
         what = f"Reading the marker of {self._id}"
         topic = OffsetFetchRequestTopic(name=place.topic, partition_indexes=[place.partition])
         request = OffsetFetchRequest(group_id=self.group_id, topics=[topic], require_stable=True)
-        response = self._cluster.ask(
+        response = self._cluster.call_with_retries(
             what,
             lambda timeout_ms: self._cluster.client.call(
                 request,
@@ -144,7 +144,7 @@ class TaskTransaction:
                 for row in topic.results_by_partition
             ]
 
-        self._ask_until_done(what, request, AddPartitionsToTxnResponse, codes)
+        self._call_until_done(what, request, AddPartitionsToTxnResponse, codes)
 
     def set_marker(self, place: TopicPartition, marker: Marker) -> None:
         """Commits the marker as part of the transaction."""
@@ -155,7 +155,7 @@ class TaskTransaction:
             producer_epoch=self.identity.epoch,
             group_id=self.group_id,
         )
-        self._check(what, self._ask(what, add, AddOffsetsToTxnResponse).error_code)
+        self._check(what, self._call(what, add, AddOffsetsToTxnResponse).error_code)
         row = TxnOffsetCommitRequestPartition(
             partition_index=place.partition,
             committed_offset=marker.next_batch,
@@ -172,7 +172,7 @@ class TaskTransaction:
         def codes(response: TxnOffsetCommitResponse) -> list[int]:
             return [row.error_code for topic in response.topics for row in topic.partitions]
 
-        self._ask_until_done(what, commit, TxnOffsetCommitResponse, codes, to_group=True)
+        self._call_until_done(what, commit, TxnOffsetCommitResponse, codes, to_group=True)
 
     def end(self, *, committed: bool) -> None:
         """Commits or aborts; after a commit the records are visible to read_committed readers."""
@@ -183,11 +183,11 @@ class TaskTransaction:
             producer_epoch=self.identity.epoch,
             committed=committed,
         )
-        self._check(what, self._ask(what, request, EndTxnResponse).error_code)
+        self._check(what, self._call(what, request, EndTxnResponse).error_code)
 
-    # --- asking ----------------------------------------------------------------------------------
+    # --- calls to the coordinator ----------------------------------------------------------------
 
-    def _ask(
+    def _call(
         self,
         what: str,
         request: Message,
@@ -196,11 +196,11 @@ class TaskTransaction:
         to_group: bool = False,
         versions: Versions = ANY_VERSION,
     ) -> T:
-        """The coordinator's answer; calls are repeated while the coordinator moves or loads."""
+        """The coordinator's response; retried while the coordinator moves or loads."""
         route = CoordinatorOf(self.group_id) if to_group else CoordinatorOf(self._id, TRANSACTION)
         if isinstance(request, InitProducerIdRequest):
             versions = INIT_PRODUCER_ID_VERSIONS
-        response = self._cluster.ask(
+        response = self._cluster.call_with_retries(
             what,
             lambda timeout_ms: self._cluster.client.call(
                 request, route, timeout_ms=timeout_ms, versions=versions
@@ -210,7 +210,7 @@ class TaskTransaction:
         assert isinstance(response, kind)
         return response
 
-    def _ask_until_done(
+    def _call_until_done(
         self,
         what: str,
         request: Message,
@@ -219,11 +219,11 @@ class TaskTransaction:
         *,
         to_group: bool = False,
     ) -> None:
-        """As `_ask`, for answers with a code for each partition."""
+        """As `_call`, for responses with an error code for each partition."""
         versions = ANY_VERSION if to_group else ADD_PARTITIONS_VERSIONS
         deadline = self._cluster.deadline()
         while True:
-            found = codes(self._ask(what, request, kind, to_group=to_group, versions=versions))
+            found = codes(self._call(what, request, kind, to_group=to_group, versions=versions))
             failed = [
                 code
                 for code in found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 import uuid
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,8 @@ from pyspark.sql.types import (
 
 from pyspark_ottla import errors
 from pyspark_ottla.errors import ConnectorError
+from pyspark_ottla.job_files import PickledWithJobFiles
+from pyspark_ottla.missing_packages import missing_package
 from pyspark_ottla.options.sink_options import SinkOptions
 from pyspark_ottla.read.schema import headers_type
 
@@ -88,14 +89,7 @@ def write_rows(
     try:
         from pyspark_ottla.write.writing import write_task
     except ImportError as error:
-        import platform
-
-        raise ConnectorError(
-            errors.MISSING_DEPENDENCY,
-            f"The Python of the executor {platform.node()} ({sys.executable}) lacks a package "
-            f"that writing needs: {error}",
-            "Install ottla[spark] there, as on the driver",
-        ) from None
+        raise missing_package("writing", error) from None
     return TaskMessage(write_task(options, batches, attempt), attempt)
 
 
@@ -136,7 +130,7 @@ def check_tasks(options: SinkOptions, messages: Sequence[WriterCommitMessage | N
         )
 
 
-class BatchWriter(DataSourceArrowWriter):
+class BatchWriter(PickledWithJobFiles, DataSourceArrowWriter):
     """Writes the rows of one job."""
 
     def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
+from ottla.broker.cluster.broker_epoch import BrokerEpoch
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.replication.fetcher import FetcherSettings
 from ottla.broker.requests.request_channel import DEFERRED, RequestContext
@@ -102,7 +103,7 @@ class LeaderSettings(FetcherSettings):
     """Settings of fetchers that connect to `leader`."""
 
     def __init__(self, leader: Leader, broker_id: int) -> None:
-        super().__init__(BrokerConfig({"replica.fetch.backoff.ms": "10"}), broker_id)
+        super().__init__(BrokerConfig({"replica.fetch.backoff.ms": "10"}), broker_id, BrokerEpoch())
         self._leader = leader
 
     async def connect(self, host: str, port: int) -> AsyncConnection:

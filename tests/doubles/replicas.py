@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from ottla.broker.cluster.metadata_cache import MetadataCache
 from ottla.broker.replication.deferred_validation import DeferredValidation
-from ottla.broker.replication.leader_and_isr import LeaderAndIsrApplier
+from ottla.broker.replication.leader_and_isr import LeaderAndIsrApplier, NoFetchers
 from ottla.broker.replication.partition import Partition, PartitionContext
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.runtime.clock import ManualClock
@@ -70,15 +70,31 @@ class Replicas:
         self.live = {1, 2, 3}
         #: Racks by broker, for `publish`.
         self.racks: dict[int, str] = {}
-        context = PartitionContext(broker_id)
-        context.lag_time_max_ms = 10_000
-        context.is_alive = lambda broker_id: broker_id in self.live
-        context.now_ms = lambda: int(self.clock.monotonic() * 1000)
-        self.manager = ReplicaManager(
-            context, self.clock, self.timer, self.metadata, deferred_validation=deferred_validation
+        context = PartitionContext(
+            broker_id,
+            lag_time_max_ms=10_000,
+            is_alive=lambda broker_id: broker_id in self.live,
+            now_ms=lambda: int(self.clock.monotonic() * 1000),
         )
-        self.roles = LeaderAndIsrApplier(
-            self.manager, self.logs, lambda _: self.config, self.clock.now_ms
+        self.manager = ReplicaManager(
+            context,
+            self.clock,
+            self.timer,
+            self.metadata,
+            isr_manager=None,
+            on_directory_failure=lambda directory: None,
+            on_truncated=lambda log: None,
+            deferred_validation=deferred_validation,
+        )
+        self.leader_and_isr = LeaderAndIsrApplier(
+            self.manager,
+            self.logs,
+            lambda _: self.config,
+            self.clock.now_ms,
+            fetchers=NoFetchers(),
+            on_leadership=lambda leaders, followers: None,
+            before_delete=lambda partition: None,
+            on_deleted=lambda partitions: None,
         )
 
     def order(
@@ -113,7 +129,7 @@ class Replicas:
             controller_epoch=controller_epoch,
             topic_states=[LeaderAndIsrTopicState(topic, topic_id, [state])],
         )
-        return run_now(self.roles.become_leader_or_follower(request, version))
+        return run_now(self.leader_and_isr.become_leader_or_follower(request, version))
 
     def lead(self, index: int = 0, **fields: object) -> Partition:
         """This broker leads a partition; other brokers know of it, too."""

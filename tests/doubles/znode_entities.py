@@ -14,6 +14,26 @@ from tests.doubles.replicas import Replicas
 BROKER = 1
 
 
+class NotedChanges:
+    """Notes the topics and settings that it is told of."""
+
+    def __init__(self) -> None:
+        self.topics: list[str] = []
+        self.settings: list[str] = []
+
+    def topic_changed(self, topic: str) -> None:
+        self.topics.append(topic)
+
+    def broker_changed(self, names: list[str]) -> None:
+        self.settings.extend(names)
+
+    def quota_changed(self, kind: str, name: str, properties: dict[str, str]) -> None:
+        pass
+
+    def client_metrics_changed(self, name: str, properties: dict[str, str]) -> None:
+        pass
+
+
 class Entities:
     """Broker 1's settings; `start` first. Topic `t` exists."""
 
@@ -21,8 +41,9 @@ class Entities:
         self.config = BrokerConfig({name.replace("_", "."): text for name, text in given.items()})
         self.store = EmbeddedStore()
         self.runtime = ManualRuntime()
+        self.changes = NotedChanges()
         self.dynamic = DynamicConfig(
-            self.store, self.runtime, self.config, BROKER, LogConfig.from_properties
+            self.store, self.runtime, self.config, BROKER, LogConfig.from_properties, self.changes
         )
         replicas = Replicas()
         replicas.publish()

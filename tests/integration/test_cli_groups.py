@@ -96,12 +96,13 @@ def test_events_say_who_came_and_went_and_why(
         client.call_coordinator("tellers", stale)
     events = ottla.done("groups", "events", "tellers", "--json").value
     kinds = [event["kind"] for event in events]
-    assert kinds == ["joined", "rebalancing", "stable", "left", "rebalancing", "empty", "refused"]
+    assert kinds == ["joined", "rebalancing", "stable", "left", "rebalancing", "empty", "rejected"]
     assert events[0]["client_id"] == "reader"
     assert events[0]["member_id"] == events[3]["member_id"]
-    assert "1 members have their assignment" in events[2]["reason"]
+    assert "Stabilized with 1 members" in events[2]["reason"]
     assert (events[-1]["member_id"], events[-1]["client_id"]) == ("zombie", "late")
-    assert "OffsetCommit refused with UNKNOWN_MEMBER_ID: the group has no" in events[-1]["reason"]
+    reason = events[-1]["reason"]
+    assert "OffsetCommit request failed with UNKNOWN_MEMBER_ID: the group has no" in reason
     table = ottla.done("groups", "events", "tellers").output.splitlines()
     assert table[0].split() == ["TIME", "EVENT", "GENERATION", "MEMBER", "CLIENT", "HOST", "WHY"]
     assert len(table) == 1 + len(events)

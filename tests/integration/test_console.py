@@ -143,7 +143,7 @@ def test_a_bad_question_is_answered_in_words(broker: Broker, path: str, said: st
 def test_a_partition_that_is_not_there(broker: Broker) -> None:
     status, _, body = get(broker, f"/api/messages?topic={TOPIC}&partition=7")
     assert status == 404
-    assert f"There is no partition {TOPIC}-7." in json.loads(body)["error"]
+    assert f"Partition {TOPIC}-7 does not exist." in json.loads(body)["error"]
     assert get(broker, "/api/nothing")[0] == 404
 
 

@@ -9,13 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from ottla.broker.testing.embedded import Broker
-from ottla.broker.testing.faults import Fault
 from ottla.protocol.client.blocking import BlockingClient
 from ottla.protocol.client.errors import ClientError
-from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.testing import Broker, Fault, KafkaError
 
 SECONDS = 60.0
 QUIET = {"log_level": 0}
@@ -161,7 +160,7 @@ def test_a_crash_keeps_what_was_taken(broker: Broker) -> None:
         assert client.flush(SECONDS) == 0
         before = crashing.bootstrap
         crashing.crash()
-        with pytest.raises(AssertionError):
+        with pytest.raises(RuntimeError, match="the broker is not running"):
             _ = crashing.server
         crashing.start()
         assert crashing.bootstrap == before

@@ -68,9 +68,9 @@ def test_the_user_comes_from_the_certificate(broker: Broker, certificates: Certi
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, **with_certificate(certificates)})
     admin.list_topics(timeout=SECONDS)
     # The client may be opening another connection, which is nobody's until its handshake is done.
-    connections = broker.server.parts.network.connections
+    network = broker.server.parts.network.server
     eventually(
-        lambda: {str(each.principal) for each in list(connections)} == {"User:CLIENT"},
+        lambda: {str(each.principal) for each in network.connections} == {"User:CLIENT"},
         seconds=SECONDS,
     )
 

@@ -119,7 +119,7 @@ class Process:
             SETTINGS,
             self.runtime,
         )
-        self.controller._parts.topic_admin.random = world.random
+        self.controller._components.topic_admin.random = world.random
 
     def _registered(self, epoch: int) -> None:
         self.broker.broker_epoch = epoch

@@ -332,10 +332,12 @@ class World:
                 assert served not in self.failed, "a commit that failed is served"
 
     def _check_structure(self, group: Group) -> None:
-        waiting = [member for member in group.members.values() if member.join_reply is not None]
-        assert group.awaiting_join == len(waiting)
+        waiting = [
+            member for member in group.members.values() if member.awaiting_join_callback is not None
+        ]
+        assert group.num_members_awaiting_join == len(waiting)
         assert group.leader_id in group.members or not group.members
-        assert group.members_to_sync <= set(group.members)
+        assert group.pending_sync_members <= set(group.members)
         assert not group.pending_members & set(group.members)
         for instance_id, member_id in group.static_members.items():
             assert group.members[member_id].instance_id == instance_id

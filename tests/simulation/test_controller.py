@@ -54,7 +54,7 @@ def assert_good_end(world: World) -> None:
     assert znodes.decode_controller(data) == active[0].broker_id
     assert_tree_at_rest(world)
     context = active[0].controller.context
-    assert not context.reassigning
+    assert not context.partitions_being_reassigned
     assert not context.topics_to_delete
     assert sorted(context.brokers) == sorted(world.processes)
     assert sorted(context.assignments) == world.topics()

@@ -362,4 +362,4 @@ class World:
         for transaction in home.transactions.values():
             assert transaction.state.label in ("Empty", "CompleteCommit", "CompleteAbort")
             assert transaction.pending_state is None
-        assert self.setup.coordinator.markers.endings == 0
+        assert self.setup.coordinator.markers.pending == 0

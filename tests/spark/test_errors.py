@@ -114,7 +114,7 @@ def test_a_stream_says_the_same(
         ({"subscribe": "missing"}, "have no topic missing"),
         (
             {"subscribe": topic, "startingOffsets": "committed", "kafka_group_id": "nobodies"},
-            "NO_COMMITTED_OFFSET.*group nobodies has no committed offset for errors-0",
+            "NO_OFFSET.*group nobodies has no committed offset for errors-0",
         ),
     ]:
         writer = (

@@ -34,7 +34,7 @@ EXCEPTIONS = {
         BESIDE_KAFKA,
         "tests/differential/test_coordinators.py",
     ),
-    "ottla.broker.groups.classic.join": (
+    "ottla.broker.groups.classic.join_parameters": (
         THROUGH_ANOTHER,
         "tests/unit/broker/groups/classic/test_membership.py",
     ),
@@ -78,15 +78,29 @@ EXCEPTIONS = {
     "ottla.broker.handlers.admin.topics": (BESIDE_KAFKA, "tests/differential/test_topics.py"),
     **dict.fromkeys(
         (
-            "ottla.broker.handlers.cluster.controller_api",
+            "ottla.broker.handlers.cluster.allocate_producer_ids",
+            "ottla.broker.handlers.cluster.alter_partition",
+            "ottla.broker.handlers.cluster.controlled_shutdown",
+            "ottla.broker.handlers.cluster.elect_leaders",
+            "ottla.broker.handlers.cluster.partition_reassignments",
             "ottla.broker.handlers.cluster.replica_control",
+            "ottla.broker.handlers.cluster.update_features",
             "ottla.broker.handlers.metadata.describe_cluster",
         ),
         (BESIDE_KAFKA, "tests/differential/test_cluster_admin.py"),
     ),
+    "ottla.broker.handlers.cluster.envelope": (BESIDE_KAFKA, "tests/differential/test_sasl.py"),
+    "ottla.broker.handlers.common.internal_topics": (
+        THROUGH_ANOTHER,
+        "tests/unit/broker/handlers/records/test_delete_records.py",
+    ),
     "ottla.broker.handlers.groups.consumer_groups": (
         BESIDE_KAFKA,
         "tests/differential/test_consumer_groups.py",
+    ),
+    "ottla.broker.handlers.transactions.describe_producers": (
+        WHOLE_BROKER,
+        "tests/integration/test_cli_hanging_transactions.py",
     ),
     "ottla.broker.handlers.security.acls": (
         BESIDE_KAFKA,
@@ -108,7 +122,7 @@ EXCEPTIONS = {
     "ottla.broker.observability.monitoring": (WHOLE_BROKER, "tests/integration/test_logs.py"),
     "ottla.broker.replication.delayed_delete_records": (
         THROUGH_ANOTHER,
-        "tests/unit/broker/handlers/records/test_records_admin.py",
+        "tests/unit/broker/handlers/records/test_delete_records.py",
     ),
     "ottla.broker.replication.delayed_produce": (
         THROUGH_ANOTHER,
@@ -137,6 +151,10 @@ EXCEPTIONS = {
         (WHOLE_BROKER, "tests/integration/test_embedded.py"),
     ),
     "ottla.broker.server.scheduler": (WHOLE_BROKER, "tests/integration/test_background.py"),
+    "ottla.broker.testing.faults": (
+        "is tested by its public name ottla.testing",
+        "tests/integration/test_faults.py",
+    ),
     "ottla.broker.testing.pytest_plugin": (
         "is loaded by pytest",
         "tests/integration/test_pytest_plugin.py",
@@ -158,7 +176,6 @@ EXCEPTIONS = {
     "ottla.cli.healthcheck_command": (COMMAND_LINE, "tests/integration/test_cli_doctor.py"),
     "ottla.cli.log": (COMMAND_LINE, "tests/unit/cli/test_log_tools.py"),
     "ottla.cli.log_dirs": (COMMAND_LINE, "tests/integration/test_cli_topics.py"),
-    "ottla.cli.main": (COMMAND_LINE, "tests/integration/test_cli_start.py"),
     "ottla.cli.partitions": (COMMAND_LINE, "tests/integration/test_cli_topics.py"),
     "ottla.cli.quotas": (COMMAND_LINE, "tests/integration/test_cli_topics.py"),
     "ottla.cli.reader": (COMMAND_LINE, "tests/integration/test_cli_records.py"),
@@ -189,10 +206,6 @@ EXCEPTIONS = {
     ),
     "ottla.storage.log.log_info": (THROUGH_ANOTHER, "tests/unit/storage/log/test_log.py"),
     "ottla.storage.log.log_state": (THROUGH_ANOTHER, "tests/unit/storage/log/test_log.py"),
-    "ottla.testing": (
-        "is a second name of ottla.broker.testing",
-        "tests/integration/test_embedded.py",
-    ),
     "pyspark_ottla.cluster.offset_lookup": (
         THROUGH_ANOTHER,
         "tests/unit/pyspark_ottla/cluster/test_cluster.py",
@@ -205,7 +218,6 @@ EXCEPTIONS = {
         THROUGH_ANOTHER,
         "tests/unit/pyspark_ottla/read/test_columns.py",
     ),
-    "pyspark_ottla.write.stream_writer": ("runs in Spark", "tests/spark/test_sink.py"),
 }
 
 

@@ -28,7 +28,7 @@ FORBIDDEN_STANDARD = {
     "controller": {"socket", "subprocess"},
 }
 
-# The rooms of the broker from the ground up. A module imports from its own room and from rooms
+# The rooms of a package from the ground up. A module imports from its own room and from rooms
 # that stand before it here, for type checking too.
 BROKER_ROOMS = (
     "runtime",
@@ -50,9 +50,28 @@ BROKER_ROOMS = (
     "testing",
     "__main__",
 )
+CONTROLLER_ROOMS = (
+    "errors",
+    "settings",
+    "runtime",
+    "model",
+    "tree",
+    "registration",
+    "state",
+    "requests",
+    "events",
+    "state_machines",
+    "admin",
+    "changes",
+    "election",
+    "components",
+    "lifecycle",
+    "controller",
+)
 # The same for every package that has rooms.
 ROOMS = {
     "broker": BROKER_ROOMS,
+    "controller": CONTROLLER_ROOMS,
     "storage": (
         "errors",
         "config",

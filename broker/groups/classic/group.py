@@ -1,4 +1,4 @@
-"""One classic consumer group as a pure state machine: no I/O, no timers, no clock.
+"""The state machine of one classic group: no I/O, no timers, no clock. Mirrors `GroupMetadata`.
 
     Empty ---------> PreparingRebalance <------+------+
       ^  a join          |        |            |      |
@@ -14,15 +14,16 @@
 
 Dead is final: the group was deleted, or this broker is no longer its coordinator.
 
-What survives a restart is what the group's last record says: the members, their assignments and
-the generation of the last completed rebalance. A rebalance under way is held in memory only, as
-in Kafka: its members are told to join again by the next coordinator.
+As in Kafka, joins, leaves, expired sessions and the generation of a rebalance in progress change
+memory only; they are not replayed from records. Durable is what the last record of the group says:
+the members, their assignments and the generation of the last completed rebalance. The next
+coordinator replays that record; members of a rebalance that was in progress have to rejoin.
 """
 
 from enum import Enum
 from typing import Literal
 
-from ottla.broker.groups.classic.member import JoinReply, Member, Protocols, SyncReply
+from ottla.broker.groups.classic.member import JoinCallback, Member, Protocols, SyncCallback
 from ottla.broker.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics_of
 from ottla.broker.groups.offsets import GroupOffsets
 from ottla.protocol.errors import ErrorCode
@@ -33,7 +34,7 @@ NO_GENERATION = -1
 
 
 class GroupState(Enum):
-    """The states by the names that clients see."""
+    """The states, by the names in responses to clients."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -54,7 +55,7 @@ VALID_PREDECESSORS: dict[GroupState, frozenset[GroupState]] = {
 
 
 class Group:
-    """Members, generation and offsets of one group, and which change may follow which."""
+    """Members, generation and offsets of one group, and the valid transitions of its state."""
 
     kind: Literal["classic"] = "classic"
 
@@ -68,16 +69,16 @@ class Group:
         self.leader_id: str | None = None
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}
-        # Ids given out with MEMBER_ID_REQUIRED whose owners have not come back yet.
+        # Ids sent with MEMBER_ID_REQUIRED whose members have not rejoined with them yet.
         self.pending_members: set[str] = set()
-        self.members_to_sync: set[str] = set()
-        # A member joined while the first rebalance of the group is being delayed for latecomers.
+        self.pending_sync_members: set[str] = set()
+        # A member joined during the initial rebalance delay, which is extended then.
         self.new_member_added = False
         self.subscribed_topics: frozenset[str] | None = None
         self.offsets = GroupOffsets()
-        # A group of the newer protocol is about to take its place, offsets and all.
+        # Being converted to a consumer group (KIP-848), which takes over the offsets.
         self.is_upgrading = False
-        self.awaiting_join = 0
+        self.num_members_awaiting_join = 0
         self._protocol_counts: dict[str, int] = {}
 
     # State.
@@ -92,7 +93,7 @@ class Group:
 
     @property
     def is_deleted(self) -> bool:
-        """Whether its tombstones are on their way: what is committed now is lost with it."""
+        """Whether its tombstones are being appended: offsets committed now are deleted with it."""
         return self.state is GroupState.DEAD and not self.is_upgrading
 
     @property
@@ -105,12 +106,16 @@ class Group:
 
     def transition_to(self, state: GroupState, now_ms: int) -> None:
         if self.state not in VALID_PREDECESSORS[state]:
-            raise AssertionError(f"group {self.group_id} cannot go from {self.state} to {state}")
+            raise AssertionError(
+                f"Group {self.group_id} should be in one of "
+                f"{sorted(each.value for each in VALID_PREDECESSORS[state])} states before moving "
+                f"to {state.value} state. Instead it is in {self.state.value} state"
+            )
         self.state = state
         self.state_timestamp_ms = now_ms
 
-    def revived(self, now_ms: int) -> "Group":
-        """The group again, empty, when its deletion could not be written down."""
+    def recreated_empty(self, now_ms: int) -> "Group":
+        """An empty group with the same offsets, for when the tombstones cannot be appended."""
         group = Group(self.group_id, now_ms)
         group.protocol_type = self.protocol_type
         group.generation_id = self.generation_id
@@ -118,10 +123,10 @@ class Group:
         group.update_subscribed_topics()
         return group
 
-    def start_next_generation(self, now_ms: int) -> None:
-        """All who wanted to be in are in: count the generation up and choose the protocol."""
+    def init_next_generation(self, now_ms: int) -> None:
+        """Completes the joins: increments the generation and selects the protocol."""
         self.generation_id += 1
-        self.members_to_sync.clear()
+        self.pending_sync_members.clear()
         if self.members:
             self.protocol_name = self.select_protocol()
             self.transition_to(GroupState.COMPLETING_REBALANCE, now_ms)
@@ -138,10 +143,10 @@ class Group:
 
     @property
     def has_all_members_joined(self) -> bool:
-        return self.awaiting_join == len(self.members) and not self.pending_members
+        return self.num_members_awaiting_join == len(self.members) and not self.pending_members
 
-    def add(self, member: Member, reply: JoinReply | None) -> None:
-        """Take in a member; it awaits its join when `reply` is given, not when it was loaded."""
+    def add(self, member: Member, response_callback: JoinCallback | None) -> None:
+        """Adds a member, which awaits its JoinGroup response unless it was loaded."""
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
         if not self.members:
@@ -151,17 +156,17 @@ class Group:
         self.members[member.member_id] = member
         self._count_protocols(member, 1)
         self.pending_members.discard(member.member_id)
-        if reply is not None:
-            self.await_join(member, reply)
+        if response_callback is not None:
+            self.await_join(member, response_callback)
 
     def remove(self, member_id: str) -> None:
-        """Forget a member or a pending id; the oldest member left inherits the lead."""
+        """Removes a member or a pending id; the oldest remaining member becomes the leader."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._count_protocols(member, -1)
             member.stop_session_timer()
-            self.respond_to_join(member, join_error(ErrorCode.UNKNOWN_MEMBER_ID))
-            self.respond_to_sync(member, sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
+            self.invoke_join_callback(member, join_error(ErrorCode.UNKNOWN_MEMBER_ID))
+            self.invoke_sync_callback(member, sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
             if (
                 member.instance_id is not None
                 and self.static_members.get(member.instance_id) == member_id
@@ -170,7 +175,7 @@ class Group:
         if self.leader_id == member_id:
             self.leader_id = next(iter(self.members), None)
         self.pending_members.discard(member_id)
-        self.members_to_sync.discard(member_id)
+        self.pending_sync_members.discard(member_id)
 
     def update(
         self,
@@ -179,7 +184,7 @@ class Group:
         rebalance_timeout_ms: int,
         session_timeout_ms: int,
     ) -> None:
-        """A member joins again, maybe with other protocols or timeouts."""
+        """A member rejoined: takes over its protocols and timeouts."""
         self._count_protocols(member, -1)
         member.protocols = protocols
         self._count_protocols(member, 1)
@@ -187,17 +192,17 @@ class Group:
         member.session_timeout_ms = session_timeout_ms
 
     def replace_static_member(self, instance_id: str, new_member_id: str) -> Member:
-        """Give the member of this instance a new id; whoever waits under the old one is fenced."""
+        """Replaces the id of a static member; requests that wait under the old id are fenced."""
         old_member_id = self.static_members[instance_id]
         member = self.members[old_member_id]
-        self.respond_to_join(member, join_error(ErrorCode.FENCED_INSTANCE_ID, old_member_id))
-        self.respond_to_sync(member, sync_error(ErrorCode.FENCED_INSTANCE_ID))
-        self.rename(member, new_member_id)
+        self.invoke_join_callback(member, join_error(ErrorCode.FENCED_INSTANCE_ID, old_member_id))
+        self.invoke_sync_callback(member, sync_error(ErrorCode.FENCED_INSTANCE_ID))
+        self.change_member_id(member, new_member_id)
         return member
 
-    def rename(self, member: Member, new_member_id: str) -> None:
+    def change_member_id(self, member: Member, new_member_id: str) -> None:
         old_member_id = member.member_id
-        # The order of the members is kept: it decides who leads after the leader.
+        # The order of the members is kept: it determines the next leader.
         self.members = {
             (new_member_id if known_id == old_member_id else known_id): known
             for known_id, known in self.members.items()
@@ -207,12 +212,12 @@ class Group:
             self.leader_id = new_member_id
         if member.instance_id is not None:
             self.static_members[member.instance_id] = new_member_id
-        if old_member_id in self.members_to_sync:
-            self.members_to_sync.remove(old_member_id)
-            self.members_to_sync.add(new_member_id)
+        if old_member_id in self.pending_sync_members:
+            self.pending_sync_members.remove(old_member_id)
+            self.pending_sync_members.add(new_member_id)
 
     def check_member(self, member_id: str, instance_id: str | None) -> int:
-        """An error code unless this id is a member and still the one its instance uses."""
+        """The error code unless this id is a member, and the current one of its instance id."""
         if instance_id is not None:
             current_id = self.static_members.get(instance_id)
             if current_id is None:
@@ -224,47 +229,49 @@ class Group:
         return ErrorCode.NONE
 
     def ensure_joined_leader(self) -> bool:
-        """Make sure that the leader is among those who joined; false when nobody did."""
+        """Elects a leader among the members that have rejoined; false when there is none."""
         leader = self.members.get(self.leader_id or "")
-        if leader is not None and leader.join_reply is not None:
+        if leader is not None and leader.awaiting_join_callback is not None:
             return True
         for member in self.members.values():
-            if member.join_reply is not None:
+            if member.awaiting_join_callback is not None:
                 self.leader_id = member.member_id
                 return True
         return False
 
-    # Responses that are owed. A member never holds two: the older request is told to try
-    # again.
+    # Pending responses. A member has one of each at most: a second request completes the first with
+    # REBALANCE_IN_PROGRESS.
 
-    def await_join(self, member: Member, reply: JoinReply) -> None:
-        self.respond_to_join(member, join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
-        member.join_reply = reply
-        self.awaiting_join += 1
+    def await_join(self, member: Member, response_callback: JoinCallback) -> None:
+        self.invoke_join_callback(
+            member, join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
+        )
+        member.awaiting_join_callback = response_callback
+        self.num_members_awaiting_join += 1
 
-    def respond_to_join(self, member: Member, response: JoinGroupResponse) -> bool:
-        reply = member.join_reply
-        if reply is None:
+    def invoke_join_callback(self, member: Member, response: JoinGroupResponse) -> bool:
+        response_callback = member.awaiting_join_callback
+        if response_callback is None:
             return False
-        member.join_reply = None
-        self.awaiting_join -= 1
-        reply(response)
+        member.awaiting_join_callback = None
+        self.num_members_awaiting_join -= 1
+        response_callback(response)
         return True
 
-    def await_sync(self, member: Member, reply: SyncReply) -> None:
-        self.respond_to_sync(member, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
-        member.sync_reply = reply
+    def await_sync(self, member: Member, response_callback: SyncCallback) -> None:
+        self.invoke_sync_callback(member, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
+        member.awaiting_sync_callback = response_callback
 
-    def respond_to_sync(self, member: Member, response: SyncGroupResponse) -> bool:
-        reply = member.sync_reply
-        if reply is None:
+    def invoke_sync_callback(self, member: Member, response: SyncGroupResponse) -> bool:
+        response_callback = member.awaiting_sync_callback
+        if response_callback is None:
             return False
-        member.sync_reply = None
-        reply(response)
+        member.awaiting_sync_callback = None
+        response_callback(response)
         return True
 
-    def joined(self, member: Member, *, skip_assignment: bool = False) -> JoinGroupResponse:
-        """The answer to a member of the current generation; the leader also gets the members."""
+    def join_response(self, member: Member, *, skip_assignment: bool = False) -> JoinGroupResponse:
+        """The response to a member of the current generation; the leader also gets the members."""
         assert self.protocol_name is not None
         is_leader = self.leader_id == member.member_id
         return JoinGroupResponse(
@@ -288,7 +295,7 @@ class Group:
             for member in self.members.values()
         ]
 
-    def synced(self, member: Member) -> SyncGroupResponse:
+    def sync_response(self, member: Member) -> SyncGroupResponse:
         return SyncGroupResponse(
             protocol_type=self.protocol_type,
             protocol_name=self.protocol_name,
@@ -298,7 +305,7 @@ class Group:
     # Protocols.
 
     def supports_protocols(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether a member with these protocols could be in one group with the others."""
+        """Whether a member with these protocols can be in one group with the others."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(protocols)
         return self.protocol_type == protocol_type and any(
@@ -306,7 +313,7 @@ class Group:
         )
 
     def select_protocol(self) -> str:
-        """Every member votes for its favourite among the protocols that all support."""
+        """The protocol with the most votes: each member votes for its first that all support."""
         member_count = len(self.members)
         candidates = frozenset(
             name for name, count in self._protocol_counts.items() if count == member_count
@@ -318,7 +325,7 @@ class Group:
         return max(votes, key=votes.__getitem__)
 
     def update_subscribed_topics(self) -> None:
-        """What the members read, as far as their metadata is of the consumer protocol."""
+        """Computes the topics of the members whose metadata is of the consumer protocol."""
         self.subscribed_topics = None
         if not self.is_consumer_group:
             return
@@ -330,7 +337,7 @@ class Group:
             )
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """True also when the subscriptions cannot be read: better keep an offset too long."""
+        """True also when a subscription cannot be decoded, so that no offset is removed early."""
         return self.subscribed_topics is None or topic in self.subscribed_topics
 
     def _count_protocols(self, member: Member, step: int) -> None:

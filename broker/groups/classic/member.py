@@ -7,34 +7,34 @@ from ottla.protocol.messages.join_group import JoinGroupResponse
 from ottla.protocol.messages.sync_group import SyncGroupResponse
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""What a member can be assigned by, in its order of preference: (name, metadata) pairs."""
+"""(name, metadata) pairs of the protocols a member supports, in its order of preference."""
 
-JoinReply = Callable[[JoinGroupResponse], None]
-SyncReply = Callable[[SyncGroupResponse], None]
+JoinCallback = Callable[[JoinGroupResponse], None]
+SyncCallback = Callable[[SyncGroupResponse], None]
 
 
 class Member:
-    """A member and what it is waiting for.
+    """A member and its pending requests. Mirrors Kafka's `MemberMetadata`.
 
-    `join_reply` and `sync_reply` hold the answer that is owed while the member waits in a
-    JoinGroup or SyncGroup request. They are set and taken by `Group` only, which counts them.
-    `is_new` is true from the first join to its answer: such a member does not heartbeat yet.
+    `awaiting_join_callback` and `awaiting_sync_callback` send the response to a JoinGroup or
+    SyncGroup request that is delayed. Only `Group` sets and clears them, for it counts them.
+    `is_new` is true until the response to the first JoinGroup: the member cannot heartbeat before.
     """
 
     __slots__ = (
         "assignment",
+        "awaiting_join_callback",
+        "awaiting_sync_callback",
         "client_host",
         "client_id",
         "instance_id",
         "is_new",
-        "join_reply",
         "member_id",
         "protocol_type",
         "protocols",
         "rebalance_timeout_ms",
         "session_timeout_ms",
         "session_timer",
-        "sync_reply",
     )
 
     def __init__(
@@ -59,19 +59,19 @@ class Member:
         self.protocols = protocols
         self.assignment = assignment
         self.is_new = False
-        self.join_reply: JoinReply | None = None
-        self.sync_reply: SyncReply | None = None
+        self.awaiting_join_callback: JoinCallback | None = None
+        self.awaiting_sync_callback: SyncCallback | None = None
         self.session_timer: TimerTask | None = None
 
     def metadata(self, protocol_name: str) -> bytes:
-        """What the member said for one of its protocols."""
+        """The metadata of the member for one of its protocols."""
         for name, metadata in self.protocols:
             if name == protocol_name:
                 return metadata
         raise KeyError(protocol_name)
 
     def vote(self, candidates: frozenset[str]) -> str:
-        """The candidate this member prefers; there is always one among its own protocols."""
+        """The first of its protocols among the candidates; there is always one."""
         return next(name for name, _ in self.protocols if name in candidates)
 
     def stop_session_timer(self) -> None:

@@ -1,7 +1,8 @@
-"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup: who is in a group, and with what assignment.
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup requests of classic groups.
 
-Each method checks the request against the group's state in the order in which Kafka does, so
-that a client sees the same error for the same mistake, and leaves the rest to the `Rebalancer`.
+Each method validates the request against the state of the group in Kafka's order, so that clients
+get the same error code, and calls the `Rebalancer`. As in Kafka, membership changes in memory
+first; a SyncGroup response waits until the record of the assignment is committed.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from ottla.broker.groups.classic.group import Group, GroupState, join_error, sync_error
-from ottla.broker.groups.classic.join import Join
-from ottla.broker.groups.classic.member import JoinReply, Member, SyncReply
+from ottla.broker.groups.classic.join_parameters import JoinParameters
+from ottla.broker.groups.classic.member import JoinCallback, Member, SyncCallback
 from ottla.broker.groups.classic.rebalance import Rebalancer
 from ottla.broker.groups.classic.static_members import StaticMembers
 from ottla.broker.groups.log.partitions import GroupPartitions
@@ -45,8 +46,8 @@ class GroupMembership:
         self._partitions = partitions
         self._rebalancer = rebalancer
         self._static_members = static_members
-        # Set when groups of the newer protocol are served, too.
-        self.newer: ClassicMembers | None = None
+        # Set when the consumer group protocol (KIP-848) is enabled.
+        self.consumer_group_members: ClassicMembers | None = None
 
     # JoinGroup.
 
@@ -56,13 +57,13 @@ class GroupMembership:
         version: int,
         client_id: str,
         client_host: str,
-        reply: JoinReply,
+        response_callback: JoinCallback,
     ) -> None:
-        """Answer through `reply`, at once with an error or when the rebalance is done."""
+        """Responds at once with an error, or when all members have joined."""
         member_id = request.member_id
         error = self._partitions.check(request.group_id)
         if error:
-            reply(join_error(error, member_id))
+            response_callback(join_error(error, member_id))
             return
         settings = self._settings
         if not (
@@ -70,105 +71,120 @@ class GroupMembership:
             <= request.session_timeout_ms
             <= settings.group_max_session_timeout_ms
         ):
-            reply(join_error(ErrorCode.INVALID_SESSION_TIMEOUT, member_id))
+            response_callback(join_error(ErrorCode.INVALID_SESSION_TIMEOUT, member_id))
             return
-        join = Join(request, version, client_id, client_host)
-        if self.newer is not None and self.newer.serves(request.group_id):
-            as_classic = partial(self._join_classic, request.group_id, join, reply)
-            self.newer.join(request.group_id, join, reply, as_classic)
+        join = JoinParameters(request, version, client_id, client_host)
+        if self.consumer_group_members is not None and self.consumer_group_members.serves(
+            request.group_id
+        ):
+            as_classic = partial(self._join_classic, request.group_id, join, response_callback)
+            self.consumer_group_members.join(request.group_id, join, response_callback, as_classic)
         else:
-            self._join_classic(request.group_id, join, reply)
+            self._join_classic(request.group_id, join, response_callback)
 
-    def _join_classic(self, group_id: str, join: Join, reply: JoinReply) -> None:
+    def _join_classic(
+        self, group_id: str, join: JoinParameters, response_callback: JoinCallback
+    ) -> None:
         group = self._partitions.find(group_id)
         if group is None:
             if join.member_id:
-                reply(join_error(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id))
+                response_callback(join_error(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id))
                 return
             group = self._partitions.find_or_create(group_id)
-        assert group.kind == "classic", "the others were sent on"
+        assert group.kind == "classic", "requests for consumer groups are handled above"
         if not self._has_room_for(group, join.member_id):
             group.remove(join.member_id)
-            reply(join_error(ErrorCode.GROUP_MAX_SIZE_REACHED))
+            response_callback(join_error(ErrorCode.GROUP_MAX_SIZE_REACHED))
         else:
-            self._join(group, join, reply)
+            self._join(group, join, response_callback)
         self._rebalancer.try_complete_join(group)
 
     def _has_room_for(self, group: Group, member_id: str) -> bool:
         max_size = self._settings.group_max_size
         if group.state is GroupState.PREPARING_REBALANCE:
             member = group.members.get(member_id)
-            # Those who joined already count, not the members: who comes last is turned away
-            # when the limit was lowered below the size of the group.
+            # Counts the members that have rejoined: when the limit was lowered below the size of
+            # the group, the last ones to rejoin are rejected.
             return (
-                member is not None and member.join_reply is not None
-            ) or group.awaiting_join < max_size
+                member is not None and member.awaiting_join_callback is not None
+            ) or group.num_members_awaiting_join < max_size
         if group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
             return member_id in group.members or len(group.members) < max_size
         return True
 
-    def _join(self, group: Group, join: Join, reply: JoinReply) -> None:
+    def _join(self, group: Group, join: JoinParameters, response_callback: JoinCallback) -> None:
         member_id = join.member_id
         if group.state is GroupState.DEAD:
-            reply(join_error(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id))
+            response_callback(join_error(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id))
         elif not group.supports_protocols(join.protocol_type, join.protocols):
-            reply(join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id))
+            response_callback(join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id))
         elif not member_id:
-            self._join_unknown(group, join, reply)
+            self._join_unknown(group, join, response_callback)
         elif member_id in group.pending_members:
             if join.instance_id is not None:
-                # A pending id is never given to a static member.
-                reply(join_error(ErrorCode.UNKNOWN_SERVER_ERROR))
+                # A static member never has a pending member id.
+                response_callback(join_error(ErrorCode.UNKNOWN_SERVER_ERROR))
             else:
-                self._rebalancer.add_member(group, join.new_member(member_id), reply, join.reason)
+                self._rebalancer.add_member(
+                    group, join.new_member(member_id), response_callback, join.reason
+                )
         else:
             error = self._check_member(group, member_id, join.instance_id, "JoinGroup")
             if error:
-                reply(join_error(error, member_id))
+                response_callback(join_error(error, member_id))
             else:
-                self._join_known(group, group.members[member_id], join, reply)
+                self._join_known(group, group.members[member_id], join, response_callback)
 
-    def _join_unknown(self, group: Group, join: Join, reply: JoinReply) -> None:
+    def _join_unknown(
+        self, group: Group, join: JoinParameters, response_callback: JoinCallback
+    ) -> None:
         new_member_id = f"{join.instance_id or join.client_id}-{uuid4()}"
         if join.instance_id is not None and join.instance_id in group.static_members:
-            self._static_members.rejoin(group, join.instance_id, new_member_id, join, reply)
+            self._static_members.rejoin(
+                group, join.instance_id, new_member_id, join, response_callback
+            )
         elif join.instance_id is None and join.version >= 4:
-            self._rebalancer.add_pending(group, new_member_id, join.session_timeout_ms)
-            reply(join_error(ErrorCode.MEMBER_ID_REQUIRED, new_member_id))
+            self._rebalancer.add_pending_member(group, new_member_id, join.session_timeout_ms)
+            response_callback(join_error(ErrorCode.MEMBER_ID_REQUIRED, new_member_id))
         else:
-            self._rebalancer.add_member(group, join.new_member(new_member_id), reply, join.reason)
+            self._rebalancer.add_member(
+                group, join.new_member(new_member_id), response_callback, join.reason
+            )
 
-    def _join_known(self, group: Group, member: Member, join: Join, reply: JoinReply) -> None:
+    def _join_known(
+        self, group: Group, member: Member, join: JoinParameters, response_callback: JoinCallback
+    ) -> None:
         state = group.state
         if state is GroupState.EMPTY:
-            reply(join_error(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id))
+            response_callback(join_error(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id))
             return
         is_unchanged = member.protocols == join.protocols
-        # A member that asks again without a change has missed an answer and gets it once more;
-        # except the leader of a stable group, which asks when the topics have changed.
+        # A member that rejoins unchanged has missed its response and gets it again. The leader of
+        # a stable group rejoins when the metadata of its topics has changed: that rebalances.
         if (state is GroupState.COMPLETING_REBALANCE and is_unchanged) or (
             state is GroupState.STABLE and is_unchanged and group.leader_id != member.member_id
         ):
-            reply(group.joined(member))
+            response_callback(group.join_response(member))
             return
         group.update(member, join.protocols, join.rebalance_timeout_ms, join.session_timeout_ms)
-        group.await_join(member, reply)
-        self._rebalancer.note(group, "rejoined", member, join.reason)
-        self._rebalancer.prepare_if_possible(
-            group, f"member {member.member_id} joined again: {join.reason}"
+        group.await_join(member, response_callback)
+        self._rebalancer.record_event(group, "rejoined", member, join.reason)
+        self._rebalancer.maybe_prepare_rebalance(
+            group, f"Updating metadata for member {member.member_id}; client reason: {join.reason}"
         )
 
     def _check_member(
         self, group: Group, member_id: str, instance_id: str | None, operation: str
     ) -> int:
-        """Whether this id is a member, and still the one that its instance uses."""
+        """The error code unless this id is a member, and the current one of its instance id."""
         error = group.check_member(member_id, instance_id)
         if error == ErrorCode.FENCED_INSTANCE_ID:
             logger.info(
-                "group %s: %s of member %s refused, instance %s is now member %s",
-                group.group_id,
+                "Fencing %s request of member %s in group %s: groupInstanceId=%s is mapped to "
+                "member %s",
                 operation,
                 member_id,
+                group.group_id,
                 instance_id,
                 group.static_members[instance_id or ""],
                 extra={"group": group.group_id},
@@ -177,38 +193,42 @@ class GroupMembership:
 
     # SyncGroup.
 
-    def sync(self, request: SyncGroupRequest, reply: SyncReply) -> None:
-        """Answer through `reply`: at once, or when the leader's assignment is stored."""
+    def sync(self, request: SyncGroupRequest, response_callback: SyncCallback) -> None:
+        """Responds at once, or when the assignment of the leader is committed."""
         error = self._partitions.check(request.group_id)
         if error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            # The rebalance is lost with the coordinator that led it. Older clients do not know
-            # the loading error here; this one makes them join again at once.
+            # The rebalance in progress was lost with the former coordinator. Older clients do not
+            # know the loading error here; this one makes them rejoin.
             error = ErrorCode.REBALANCE_IN_PROGRESS
         if error:
-            reply(sync_error(error))
+            response_callback(sync_error(error))
             return
-        if self.newer is not None and self.newer.serves(request.group_id):
-            self.newer.sync(request, reply, partial(self._sync_classic, request, reply))
+        if self.consumer_group_members is not None and self.consumer_group_members.serves(
+            request.group_id
+        ):
+            self.consumer_group_members.sync(
+                request, response_callback, partial(self._sync_classic, request, response_callback)
+            )
         else:
-            self._sync_classic(request, reply)
+            self._sync_classic(request, response_callback)
 
-    def _sync_classic(self, request: SyncGroupRequest, reply: SyncReply) -> None:
+    def _sync_classic(self, request: SyncGroupRequest, response_callback: SyncCallback) -> None:
         group = self._partitions.find(request.group_id)
         if group is None:
-            reply(sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
+            response_callback(sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
             return
-        assert group.kind == "classic", "the others were sent on"
+        assert group.kind == "classic", "requests for consumer groups are handled above"
         error = self._check_sync(group, request)
         if error:
-            reply(sync_error(error))
+            response_callback(sync_error(error))
             return
         member = group.members[request.member_id]
-        self._rebalancer.sync_received(group, member.member_id)
+        self._rebalancer.remove_pending_sync_member(group, member.member_id)
         if group.state is GroupState.STABLE:
-            self._rebalancer.restart_session(group, member)
-            reply(group.synced(member))
+            self._rebalancer.restart_session_timer(group, member)
+            response_callback(group.sync_response(member))
             return
-        group.await_sync(member, reply)
+        group.await_sync(member, response_callback)
         if group.leader_id == member.member_id:
             assignments = {given.member_id: given.assignment for given in request.assignments}
             self._rebalancer.store_assignment(group, assignments)
@@ -234,17 +254,21 @@ class GroupMembership:
     # Heartbeat.
 
     def heartbeat(self, request: HeartbeatRequest) -> int:
-        """The error code that tells a member how its group is."""
+        """The error code of the heartbeat; restarts the session of the member."""
         error = self._partitions.check(request.group_id)
         if error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            return ErrorCode.NONE  # nobody is expired before the group is loaded
+            return ErrorCode.NONE  # no session expires before the group is loaded
         if error:
             return error
         group = self._partitions.find(request.group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         if group.kind != "classic":
-            return self.newer.heartbeat(request) if self.newer else ErrorCode.UNKNOWN_MEMBER_ID
+            return (
+                self.consumer_group_members.heartbeat(request)
+                if self.consumer_group_members
+                else ErrorCode.UNKNOWN_MEMBER_ID
+            )
         if group.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         error = self._check_member(group, request.member_id, request.group_instance_id, "Heartbeat")
@@ -252,7 +276,7 @@ class GroupMembership:
             return error
         if request.generation_id != group.generation_id:
             return ErrorCode.ILLEGAL_GENERATION
-        self._rebalancer.restart_session(group, group.members[request.member_id])
+        self._rebalancer.restart_session_timer(group, group.members[request.member_id])
         if group.state is GroupState.PREPARING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
@@ -263,19 +287,19 @@ class GroupMembership:
         self,
         group_id: str,
         members: Sequence[MemberIdentity],
-        reply: Callable[[LeaveGroupResponse], None],
+        response_callback: Callable[[LeaveGroupResponse], None],
     ) -> None:
-        """Remove members; in one batch some may fail and others not."""
+        """Removes members; each has an error code of its own."""
         error = self._partitions.check(group_id)
         if error:
-            reply(LeaveGroupResponse(error_code=error))
+            response_callback(LeaveGroupResponse(error_code=error))
             return
 
         def as_classic() -> None:
-            reply(self._leave_classic(group_id, members))
+            response_callback(self._leave_classic(group_id, members))
 
-        if self.newer is not None and self.newer.serves(group_id):
-            self.newer.leave(group_id, members, reply, as_classic)
+        if self.consumer_group_members is not None and self.consumer_group_members.serves(group_id):
+            self.consumer_group_members.leave(group_id, members, response_callback, as_classic)
         else:
             as_classic()
 
@@ -283,7 +307,9 @@ class GroupMembership:
         self, group_id: str, members: Sequence[MemberIdentity]
     ) -> LeaveGroupResponse:
         group = self._partitions.find(group_id)
-        assert group is None or group.kind == "classic", "the others were sent on"
+        assert group is None or group.kind == "classic", (
+            "requests for consumer groups are handled above"
+        )
         if group is not None and group.state is GroupState.DEAD:
             return LeaveGroupResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
         results = []
@@ -303,13 +329,13 @@ class GroupMembership:
     def _leave_one(self, group: Group, leaving: MemberIdentity) -> int:
         member_id = leaving.member_id
         if not member_id:
-            # An administrator names the instance only.
+            # An administrator sends the instance id only.
             known_id = group.static_members.get(leaving.group_instance_id or "")
             if leaving.group_instance_id is None or known_id is None:
                 return ErrorCode.UNKNOWN_MEMBER_ID
             member_id = known_id
         elif member_id in group.pending_members:
-            self._rebalancer.remove_pending(group, member_id)
+            self._rebalancer.remove_pending_member(group, member_id)
             return ErrorCode.NONE
         else:
             error = self._check_member(group, member_id, leaving.group_instance_id, "LeaveGroup")
@@ -318,12 +344,15 @@ class GroupMembership:
         member = group.members[member_id]
         reason = leaving.reason or "not provided"
         logger.info(
-            "group %s: member %s left: %s",
-            group.group_id,
+            "Member %s in group %s has left the group through an explicit LeaveGroup; client "
+            "reason: %s",
             member_id,
+            group.group_id,
             reason,
             extra={"group": group.group_id},
         )
-        self._rebalancer.note(group, "left", member, reason)
-        self._rebalancer.remove_member(group, member, f"member {member_id} left: {reason}")
+        self._rebalancer.record_event(group, "left", member, reason)
+        self._rebalancer.remove_member(
+            group, member, f"Removing member {member_id} on LeaveGroup; client reason: {reason}"
+        )
         return ErrorCode.NONE

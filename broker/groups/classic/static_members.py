@@ -1,93 +1,103 @@
-"""Static members coming back under a new id (KIP-345).
+"""Static members that rejoin with a new member id (KIP-345).
 
-A static member names its instance, and a restarted client may take its old place without a
-rebalance. The broker gives it a new member id; the old one is fenced from then on.
+A static member has a `group.instance.id`; after a restart it takes over its assignment without a
+rebalance. The coordinator generates a new member id for it and fences the old one.
+
+As in Kafka (`updateStaticMemberAndRebalance`), memory has the new id first. In a stable group the
+JoinGroup response waits for the record; when that cannot be stored, the old id is restored.
 """
 
 import logging
-from typing import Protocol
 
 from ottla.broker.groups.classic.group import Group, GroupState, join_error
-from ottla.broker.groups.classic.member import JoinReply, Member, Protocols
+from ottla.broker.groups.classic.join_parameters import JoinParameters
+from ottla.broker.groups.classic.member import JoinCallback, Member
 from ottla.broker.groups.classic.rebalance import Rebalancer, StoreGroup
+from ottla.protocol.errors import error_name
 from ottla.protocol.messages.join_group import JoinGroupResponse
 
 logger = logging.getLogger("ottla.groups")
 
 
-class Rejoin(Protocol):
-    """What is needed of a JoinGroup request here."""
-
-    version: int
-    protocols: Protocols
-    rebalance_timeout_ms: int
-    session_timeout_ms: int
-    reason: str
-
-
 class StaticMembers:
-    """Lets known instances in again."""
+    """Handles JoinGroup requests of known instance ids."""
 
     def __init__(self, rebalancer: Rebalancer, store_group: StoreGroup) -> None:
         self._rebalancer = rebalancer
         self._store_group = store_group
 
     def rejoin(
-        self, group: Group, instance_id: str, new_member_id: str, join: Rejoin, reply: JoinReply
+        self,
+        group: Group,
+        instance_id: str,
+        new_member_id: str,
+        join: JoinParameters,
+        response_callback: JoinCallback,
     ) -> None:
-        """A client that has no member id joins as an instance that is in the group already."""
+        """A client without a member id joins with an instance id that is in the group."""
         old_leader_id = group.leader_id or ""
         old_member_id = group.static_members[instance_id]
         logger.info(
-            "group %s: instance %s is back, its member id changes from %s to %s",
-            group.group_id,
+            "Static member with groupInstanceId=%s and unknown member id joins group %s in %s "
+            "state. Replacing previously mapped member %s with this groupInstanceId by member %s",
             instance_id,
+            group.group_id,
+            group.state.value,
             old_member_id,
             new_member_id,
             extra={"group": group.group_id},
         )
-        self._rebalancer.note(
+        self._rebalancer.record_event(
             group,
             "fenced",
             group.members[old_member_id],
-            f"instance {instance_id} joined again as {new_member_id}",
+            f"group.instance.id {instance_id} rejoined as member {new_member_id}",
         )
         member = group.replace_static_member(instance_id, new_member_id)
-        before = _Before(member, old_member_id)
+        before = _PreviousMember(member, old_member_id)
         group.update(member, join.protocols, join.rebalance_timeout_ms, join.session_timeout_ms)
-        self._rebalancer.restart_session(group, member)
-        self._rebalancer.note(group, "rejoined", member, join.reason)
-        group.await_join(member, reply)
+        self._rebalancer.restart_session_timer(group, member)
+        self._rebalancer.record_event(group, "rejoined", member, join.reason)
+        group.await_join(member, response_callback)
         if group.state is GroupState.COMPLETING_REBALANCE:
-            # The leader may be assigning to the old id at this moment; start over.
-            self._rebalancer.prepare(group, f"static member {instance_id} joined again")
+            # The leader may be computing an assignment for the old id: rebalance again.
+            self._rebalancer.prepare_rebalance(
+                group, f"Updating metadata for static member {instance_id}"
+            )
         elif group.state is GroupState.STABLE:
             if group.select_protocol() != group.protocol_name:
-                self._rebalancer.prepare(
-                    group, f"static member {instance_id} joined again with another protocol"
+                self._rebalancer.prepare_rebalance(
+                    group,
+                    f"Group's selectedProtocol will change because static member {instance_id} "
+                    "joined with change of protocol",
                 )
             else:
                 self._keep_assignment(group, member, before, old_leader_id, join.version)
 
     def _keep_assignment(
-        self, group: Group, member: Member, before: "_Before", old_leader_id: str, version: int
+        self,
+        group: Group,
+        member: Member,
+        before: "_PreviousMember",
+        old_leader_id: str,
+        version: int,
     ) -> None:
-        """Nothing changes for the group but an id: write that down, then answer."""
+        """Stores the group with the new id, then responds with the current generation."""
 
         new_member_id = member.member_id
 
         def stored(error_code: int) -> None:
             if (
                 group.state is not GroupState.STABLE
-                or member.join_reply is None
+                or member.awaiting_join_callback is None
                 or member.member_id != new_member_id
             ):
-                return  # a rebalance, another restart or the end of the group answered already
+                return  # completed by a rebalance, another rejoin or the end of the group
             if error_code:
                 logger.warning(
-                    "group %s: the new id of a static member was not stored (error %d)",
+                    "Failed to persist metadata for group %s: %s. Restoring the old member id",
                     group.group_id,
-                    error_code,
+                    error_name(error_code),
                     extra={"group": group.group_id},
                 )
                 response = join_error(error_code)
@@ -98,8 +108,8 @@ class StaticMembers:
                 before.restore(group, member)
             else:
                 response = _response(group, member, old_leader_id, version)
-            self._rebalancer.restart_session(group, member)
-            group.respond_to_join(member, response)
+            self._rebalancer.restart_session_timer(group, member)
+            group.invoke_join_callback(member, response)
 
         assignments = {known.member_id: known.assignment for known in group.members.values()}
         self._store_group(group, assignments, stored)
@@ -107,18 +117,18 @@ class StaticMembers:
 
 def _response(group: Group, member: Member, old_leader_id: str, version: int) -> JoinGroupResponse:
     if version >= 9:
-        # The leader learns that it leads (it watches the topics), and that the assignment stays.
-        return group.joined(member, skip_assignment=group.leader_id == member.member_id)
-    # Older clients that lead would assign, and a stable group ignores that; so they are shown
-    # the leader's old id and take themselves for followers.
-    response = group.joined(member)
+        # The leader keeps watching its topics, and does not compute an assignment (KIP-814).
+        return group.join_response(member, skip_assignment=group.leader_id == member.member_id)
+    # An older client would compute an assignment as leader, which a stable group ignores. With the
+    # old id of the leader in the response it acts as a follower.
+    response = group.join_response(member)
     response.leader = old_leader_id
     response.members = []
     return response
 
 
-class _Before:
-    """What a static member was, in case the new id cannot be stored."""
+class _PreviousMember:
+    """The old id and metadata of a static member, restored when the new ones are not stored."""
 
     __slots__ = ("member_id", "protocols", "rebalance_timeout_ms", "session_timeout_ms")
 
@@ -130,4 +140,4 @@ class _Before:
 
     def restore(self, group: Group, member: Member) -> None:
         group.update(member, self.protocols, self.rebalance_timeout_ms, self.session_timeout_ms)
-        group.rename(member, self.member_id)
+        group.change_member_id(member, self.member_id)

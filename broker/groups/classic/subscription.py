@@ -1,8 +1,7 @@
-"""What the coordinator understands of its members' metadata: the topics they subscribe to.
+"""The subscribed topics in the metadata of members of protocol type "consumer".
 
-The group protocol carries the metadata of clients as bytes that only clients interpret. Kafka
-makes one exception for the protocol type "consumer", and so do we: offsets of topics that a
-live group reads must neither expire nor be deleted.
+The coordinator treats member metadata as opaque bytes, with this exception (as in Kafka): offsets
+of topics that a group is subscribed to neither expire nor can be deleted.
 """
 
 from collections.abc import Iterable
@@ -11,7 +10,7 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 
 
 def subscribed_topics_of(metadata_of_members: Iterable[bytes]) -> frozenset[str] | None:
-    """The union of all members' topics, or None when one of them cannot be read."""
+    """The union of all members' topics, or None when a subscription cannot be decoded."""
     topics: set[str] = set()
     for metadata in metadata_of_members:
         found = _topics(metadata)
@@ -28,7 +27,7 @@ def _topics(metadata: bytes) -> list[str] | None:
     count = int.from_bytes(metadata[2:6], signed=True)
     position = 6
     topics = []
-    # A topic takes at least its two length bytes, which bounds the loop by the input.
+    # Each topic has at least its two length bytes, so the input bounds the loop.
     if count < 0 or count * 2 > len(metadata) - position:
         return None
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""Looking at consumer groups (KIP-848) and deleting them: describe, delete, expire."""
+"""Describes and deletes consumer groups (KIP-848), and finds their expired offsets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CONSUMER_MEMBER = 1
 
 
 class ConsumerAdmin:
-    """What administrators, and time, do to consumer groups."""
+    """Administrative requests, and the expiration of offsets."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class ConsumerAdmin:
         self._catalog = catalog
 
     def describe(self, group_id: str) -> DescribedGroup:
-        """One group with its members, what they have and what they are to have."""
+        """Describes a group, its members, and their current and target assignments."""
         error = self._partitions.check(group_id)
         group = None if error else self._partitions.find(group_id)
         if not error and (group is None or group.kind != "consumer"):
@@ -76,7 +76,7 @@ class ConsumerAdmin:
         )
 
     def _assignment(self, assignment: Assignment) -> AssignmentMessage:
-        """Topics that are gone are left out."""
+        """Deleted topics are left out."""
         return AssignmentMessage(
             [
                 TopicPartitions(topic_id, name, sorted(indexes))
@@ -86,7 +86,7 @@ class ConsumerAdmin:
         )
 
     def delete(self, group_id: str, reason: str, on_result: Callable[[int], None]) -> None:
-        """Tombstones for a group without members, and for its offsets."""
+        """Appends tombstones for a group without members and for its offsets."""
 
         def step(error_code: int) -> Change | None:
             group = None if error_code else self._partitions.find(group_id)
@@ -94,7 +94,7 @@ class ConsumerAdmin:
                 if group is None:
                     error_code = ErrorCode.GROUP_ID_NOT_FOUND
                 elif group.kind != "consumer" or not group.is_empty:
-                    # It came to life while this waited for its turn.
+                    # A member joined while this request was queued.
                     error_code = ErrorCode.NON_EMPTY_GROUP
             if error_code or group is None or group.kind != "consumer":
                 on_result(error_code)
@@ -104,13 +104,13 @@ class ConsumerAdmin:
             for partition in offsets:
                 draft.put_tombstone(offset_key(group_id, partition))
             draft.delete()
-            logger.info("group %s: %s", group_id, reason, extra={"group": group_id})
+            logger.info("Group %s was removed: %s", group_id, reason, extra={"group": group_id})
             return Change(draft.records, lambda error: on_result(offset_error(error)))
 
         self._writer.submit(group_id, step)
 
     def expired_offsets(self, group: ConsumerGroup, now_ms: int) -> list[TopicPartition]:
-        """What outlived the retention since its commit, and whose topic nobody reads."""
+        """Partitions whose offset has expired and to whose topic no member is subscribed."""
         return group.offsets.expired(
             now_ms,
             self._settings.offsets_retention_ms,

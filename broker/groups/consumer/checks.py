@@ -1,4 +1,4 @@
-"""What can be wrong with a request to a consumer group (KIP-848), in Kafka's order."""
+"""Validates requests to consumer groups (KIP-848), in Kafka's order."""
 
 from base64 import urlsafe_b64encode
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ from ottla.broker.groups.consumer.member import (
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
-# From this version of the heartbeat on members choose their ids, and may subscribe by pattern.
-FIRST_HEARTBEAT_WITH_PATTERNS = 1
+# From this version on members generate their ids, and may subscribe by regular expression.
+FIRST_HEARTBEAT_WITH_REGEX = 1
 
 
-class Refused(Exception):
-    """The request cannot be granted: the error code, and why in words."""
+class RejectedRequest(Exception):
+    """A request fails validation: the error code and message of the response."""
 
     def __init__(self, error_code: int, reason: str) -> None:
         super().__init__(reason)
@@ -29,47 +29,59 @@ class Refused(Exception):
 def check_request(
     request: ConsumerGroupHeartbeatRequest, version: int, assignors: Sequence[str]
 ) -> None:
-    """What can be wrong with a heartbeat by itself."""
+    """Validates the fields of a heartbeat; raises RejectedRequest."""
     for name, value in (
-        ("group id", request.group_id),
-        ("instance id", request.instance_id),
-        ("rack id", request.rack_id),
+        ("GroupId", request.group_id),
+        ("InstanceId", request.instance_id),
+        ("RackId", request.rack_id),
     ):
         if value is not None and not value.strip():
-            raise Refused(ErrorCode.INVALID_REQUEST, f"the {name} is empty")
+            raise RejectedRequest(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
     epoch = request.member_epoch
-    if version >= FIRST_HEARTBEAT_WITH_PATTERNS and not request.member_id.strip():
-        raise Refused(ErrorCode.INVALID_REQUEST, "the member id is empty")
+    if version >= FIRST_HEARTBEAT_WITH_REGEX and not request.member_id.strip():
+        raise RejectedRequest(ErrorCode.INVALID_REQUEST, "MemberId can't be empty.")
     if epoch == NEVER_JOINED:
         if request.rebalance_timeout_ms == -1:
-            raise Refused(ErrorCode.INVALID_REQUEST, "who joins has to say its rebalance timeout")
+            raise RejectedRequest(
+                ErrorCode.INVALID_REQUEST, "RebalanceTimeoutMs must be provided in first request."
+            )
         if request.topic_partitions is None or request.topic_partitions:
-            raise Refused(ErrorCode.INVALID_REQUEST, "who joins must not have partitions")
-        if not _names_topics(request, version):
-            raise Refused(ErrorCode.INVALID_REQUEST, "who joins has to name its topics")
+            raise RejectedRequest(
+                ErrorCode.INVALID_REQUEST, "TopicPartitions must be empty when (re-)joining."
+            )
+        if not _has_subscription(request, version):
+            raise RejectedRequest(
+                ErrorCode.INVALID_REQUEST, "SubscribedTopicNames must be set in first request."
+            )
     elif epoch < AWAY:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"there is no member epoch {epoch}")
+        raise RejectedRequest(ErrorCode.INVALID_REQUEST, f"MemberEpoch {epoch} is invalid.")
     elif not request.member_id.strip():
-        raise Refused(ErrorCode.INVALID_REQUEST, "the member id is empty")
+        raise RejectedRequest(ErrorCode.INVALID_REQUEST, "MemberId can't be empty.")
     elif epoch == AWAY and request.instance_id is None:
-        raise Refused(ErrorCode.INVALID_REQUEST, "only who has an instance id can be back")
+        raise RejectedRequest(
+            ErrorCode.INVALID_REQUEST, "InstanceId can't be null when MemberEpoch is -2."
+        )
     if request.server_assignor is not None and request.server_assignor not in assignors:
-        raise Refused(
+        raise RejectedRequest(
             ErrorCode.UNSUPPORTED_ASSIGNOR,
-            f"there is no assignor {request.server_assignor!r} here, but {', '.join(assignors)}",
+            f"ServerAssignor {request.server_assignor} is not supported. "
+            f"Supported assignors: {', '.join(assignors)}.",
         )
 
 
-def _names_topics(request: ConsumerGroupHeartbeatRequest, version: int) -> bool:
-    if version < FIRST_HEARTBEAT_WITH_PATTERNS:
+def _has_subscription(request: ConsumerGroupHeartbeatRequest, version: int) -> bool:
+    if version < FIRST_HEARTBEAT_WITH_REGEX:
         return bool(request.subscribed_topic_names)
-    # Who subscribes to nothing is a member all the same, when it says so.
+    # An empty subscription is valid when one of the fields is set.
     return request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
 
 
 def check_epoch(member: ConsumerMember, epoch: int, owned: Assignment | None) -> None:
-    """A member that is ahead or behind has to begin anew. One epoch behind may be a member that
-    did not get the last answer: that it has nothing more than it was given shows it."""
+    """Fences a member whose epoch is not the current one.
+
+    The previous epoch is accepted when the member owns a subset of its assignment: then it has not
+    received the last response.
+    """
     if epoch == member.epoch:
         return
     if (
@@ -79,10 +91,11 @@ def check_epoch(member: ConsumerMember, epoch: int, owned: Assignment | None) ->
         and is_subset(owned, member.assigned)
     ):
         return
-    raise Refused(
+    raise RejectedRequest(
         ErrorCode.FENCED_MEMBER_EPOCH,
-        f"the member comes with epoch {epoch}, and is at {member.epoch}: it has to give up all "
-        "its partitions and join anew",
+        f"The consumer group member has a smaller or a larger member epoch ({epoch}) than the one "
+        f"known by the group coordinator ({member.epoch}). The member must abandon all its "
+        "partitions and rejoin.",
     )
 
 
@@ -93,27 +106,31 @@ def check_instance(
     epoch: int | None = None,
     owned: Assignment | None = None,
 ) -> ConsumerMember:
-    """The member of an instance, if it is the one that says so."""
+    """The member of an instance id, if it is the sender; raises RejectedRequest."""
     if known is None:
-        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no instance {instance_id}")
+        raise RejectedRequest(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
     if known.member_id != member_id:
-        raise Refused(
-            ErrorCode.FENCED_INSTANCE_ID, f"instance {instance_id} is member {known.member_id} now"
+        raise RejectedRequest(
+            ErrorCode.FENCED_INSTANCE_ID,
+            f"Static member {member_id} with instance id {instance_id} was fenced by member "
+            f"{known.member_id}.",
         )
     if epoch is not None:
         check_epoch(known, epoch, owned)
     return known
 
 
-def unknown_member(member_id: str) -> Refused:
-    return Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no member {member_id} in the group")
+def unknown_member(member_id: str) -> RejectedRequest:
+    return RejectedRequest(
+        ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of the group."
+    )
 
 
 def new_member_id() -> str:
-    """As Kafka's: a random UUID in its URL-safe base64 form of 22 letters."""
+    """As Kafka's: a random UUID in URL-safe base64, 22 characters."""
     while True:
         text = urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
-        if not text.startswith("-"):  # which command lines take for an option
+        if not text.startswith("-"):  # a command line would parse it as an option
             return text
 
 

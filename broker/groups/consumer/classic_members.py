@@ -1,18 +1,18 @@
-"""Members of the classic protocol in groups of the newer one (KIP-848).
+"""Members that use the classic protocol in consumer groups (KIP-848).
 
-While a group moves from the one protocol to the other, some of its members still send JoinGroup,
-SyncGroup, Heartbeat and LeaveGroup. To them a member epoch is a generation, a new target is a
-rebalance, and the assignment that comes with SyncGroup is the broker's.
+During an online migration some members still send JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
+For them the member epoch is the generation, a new target assignment is a rebalance, and the
+SyncGroup response has the assignment that the coordinator computed.
 """
 
 from collections.abc import Callable, Sequence
 
 from ottla.broker.groups.classic.group import join_error, sync_error
-from ottla.broker.groups.classic.join import Join
-from ottla.broker.groups.classic.member import JoinReply, SyncReply
+from ottla.broker.groups.classic.join_parameters import JoinParameters
+from ottla.broker.groups.classic.member import JoinCallback, SyncCallback
 from ottla.broker.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE
 from ottla.broker.groups.consumer.checks import (
-    Refused,
+    RejectedRequest,
     check_instance,
     new_member_id,
     unknown_member,
@@ -40,11 +40,11 @@ from ottla.protocol.messages.join_group import JoinGroupResponse
 from ottla.protocol.messages.leave_group import LeaveGroupResponse, MemberIdentity, MemberResponse
 from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-LeaveReply = Callable[[LeaveGroupResponse], None]
+LeaveCallback = Callable[[LeaveGroupResponse], None]
 
 
 class ClassicMembers:
-    """The classic requests that are about a consumer group, or about one that is changing."""
+    """The classic requests for consumer groups, and for groups that are being converted."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class ClassicMembers:
         self._membership = membership
 
     def serves(self, group_id: str) -> bool:
-        """Whether requests about this group have to come here."""
+        """Whether requests for this group are handled here."""
         return self._find(group_id) is not None or self._writer.is_busy(group_id)
 
     def _find(self, group_id: str) -> ConsumerGroup | None:
@@ -73,16 +73,20 @@ class ClassicMembers:
     # JoinGroup.
 
     def join(
-        self, group_id: str, join: Join, reply: JoinReply, as_classic: Callable[[], None]
+        self,
+        group_id: str,
+        join: JoinParameters,
+        response_callback: JoinCallback,
+        as_classic: Callable[[], None],
     ) -> None:
-        """`as_classic` handles the request once it is about a classic group."""
+        """`as_classic` handles the request if the group is a classic one by its turn."""
 
-        def refuse(error_code: int, _: str | None) -> None:
-            reply(join_error(error_code))
+        def reject(error_code: int, _: str | None) -> None:
+            response_callback(join_error(error_code))
 
         def emptied(error_code: int) -> None:
             if error_code:
-                refuse(error_code, None)
+                reject(error_code, None)
             else:
                 as_classic()
 
@@ -92,25 +96,27 @@ class ClassicMembers:
                 as_classic()
                 return None
             if not group.is_empty:
-                return self._join(group, join, reply)
+                return self._join(group, join, response_callback)
             draft = GroupDraft(group, self._catalog)
             draft.delete()
             return Change(draft.records, emptied)
 
-        self._writer.submit(group_id, guarded(handle, refuse))
+        self._writer.submit(group_id, guarded(handle, reject))
 
-    def _join(self, group: ConsumerGroup, join: Join, reply: JoinReply) -> Change | None:
+    def _join(
+        self, group: ConsumerGroup, join: JoinParameters, response_callback: JoinCallback
+    ) -> Change | None:
         is_unknown = not join.member_id
         member_id = join.member_id or new_member_id()
         self._membership.check_room(group, member_id)
         if join.protocol_type != CONSUMER_PROTOCOL_TYPE or not group.supports_protocols(
             {name for name, _ in join.protocols}
         ):
-            raise Refused(
-                ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "its protocols are not the group's"
+            raise RejectedRequest(
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "The member's protocols are not supported."
             )
         if is_unknown and join.instance_id is None and join.version >= 4:
-            reply(join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+            response_callback(join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id))
             return None
         subscription = _subscription(join)
         draft = GroupDraft(group, self._catalog)
@@ -126,25 +132,25 @@ class ClassicMembers:
         )
         owned = self._migration.by_topic_id(list(subscription.owned_partitions))
         is_new = member.member_id not in group.members
-        after = self._membership.follow(draft, member, wanted, owned)
+        after = self._membership.draft_update(draft, member, wanted, owned)
 
         def done(error_code: int) -> None:
             if error_code:
-                reply(join_error(error_code))
+                response_callback(join_error(error_code))
                 return
             group_id = group.group_id
-            self._sessions.came(TimerKind.JOIN, group_id, after.member_id)
+            self._sessions.cancel_timer(TimerKind.JOIN, group_id, after.member_id)
             self._sessions.start(group_id, after)
-            self._sessions.expect(TimerKind.SYNC, group_id, after)
-            self._sessions.note(
+            self._sessions.start_timer(TimerKind.SYNC, group_id, after)
+            self._sessions.record_event(
                 group_id, "joined" if is_new else "rejoined", after, f"JoinGroup: {join.reason}"
             )
-            reply(
+            response_callback(
                 JoinGroupResponse(
                     generation_id=after.epoch,
                     protocol_type=CONSUMER_PROTOCOL_TYPE,
                     protocol_name=join.protocols[0][0],
-                    leader="",  # the broker assigns
+                    leader="",  # the coordinator computes the assignment
                     member_id=after.member_id,
                     members=[],
                 )
@@ -155,38 +161,50 @@ class ClassicMembers:
     # SyncGroup.
 
     def sync(
-        self, request: SyncGroupRequest, reply: SyncReply, as_classic: Callable[[], None]
+        self,
+        request: SyncGroupRequest,
+        response_callback: SyncCallback,
+        as_classic: Callable[[], None],
     ) -> None:
-        """`as_classic` handles the request once it is about a classic group."""
+        """`as_classic` handles the request if the group is a classic one by its turn."""
 
         def handle() -> None:
             group = self._find(request.group_id)
             if group is None:
                 as_classic()
             else:
-                self._sync(group, request, reply)
+                self._sync(group, request, response_callback)
 
         self._writer.submit(
-            request.group_id, guarded(handle, lambda error, _: reply(sync_error(error)))
+            request.group_id, guarded(handle, lambda error, _: response_callback(sync_error(error)))
         )
 
-    def _sync(self, group: ConsumerGroup, request: SyncGroupRequest, reply: SyncReply) -> None:
+    def _sync(
+        self, group: ConsumerGroup, request: SyncGroupRequest, response_callback: SyncCallback
+    ) -> None:
         member, classic = _classic_member(group, request.member_id, request.group_instance_id)
         if request.generation_id != member.epoch:
-            raise Refused(ErrorCode.ILLEGAL_GENERATION, f"the member is at {member.epoch}")
+            raise RejectedRequest(
+                ErrorCode.ILLEGAL_GENERATION, f"The generation of the member is {member.epoch}."
+            )
         protocol_name, metadata = classic.protocols[0]
         if request.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or (
             request.protocol_name not in (None, protocol_name)
         ):
-            raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "its protocol is not the group's")
+            raise RejectedRequest(
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "The protocol is not the one of the group."
+            )
         group_id = group.group_id
         if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
-            self._sessions.expect_join(group_id, member)
-            raise Refused(ErrorCode.REBALANCE_IN_PROGRESS, "there is a new epoch")
-        self._sessions.came(TimerKind.SYNC, group_id, member.member_id)
+            self._sessions.expect_rejoin(group_id, member)
+            raise RejectedRequest(
+                ErrorCode.REBALANCE_IN_PROGRESS,
+                "The group has a new epoch; the member has to rejoin.",
+            )
+        self._sessions.cancel_timer(TimerKind.SYNC, group_id, member.member_id)
         self._sessions.start(group_id, member)
         partitions = self._migration.by_name(member.assigned)
-        reply(
+        response_callback(
             SyncGroupResponse(
                 protocol_type=request.protocol_type,
                 protocol_name=request.protocol_name,
@@ -197,14 +215,14 @@ class ClassicMembers:
     # Heartbeat.
 
     def heartbeat(self, request: HeartbeatRequest) -> int:
-        """The error code that tells a member of a consumer group how it is."""
+        """The error code of the heartbeat; restarts the session of the member."""
         group = self._find(request.group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         try:
             member, _ = _classic_member(group, request.member_id, request.group_instance_id)
-        except Refused as refused:
-            return refused.error_code
+        except RejectedRequest as rejection:
+            return rejection.error_code
         if request.generation_id != member.epoch:
             return ErrorCode.ILLEGAL_GENERATION
         self._sessions.start(group.group_id, member)
@@ -216,7 +234,7 @@ class ClassicMembers:
                 and not group.waits_for_others(member)
             )
         ):
-            self._sessions.expect_join(group.group_id, member)
+            self._sessions.expect_rejoin(group.group_id, member)
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 
@@ -226,71 +244,77 @@ class ClassicMembers:
         self,
         group_id: str,
         leaving: Sequence[MemberIdentity],
-        reply: LeaveReply,
+        response_callback: LeaveCallback,
         as_classic: Callable[[], None],
     ) -> None:
-        """`as_classic` handles the request once it is about a classic group."""
+        """`as_classic` handles the request if the group is a classic one by its turn."""
 
         def handle() -> Change | None:
             group = self._find(group_id)
             if group is None:
                 as_classic()
                 return None
-            return self._leave(group, leaving, reply)
+            return self._leave(group, leaving, response_callback)
 
         self._writer.submit(
-            group_id, guarded(handle, lambda error, _: reply(LeaveGroupResponse(error_code=error)))
+            group_id,
+            guarded(
+                handle, lambda error, _: response_callback(LeaveGroupResponse(error_code=error))
+            ),
         )
 
     def _leave(
-        self, group: ConsumerGroup, leaving: Sequence[MemberIdentity], reply: LeaveReply
+        self,
+        group: ConsumerGroup,
+        leaving: Sequence[MemberIdentity],
+        response_callback: LeaveCallback,
     ) -> Change | None:
         rows = []
-        gone: dict[str, tuple[ConsumerMember, str]] = {}
+        removed: dict[str, tuple[ConsumerMember, str]] = {}
         for identity in leaving:
             row = MemberResponse(identity.member_id, identity.group_instance_id)
             rows.append(row)
             try:
                 member = _leaving_member(group, identity)
-            except Refused as refused:
-                row.error_code = refused.error_code
+            except RejectedRequest as rejection:
+                row.error_code = rejection.error_code
             else:
                 row.member_id = member.member_id
-                gone[member.member_id] = (member, identity.reason or "not provided")
-        if not gone:
-            reply(LeaveGroupResponse(members=rows))
+                removed[member.member_id] = (member, identity.reason or "not provided")
+        if not removed:
+            response_callback(LeaveGroupResponse(members=rows))
             return None
         draft = GroupDraft(group, self._catalog)
-        for member_id in gone:
+        for member_id in removed:
             draft.remove_member(member_id)
         draft.refresh_topics()
         draft.bump_epoch()
 
         def done(error_code: int) -> None:
             if error_code:
-                reply(LeaveGroupResponse(error_code=error_code))
+                response_callback(LeaveGroupResponse(error_code=error_code))
                 return
-            for member, reason in gone.values():
-                self._sessions.gone(group.group_id, member, "left", reason)
-            reply(LeaveGroupResponse(members=rows))
+            for member, reason in removed.values():
+                self._sessions.on_member_removed(group.group_id, member, "left", reason)
+            response_callback(LeaveGroupResponse(members=rows))
 
         return Change(draft.records, done)
 
 
-def _subscription(join: Join) -> Subscription:
-    """What the member wants: as its preferred protocol says it."""
+def _subscription(join: JoinParameters) -> Subscription:
+    """The subscription in the metadata of the preferred protocol."""
     try:
         return decode_subscription(join.protocols[0][1])
     except ProtocolError:
-        raise Refused(
-            ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "its subscription cannot be read"
+        raise RejectedRequest(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "The subscription cannot be decoded."
         ) from None
 
 
 def _joining(
     draft: GroupDraft, member_id: str, instance_id: str | None, is_unknown: bool
 ) -> ConsumerMember:
-    """Who joins: a member, a new one, or an instance that is back."""
+    """The member that joins: a known one, a new one, or a static member that rejoins."""
     group = draft.group
     if instance_id is None:
         return group.members.get(member_id) or ConsumerMember(member_id)
@@ -319,7 +343,7 @@ def _classic_member(
 def _leaving_member(group: ConsumerGroup, identity: MemberIdentity) -> ConsumerMember:
     member_id, instance_id = identity.member_id, identity.group_instance_id
     if instance_id is not None and not member_id:
-        # An administrator names the instance only.
+        # An administrator sends the instance id only.
         known = group.static_member(instance_id)
         member_id = "" if known is None else known.member_id
     return _classic_member(group, member_id, instance_id)[0]

@@ -1,4 +1,4 @@
-"""The topics of the cluster as groups see them that the broker assigns for."""
+"""The topics of the cluster for server-side assignors."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from ottla.protocol.uuids import ZERO_UUID
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataSnapshot
 
-MAX_PATTERNS = 1_000  # of groups here, each with the names it matched; then all are matched anew
+MAX_PATTERNS = 1_000  # regular expressions with the topics that match; then the cache is cleared
 
 
 class ClusterTopics:
-    """Satisfies `TopicCatalog` out of the metadata cache. Loop only."""
+    """Implements `TopicCatalog` with the metadata cache. Loop only."""
 
     def __init__(self, snapshot: Callable[[], MetadataSnapshot]) -> None:
         self._latest = snapshot
         self._snapshot: MetadataSnapshot | None = None
-        # Stands for the snapshot; a group may keep it without keeping the snapshot alive.
+        # Identifies the snapshot; a group that keeps it does not keep the snapshot alive.
         self._version = object()
-        # A broker that is down for a while still has its rack: nobody has to move for that.
+        # Includes brokers that are down: a restart of a broker must not move partitions.
         self._racks: dict[int, str] = {}
         self._matched: dict[str, frozenset[str]] = {}
 
@@ -48,7 +48,7 @@ class ClusterTopics:
         return snapshot
 
     def describe(self, name: str) -> TopicDescription | None:
-        """None for a topic that does not exist, or that has no id (of before Kafka 2.8)."""
+        """None for a topic that does not exist, or has no id (created before Kafka 2.8)."""
         topic = self._current().topics.get(name)
         if topic is None or topic.topic_id == ZERO_UUID:
             return None

@@ -1,12 +1,12 @@
-"""A group of the newer protocol (KIP-848): the broker assigns, and members follow one by one.
+"""A consumer group (KIP-848): the coordinator assigns, members reconcile one by one.
 
-    Empty        nobody is in it
-    Assigning    the group's epoch is ahead of the target assignment's
-    Reconciling  some members have not got to the target yet
-    Stable       all have
+    Empty        the group has no members
+    Assigning    the group epoch is newer than the epoch of the target assignment
+    Reconciling  some members have not reached the target assignment
+    Stable       all members have
 
-The state follows from what the records say; there is no rebalance that stops everybody. Memory is
-changed by `replay` alone, also while a change is being drafted (on a copy, see `GroupDraft`).
+The state follows from the records; no rebalance stops all members. Only `replay` changes memory,
+also while a change is being drafted (on a copy, see `GroupDraft`).
 """
 
 from enum import Enum
@@ -34,12 +34,12 @@ from ottla.broker.groups.offsets import GroupOffsets
 from ottla.protocol.errors import ErrorCode
 
 NO_ASSIGNMENT_EPOCH = 0
-# The first version of OffsetCommit whose errors members of the newer protocol understand.
+# The first version of OffsetCommit with the errors of the consumer group protocol.
 FIRST_COMMIT_WITH_EPOCHS = 9
 
 
 class ConsumerGroupState(Enum):
-    """The states by the names that clients see."""
+    """The states, by the names in responses to clients."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
@@ -49,7 +49,7 @@ class ConsumerGroupState(Enum):
 
 
 class ConsumerGroup:
-    """Members, epochs, targets and offsets of one group."""
+    """Members, epochs, target assignments and offsets of one group."""
 
     kind: Literal["consumer"] = "consumer"
     protocol_type = CONSUMER_PROTOCOL_TYPE
@@ -59,23 +59,23 @@ class ConsumerGroup:
         self.group_id = group_id
         self.offsets = GroupOffsets()
         self.epoch = 0
-        # Its record is there; without one it is only being made, or deleted.
+        # Whether its epoch record exists; if not, the group is being created or deleted.
         self.is_recorded = False
         self.assignment_epoch = NO_ASSIGNMENT_EPOCH
         self.members: dict[str, ConsumerMember] = {}
         self.static_members: dict[str, str] = {}
         self.targets: dict[str, Assignment] = {}
-        # What the members' topics were when the target was computed.
+        # The subscribed topics when the target assignment was computed.
         self.topics: dict[str, TopicDescription] = {}
-        # Who has (or has still to give back) a partition of a topic id.
+        # The member that owns (or has still to revoke) a partition of a topic id.
         self.owners: dict[tuple[bytes, int], str] = {}
-        # Which picture of the cluster the topics were compared with last; not in any record.
+        # The version of the catalog that the topics were compared with last; not in a record.
         self.seen_catalog: object = None
         self.is_dead = False
 
     @property
     def is_deleted(self) -> bool:
-        """Its deletion is one change like others; until it is committed nothing is lost."""
+        """Its deletion is a change as others; until it is committed nothing is deleted."""
         return False
 
     def copy(self) -> "ConsumerGroup":
@@ -91,7 +91,7 @@ class ConsumerGroup:
         copied.owners = self.owners.copy()
         return copied
 
-    # Questions.
+    # Queries.
 
     @property
     def state(self) -> ConsumerGroupState:
@@ -111,12 +111,12 @@ class ConsumerGroup:
 
     @property
     def is_gone(self) -> bool:
-        """Whether nothing of it is left in the log but its offsets."""
+        """Whether the log has no records of it except offsets."""
         return not self.is_recorded and not self.members
 
     @property
     def generation_id(self) -> int:
-        """What the members of classic groups call it."""
+        """The name of the epoch in the classic protocol."""
         return self.epoch
 
     def is_subscribed_to(self, topic: str) -> bool:
@@ -131,11 +131,11 @@ class ConsumerGroup:
         return self.targets.get(member_id, NOTHING)
 
     def is_free(self, topic_id: bytes, index: int, member_id: str) -> bool:
-        """Whether nobody but this member has the partition, or has to give it back."""
+        """Whether no other member owns the partition or has still to revoke it."""
         return self.owners.get((topic_id, index), member_id) == member_id
 
     def waits_for_others(self, member: ConsumerMember) -> bool:
-        """Whether some of the member's target is still with somebody else."""
+        """Whether another member still owns partitions of the member's target assignment."""
         return any(
             not self.is_free(topic_id, index, member.member_id)
             for topic_id, indexes in self.target_of(member.member_id).items()
@@ -143,7 +143,7 @@ class ConsumerGroup:
         )
 
     def preferred_assignor(self) -> str | None:
-        """The assignor that most members name; None when nobody names one."""
+        """The assignor that most members prefer; None when no member names one."""
         votes: dict[str, int] = {}
         for member in self.members.values():
             if member.assignor is not None:
@@ -158,7 +158,7 @@ class ConsumerGroup:
         `version` is that of OffsetCommit, None for a commit in a transaction.
         """
         if epoch < 0 and not self.members:
-            return ErrorCode.NONE  # a simple consumer, or an administrator
+            return ErrorCode.NONE  # a consumer without group management, or an administrator
         member = self.members.get(member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
@@ -170,20 +170,20 @@ class ConsumerGroup:
         return error
 
     def reader_error(self, member_id: str | None, epoch: int) -> int:
-        """The error code when this member may not read the group's offsets, else 0."""
+        """The error code when this member may not fetch the group's offsets, else 0."""
         if member_id is None and epoch < 0:
-            return ErrorCode.NONE  # who does not say who it is
+            return ErrorCode.NONE  # the request names no member
         member = self.members.get(member_id or "")
         return ErrorCode.UNKNOWN_MEMBER_ID if member is None else _epoch_error(member, epoch)
 
-    # Members that speak the classic protocol.
+    # Members that use the classic protocol.
 
     @property
     def classic_member_count(self) -> int:
         return sum(member.classic is not None for member in self.members.values())
 
     def supports_protocols(self, names: set[str]) -> bool:
-        """Whether all the classic members have one of these protocols in common."""
+        """Whether all classic members support one of these protocols."""
         known = [
             {name for name, _ in member.classic.protocols}
             for member in self.members.values()
@@ -191,10 +191,10 @@ class ConsumerGroup:
         ]
         return any(all(name in others for others in known) for name in names)
 
-    # Changes.
+    # Replay.
 
     def replay(self, record: GroupRecord) -> None:
-        """Take over a record, whatever came before it: loading sees only the latest of each key."""
+        """Replays a record. Its predecessors may be missing: compaction keeps the last of a key."""
         if isinstance(record, GroupEpoch):
             self.epoch = record.epoch or 0
             self.is_recorded = not record.is_tombstone

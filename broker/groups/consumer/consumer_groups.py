@@ -1,6 +1,6 @@
-"""Groups of the newer protocol (KIP-848): puts their parts together.
+"""Builds the parts of the consumer group protocol (KIP-848).
 
-There is one of these only where `group.coordinator.rebalance.protocols` has `consumer` in it.
+Used only where `group.coordinator.rebalance.protocols` contains `consumer`.
 """
 
 from ottla.broker.groups.classic.rebalance import Rebalancer
@@ -21,8 +21,8 @@ from ottla.broker.runtime.timer import DelayQueue
 
 
 class ConsumerGroups:
-    """`membership` has the heartbeats, `admin` what administrators ask, `classic_members` the
-    requests of members that still speak the classic protocol."""
+    """`membership` handles heartbeats, `admin` administrative requests, and `classic_members` the
+    requests of members that use the classic protocol."""
 
     states = tuple(state.value for state in ConsumerGroupState)
 
@@ -42,7 +42,7 @@ class ConsumerGroups:
         self.sessions = ConsumerSessions(
             settings, partitions, writer, timer, catalog, migration, events, clock.now_ms
         )
-        writer.on_uncertain = self.sessions.adopt
+        writer.on_append_timed_out = self.sessions.watch_unwatched_members
         self.membership = ConsumerMembership(
             settings, partitions, writer, catalog, migration, self.sessions
         )
@@ -51,10 +51,10 @@ class ConsumerGroups:
         )
         self.admin = ConsumerAdmin(settings, partitions, writer, catalog)
 
-    def loaded(self, group: ConsumerGroup) -> None:
-        """A group was read from the log."""
-        self.sessions.loaded(group)
+    def on_group_loaded(self, group: ConsumerGroup) -> None:
+        """A group was loaded."""
+        self.sessions.on_group_loaded(group)
 
-    def unloaded(self, group: ConsumerGroup) -> None:
-        """Another broker coordinates the group from now on."""
-        self.sessions.unloaded(group)
+    def on_group_unloaded(self, group: ConsumerGroup) -> None:
+        """This broker no longer coordinates the group."""
+        self.sessions.on_group_unloaded(group)

@@ -1,7 +1,7 @@
-"""A change of a consumer group (KIP-848) on its way to the log: records, and what they lead to.
+"""An uncommitted change of a consumer group (KIP-848): its records, and the resulting group.
 
-The draft replays its records on a copy of the group, so whatever is computed next sees them, and
-nobody else does. The group itself changes when the records are committed and replayed on it.
+The draft replays its records on a copy of the group, which only the computation of the change sees.
+The group itself changes when the records are committed and replayed.
 """
 
 from ottla.broker.groups.classic.group import Group
@@ -25,12 +25,12 @@ Record = tuple[bytes, bytes | None]
 
 
 class GroupDraft:
-    """Records to write, in order, and the group as it will be."""
+    """The records to append, in order, and the group after their replay."""
 
     def __init__(self, group: ConsumerGroup, catalog: TopicCatalog) -> None:
         self.group = group
         self.records: list[Record] = []
-        # The classic group that ends with this change.
+        # The classic group that this change converts.
         self.replaces: Group | None = None
         self._catalog = catalog
         self._is_copy = False
@@ -43,13 +43,13 @@ class GroupDraft:
         self.records.append(encode_record(record))
 
     def put_tombstone(self, key: bytes) -> None:
-        """Something goes that is none of this group's records."""
+        """Deletes a record that is not one of the consumer group, such as an offset."""
         self.records.append((key, None))
 
     # Members.
 
     def put_subscription(self, before: ConsumerMember, after: ConsumerMember) -> bool:
-        """Write what a member asks for when it changed; true when its topics did."""
+        """Puts the member's metadata if it changed; true when its subscription did."""
         if after == before and after.member_id in self.group.members:
             return False
         self.put(MemberSubscription(self.group.group_id, after.member_id, after))
@@ -65,7 +65,7 @@ class GroupDraft:
         self.put(MemberSubscription(group_id, member_id, None))
 
     def replace_static_member(self, old: ConsumerMember, new_member_id: str) -> ConsumerMember:
-        """The instance is back under a new id, with the target and the partitions it had."""
+        """A static member rejoined with a new id: it takes over the target and the partitions."""
         group_id = self.group.group_id
         target = self.group.target_of(old.member_id)
         self.remove_member(old.member_id)
@@ -78,7 +78,7 @@ class GroupDraft:
     # The group.
 
     def refresh_topics(self) -> bool:
-        """Look at the members' topics anew; true when something about them is different."""
+        """Updates the metadata of the subscribed topics; true when it changed."""
         topics = {}
         for name in sorted(self._subscribed_names()):
             found = self._catalog.describe(name)
@@ -101,7 +101,7 @@ class GroupDraft:
         self.put(GroupEpoch(self.group.group_id, self.group.epoch + 1))
 
     def update_target(self, default_assignor: str) -> None:
-        """Assign anew for the group's epoch; writes only what is different."""
+        """Computes the target assignment of the group epoch; puts only the differences."""
         group = self.group
         targets = assign(
             group.preferred_assignor() or default_assignor,
@@ -116,7 +116,7 @@ class GroupDraft:
         self.put(TargetEpoch(group.group_id, self.group.epoch))
 
     def delete(self) -> None:
-        """Tombstones for all that the group wrote; its offsets are not its own."""
+        """Puts tombstones for all records of the group, but not for its offsets."""
         group = self.group
         group_id, member_ids = group.group_id, list(group.members)
         for member_id in member_ids:

@@ -1,36 +1,36 @@
-"""One member of a group of the newer protocol (KIP-848): immutable, made anew for every change."""
+"""One member of a consumer group (KIP-848); immutable, each change creates another."""
 
 from enum import IntEnum
 from typing import NamedTuple
 
 Assignment = dict[bytes, frozenset[int]]
-"""Partition numbers by topic id; never changed once it is in a member. No topic has none."""
+"""Partitions by topic id. Not modified once it is in a member; no topic has an empty set."""
 
-LEAVING = -1  # the epoch a member leaves with
-AWAY = -2  # the epoch of a static member that is expected back
+LEAVING = -1  # the epoch in the heartbeat of a member that leaves
+AWAY = -2  # the epoch of a static member that left and may rejoin
 NEVER_JOINED = 0
 
 NOTHING: Assignment = {}
 
 
 class MemberState(IntEnum):
-    """How far a member is on the way to its target; the numbers are those of the records."""
+    """The state of the reconciliation of a member; the numbers are those of the records."""
 
     STABLE = 0
-    UNREVOKED_PARTITIONS = 1  # has to give partitions back before it goes on
-    UNRELEASED_PARTITIONS = 2  # has all but what others have not given back
-    UNKNOWN = 127  # written by a later version
+    UNREVOKED_PARTITIONS = 1  # has to revoke partitions first
+    UNRELEASED_PARTITIONS = 2  # waits for partitions that other members have not revoked
+    UNKNOWN = 127  # a state of a later version
 
 
 class ClassicProtocols(NamedTuple):
-    """What a member brought that speaks the classic protocol in such a group."""
+    """The parameters of a member that uses the classic protocol."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
 
 
 class ConsumerMember(NamedTuple):
-    """What a member asked for, and what it has."""
+    """The metadata of a member and its current assignment."""
 
     member_id: str
     instance_id: str | None = None
@@ -42,7 +42,7 @@ class ConsumerMember(NamedTuple):
     topic_regex: str | None = None
     assignor: str | None = None
     classic: ClassicProtocols | None = None
-    # The rest is the record of its current assignment.
+    # The fields from here on are in the record of its current assignment.
     epoch: int = NEVER_JOINED
     previous_epoch: int = -1
     state: MemberState = MemberState.STABLE

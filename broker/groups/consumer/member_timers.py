@@ -1,4 +1,4 @@
-"""The timers of members of consumer groups (KIP-848): one of each kind at most."""
+"""The timers of members of consumer groups (KIP-848), one of each kind for a member."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -10,9 +10,9 @@ from ottla.broker.runtime.wheel import TimerTask
 
 class TimerKind(Enum):
     SESSION = "session"  # until the next heartbeat
-    REVOCATION = "revocation"  # until the member has given its partitions back
-    JOIN = "join"  # until a member of the classic protocol joins again
-    SYNC = "sync"  # until a member of the classic protocol asks for its assignment
+    REVOCATION = "revocation"  # until the member has revoked its partitions
+    JOIN = "join"  # until a member that uses the classic protocol rejoins
+    SYNC = "sync"  # until a member that uses the classic protocol sends SyncGroup
 
 
 Key = tuple[str, str]
@@ -28,7 +28,7 @@ class MemberTimers:
     def start(
         self, kind: TimerKind, group_id: str, member_id: str, delay_ms: int, act: Callable[[], None]
     ) -> None:
-        """Start anew; a timer of this kind that was running is forgotten."""
+        """Starts a timer; replaces the running one of this kind."""
         self.stop(kind, group_id, member_id)
         tasks = self._tasks.setdefault((group_id, member_id), {})
         tasks[kind] = self._timer.schedule(

@@ -1,15 +1,15 @@
-"""ConsumerGroupHeartbeat: joining, following and leaving a group of the newer protocol (KIP-848).
+"""ConsumerGroupHeartbeat: members join, reconcile and leave consumer groups (KIP-848).
 
-The one request does it all: it says what a member wants and has, and is answered with what it is
-to have. The checks come in Kafka's order, so that a client sees the same error for the same
-mistake; what changes is drafted as records, and answered when they are committed.
+The request has the subscription and the owned partitions of a member; the response has its
+assignment. Requests are validated in Kafka's order, so that clients get the same error code. A
+change is drafted as records; the response is sent when they are committed.
 """
 
 import logging
 from collections.abc import Callable
 
 from ottla.broker.groups.consumer.checks import (
-    Refused,
+    RejectedRequest,
     check_epoch,
     check_instance,
     check_request,
@@ -46,11 +46,11 @@ from ottla.protocol.messages.consumer_group_heartbeat import (
 
 logger = logging.getLogger("ottla.groups")
 
-HeartbeatReply = Callable[[ConsumerGroupHeartbeatResponse], None]
+HeartbeatCallback = Callable[[ConsumerGroupHeartbeatResponse], None]
 
 
 class ConsumerMembership:
-    """The heartbeats of all groups of the newer protocol that this broker coordinates."""
+    """The heartbeats of members of consumer groups of this coordinator."""
 
     def __init__(
         self,
@@ -74,39 +74,43 @@ class ConsumerMembership:
         version: int,
         client_id: str,
         client_host: str,
-        reply: HeartbeatReply,
+        response_callback: HeartbeatCallback,
     ) -> None:
-        """Answer through `reply`, when what changed is committed."""
+        """Responds when the change, if there is one, is committed."""
 
-        def refuse(error_code: int, reason: str | None = None) -> None:
-            reply(ConsumerGroupHeartbeatResponse(error_code=error_code, error_message=reason))
+        def reject(error_code: int, reason: str | None = None) -> None:
+            response_callback(
+                ConsumerGroupHeartbeatResponse(error_code=error_code, error_message=reason)
+            )
 
         def handle() -> Change | None:
             check_request(request, version, self._settings.group_consumer_assignors)
             if request.member_epoch in (LEAVING, AWAY):
-                return self._leave(request, reply)
-            return self._beat(request, client_id, client_host, reply)
+                return self._leave(request, response_callback)
+            return self._heartbeat(request, client_id, client_host, response_callback)
 
-        self._writer.submit(request.group_id, guarded(handle, refuse))
+        self._writer.submit(request.group_id, guarded(handle, reject))
 
     # Heartbeats.
 
-    def _beat(
+    def _heartbeat(
         self,
         request: ConsumerGroupHeartbeatRequest,
         client_id: str,
         client_host: str,
-        reply: HeartbeatReply,
+        response_callback: HeartbeatCallback,
     ) -> Change | None:
         is_join = request.member_epoch == NEVER_JOINED
-        draft = self._open(request.group_id, is_join)
+        draft = self._open_draft(request.group_id, is_join)
         self.check_room(draft.group, request.member_id)
         owned = owned_partitions(request)
         known_ids = draft.group.members.keys()
         member = self._known_member(draft, request, is_join, owned)
         is_new = member.member_id not in known_ids
-        wanted = _wish(member, request)._replace(client_id=client_id, client_host=client_host)
-        after = self.follow(draft, member, wanted, owned)
+        wanted = _updated_member(member, request)._replace(
+            client_id=client_id, client_host=client_host
+        )
+        after = self.draft_update(draft, member, wanted, owned)
         is_full = is_join or (
             request.rebalance_timeout_ms != -1
             and request.subscribed_topic_names is not None
@@ -123,64 +127,68 @@ class ConsumerMembership:
 
         def done(error_code: int) -> None:
             if error_code:
-                reply(ConsumerGroupHeartbeatResponse(error_code=error_code))
+                response_callback(ConsumerGroupHeartbeatResponse(error_code=error_code))
                 return
             if is_new:
-                self._sessions.note(request.group_id, "joined", after, "its first heartbeat")
+                self._sessions.record_event(request.group_id, "joined", after, "first heartbeat")
             self._sessions.start(request.group_id, after)
             self._sessions.watch(request.group_id, member, after)
-            reply(response)
+            response_callback(response)
 
         return self.finish(draft, done)
 
     def finish(self, draft: GroupDraft, done: Callable[[int], None]) -> Change | None:
-        """Write the draft; without records it is done at once."""
+        """The change to append; calls `done` at once when the draft has no records."""
         if not draft.records:
             done(ErrorCode.NONE)
             return None
         replaced = draft.replaces
         if replaced is None:
             return Change(draft.records, done)
-        self._migration.freeze(replaced)
+        self._migration.begin_upgrade(replaced)
 
         def upgraded(error_code: int) -> None:
             if error_code:
-                self._migration.restore(replaced)
+                self._migration.abort_upgrade(replaced)
             else:
                 group = self._partitions.find(replaced.group_id)
                 if group is not None and group.kind == "consumer":
-                    self._sessions.loaded(group)
+                    self._sessions.on_group_loaded(group)
             done(error_code)
 
         return Change(draft.records, upgraded)
 
-    def _open(self, group_id: str, is_join: bool) -> GroupDraft:
-        """The group as a draft; a join makes it, or turns an old one into it."""
+    def _open_draft(self, group_id: str, is_join: bool) -> GroupDraft:
+        """A draft of the group. A join creates the group, or converts a classic one."""
         group = self._partitions.find(group_id)
         if group is not None and group.kind == "consumer":
             return GroupDraft(group, self._catalog)
         if not is_join:
-            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {group_id}")
+            raise RejectedRequest(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found."
+            )
         if group is not None and group.is_dead:
-            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {group_id} is being deleted")
+            raise RejectedRequest(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"Group {group_id} is being deleted."
+            )
         if group is None:
             return GroupDraft(ConsumerGroup(group_id), self._catalog)
         draft = self._migration.upgrade(group)
         if draft is None:
-            raise Refused(
+            raise RejectedRequest(
                 ErrorCode.GROUP_ID_NOT_FOUND,
-                f"group {group_id} is one of the classic protocol, and stays that "
-                "(see group.consumer.migration.policy)",
+                f"Group {group_id} is not a consumer group, and group.consumer.migration.policy "
+                "does not allow to convert it.",
             )
         return draft
 
     def check_room(self, group: ConsumerGroup, member_id: str) -> None:
-        """A full group takes in nobody else."""
+        """Raises GROUP_MAX_SIZE_REACHED for a new member of a full group."""
         max_size = self._settings.group_consumer_max_size
         if len(group.members) >= max_size and member_id not in group.members:
-            raise Refused(
+            raise RejectedRequest(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"the group has {max_size} members, and group.consumer.max.size allows no more",
+                f"The consumer group has reached its maximum capacity of {max_size} members.",
             )
 
     def _known_member(
@@ -190,7 +198,7 @@ class ConsumerMembership:
         is_join: bool,
         owned: Assignment | None,
     ) -> ConsumerMember:
-        """Who sends this: a member, a new one, or an instance that is back."""
+        """The sender: a known member, a new one, or a static member that rejoins."""
         member_id = request.member_id or new_member_id()
         instance_id = request.instance_id
         if instance_id is None:
@@ -207,21 +215,22 @@ class ConsumerMembership:
         if known is None:
             return draft.group.members.get(member_id) or ConsumerMember(member_id)
         if known.epoch != AWAY:
-            raise Refused(
+            raise RejectedRequest(
                 ErrorCode.UNRELEASED_INSTANCE_ID,
-                f"instance {instance_id} is member {known.member_id}, which has not left",
+                f"Static member {member_id} with instance id {instance_id} cannot join the group "
+                f"because the instance id is owned by member {known.member_id}.",
             )
         return draft.replace_static_member(known, member_id)
 
-    def follow(
+    def draft_update(
         self,
         draft: GroupDraft,
         before: ConsumerMember,
         wanted: ConsumerMember,
         owned: Assignment | None,
     ) -> ConsumerMember:
-        """Draft what the member's wish means for the group, and the member's next step."""
-        self._follow_topics(draft, draft.put_subscription(before, wanted))
+        """Drafts the updated member, the target assignment, and the reconciled member."""
+        self._maybe_bump_epoch(draft, draft.put_subscription(before, wanted))
         if draft.group.epoch > draft.group.assignment_epoch:
             draft.update_target(self._settings.group_consumer_assignors[0])
         group = draft.group
@@ -235,13 +244,13 @@ class ConsumerMembership:
                 owned,
             )
         except FencedMember as fenced:
-            raise Refused(ErrorCode.FENCED_MEMBER_EPOCH, str(fenced)) from None
+            raise RejectedRequest(ErrorCode.FENCED_MEMBER_EPOCH, str(fenced)) from None
         if after != member:
             draft.put_current(after)
         return after
 
-    def _follow_topics(self, draft: GroupDraft, is_bumped: bool) -> None:
-        """A new epoch when a member wants other topics, or something happened to the topics."""
+    def _maybe_bump_epoch(self, draft: GroupDraft, is_bumped: bool) -> None:
+        """Bumps the group epoch when a subscription or the metadata of the topics changed."""
         group = self._partitions.find(draft.group.group_id)
         version = self._catalog.version
         if (
@@ -255,7 +264,7 @@ class ConsumerMembership:
             draft.bump_epoch()
             self._sessions.rebalances += 1
             logger.info(
-                "group %s: epoch %d, to assign anew",
+                "[GroupId %s] Bumped group epoch to %d",
                 draft.group.group_id,
                 draft.group.epoch,
                 extra={"group": draft.group.group_id},
@@ -266,12 +275,12 @@ class ConsumerMembership:
     # Leaving.
 
     def _leave(
-        self, request: ConsumerGroupHeartbeatRequest, reply: HeartbeatReply
+        self, request: ConsumerGroupHeartbeatRequest, response_callback: HeartbeatCallback
     ) -> Change | None:
         group = self._partitions.find(request.group_id)
         if group is None or group.kind != "consumer":
-            raise Refused(
-                ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {request.group_id}"
+            raise RejectedRequest(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {request.group_id} not found."
             )
         member_id, instance_id = request.member_id, request.instance_id
         if instance_id is not None:
@@ -285,38 +294,46 @@ class ConsumerMembership:
         )
 
         def done(error_code: int) -> None:
-            reply(ConsumerGroupHeartbeatResponse(error_code=error_code) if error_code else response)
+            response_callback(
+                ConsumerGroupHeartbeatResponse(error_code=error_code) if error_code else response
+            )
 
         if request.member_epoch == AWAY and instance_id is not None:
-            # It keeps its partitions until its session is over.
-            self._sessions.note(group.group_id, "away", member, f"{instance_id} will be back")
+            # It keeps its partitions until its session expires.
+            self._sessions.record_event(
+                group.group_id, "away", member, f"static member {instance_id} left temporarily"
+            )
             draft = GroupDraft(group, self._catalog)
             draft.put_current(member._replace(epoch=AWAY, revoking={}))
             return Change(draft.records, done)
-        return self._sessions.remove(group, member, "left", "it left on its own", done)
+        return self._sessions.remove(
+            group, member, "left", "left with a heartbeat of member epoch -1", done
+        )
 
 
-def guarded(handle: Callable[[], Change | None], refuse: Callable[[int, str | None], None]) -> Step:
-    """A step that is answered whatever happens."""
+def guarded(handle: Callable[[], Change | None], reject: Callable[[int, str | None], None]) -> Step:
+    """A step that responds with an error when `handle` raises an exception."""
 
     def step(error_code: int) -> Change | None:
         if error_code:
-            refuse(error_code, None)
+            reject(error_code, None)
             return None
         try:
             return handle()
-        except Refused as refused:
-            refuse(refused.error_code, str(refused))
+        except RejectedRequest as rejection:
+            reject(rejection.error_code, str(rejection))
         except Exception:
-            logger.exception("a request about a consumer group failed")
-            refuse(ErrorCode.UNKNOWN_SERVER_ERROR, None)
+            logger.exception("Unexpected error handling a request for a consumer group")
+            reject(ErrorCode.UNKNOWN_SERVER_ERROR, None)
         return None
 
     return step
 
 
-def _wish(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest) -> ConsumerMember:
-    """The member with what the request changes; what it leaves out stays as it is."""
+def _updated_member(
+    member: ConsumerMember, request: ConsumerGroupHeartbeatRequest
+) -> ConsumerMember:
+    """The member with the fields that the request sets; others are unchanged."""
     changes: dict[str, object] = {"classic": None}
     if request.instance_id is not None:
         changes["instance_id"] = request.instance_id

@@ -1,8 +1,8 @@
-"""Groups that change their protocol while members are in them (KIP-848, online migration).
+"""Online migration of groups between the classic and the consumer group protocol (KIP-848).
 
-A classic group becomes a consumer group when a member of the newer protocol joins it, and a
-consumer group a classic one when the last such member is gone; `group.consumer.migration.policy`
-says which of the two is allowed. Empty groups change in any case.
+A classic group is upgraded when a member that uses the consumer group protocol joins it. A consumer
+group is downgraded when the last such member leaves. `group.consumer.migration.policy` allows each
+of the two. Empty groups are always converted.
 """
 
 import logging
@@ -51,7 +51,7 @@ DOWNGRADE = frozenset(("downgrade", "bidirectional"))
 
 
 class Migration:
-    """Drafts groups of the one protocol from groups of the other."""
+    """Drafts a group of one protocol from a group of the other."""
 
     def __init__(
         self,
@@ -67,10 +67,10 @@ class Migration:
         self._catalog = catalog
         self._clock = clock
 
-    # To the newer protocol.
+    # Upgrade.
 
     def upgrade(self, group: Group) -> GroupDraft | None:
-        """The classic group as a consumer group; None when it has to stay what it is."""
+        """The classic group as a consumer group; None when it cannot be upgraded."""
         if not group.is_empty and not self._can_upgrade(group):
             return None
         draft = GroupDraft(ConsumerGroup(group.group_id), self._catalog)
@@ -81,7 +81,7 @@ class Migration:
                 self._convert(group, draft)
             except ProtocolError as problem:
                 logger.warning(
-                    "group %s stays classic: what its members said cannot be read: %s",
+                    "Cannot upgrade classic group %s: a member has unreadable metadata: %s",
                     group.group_id,
                     problem,
                     extra={"group": group.group_id},
@@ -98,7 +98,7 @@ class Migration:
         )
 
     def _convert(self, group: Group, draft: GroupDraft) -> None:
-        """Everybody is where the last assignment of the classic group left them."""
+        """Members start with the last assignment of the classic group."""
         group_id, epoch = group.group_id, group.generation_id
         protocol_name = group.protocol_name or group.select_protocol()
         members = [
@@ -133,15 +133,15 @@ class Migration:
             assigned=assigned,
         )
 
-    def freeze(self, group: Group) -> None:
-        """The change is on its way: nothing else may happen to the classic group."""
+    def begin_upgrade(self, group: Group) -> None:
+        """The change is being appended: completes the pending requests of the classic group."""
         group.is_upgrading = True
-        self._rebalancer.bury(group, ErrorCode.REBALANCE_IN_PROGRESS)
+        self._rebalancer.mark_dead(group, ErrorCode.REBALANCE_IN_PROGRESS)
 
-    def restore(self, group: Group) -> None:
-        """The change failed: the classic group goes on from its last assignment."""
-        home = self._partitions.home_of(group.group_id)
-        if home is None or home.groups.get(group.group_id) is not group:
+    def abort_upgrade(self, group: Group) -> None:
+        """The append failed: the classic group continues with its last assignment."""
+        group_partition = self._partitions.home_of(group.group_id)
+        if group_partition is None or group_partition.groups.get(group.group_id) is not group:
             return
         assignments = {member.member_id: member.assignment for member in group.members.values()}
         if group.members and group.protocol_name is None:
@@ -149,16 +149,16 @@ class Migration:
         value = group_value(group, assignments)
         again = read_group_value(group.group_id, value, self._clock())
         again.offsets = group.offsets
-        home.groups[group.group_id] = again
-        self._rebalancer.loaded(again)
+        group_partition.groups[group.group_id] = again
+        self._rebalancer.on_group_loaded(again)
 
-    # To the classic protocol.
+    # Downgrade.
 
     def downgrade(
         self, group: ConsumerGroup, leaving_id: str, done: Callable[[int], None]
     ) -> Change | None:
-        """The change that makes it a classic group without the one who leaves; None when the
-        group has to stay what it is."""
+        """The change to a classic group without the member that leaves; None when the group cannot
+        be downgraded."""
         if not self._can_downgrade(group, leaving_id):
             return None
         draft = GroupDraft(group, self._catalog)
@@ -167,7 +167,7 @@ class Migration:
             classic = self._classic_group(group, leaving_id)
         except ProtocolError as problem:
             logger.warning(
-                "group %s stays a consumer group: what its members said cannot be read: %s",
+                "Cannot downgrade consumer group %s: a member has unreadable metadata: %s",
                 group.group_id,
                 problem,
                 extra={"group": group.group_id},
@@ -217,23 +217,29 @@ class Migration:
             joined.assignment = encode_assignment(NamedAssignment(target), version)
         return classic
 
-    def resume(self, group: Group) -> None:
-        """A classic group whose record came through late: its members are watched again."""
+    def on_late_downgrade(self, group: Group) -> None:
+        """The append of a downgrade timed out, but was replayed: starts the sessions."""
         if not group.is_empty and not group.is_dead:
-            self._rebalancer.loaded(group)
-            self._rebalancer.prepare_if_possible(group, "the group became a classic one")
+            self._rebalancer.on_group_loaded(group)
+            self._rebalancer.maybe_prepare_rebalance(
+                group, f"Downgraded group {group.group_id} from consumer to classic."
+            )
 
     def _downgraded(self, group_id: str) -> None:
         group = self._partitions.find(group_id)
         if group is not None and group.kind == "classic" and not group.is_empty:
-            logger.info("group %s is a classic group now", group_id, extra={"group": group_id})
-            self._rebalancer.loaded(group)
-            self._rebalancer.prepare_if_possible(group, "the group became a classic one")
+            logger.info(
+                "Downgraded group %s from consumer to classic", group_id, extra={"group": group_id}
+            )
+            self._rebalancer.on_group_loaded(group)
+            self._rebalancer.maybe_prepare_rebalance(
+                group, f"Downgraded group {group.group_id} from consumer to classic."
+            )
 
     # Names and ids of topics.
 
     def by_topic_id(self, partitions: list[TopicPartition]) -> Assignment:
-        """Topics that are gone are left out."""
+        """Deleted topics are left out."""
         found: dict[bytes, set[int]] = {}
         for name, index in partitions:
             topic = self._catalog.describe(name)
@@ -242,7 +248,7 @@ class Migration:
         return {topic_id: frozenset(indexes) for topic_id, indexes in found.items()}
 
     def by_name(self, assignment: Assignment) -> list[TopicPartition]:
-        """Topics that are gone are left out."""
+        """Deleted topics are left out."""
         return [
             TopicPartition(name, index)
             for topic_id, indexes in assignment.items()

@@ -1,7 +1,8 @@
-"""One step of a member towards its target (KIP-848), as a pure function.
+"""One step of the reconciliation of a member with its target assignment (KIP-848).
 
-A member first gives back what is not its own any more; only then it gets to the target's epoch and
-takes what nobody else has. So no partition is ever with two members.
+A member first revokes partitions that are not in its target. Then it moves to the target epoch and
+gets the partitions that no other member owns. So a partition never has two owners. Mirrors
+`CurrentAssignmentBuilder`.
 """
 
 from collections.abc import Callable
@@ -9,11 +10,11 @@ from collections.abc import Callable
 from ottla.broker.groups.consumer.member import Assignment, ConsumerMember, MemberState, overlaps
 
 IsFree = Callable[[bytes, int], bool]
-"""Whether no other member has a partition, or has still to give it back."""
+"""Whether no other member owns a partition or has still to revoke it."""
 
 
 class FencedMember(Exception):
-    """The member has to give up everything and join anew."""
+    """The member has to abandon all its partitions and rejoin."""
 
 
 def reconcile(
@@ -23,9 +24,9 @@ def reconcile(
     is_free: IsFree,
     owned: Assignment | None,
 ) -> ConsumerMember:
-    """The member after this step, the same object when there is nothing to do.
+    """The member after this step; the same object when nothing changes.
 
-    `owned` is what the member says that it has; None when it did not say.
+    `owned` are the partitions in the request; None when the request does not list them.
     """
     if member.state is MemberState.STABLE:
         if member.epoch == target_epoch:
@@ -34,12 +35,12 @@ def reconcile(
     if member.state is MemberState.UNREVOKED_PARTITIONS:
         if _still_has(owned, member.revoking):
             return member
-        # One epoch on: the target may have changed meanwhile, and more has to go.
+        # The next epoch; the target may have changed, so more partitions may have to be revoked.
         return _advance(member, member.epoch + 1, target_epoch, target, is_free, owned)
     if member.state is MemberState.UNRELEASED_PARTITIONS:
         return _advance(member, member.epoch, target_epoch, target, is_free, owned)
     if owned is None or owned:
-        raise FencedMember("its state was written by a later version")
+        raise FencedMember("The state of the member was written by a later version.")
     return _advance(member, target_epoch, target_epoch, target, is_free, owned)
 
 
@@ -76,7 +77,7 @@ def _advance(
 
 
 def _still_has(owned: Assignment | None, partitions: Assignment) -> bool:
-    """Who does not say what it has may have everything."""
+    """A member that does not list its partitions may own all of them."""
     return owned is None or overlaps(owned, partitions)
 
 

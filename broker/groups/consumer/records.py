@@ -1,5 +1,7 @@
-"""The records of groups of the newer protocol (KIP-848) in `__consumer_offsets`, as Kafka 3.9 has
-them: keys of version 3 to 8, values of version 0. A null value is a tombstone."""
+"""The records of consumer groups (KIP-848) in `__consumer_offsets`, in the format of Kafka 3.9.
+
+Keys have version 3 to 8, values version 0. A null value is a tombstone.
+"""
 
 import struct
 from struct import Struct
@@ -43,7 +45,7 @@ _SHORT = Struct(">h")
 
 
 class GroupEpoch(NamedTuple):
-    """The group exists, at this epoch; None: it does not."""
+    """The epoch of a group; None for a tombstone."""
 
     group_id: str
     epoch: int | None
@@ -63,7 +65,7 @@ class SubscribedTopics(NamedTuple):
 
 
 class MemberSubscription(NamedTuple):
-    """What a member asked for; its epochs and assignment are in `CurrentAssignment`."""
+    """The metadata of a member; its epochs and assignment are in `CurrentAssignment`."""
 
     group_id: str
     member_id: str
@@ -94,7 +96,7 @@ class TargetAssignment(NamedTuple):
 
 
 class CurrentAssignment(NamedTuple):
-    """What a member has; a state of None stands for the tombstone."""
+    """The current assignment of a member; a state of None is a tombstone."""
 
     group_id: str
     member_id: str
@@ -126,7 +128,7 @@ def current_assignment(group_id: str, member: ConsumerMember) -> CurrentAssignme
     )
 
 
-# To bytes.
+# Encoding.
 
 
 def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
@@ -242,19 +244,21 @@ def _member_message(member: ConsumerMember) -> member_messages.ConsumerGroupMemb
     )
 
 
-# From bytes.
+# Decoding.
 
 
-class RecordProblem(ValueError):
-    """A key or value that is none of Kafka's; the message says why."""
+class UnreadableGroupRecord(ValueError):
+    """A key or value is not in Kafka's format; the message has the reason."""
 
 
 def decode_record(key: bytes, value: bytes | None) -> GroupRecord:
-    """What a record with a key of version 3 to 8 says; raises RecordProblem."""
+    """Decodes a record with a key of version 3 to 8; raises UnreadableGroupRecord."""
     try:
         return _decode(_SHORT.unpack_from(key)[0], key, value)
     except (struct.error, ProtocolError) as problem:
-        raise RecordProblem(f"a record of a consumer group cannot be read: {problem}") from None
+        raise UnreadableGroupRecord(
+            f"a record of a consumer group cannot be read: {problem}"
+        ) from None
 
 
 def _decode(version: int, key: bytes, value: bytes | None) -> GroupRecord:
@@ -295,7 +299,7 @@ def _decode_of_member(version: int, key: bytes, value: bytes | None) -> GroupRec
         assignment = {row.topic_id: frozenset(row.partitions) for row in rows.topic_partitions}
         return TargetAssignment(target.group_id, target.member_id, assignment)
     if version != CURRENT_KEY:
-        raise RecordProblem(f"a key of version {version} is not known here")
+        raise UnreadableGroupRecord(f"unknown key version {version}")
     current = _read(current_messages.ConsumerGroupCurrentMemberAssignmentKey, key, version)
     if value is None:
         return CurrentAssignment(current.group_id, current.member_id, None)
@@ -313,11 +317,11 @@ def _decode_of_member(version: int, key: bytes, value: bytes | None) -> GroupRec
 
 
 def _read(cls: type[M], data: bytes, version: int | None = None) -> M:
-    """A key of this version, or a value of the version it begins with."""
+    """Decodes a key of this version, or a value of the version in its first two bytes."""
     if version is None:
         version = _SHORT.unpack_from(data)[0]
         if version != VALUE_VERSION:
-            raise RecordProblem(f"a {cls.NAME} has the unknown version {version}")
+            raise UnreadableGroupRecord(f"a {cls.NAME} has the unknown version {version}")
     return decoder(cls, version)(data, 2)[0]
 
 

@@ -1,8 +1,8 @@
-"""The assignors of the broker (KIP-848): `uniform` and `range`.
+"""The server-side assignors (KIP-848): `uniform` and `range`.
 
-They are the sticky and the range assignor of the clients: `uniform` shares as evenly as possible
-and moves as little as possible, `range` gives every member a run of neighbouring partitions of
-each topic, the same of topics that have equally many. Racks are not looked at.
+`uniform` is the sticky assignor: it balances the partitions and moves as few as possible. `range`
+assigns each member a range of consecutive partitions of each topic, and co-partitions topics with
+equal numbers of partitions. Both ignore racks.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +22,7 @@ Topics = Mapping[str, TopicDescription]
 Names = dict[str, list[TopicPartition]]
 _Assign = Callable[[dict[str, int], dict[str, Subscription], dict[str, MemberState]], Names]
 
-_CURRENT_GENERATION = 1  # all targets are of one and the same
+_CURRENT_GENERATION = 1  # all targets have the same generation
 
 
 def _uniform(
@@ -38,7 +38,7 @@ def _range(
 
 
 ASSIGNORS: dict[str, _Assign] = {UNIFORM: _uniform, RANGE: _range}
-"""By name; the first is what members get that do not choose."""
+"""By name; the first is the default."""
 
 
 def assign(
@@ -48,9 +48,9 @@ def assign(
     subscriptions: Mapping[str, frozenset[str]],
     targets: Mapping[str, Assignment],
 ) -> dict[str, Assignment]:
-    """The new target of every member.
+    """The new target assignment of every member.
 
-    `subscriptions` are the topics each member wants, `targets` what each was given so far.
+    `subscriptions` has the subscribed topics of each member, `targets` the previous targets.
     """
     names = {topic.topic_id: name for name, topic in topics.items()}
     wanted: dict[str, Subscription] = {}

@@ -1,4 +1,4 @@
-"""How members of consumer groups (KIP-848) go: on their own, or when a timer is over."""
+"""The timers of members of consumer groups (KIP-848), and the removal of members."""
 
 import logging
 from collections.abc import Callable
@@ -16,24 +16,25 @@ from ottla.broker.groups.log.group_writer import Change, GroupWriter
 from ottla.broker.groups.log.partitions import GroupPartitions
 from ottla.broker.groups.settings import GroupSettings
 from ottla.broker.runtime.timer import DelayQueue
+from ottla.protocol.errors import error_name
 
 logger = logging.getLogger("ottla.groups")
 
-RETRY_MS = 500  # until a member whose time is over is taken out, when that could not be written
+RETRY_MS = 500  # after a failed append, until the removal of an expired member is retried
 
-_WHY = {
-    TimerKind.SESSION: ("expired", "no heartbeat within its session timeout"),
+_EVENTS = {
+    TimerKind.SESSION: ("expired", "no heartbeat within the session timeout"),
     TimerKind.REVOCATION: (
         "removed",
-        "it did not give its partitions back within its rebalance timeout",
+        "failed to revoke partitions within the rebalance timeout",
     ),
-    TimerKind.JOIN: ("removed", "it did not join again within its rebalance timeout"),
-    TimerKind.SYNC: ("removed", "it did not ask for its assignment within its rebalance timeout"),
+    TimerKind.JOIN: ("removed", "failed to rejoin within the rebalance timeout"),
+    TimerKind.SYNC: ("removed", "did not send SyncGroup within the rebalance timeout"),
 }
 
 
 class ConsumerSessions:
-    """Watches the members of all consumer groups that this broker coordinates."""
+    """Starts, stops and handles the timers of members of this coordinator's consumer groups."""
 
     def __init__(
         self,
@@ -64,10 +65,10 @@ class ConsumerSessions:
         reason: str,
         done: Callable[[int], None],
     ) -> Change:
-        """Take a member out; the others share what it had. A group whose members all speak the
-        classic protocol then may become a classic group."""
+        """The change that removes a member, whose partitions go to the others. A group that has
+        only classic members afterwards may be downgraded."""
         logger.info(
-            "group %s: member %s is out: %s",
+            "[GroupId %s] Member %s is removed from the group: %s",
             group.group_id,
             member.member_id,
             reason,
@@ -76,7 +77,7 @@ class ConsumerSessions:
 
         def removed(error_code: int) -> None:
             if not error_code:
-                self.gone(group.group_id, member, kind, reason)
+                self.on_member_removed(group.group_id, member, kind, reason)
             done(error_code)
 
         change = self._migration.downgrade(group, member.member_id, removed)
@@ -89,13 +90,15 @@ class ConsumerSessions:
         self.rebalances += 1
         return Change(draft.records, removed)
 
-    def gone(self, group_id: str, member: ConsumerMember, kind: str, reason: str) -> None:
-        """A member is out, and its timers with it."""
+    def on_member_removed(
+        self, group_id: str, member: ConsumerMember, kind: str, reason: str
+    ) -> None:
+        """Stops the timers of a removed member."""
         self._timers.stop_all(group_id, member.member_id)
-        self.note(group_id, kind, member, reason)
+        self.record_event(group_id, kind, member, reason)
 
     def _fence(self, kind: TimerKind, group_id: str, member_id: str, epoch: int | None) -> None:
-        """A timer is over: take the member out, unless it moved on (from `epoch`) meanwhile."""
+        """A timer expired: removes the member, unless its epoch is not `epoch` any more."""
 
         def step(error_code: int) -> Change | None:
             group = None if error_code else self._partitions.find(group_id)
@@ -105,33 +108,33 @@ class ConsumerSessions:
             if member is None or (epoch is not None and member.epoch != epoch):
                 return None
             if self._timers.is_running(kind, group_id, member_id):
-                return None  # what it was waited for came just now
-            event, reason = _WHY[kind]
+                return None  # the expected request came meanwhile
+            event, reason = _EVENTS[kind]
             return self.remove(group, member, event, reason, done)
 
         def done(error_code: int) -> None:
             if error_code:
                 logger.warning(
-                    "group %s: member %s could not be taken out (error %d), trying again",
-                    *(group_id, member_id, error_code),
+                    "[GroupId %s] Failed to remove member %s: %s. Retrying",
+                    *(group_id, member_id, error_name(error_code)),
                     extra={"group": group_id},
                 )
-                again = partial(self._fence, kind, group_id, member_id, epoch)
-                self._timers.start(kind, group_id, member_id, RETRY_MS, again)
+                retry = partial(self._fence, kind, group_id, member_id, epoch)
+                self._timers.start(kind, group_id, member_id, RETRY_MS, retry)
 
         self._writer.submit(group_id, step)
 
     # Timers.
 
     def start(self, group_id: str, member: ConsumerMember) -> None:
-        """The member is alive: its session starts anew."""
+        """Restarts the session of a member that sent a request."""
         timeout_ms = self._settings.group_consumer_session_timeout_ms
         if member.classic is not None:
             timeout_ms = member.classic.session_timeout_ms
         self._start(TimerKind.SESSION, group_id, member.member_id, timeout_ms)
 
     def watch(self, group_id: str, before: ConsumerMember, after: ConsumerMember) -> None:
-        """A member has its rebalance timeout to give partitions back."""
+        """Starts the revocation timer when a member has partitions to revoke, else stops it."""
         if after.state is not MemberState.UNREVOKED_PARTITIONS:
             self._timers.stop(TimerKind.REVOCATION, group_id, after.member_id)
         elif after != before:
@@ -141,17 +144,17 @@ class ConsumerSessions:
         timeout_ms = member.rebalance_timeout_ms
         self._start(TimerKind.REVOCATION, group_id, member.member_id, timeout_ms, member.epoch)
 
-    def expect(self, kind: TimerKind, group_id: str, member: ConsumerMember) -> None:
-        """A member of the classic protocol has its rebalance timeout to join, or to sync."""
+    def start_timer(self, kind: TimerKind, group_id: str, member: ConsumerMember) -> None:
+        """A classic member has to send JoinGroup or SyncGroup within its rebalance timeout."""
         self._start(kind, group_id, member.member_id, member.rebalance_timeout_ms)
 
-    def expect_join(self, group_id: str, member: ConsumerMember) -> None:
-        """The same for the join, counted from when it was told first."""
+    def expect_rejoin(self, group_id: str, member: ConsumerMember) -> None:
+        """The same for JoinGroup, from the first REBALANCE_IN_PROGRESS response on."""
         if not self._timers.is_running(TimerKind.JOIN, group_id, member.member_id):
-            self.expect(TimerKind.JOIN, group_id, member)
+            self.start_timer(TimerKind.JOIN, group_id, member)
 
-    def came(self, kind: TimerKind, group_id: str, member_id: str) -> None:
-        """What was expected is here."""
+    def cancel_timer(self, kind: TimerKind, group_id: str, member_id: str) -> None:
+        """The expected request came."""
         self._timers.stop(kind, group_id, member_id)
 
     def _start(
@@ -165,20 +168,20 @@ class ConsumerSessions:
         act = partial(self._fence, kind, group_id, member_id, epoch)
         self._timers.start(kind, group_id, member_id, timeout_ms, act)
 
-    def loaded(self, group: ConsumerGroup) -> None:
-        """A group read from the log: its members have one session to show up."""
+    def on_group_loaded(self, group: ConsumerGroup) -> None:
+        """A group was loaded: the sessions of its members start."""
         for member in group.members.values():
             self.start(group.group_id, member)
             if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
                 self._start_revocation(group.group_id, member)
 
-    def adopt(self, group_id: str) -> None:
-        """A change came through late: watch the members that nobody watches yet."""
+    def watch_unwatched_members(self, group_id: str) -> None:
+        """A change was replayed after its append timed out: starts timers that do not run."""
         group = self._partitions.find(group_id)
         if group is None:
             return
         if group.kind == "classic":
-            self._migration.resume(group)
+            self._migration.on_late_downgrade(group)
             return
         for member in group.members.values():
             if not self._timers.is_running(TimerKind.SESSION, group_id, member.member_id):
@@ -190,14 +193,14 @@ class ConsumerSessions:
             ):
                 self._start_revocation(group_id, member)
 
-    def unloaded(self, group: ConsumerGroup) -> None:
-        """Another broker coordinates the group from now on."""
+    def on_group_unloaded(self, group: ConsumerGroup) -> None:
+        """This broker no longer coordinates the group."""
         group.is_dead = True
         for member_id in group.members:
             self._timers.stop_all(group.group_id, member_id)
 
-    def note(self, group_id: str, kind: str, member: ConsumerMember, reason: str) -> None:
-        """Remember what happened for `ottla groups events`."""
+    def record_event(self, group_id: str, kind: str, member: ConsumerMember, reason: str) -> None:
+        """Adds to the history that `ottla groups events` shows."""
         self._events.add(
             group_id,
             GroupEvent(

@@ -1,11 +1,11 @@
-"""What groups that the broker assigns for have to know of the topics."""
+"""The metadata of topics that server-side assignors need."""
 
 from typing import NamedTuple, Protocol
 
 
 class TopicDescription(NamedTuple):
-    """A topic as far as assignors go. `racks` has the racks of the replicas by partition, and only
-    partitions of which some are known."""
+    """A topic. `racks` has the racks of the replicas by partition, without the partitions of which
+    no rack is known."""
 
     topic_id: bytes
     name: str
@@ -14,11 +14,11 @@ class TopicDescription(NamedTuple):
 
 
 class TopicCatalog(Protocol):
-    """One consistent picture of the cluster at a time."""
+    """A consistent view of the cluster."""
 
     @property
     def version(self) -> object:
-        """Another object as soon as anything may have changed."""
+        """Changes whenever the metadata may have changed."""
         ...
 
     def describe(self, name: str) -> TopicDescription | None:
@@ -28,5 +28,5 @@ class TopicCatalog(Protocol):
     def name_of(self, topic_id: bytes) -> str | None: ...
 
     def matching(self, pattern: str) -> frozenset[str]:
-        """The topics whose whole name a pattern matches; none for a pattern that is none."""
+        """The topics whose whole name a regular expression matches; none for an invalid one."""
         ...

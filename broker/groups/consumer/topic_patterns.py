@@ -1,7 +1,7 @@
-"""Subscriptions by pattern: regular expressions of RE2, as Kafka 4's coordinator takes them.
+"""Subscriptions by regular expression in RE2 syntax, as in Kafka 4.
 
-RE2 needs time in proportion to the name it looks at, whatever the pattern is. With the `re` module
-one member could stop the broker: `(a+)+b` takes a day for a name of forty letters.
+RE2 matches in time linear in the length of the name for every pattern. With the `re` module one
+member could stop the broker: `(a+)+b` takes a day for a name of forty letters.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import logging
 from functools import lru_cache
 from typing import Protocol
 
-from ottla.broker.groups.consumer.checks import Refused
+from ottla.broker.groups.consumer.checks import RejectedRequest
 from ottla.protocol.errors import ErrorCode
 
 logger = logging.getLogger("ottla.groups")
 
-MAX_MEMORY_BYTES = 1024 * 1024  # for the program of one pattern; a longer one is refused
+MAX_MEMORY_BYTES = 1024 * 1024  # for the program of one pattern; a longer one is rejected
 
 
 class Pattern(Protocol):
@@ -23,13 +23,13 @@ class Pattern(Protocol):
 
 
 class BadPattern(ValueError):
-    """The text is no regular expression; the message says why."""
+    """The text is not a valid regular expression; the message has the reason."""
 
 
-@lru_cache(maxsize=256)  # patterns of the groups here; each takes some kilobytes
+@lru_cache(maxsize=256)  # each pattern takes some kilobytes
 def compile_pattern(text: str) -> Pattern:
     """The compiled pattern; raises BadPattern."""
-    import re2  # only now: few groups have patterns
+    import re2  # imported late: few groups have patterns
 
     options = re2.Options()
     options.log_errors = False
@@ -39,27 +39,32 @@ def compile_pattern(text: str) -> Pattern:
         compiled: Pattern = re2.compile(text, options)
     except re2.error as problem:
         reason = problem.args[0] if problem.args else ""
-        words = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
-        raise BadPattern(words) from None
+        message = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+        raise BadPattern(message) from None
     return compiled
 
 
 def check_pattern(text: str) -> None:
-    """Refuses what is no regular expression."""
+    """Raises RejectedRequest for an invalid regular expression."""
     try:
         compile_pattern(text)
     except BadPattern as problem:
-        raise Refused(
-            ErrorCode.INVALID_REGULAR_EXPRESSION, f"{text!r} is no regular expression: {problem}"
+        raise RejectedRequest(
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            f"SubscribedTopicRegex {text!r} is not a valid regular expression: {problem}.",
         ) from None
 
 
 def find_matching(text: str, names: list[str]) -> frozenset[str]:
-    """The names that the pattern matches as a whole; none when it is no pattern."""
+    """The names that the pattern matches as a whole; none when it is invalid."""
     try:
         match = compile_pattern(text).fullmatch
     except BadPattern as problem:
-        # Another broker took it; it stays in its member's record.
-        logger.warning("the subscription %r is no regular expression: %s", text, problem)
+        # Another coordinator accepted it; it is in the record of its member.
+        logger.warning(
+            "Ignoring SubscribedTopicRegex %r, which is not a valid regular expression: %s",
+            text,
+            problem,
+        )
         return frozenset()
     return frozenset(name for name in names if match(name))

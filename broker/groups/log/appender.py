@@ -1,4 +1,4 @@
-"""Writing to `__consumer_offsets`: builds the batch, and translates the log's errors."""
+"""Appends to `__consumer_offsets`: builds the batch and maps the errors of the log."""
 
 from collections.abc import Callable, Sequence
 
@@ -18,14 +18,14 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.builder import build_batch
 from ottla.storage.producer.verification import Verification
 
-# Tombstones are spread over batches of about this size: far below any sane max.message.bytes.
+# Tombstones are split into batches of about this size, far below a usual max.message.bytes.
 MAX_TOMBSTONE_BATCH_BYTES = 256 * 1024
 
 Results = Callable[[int, int], None]
 
 
 class GroupAppender:
-    """Appends records for the groups of partitions that are active here."""
+    """Appends records of groups whose partition is active here."""
 
     def __init__(self, log: CoordinatorLog, partitions: GroupPartitions, clock: Clock) -> None:
         self._log = log
@@ -45,8 +45,8 @@ class GroupAppender:
     ) -> None:
         """Append key and value pairs as one batch; transactional when there is a producer id.
 
-        When the partition was given up meanwhile, the result is NOT_COORDINATOR: the record may
-        have been committed, but its coordinator is elsewhere now and has read it from the log.
+        When this broker resigned from the partition meanwhile, the result is NOT_COORDINATOR. The
+        record may be committed; then the new coordinator replays it.
         """
         now_ms = self._clock.now_ms()
         batch = build_batch(
@@ -67,7 +67,7 @@ class GroupAppender:
     def begin_verification(
         self, partition: GroupPartition, producer_id: int, producer_epoch: int
     ) -> Verification | None:
-        """The guard for a batch that would open a transaction; None when it needs none."""
+        """The guard for a batch that would start a transaction; None when it needs none."""
         return self._log.begin_verification(
             partition.index, producer_id, producer_epoch, self._clock.now_ms()
         )
@@ -75,9 +75,9 @@ class GroupAppender:
     def append_tombstones(
         self, partition: GroupPartition, keys: Sequence[bytes], on_result: AppendResult
     ) -> None:
-        """Append tombstones in as many batches as needed.
+        """Appends tombstones in as many batches as needed.
 
-        `on_result` runs once, when all are in or failed, with the first error and the base
+        `on_result` runs once, when all batches have completed, with the first error and the base
         offset of the last batch.
         """
         batches = _batches_of(keys)
@@ -97,7 +97,7 @@ class GroupAppender:
     def store_group(
         self, group: Group, assignments: dict[str, bytes], on_result: Callable[[int], None]
     ) -> None:
-        """Write the record of a group; the result is an error code fit for members."""
+        """Appends the record of a classic group; the result is an error code for members."""
         partition = self._partitions.home_of(group.group_id)
         if partition is None:
             on_result(ErrorCode.NOT_COORDINATOR)
@@ -131,7 +131,7 @@ def _group_error(error_code: int) -> int:
 
 
 def offset_error(error_code: int) -> int:
-    """The error of a failed append as clients that commit offsets know it."""
+    """Maps the error of an append to one for clients that commit offsets."""
     if error_code == ErrorCode.NETWORK_EXCEPTION:
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     if error_code in UNAVAILABLE_ERRORS:

@@ -1,7 +1,7 @@
-"""Changes of a group one after the other: the next begins when the one before is committed.
+"""Serializes the changes of a consumer group: one starts when the one before is committed.
 
-A change is computed from what is committed and nothing else. So a group never has two changes
-under way that do not know of each other; who comes meanwhile waits for its turn.
+A change is computed from committed state only, so a group has one uncommitted change at most. Other
+requests for the group are queued.
 """
 
 import logging
@@ -22,30 +22,30 @@ from ottla.protocol.errors import ErrorCode
 
 logger = logging.getLogger("ottla.groups")
 
-# Requests that wait for one group; each is of a connection of its own, and a group has members.
+# Queued requests of one group; each is of a connection of its own.
 MAX_WAITING = 10_000
 
-# The records were appended, but not replicated in time.
+# The records were appended, but not replicated within the timeout.
 _IN_LOG_ERRORS = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-_AFTER_ALL = 2**63 - 1  # as log offset: behind every record that is known
+_AFTER_ALL = 2**63 - 1  # a log offset after every known record
 
 
 class Change(NamedTuple):
-    """Records of one group, written as one batch, and who waits for them."""
+    """Records of one group, appended as one batch, and the callback for the result."""
 
     records: Sequence[tuple[bytes, bytes | None]]
     on_result: Callable[[int], None]
-    """Gets an error code fit for members; memory has changed when it is 0, and also when the
-    records are in the log but were not replicated in time."""
+    """Gets an error code for members. The records have been replayed when it is 0, and also when
+    they were appended but not replicated within the timeout."""
 
 
 Step = Callable[[int], Change | None]
-"""Gets the error to answer with when the group is not served here any more, or 0. Returns what to
-write; None when nothing is, and everybody is answered."""
+"""Gets an error code when this broker no longer coordinates the group, else 0. Returns the change
+to append; None when there is none and the response has been sent."""
 
 
 class GroupWriter:
-    """Runs the steps of every group in their order. Loop only."""
+    """Runs the steps of each group in order. Loop only."""
 
     def __init__(
         self, partitions: GroupPartitions, appender: GroupAppender, clock: WallClock
@@ -53,18 +53,18 @@ class GroupWriter:
         self._partitions = partitions
         self._appender = appender
         self._clock = clock
-        # Told of a group after a change that is in the log, but late: its members were answered
-        # with an error, and are in memory all the same.
-        self.on_uncertain: Callable[[str], None] = lambda group_id: None
-        # By group id; a group is in here while one of its changes is under way.
+        # Called after a change that was replayed although the append timed out: its requests got an
+        # error, and members of it may have no timers.
+        self.on_append_timed_out: Callable[[str], None] = lambda group_id: None
+        # Queued steps by group id; a group has an entry while a change of it is being appended.
         self._waiting: dict[str, deque[Step]] = {}
 
     def is_busy(self, group_id: str) -> bool:
-        """Whether a change of this group is under way."""
+        """Whether a change of this group is being appended."""
         return group_id in self._waiting
 
     def submit(self, group_id: str, step: Step) -> None:
-        """Run the step when its turn has come: at once, if the group is not busy."""
+        """Runs the step after those queued before it; at once, if the group is not busy."""
         waiting = self._waiting.get(group_id)
         if waiting is None:
             waiting = self._waiting[group_id] = deque((step,))
@@ -79,34 +79,34 @@ class GroupWriter:
             step = waiting.popleft()
             change = step(self._partitions.check(group_id, allow_empty=True))
             if change is not None and not self._write(group_id, change, waiting):
-                return  # goes on from the log's callback
+                return  # continues in the callback of the append
         del self._waiting[group_id]
 
     def _write(self, group_id: str, change: Change, waiting: deque[Step]) -> bool:
-        """Append the records; true when the result came at once."""
-        home = self._partitions.home_of(group_id)
-        assert home is not None, "checked before the step, with no wait in between"
+        """Appends the records; true when the append has completed already."""
+        group_partition = self._partitions.home_of(group_id)
+        assert group_partition is not None, "checked before the step, without an await since"
         is_inside = True
         is_done = False
 
         def on_append(error_code: int, base_offset: int) -> None:
             nonlocal is_done
             is_done = True
-            # What is in the log is what the next coordinator reads, however late it is committed.
+            # The next coordinator replays what is in the log, however late it is committed.
             is_late = error_code in _IN_LOG_ERRORS
             if is_late or not error_code:
                 at = _AFTER_ALL if is_late else base_offset
                 for key, value in change.records:
-                    replay_record(home, key, value, at, None, self._clock)
+                    replay_record(group_partition, key, value, at, None, self._clock)
             try:
                 change.on_result(_error(error_code))
                 if is_late:
-                    self.on_uncertain(group_id)
+                    self.on_append_timed_out(group_id)
             finally:
                 if not is_inside:
                     self._run(group_id, waiting)
 
-        self._appender.append(home, change.records, on_append)
+        self._appender.append(group_partition, change.records, on_append)
         is_inside = False
         return is_done
 

@@ -1,12 +1,15 @@
-"""Reading a partition of `__consumer_offsets` back into memory."""
+"""Loads the groups of a partition of `__consumer_offsets`."""
 
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from ottla.broker.coordination.ports import WallClock
 from ottla.broker.groups.log.records import GroupKey, OffsetKey, UnreadableRecord, read_key
-from ottla.broker.groups.log.replay import is_of_consumer_group, replay_record
+from ottla.broker.groups.log.replay import (
+    ReplayedPartition,
+    is_of_consumer_group,
+    replay_record,
+)
 from ottla.protocol.records.batch import (
     BATCH_OVERHEAD,
     CODEC_MASK,
@@ -23,44 +26,40 @@ from ottla.protocol.records.reader import iterate_entries, read_entry
 from ottla.protocol.records.section import decode_section
 from ottla.protocol.topics import TopicPartition
 
-if TYPE_CHECKING:
-    from ottla.broker.groups.log.partition import GroupPartition
-
 logger = logging.getLogger("ottla.groups")
 
-# How many records are taken in between two chances to pause: about a millisecond.
+# Records between two yields: about a millisecond.
 RECORDS_PER_STEP = 256
-MAX_PREFIXES = 10_000  # some megabytes; keys of one group and topic come close together
-_MAX_COMPLAINTS = 10  # log lines about unreadable records in one load
+MAX_PREFIXES = 10_000  # a few megabytes
+_MAX_SKIPPED_LOGGED = 10  # log lines about skipped records in one load
 _NOT_PLAIN = CODEC_MASK | TRANSACTIONAL_MASK | CONTROL_MASK
 
 
 class GroupLoader:
-    """Replays the log of one partition, step by step, so that the caller can pause.
+    """Replays the log of one partition in steps, so that the caller can yield to other work.
 
-    Of all commits with one key only the last counts, and keys come many times. So plain records
-    are collected by their raw keys, and decoded and replayed at the end. `GroupPartition` goes by
-    log offsets and does not mind the order; only a transaction marker has to find everything that
-    was written before it.
+    Keys repeat, and only the last record of a key matters. So plain records are collected by their
+    raw keys, and decoded and replayed at the end. The order does not matter, because the replay
+    compares log offsets, except for a transaction marker: all records before it come first.
     """
 
-    def __init__(self, partition: "GroupPartition", clock: WallClock) -> None:
+    def __init__(self, partition: ReplayedPartition, clock: WallClock) -> None:
         self._partition = partition
         self._clock = clock
         self._latest: dict[bytes | None, tuple[bytes | None, int]] = {}
         self._prefixes: dict[bytes, OffsetKey] = {}
 
     def run(self, chunks: Iterator[memoryview]) -> Iterator[None]:
-        """Replay the whole log; yields every millisecond or so, and ends when the log has."""
+        """Replays the whole log; yields about every millisecond."""
         for chunk in chunks:
             try:
                 yield from self._collect(bytes(chunk))
             except RecordsError as problem:
-                self._skip(f"the rest of a chunk is broken: {problem}")
+                self._skip(f"the rest of a chunk is corrupt: {problem}")
         yield from self._flush()
 
     def _collect(self, data: bytes) -> Iterator[None]:
-        """Take in one chunk of whole batches."""
+        """Collects the records of one chunk of whole batches."""
         latest = self._latest
         unpack = HEADER.unpack_from
         size = len(data)
@@ -92,17 +91,17 @@ class GroupLoader:
     def _find_end(data: bytes, position: int) -> int:
         for start, header in iterate_entries(data, position):
             return start + header.size_in_bytes
-        return len(data)  # a piece of a batch at the end
+        return len(data)  # an incomplete batch at the end
 
     def _replay_special(self, data: bytes) -> Iterator[None]:
-        """A batch that is compressed, of a transaction, a marker, or of an old magic."""
+        """Replays a batch that is compressed, transactional, a control batch or of magic 0 or 1."""
         for position, header in iterate_entries(data):
             records = read_entry(data, position, header, check_crc=False)
             if not isinstance(header, BatchHeader):
                 for record in records:
                     self._latest[record.key] = (record.value, record.offset)
             elif header.is_control:
-                yield from self._flush()  # a marker decides about what came before it
+                yield from self._flush()  # the marker applies to the records before it
                 for record in records:
                     kind = control_type(record.key)
                     if kind in (ABORT, COMMIT):
@@ -115,7 +114,7 @@ class GroupLoader:
                     self._latest[record.key] = (record.value, header.base_offset)
 
     def _flush(self) -> Iterator[None]:
-        """Replay what was collected."""
+        """Replays the collected records."""
         latest, self._latest = self._latest, {}
         of_consumer_groups = []
         for number, (key, (value, at)) in enumerate(latest.items()):
@@ -125,7 +124,7 @@ class GroupLoader:
                 self._replay(key, value, at, None)
             if number % RECORDS_PER_STEP == 0:
                 yield
-        # A member's subscription comes before its assignment, and goes after it.
+        # The subscription of a member is added before its assignment, and removed after it.
         of_consumer_groups.sort(key=_consumer_group_order)
         for number, (key, value, at) in enumerate(of_consumer_groups):
             self._replay(key, value, at, None)
@@ -144,7 +143,7 @@ class GroupLoader:
             self._skip(str(problem))
 
     def _read_key(self, key: bytes) -> OffsetKey | GroupKey | None:
-        """As `read_key`; what keys of one group and topic have in common is read once."""
+        """As `read_key`; the common prefix of the keys of one group and topic is decoded once."""
         known = self._prefixes.get(key[:-4])
         if known is not None:
             partition = TopicPartition(known.partition.topic, int.from_bytes(key[-4:], signed=True))
@@ -160,9 +159,9 @@ class GroupLoader:
 
     def _skip(self, problem: str) -> None:
         self._partition.records_skipped += 1
-        if self._partition.records_skipped <= _MAX_COMPLAINTS:
+        if self._partition.records_skipped <= _MAX_SKIPPED_LOGGED:
             logger.warning(
-                "__consumer_offsets-%d: a record is skipped while loading: %s",
+                "Loading group metadata from __consumer_offsets-%d: skipping a record: %s",
                 self._partition.index,
                 problem,
                 extra={"topic": "__consumer_offsets", "partition": self._partition.index},
@@ -170,7 +169,7 @@ class GroupLoader:
 
 
 def _consumer_group_order(record: tuple[bytes, bytes | None, int]) -> tuple[bool, int]:
-    """Values by the version of their keys, then tombstones the other way round; where the sorting
-    says nothing the order does not matter."""
+    """Sorts values by the version of their keys, then tombstones in reverse; the order of equal
+    ones does not matter."""
     key, value, _ = record
     return (True, -key[1]) if value is None else (False, key[1])

@@ -1,8 +1,8 @@
-"""What one partition of `__consumer_offsets` says: its groups and their offsets.
+"""The groups and committed offsets of one partition of `__consumer_offsets`.
 
-Committed offsets, deletions and transaction markers change memory in one way only: by replaying
-the record that says so. The same three methods are called when the record of a request is
-committed and when the log is read back after a restart or a change of leader.
+Only the replay of records changes committed offsets and consumer groups. The same methods replay a
+record when it is committed and when the partition is loaded. Classic groups are replaced by their
+record when they are loaded; see `groups.classic.group` for how they change afterwards.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class GroupPartition:
-    """The groups of one partition, for one term of leadership."""
+    """The groups of one partition in one leader epoch."""
 
     __slots__ = (
         "_clock",
@@ -39,18 +39,18 @@ class GroupPartition:
     def __init__(
         self, index: int, leader_epoch: int, clock: WallClock, *, has_consumer_groups: bool = False
     ) -> None:
-        """`has_consumer_groups`: whether groups of the newer protocol (KIP-848) are served."""
+        """`has_consumer_groups`: whether the consumer group protocol (KIP-848) is enabled."""
         self.index = index
         self.leader_epoch = leader_epoch
         self.has_consumer_groups = has_consumer_groups
         self.groups: dict[str, AnyGroup] = {}
-        # Which groups have offsets in the open transaction of a producer.
+        # The groups with offsets in the ongoing transaction of a producer id.
         self.open_transactions: dict[int, set[str]] = {}
         self.records_skipped = 0
         self._clock = clock
 
     def replay_log(self, chunks: Iterator[memoryview]) -> Iterator[None]:
-        """Take in the log of the partition, batch by batch."""
+        """Loads the log of the partition; yields often, so that the caller can pause."""
         return GroupLoader(self, self._clock).run(chunks)
 
     @property
@@ -76,9 +76,9 @@ class GroupPartition:
         at: int,
         producer_id: int | None = None,
     ) -> None:
-        """A commit (or, with None, its tombstone) at log offset `at`.
+        """Replays a commit (or, with None, its tombstone) at log offset `at`.
 
-        With a producer id it is part of that producer's open transaction.
+        With a producer id it is part of the ongoing transaction of that producer.
         """
         group = self.groups.get(group_id)
         if group is None:
@@ -92,16 +92,16 @@ class GroupPartition:
             self.open_transactions.setdefault(producer_id, set()).add(group_id)
 
     def replay_marker(self, producer_id: int, committed: bool) -> None:
-        """The end of a producer's transaction."""
+        """Replays the marker that ends the transaction of a producer."""
         for group_id in self.open_transactions.pop(producer_id, ()):
             group = self.groups.get(group_id)
             if group is not None and not group.is_deleted:
                 group.offsets.replay_marker(producer_id, committed)
 
     def replay_group(self, group_id: str, loaded: Group | None) -> None:
-        """The state of a classic group as its record describes it; None when it was deleted.
+        """Replays the record of a classic group; None is a tombstone.
 
-        Offsets have records of their own and outlive the group's.
+        Offsets have records of their own and are kept.
         """
         known = self.groups.get(group_id)
         if loaded is None:
@@ -116,7 +116,7 @@ class GroupPartition:
         self.groups[group_id] = loaded
 
     def replay_consumer_group(self, record: GroupRecord) -> None:
-        """A record of a group of the newer protocol, which its first one creates."""
+        """Replays a record of a consumer group (KIP-848); the first one creates the group."""
         group_id = record.group_id
         known = self.groups.get(group_id)
         if known is None or known.kind != "consumer":
@@ -130,7 +130,7 @@ class GroupPartition:
             self.groups[group_id] = known = group
         known.replay(record)
         if known.is_gone:
-            # What it committed stays, as the offsets of a group without members.
+            # Its committed offsets are kept in a group without members.
             del self.groups[group_id]
             if known.offsets:
                 self.find_or_create(group_id).offsets = known.offsets

@@ -1,4 +1,4 @@
-"""The partitions of `__consumer_offsets` that this broker coordinates, asked by group id."""
+"""The partitions of `__consumer_offsets` that this broker leads; finds groups by their id."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class GroupPartitions(CoordinatedPartitions[GroupPartition]):
-    """Finds groups, and says why one cannot be served here."""
+    """Finds groups, and the error code for those of other coordinators."""
 
     def __init__(
         self,
@@ -40,10 +40,9 @@ class GroupPartitions(CoordinatedPartitions[GroupPartition]):
         )
 
     def check(self, group_id: str | None, *, allow_empty: bool = False) -> int:
-        """The error code to answer with when this group is not served here now, else 0.
+        """The error code when this broker cannot serve the group now, else 0.
 
-        The offset and administration requests accept the empty group id, for the sake of
-        consumers of old that committed under it.
+        Offset and administrative requests accept the empty group id, which old consumers used.
         """
         if group_id is None or not (group_id or allow_empty):
             return ErrorCode.INVALID_GROUP_ID
@@ -54,7 +53,7 @@ class GroupPartitions(CoordinatedPartitions[GroupPartition]):
         return None if partition is None else partition.groups.get(group_id)
 
     def find_or_create(self, group_id: str) -> AnyGroup:
-        """Only after `check` said that the group is served here."""
+        """Call it only after `check` returned 0, without an await in between."""
         partition = self.home_of(group_id)
-        assert partition is not None, "checked by the caller, with no wait in between"
+        assert partition is not None, "the caller has checked it, without an await since"
         return partition.find_or_create(group_id)

@@ -1,12 +1,12 @@
 """The records of `__consumer_offsets`, byte for byte as Kafka 3.9 in ZooKeeper mode has them.
 
-Keys begin with a two-byte version that says what they are: 0 and 1 a committed offset, 2 the
-state of a group; the higher ones belong to the newer group protocol. A null value is a
-tombstone. What is written is key version 1 with value version 3 (version 1 when the client set
-its own expiry time), and group state version 3; every older version is read.
+A key begins with a two-byte version, which is the type of the record: 0 and 1 a committed offset, 2
+the metadata of a classic group, higher ones the consumer group protocol. A null value is a
+tombstone. Offsets are written with key version 1 and value version 3 (1 when the client sent a
+retention time), group metadata with value version 3; all older versions can be read.
 
-Offset records are encoded and decoded here by hand, not through `ottla.protocol.codec`: a
-coordinator reads millions of them when it takes over a partition.
+Offset records are encoded and decoded here, not by `ottla.protocol.codec`, because a coordinator
+loads millions of them.
 """
 
 import struct
@@ -46,7 +46,7 @@ _HEAD_V3_SIZE = _OFFSET_HEAD_V3.size
 
 
 class UnreadableRecord(ValueError):
-    """A key or value that is none of Kafka's; the message says why."""
+    """A key or value is not in Kafka's format; the message has the reason."""
 
 
 class OffsetKey(NamedTuple):
@@ -59,7 +59,7 @@ class GroupKey(NamedTuple):
 
 
 def read_key(key: bytes) -> OffsetKey | GroupKey | None:
-    """What a record is about; None for versions that a later protocol brought."""
+    """The decoded key; None for versions of other protocols."""
     try:
         version: int = _SHORT.unpack_from(key)[0]
         if version == GROUP_KEY_VERSION:
@@ -77,7 +77,7 @@ def _read_string(data: bytes, position: int) -> tuple[str, int]:
     start = position + 2
     end = start + _SHORT.unpack_from(data, position)[0]
     if end < start or end > len(data):
-        raise UnreadableRecord(f"the key {data[:64]!r} is cut short")
+        raise UnreadableRecord(f"the key {data[:64]!r} is truncated")
     return data[start:end].decode(), end
 
 
@@ -120,7 +120,7 @@ def offset_value(value: CommittedOffset) -> bytes:
 def read_offset_value(data: bytes, appended_at: int) -> CommittedOffset:
     try:
         if len(data) == _BARE_V3_SIZE:
-            # By far the most offsets come without metadata.
+            # Nearly all offsets have no metadata.
             version, offset, leader_epoch, length, timestamp_ms = _BARE_V3.unpack(data)
             if version == OFFSET_VALUE_VERSION and not length:
                 return CommittedOffset(
@@ -159,7 +159,7 @@ def group_key(group_id: str) -> bytes:
 
 
 def group_value(group: Group, assignments: dict[str, bytes]) -> bytes:
-    """The state of a group whose members have these assignments."""
+    """The value of a group whose members have these assignments."""
     protocol_name = group.protocol_name
     value = GroupMetadataValue(
         protocol_type=group.protocol_type or "",
@@ -186,7 +186,7 @@ def group_value(group: Group, assignments: dict[str, bytes]) -> bytes:
 
 
 def read_group_value(group_id: str, data: bytes, now_ms: int) -> Group:
-    """A group as its last record describes it: stable, or empty when it has no members."""
+    """The group of a record: Stable, or Empty when it has no members."""
     try:
         version = _SHORT.unpack_from(data)[0]
         if version < 0 or version > MAX_GROUP_VALUE_VERSION:
@@ -198,7 +198,7 @@ def read_group_value(group_id: str, data: bytes, now_ms: int) -> Group:
     group.generation_id = value.generation
     group.protocol_type = value.protocol_type or None
     group.protocol_name = value.protocol
-    # Without the time of the last change, expiry counts from the commits.
+    # Without the time of the last change, offsets expire after their commit.
     group.state_timestamp_ms = value.current_state_timestamp
     for stored in value.members:
         member = Member(

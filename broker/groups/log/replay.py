@@ -1,8 +1,14 @@
-"""What a record of `__consumer_offsets` does to memory, while running and while loading."""
+"""Replays the records of `__consumer_offsets` into memory, after an append and while loading.
 
-from typing import TYPE_CHECKING
+Mirrors the replay methods of Kafka's `GroupCoordinatorShard`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.coordination.ports import WallClock
+from ottla.broker.groups.classic.group import Group
 from ottla.broker.groups.log.records import (
     GroupKey,
     OffsetKey,
@@ -11,21 +17,46 @@ from ottla.broker.groups.log.records import (
     read_key,
     read_offset_value,
 )
+from ottla.broker.groups.offsets import CommittedOffset
+from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
-    from ottla.broker.groups.log.partition import GroupPartition
+    from ottla.broker.groups.consumer.records import GroupRecord
 
 FIRST_CONSUMER_KEY = 3
 LAST_CONSUMER_KEY = 8
 
 
+class ReplayedPartition(Protocol):
+    """The groups of one partition of `__consumer_offsets`, as records change them."""
+
+    index: int
+    has_consumer_groups: bool
+    records_skipped: int
+
+    def replay_offset(
+        self,
+        group_id: str,
+        partition: TopicPartition,
+        value: CommittedOffset | None,
+        at: int,
+        producer_id: int | None = None,
+    ) -> None: ...
+
+    def replay_marker(self, producer_id: int, committed: bool) -> None: ...
+
+    def replay_group(self, group_id: str, loaded: Group | None) -> None: ...
+
+    def replay_consumer_group(self, record: GroupRecord) -> None: ...
+
+
 def is_of_consumer_group(key: bytes) -> bool:
-    """Whether it is a record of a group of the newer protocol (KIP-848)."""
+    """Whether it is the key of a record of a consumer group (KIP-848)."""
     return len(key) > 1 and key[0] == 0 and FIRST_CONSUMER_KEY <= key[1] <= LAST_CONSUMER_KEY
 
 
 def replay_record(
-    partition: "GroupPartition",
+    partition: ReplayedPartition,
     key: bytes,
     value: bytes | None,
     at: int,
@@ -33,9 +64,9 @@ def replay_record(
     clock: WallClock,
     parsed: OffsetKey | GroupKey | None = None,
 ) -> None:
-    """Take over one record found at log offset `at`; raises UnreadableRecord.
+    """Replays one record at log offset `at`; raises UnreadableRecord.
 
-    `parsed` is the key, when the caller has read it already.
+    `parsed` is the key, when the caller has decoded it already.
     """
     if parsed is None and not is_of_consumer_group(key):
         parsed = read_key(key)
@@ -53,12 +84,12 @@ def replay_record(
             group_id, None if value is None else read_group_value(group_id, value, clock())
         )
     elif is_of_consumer_group(key) and partition.has_consumer_groups:
-        # Only now: most brokers have no such group.
-        from ottla.broker.groups.consumer.records import RecordProblem, decode_record
+        # Imported late: most brokers serve no consumer groups.
+        from ottla.broker.groups.consumer.records import UnreadableGroupRecord, decode_record
 
         try:
             partition.replay_consumer_group(decode_record(key, value))
-        except RecordProblem as problem:
+        except UnreadableGroupRecord as problem:
             raise UnreadableRecord(str(problem)) from None
     else:
-        raise UnreadableRecord(f"a key of version {int.from_bytes(key[:2])} is not known here")
+        raise UnreadableRecord(f"unknown key version {int.from_bytes(key[:2])}")

@@ -1,9 +1,9 @@
-"""AlterConfigs (33) and IncrementalAlterConfigs (44): changing settings at run time.
+"""AlterConfigs (33) and IncrementalAlterConfigs (44): dynamic configuration.
 
-AlterConfigs, versions 0 to 2, replaces all settings of a resource. IncrementalAlterConfigs,
-versions 0 and 1, sets, deletes, appends to and subtracts from single ones (KIP-339), and changes
-the levels of loggers (KIP-412). Each resource is answered for itself. A change is written to the
-znode tree and announced there; every broker picks it up. In ZooKeeper mode any broker does this.
+AlterConfigs, versions 0 to 2, replaces the configuration of a resource. IncrementalAlterConfigs,
+versions 0 and 1, sets, deletes, appends to and subtracts from single settings (KIP-339), and
+changes log levels (KIP-412). Each resource has a row in the response. Changes are written to the
+znode tree, with a notification upon which every broker loads them; any broker handles the requests.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Change(Protocol):
 
 
 class ConfigAlterer:
-    """Checks changes and writes them."""
+    """Validates changes and writes them."""
 
     def __init__(
         self,
@@ -93,11 +93,11 @@ class ConfigAlterer:
         self, context: RequestContext, request: alter_configs.AlterConfigsRequest
     ) -> alter_configs.AlterConfigsResponse:
         response = alter_configs.AlterConfigsResponse()
-        twice = _twice(request.resources)
+        duplicates = _duplicates(request.resources)
         for resource in request.resources:
             code, message = ErrorCode.NONE, None
             try:
-                _check_changes(resource, twice, resource.configs, ())
+                _check_changes(resource, duplicates, resource.configs, ())
                 if resource.resource_type == BROKER_LOGGER:
                     raise KafkaError(
                         ErrorCode.INVALID_REQUEST,
@@ -120,14 +120,14 @@ class ConfigAlterer:
         request: incremental_alter_configs.IncrementalAlterConfigsRequest,
     ) -> incremental_alter_configs.IncrementalAlterConfigsResponse:
         response = incremental_alter_configs.IncrementalAlterConfigsResponse()
-        twice = _twice(request.resources)
+        duplicates = _duplicates(request.resources)
         for resource in request.resources:
             code, message = ErrorCode.NONE, None
             try:
                 deletions = [
                     each.name for each in resource.configs if each.config_operation == DELETE
                 ]
-                _check_changes(resource, twice, resource.configs, deletions)
+                _check_changes(resource, duplicates, resource.configs, deletions)
                 if resource.resource_type == BROKER_LOGGER:
                     self._alter_loggers(resource, request.validate_only)
                 else:
@@ -145,7 +145,7 @@ class ConfigAlterer:
     async def _changed(
         self, resource: incremental_alter_configs.AlterConfigsResource
     ) -> dict[str, str]:
-        """What the resource's settings are after the operations."""
+        """The configuration of the resource after the operations."""
         self._check_resource(resource)
         wanted = await self._dynamic_config.read(_entity_path(resource))
         for change in resource.configs:
@@ -184,12 +184,12 @@ class ConfigAlterer:
             if name:
                 check_broker_id(name, self._broker_id, "")
         else:
-            words = "AlterConfigs is only supported for topics and brokers, but resource type is"
+            message = "AlterConfigs is only supported for topics and brokers, but resource type is"
             if kind == CLIENT_METRICS and self._config.ottla_metrics_address:
                 parse_subscription(name, {})
                 return
             if kind == CLIENT_METRICS:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{words} CLIENT_METRICS")
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{message} CLIENT_METRICS")
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
 
     async def _store(self, resource: Resource, wanted: dict[str, str], validate_only: bool) -> None:
@@ -222,12 +222,12 @@ class ConfigAlterer:
             elif change.config_operation != SET:
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST,
-                    "A logger's level can be set and deleted, not appended to.",
+                    "Only SET and DELETE are supported for the level of a logger.",
                 )
             elif (change.value or "").upper() not in _LEVELS:
                 raise KafkaError(
                     ErrorCode.INVALID_CONFIG,
-                    f"{change.value} is no log level; use one of {', '.join(_LEVELS)}.",
+                    f"{change.value} is not a log level; use one of {', '.join(_LEVELS)}.",
                 )
             else:
                 levels.append((change.name, _LEVELS[(change.value or "").upper()]))
@@ -239,18 +239,18 @@ class ConfigAlterer:
                 logging.getLogger(None if logger_name == "root" else logger_name).setLevel(level)
 
 
-def _twice(resources: Sequence[Resource]) -> set[tuple[int, str]]:
+def _duplicates(resources: Sequence[Resource]) -> set[tuple[int, str]]:
     counted = Counter((each.resource_type, each.resource_name) for each in resources)
     return {key for key, count in counted.items() if count > 1}
 
 
 def _check_changes(
     resource: Resource,
-    twice: set[tuple[int, str]],
+    duplicates: set[tuple[int, str]],
     changes: Sequence[Change],
     deletions: Sequence[str],
 ) -> None:
-    if (resource.resource_type, resource.resource_name) in twice:
+    if (resource.resource_type, resource.resource_name) in duplicates:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
     names = [change.name for change in changes]
     if len(set(names)) != len(names):
@@ -287,7 +287,7 @@ def _list_setting(kind: int, name: str, operation: int) -> Setting:
 
 
 def _validate_broker_config(wanted: Mapping[str, str], *, per_broker: bool) -> None:
-    """INVALID_REQUEST, as Kafka answers, when a broker setting may not be changed at run time."""
+    """INVALID_REQUEST, as in Kafka, for broker settings that are not dynamic."""
     try:
         for name, text in wanted.items():
             setting = find_broker_setting(name)
@@ -301,8 +301,8 @@ def _validate_broker_config(wanted: Mapping[str, str], *, per_broker: bool) -> N
             assert setting.mode in (PER_BROKER, CLUSTER_WIDE)
             if setting.sensitive:
                 raise ConfigError(
-                    f"{name} is a secret, which everybody could read in the znode tree: write it "
-                    "into the file of settings and start the broker anew."
+                    f"{name} is a secret, which every client of ZooKeeper could read: set it in "
+                    "the configuration file and restart the broker."
                 )
             parse_value(setting, text)
     except ConfigError as error:

@@ -1,12 +1,11 @@
 """DescribeClientQuotas (48) and AlterClientQuotas (49), versions 0 and 1 (KIP-546).
 
-A quota belongs to a user, a client id, both together, or an address; a null name stands for
-everybody without a quota of their own. They are kept under `/config/users`, `/config/clients` and
-`/config/ips`; every broker picks changes up. Mirrors Kafka's `ZkAdminManager`.
+The entity of a quota is a user, a client id, both together, or an IP address; a null name is the
+default entity. Quotas are stored under `/config/users`, `/config/clients` and `/config/ips`, from
+which every broker loads changes. Mirrors Kafka's `ZkAdminManager`.
 
-Deviations: what is not a number, an unknown match type, and an exact match of no name are
-INVALID_REQUEST (Kafka stores the first as 0 and fails on the others); addresses are not looked up,
-so a host name is refused.
+Deviations: NaN, an unknown match type, and an exact match without a name are INVALID_REQUEST (Kafka
+stores the first as 0 and fails on the others); host names are not resolved but rejected.
 """
 
 from __future__ import annotations
@@ -50,17 +49,17 @@ CLIENT_ID = "client-id"
 IP = "ip"
 EXACT, DEFAULT, ANY = 0, 1, 2
 
-# The quotas of users and clients that are whole numbers, and those that are not.
+# The quotas of users and clients that are integers, and those that are not.
 _LONGS = frozenset((PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE))
 _DOUBLES = frozenset((REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE))
 _CLIENT_KEYS = _LONGS | _DOUBLES
 _IP_KEYS = frozenset((CONNECTION_CREATION_RATE,))
 
-# How far from a whole number a quota may be that must be one.
+# The tolerance for quotas that have to be integers.
 _EPSILON = 1e-6
 _INT_MAX, _LONG_MAX = 2**31 - 1, 2**63 - 1
 
-# Entity type to name; None is the name of everybody else.
+# Entity type to name; None is the default entity.
 Entity = dict[str, str | None]
 
 
@@ -142,8 +141,8 @@ class QuotaAdminHandlers:
         await self._dynamic_config.write(path, settings)
 
 
-def _refused(words: str) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_REQUEST, words)
+def _invalid_request(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, message)
 
 
 def _components(components: Sequence[ComponentData]) -> dict[str, tuple[int, str | None]]:
@@ -152,20 +151,20 @@ def _components(components: Sequence[ComponentData]) -> dict[str, tuple[int, str
     for component in components:
         kind = component.entity_type
         if kind == "":
-            raise _refused("Unexpected empty filter component entity type")
+            raise _invalid_request("Unexpected empty filter component entity type")
         if kind not in (USER, CLIENT_ID, IP):
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION, f"Custom entity type '{kind}' not supported"
             )
         if kind in wanted:
-            raise _refused(f"Duplicate {kind} filter component entity type")
+            raise _invalid_request(f"Duplicate {kind} filter component entity type")
         if component.match_type not in (EXACT, DEFAULT, ANY):
-            raise _refused(f"Unexpected match type: {component.match_type}")
+            raise _invalid_request(f"Unexpected match type: {component.match_type}")
         if component.match_type == EXACT and component.match is None:
-            raise _refused("Request specifies MATCH_TYPE_EXACT but no name to match")
+            raise _invalid_request("Request specifies MATCH_TYPE_EXACT but no name to match")
         wanted[kind] = (component.match_type, component.match)
     if IP in wanted and len(wanted) > 1:
-        raise _refused(
+        raise _invalid_request(
             "Invalid entity filter component combination, IP filter component should not be used "
             "with user or clientId filter component."
         )
@@ -195,16 +194,18 @@ def _entity_of(path: str) -> Entity:
 def _path_of(entity: Entity) -> str:
     """Where the quotas of an entity are kept; INVALID_REQUEST for one that cannot have any."""
     if not entity:
-        raise _refused("Invalid empty client quota entity")
+        raise _invalid_request("Invalid empty client quota entity")
     for kind, name in entity.items():
         if kind not in (USER, CLIENT_ID, IP):
-            raise _refused(f"Unhandled client quota entity type: {kind}")
+            raise _invalid_request(f"Unhandled client quota entity type: {kind}")
         if name == "":
-            raise _refused(f"Empty {kind} not supported")
+            raise _invalid_request(f"Empty {kind} not supported")
     names = {kind: _encoded(name) for kind, name in entity.items()}
     if IP in names:
         if len(names) > 1:
-            raise _refused("Invalid quota entity combination: an ip stands alone")
+            raise _invalid_request(
+                "Invalid quota entity combination: an ip cannot be combined with others"
+            )
         if entity[IP] is not None:
             _check_address(names[IP])
         return f"{znodes.ENTITY_IPS}/{names[IP]}"
@@ -215,7 +216,7 @@ def _path_of(entity: Entity) -> str:
 
 
 def _encoded(name: str | None) -> str:
-    """A name in a path; somebody who is called "<default>" is not everybody."""
+    """A name in a path; sanitized, so that the name "<default>" is not the default entity."""
     return znodes.DEFAULT_ENTITY if name is None else znodes.sanitize(name)
 
 
@@ -226,11 +227,11 @@ def _check_address(text: str) -> None:
         # The encoded name, as in Kafka: no address of version 6 passes.
         ipaddress.ip_address(text)
     except ValueError:
-        raise _refused(f"{text} is not a valid IP address.") from None
+        raise _invalid_request(f"{text} is not a valid IP address.") from None
 
 
 def _checked_changes(operations: Sequence[OpData], is_ip: bool) -> dict[str, str | None]:
-    """The new text by key, None for a quota that is taken away."""
+    """The new text by key; None for a quota that is removed."""
     known = _IP_KEYS if is_ip else _CLIENT_KEYS
     changes: dict[str, str | None] = {}
     for operation in operations:
@@ -240,19 +241,19 @@ def _checked_changes(operations: Sequence[OpData], is_ip: bool) -> dict[str, str
         elif key in known:
             changes[key] = _text(key, operation.value)
         else:
-            raise _refused(f"Invalid configuration key {key}")
+            raise _invalid_request(f"Invalid configuration key {key}")
     return changes
 
 
 def _text(key: str, value: float) -> str:
-    """A quota as it is stored, in a form that Java reads, too."""
+    """A quota in the format in which it is stored, which Kafka can read."""
     if math.isnan(value):
-        raise _refused(f"Configuration {key} must be a number")
+        raise _invalid_request(f"Configuration {key} must be a number")
     if key in _DOUBLES:
         return str(value).replace("inf", "Infinity")
     kind, largest = ("Int", _INT_MAX) if key in _IP_KEYS else ("Long", _LONG_MAX)
-    # Cut, not rounded, after a small step up: so it is that -1 is no whole number, but 0 is.
+    # Truncated after adding the tolerance, as in Kafka: -1 is not an integer then, but 0 is.
     whole = int(min(max(value + _EPSILON, -largest - 1), largest))
     if abs(whole - value) > _EPSILON:
-        raise _refused(f"Configuration {key} must be a {kind} value")
+        raise _invalid_request(f"Configuration {key} must be a {kind} value")
     return str(whole)

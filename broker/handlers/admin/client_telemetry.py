@@ -1,9 +1,8 @@
-"""Client telemetry (KIP-714): GetTelemetrySubscriptions (71), PushTelemetry (72) and
-ListClientMetricsResources (74), version 0 each.
+"""GetTelemetrySubscriptions (71), PushTelemetry (72), ListClientMetricsResources (74): KIP-714.
 
-Kafka on ZooKeeper lists none of them. This broker does when it has somewhere to show the metrics,
-that is when `ottla.metrics.address` is set, as Kafka in KRaft mode lists them when it has a plug-in
-that takes them. Clients that know the requests send them by themselves.
+Version 0 each. Kafka lists them in KRaft mode only, when it has a metrics reporter for client
+telemetry. This broker lists them when it exports metrics (`ottla.metrics.address`). Clients that
+support KIP-714 send the requests by default.
 """
 
 from __future__ import annotations
@@ -27,16 +26,17 @@ from ottla.protocol.messages.push_telemetry import PushTelemetryRequest, PushTel
 from ottla.protocol.records.compression import decompress
 from ottla.protocol.records.errors import RecordsError
 
-# zstd, lz4, gzip, snappy: the order is what the broker likes best.
+# zstd, lz4, gzip, snappy: in the order of preference of the broker.
 _CODECS = [4, 3, 1, 2]
 _LAST_CODEC = 4
 
-# Metrics are text, which shrinks well; no honest client comes near, a bomb gets no further.
-_MOST_EXPANSION = 16
+# The limit of decompressed bytes, as a multiple of the compressed limit: far above that of real
+# metrics, against decompression bombs.
+_MAX_EXPANSION = 16
 
 
 class ClientMetricsHandlers:
-    """All three."""
+    """Hands the requests to the manager of client metrics."""
 
     def __init__(
         self, manager: ClientMetricsManager, exported: ExportedMetrics, workers: WorkerPool
@@ -80,7 +80,7 @@ class ClientMetricsHandlers:
                     _decode,
                     request.compression_type,
                     bytes(request.metrics),
-                    self._manager.max_bytes * _MOST_EXPANSION,
+                    self._manager.max_bytes * _MAX_EXPANSION,
                 )
                 self._exported.add(instance, points)
         except KafkaError as error:
@@ -102,7 +102,7 @@ def _decode(codec: int, data: bytes, max_bytes: int) -> list[Point]:
 
 
 def _client(context: RequestContext) -> dict[str, str]:
-    """What patterns of subscriptions are matched against."""
+    """The labels of a client that the match patterns of subscriptions select."""
     connection = context.connection
     return {
         "client_id": context.header.client_id or "",

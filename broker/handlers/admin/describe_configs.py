@@ -1,12 +1,11 @@
-"""DescribeConfigs (32), versions 0 to 4: every setting with its value, source and synonyms.
+"""DescribeConfigs (32), versions 0 to 4: settings with their values, sources and synonyms.
 
-Topics show all their settings; a broker shows all of its own when it is asked by its id, and only
-the cluster-wide dynamic ones when it is asked by the empty name; loggers show their levels. Version
-1 brought sources and synonyms, 3 types and documentation. Secrets have no value. Mirrors Kafka's
-`ConfigHelper`.
+A topic has all topic settings; a broker all settings when the name is its id, and only the dynamic
+cluster-wide ones when the name is empty; loggers have their levels. Version 1 added sources and
+synonyms, 3 types and documentation. Secrets have no value. Mirrors Kafka's `ConfigHelper`.
 
-One thing is ours: a group asked for nothing but the key `ottla.group.events` shows its history, as
-`ottla groups events` reads it. Whoever does not ask for it by name gets what Kafka answers.
+Deviation from Kafka: a request for only the key `ottla.group.events` of a group returns the events
+of the group, which `ottla groups events` shows.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ _TYPES = {
     "password": 9,
 }
 
-# Several settings for one length of time; the first that is given wins.
+# Settings for one duration in several units; the first that is set has precedence.
 _SAME = (
     ("log.roll.ms", "log.roll.hours"),
     ("log.roll.jitter.ms", "log.roll.jitter.hours"),
@@ -79,7 +78,7 @@ _SAME = (
 
 
 def same_settings(name: str) -> tuple[str, ...]:
-    """The names under which a broker setting may be given, the strongest first."""
+    """The names of a broker setting in several units or with a listener prefix, by precedence."""
     if name == "log.flush.scheduler.interval.ms":
         return (name,)
     for names in _SAME:
@@ -91,7 +90,7 @@ def same_settings(name: str) -> tuple[str, ...]:
 
 
 class ConfigDescriber:
-    """Shapes settings for answers; CreateTopics uses it too."""
+    """Builds the rows of settings; CreateTopics uses it too."""
 
     def __init__(
         self,
@@ -101,7 +100,7 @@ class ConfigDescriber:
         metadata: MetadataCache,
         group_events: Callable[[str], str] | None = None,
     ) -> None:
-        """`group_events`: the history of a group; KafkaError when it is coordinated elsewhere."""
+        """`group_events`: the events of a group; KafkaError when this is not its coordinator."""
         self._broker_id = broker_id
         self._config = config
         self._dynamic_config = dynamic_config
@@ -138,7 +137,7 @@ class ConfigDescriber:
         return result
 
     def rows(self, kind: int, name: str) -> list[DescribeConfigsResourceResult]:
-        """The settings of one resource; KafkaError where there is none of this name here."""
+        """The settings of one resource; KafkaError when it does not exist."""
         if kind == TOPIC:
             problem = name_problem(name)
             if problem is not None:
@@ -174,7 +173,7 @@ class ConfigDescriber:
         ]
 
     def _client_metrics_rows(self, name: str) -> list[DescribeConfigsResourceResult]:
-        """What is set; as in Kafka also for a name that nobody has used."""
+        """The settings that are set; none for an unknown name, as in Kafka."""
         if not name:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty"
@@ -187,7 +186,7 @@ class ConfigDescriber:
     # -- topics ---------------------------------------------------------------------------------
 
     def topic_rows(self, overrides: Mapping[str, str]) -> list[DescribeConfigsResourceResult]:
-        """All settings of a topic that has these overrides."""
+        """All settings of a topic with these overrides."""
         return [self._topic_row(setting, overrides) for setting in topic_settings().values()]
 
     def _topic_row(
@@ -208,7 +207,7 @@ class ConfigDescriber:
     # -- brokers --------------------------------------------------------------------------------
 
     def _broker_names(self) -> list[str]:
-        """Every setting of the table, then whatever else was given (listener prefixes)."""
+        """All defined settings, then others that are set (with listener prefixes)."""
         names = list(broker_settings())
         config = self._config
         for layer in (config.given, config.cluster_dynamic, config.broker_dynamic):
@@ -230,7 +229,7 @@ class ConfigDescriber:
         return _row(setting, text, synonyms, setting.mode == READ_ONLY, name)
 
     def _synonyms(self, name: str) -> list[DescribeConfigsSynonym]:
-        """Where the value of a broker setting could come from, the strongest first."""
+        """The values of a broker setting by source, in the order of precedence."""
         config = self._config
         names = same_settings(name)
         layers: tuple[tuple[int, Callable[[str], str | None]], ...] = (
@@ -246,14 +245,14 @@ class ConfigDescriber:
                 if text is not None:
                     shown = None if find_broker_setting(each).sensitive else text
                     found.append(DescribeConfigsSynonym(each, shown, source))
-        # As in Kafka, what is listed begins with the setting's own name.
+        # As in Kafka, the list begins with the name of the setting.
         while found and found[0].name != name:
             found.pop(0)
         return found
 
 
 def find_broker_setting(name: str) -> Setting:
-    """The definition of a setting, also with a listener's prefix; an unknown one is secret."""
+    """The definition of a setting, also with a listener prefix; an unknown one is sensitive."""
     table = broker_settings()
     found = table.get(name) or dynamic_only_settings().get(name)
     if found is None and name.startswith("listener.name."):
@@ -277,7 +276,7 @@ def check_broker_id(name: str, broker_id: int, alternative: str) -> None:
 
 
 def logger_rows() -> list[DescribeConfigsResourceResult]:
-    """The loggers of this broker with the levels in force."""
+    """The loggers of this broker with their effective levels."""
     rows = []
     names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "ottla"]
     for name in ["root", *sorted(names)]:

@@ -1,6 +1,7 @@
-"""AlterReplicaLogDirs (34), versions 0 to 2: moves replicas to other disks of this broker.
+"""AlterReplicaLogDirs (34), versions 0 to 2, and DescribeLogDirs (35), versions 0 to 4.
 
-The answer says whether a move has begun; DescribeLogDirs shows how far it is (`is_future_key`).
+AlterReplicaLogDirs starts to move replicas to other log directories of this broker; the response
+says whether a move has begun. DescribeLogDirs shows its progress (`is_future_key`) (KIP-113).
 """
 
 from __future__ import annotations
@@ -16,19 +17,29 @@ from ottla.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
+from ottla.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
 from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.broker.replication.log_dir_mover import LogDirMover
+    from ottla.storage.directories.log_manager import LogManager
+    from ottla.storage.log.log import Log
 
 
-class LogDirsAdminHandler:
-    """Hands moves to the mover."""
+class LogDirsHandlers:
+    """The log directories of this broker and the replicas in them."""
 
-    def __init__(self, mover: LogDirMover) -> None:
+    def __init__(self, mover: LogDirMover, log_manager: LogManager) -> None:
         self._mover = mover
+        self._log_manager = log_manager
 
-    def handle(
+    def alter_replica_log_dirs(
         self, context: RequestContext, request: AlterReplicaLogDirsRequest
     ) -> AlterReplicaLogDirsResponse:
         topics: dict[str, AlterReplicaLogDirTopicResult] = {}
@@ -43,3 +54,56 @@ class LogDirsAdminHandler:
                         code = error_code(error)
                     rows.partitions.append(AlterReplicaLogDirPartitionResult(index, code))
         return AlterReplicaLogDirsResponse(results=list(topics.values()))
+
+    def describe_log_dirs(
+        self, context: RequestContext, request: DescribeLogDirsRequest
+    ) -> DescribeLogDirsResponse:
+        requested = None
+        if request.topics is not None:
+            requested = {(t.topic, index) for t in request.topics for index in t.partitions}
+        response = DescribeLogDirsResponse()
+        for directory in self._log_manager.directories.all:
+            result = DescribeLogDirsResult(log_dir=directory.path)
+            response.results.append(result)
+            if directory.is_offline:
+                result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+                continue
+            result.total_bytes, result.usable_bytes = _total_and_usable_bytes(directory.path)
+            result.topics = self._topics_in(directory.path, requested)
+        return response
+
+    def _topics_in(
+        self, directory: str, requested: set[tuple[str, int]] | None
+    ) -> list[DescribeLogDirsTopic]:
+        topics: dict[str, DescribeLogDirsTopic] = {}
+        for log in self._log_manager.logs_in(directory):
+            if requested is not None and (log.topic, log.partition) not in requested:
+                continue
+            topic = topics.get(log.topic)
+            if topic is None:
+                topic = topics[log.topic] = DescribeLogDirsTopic(log.topic)
+            current = self._log_manager.get(log.topic, log.partition)
+            is_future = log is not current
+            topic.partitions.append(
+                DescribeLogDirsPartition(
+                    log.partition, log.size_in_bytes, _offset_lag(log, current), is_future
+                )
+            )
+        return list(topics.values())
+
+
+def _total_and_usable_bytes(path: str) -> tuple[int, int]:
+    import os
+
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return -1, -1
+    return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
+
+
+def _offset_lag(log: Log, current: Log | None) -> int:
+    """The lag of a future log behind the current one, or of a log behind its high watermark."""
+    if current is not None and log is not current:
+        return current.log_end_offset - log.log_end_offset
+    return max(log.high_watermark - log.log_end_offset, 0)

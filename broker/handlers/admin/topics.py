@@ -1,13 +1,13 @@
 """CreateTopics (19), DeleteTopics (20), CreatePartitions (37), all versions.
 
-The broker that is controller does the work; any other answers NOT_CONTROLLER, and clients go where
-Metadata says. An answer waits, at most `timeout_ms`, until every live broker knows of the change:
-a client may use a topic anywhere as soon as it is told that it exists. With a time-out of 0 or less
-it is REQUEST_TIMED_OUT although the change goes on, as in Kafka. From version 5 CreateTopics
-answers the topic's settings, from 6 DeleteTopics takes topic ids.
+Handled by the controller; any other broker responds with NOT_CONTROLLER, and clients refresh their
+metadata. A response waits, at most `timeout_ms`, until every live broker has the change in its
+metadata, so that clients can use a new topic on any broker. With a timeout of 0 or less it is
+REQUEST_TIMED_OUT although the change is made, as in Kafka. From version 5 on CreateTopics returns
+the configuration of the topic; from 6 on DeleteTopics has topic ids.
 
-Partitions made and deleted count against the client's `controller_mutation_rate` (KIP-599):
-CreateTopics from version 6, DeleteTopics from 5 and CreatePartitions from 3 are refused with
+Created and deleted partitions count against the `controller_mutation_rate` of the client (KIP-599):
+CreateTopics from version 6, DeleteTopics from 5 and CreatePartitions from 3 fail with
 THROTTLING_QUOTA_EXCEEDED, older versions are throttled afterwards.
 """
 
@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.config.topic_config import validate_topic_config
-from ottla.broker.handlers.admin.mutation_charge import MutationCharge
+from ottla.broker.handlers.common.mutation_quota import RequestMutationQuota
 from ottla.broker.requests.error_map import error_code, error_message
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.controller.admin.topic_admin import Charge, CreatedTopic, NewPartitions, NewTopic
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class TopicController(Protocol):
-    """What is needed of the controller in this process."""
+    """The controller in this process, as far as it is used here."""
 
     @property
     def is_active(self) -> bool: ...
@@ -80,7 +80,7 @@ class TopicController(Protocol):
 
 
 class TopicAdminHandlers:
-    """Checks requests, hands them to the controller, waits for the metadata."""
+    """Validates requests, hands them to the controller, waits for the metadata."""
 
     def __init__(
         self,
@@ -105,20 +105,20 @@ class TopicAdminHandlers:
             topic.name: CreatableTopicResult(topic.name, error_message=None)
             for topic in request.topics
         }
-        # A name that was asked for twice is answered twice, as Kafka does.
+        # A duplicate name has two rows in the response, as in Kafka.
         response = CreateTopicsResponse(topics=[results[topic.name] for topic in request.topics])
         if not self._controller.is_active:
             _fail_all(results.values(), KafkaError(ErrorCode.NOT_CONTROLLER))
             return response
-        wanted = self._checked(request, results)
-        charge = MutationCharge(self._quota, context, strict_since=6)
+        valid = self._validated(request, results)
+        mutations = RequestMutationQuota(self._quota, context, strict_since=6)
         created = await self._controller.create_topics(
-            [_new_topic(topic) for topic in wanted.values()],
+            [_new_topic(topic) for topic in valid.values()],
             validate_only=request.validate_only,
             timeout_ms=request.timeout_ms,
-            charge=charge,
+            charge=mutations.record,
         )
-        charge.throttle()
+        mutations.throttle()
         for outcome in created:
             result = results[outcome.name]
             if outcome.error.code != ErrorCode.NONE:
@@ -126,14 +126,14 @@ class TopicAdminHandlers:
                 continue
             result.topic_id = outcome.topic_id
             if context.header.api_version >= 5:
-                self._describe(result, outcome, wanted[outcome.name])
+                self._describe(result, outcome, valid[outcome.name])
         return response
 
-    def _checked(
+    def _validated(
         self, request: CreateTopicsRequest, results: dict[str, CreatableTopicResult]
     ) -> dict[str, CreatableTopic]:
         counted = Counter(topic.name for topic in request.topics)
-        wanted: dict[str, CreatableTopic] = {}
+        valid: dict[str, CreatableTopic] = {}
         defaults = self._config.topic_defaults()
         known = self._metadata.snapshot.topics
         for topic in request.topics:
@@ -142,14 +142,14 @@ class TopicAdminHandlers:
                     raise KafkaError(
                         ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic."
                     )
-                if topic.name not in known:  # TOPIC_ALREADY_EXISTS goes before bad settings.
+                if topic.name not in known:  # TOPIC_ALREADY_EXISTS precedes INVALID_CONFIG.
                     given = {row.name: row.value for row in topic.configs if row.value is not None}
                     validate_topic_config(given, defaults)
             except KafkaError as error:
                 _fail(results[topic.name], error)
                 continue
-            wanted[topic.name] = topic
-        return wanted
+            valid[topic.name] = topic
+        return valid
 
     def _describe(
         self, result: CreatableTopicResult, outcome: CreatedTopic, topic: CreatableTopic
@@ -178,7 +178,7 @@ class TopicAdminHandlers:
             for result in results.values():
                 result.error_code = ErrorCode.NOT_CONTROLLER
             return response
-        charge = MutationCharge(self._quota, context, strict_since=3)
+        mutations = RequestMutationQuota(self._quota, context, strict_since=3)
         outcomes = await self._controller.create_partitions(
             [
                 NewPartitions(
@@ -192,9 +192,9 @@ class TopicAdminHandlers:
             ],
             validate_only=request.validate_only,
             timeout_ms=request.timeout_ms,
-            charge=charge,
+            charge=mutations.record,
         )
-        charge.throttle()
+        mutations.throttle()
         for name, error in outcomes.items():
             results[name].error_code, results[name].error_message = error
         return response
@@ -207,14 +207,14 @@ class TopicAdminHandlers:
         version = context.header.api_version
         results = self._deletions(request, version)
         response = DeleteTopicsResponse(responses=results)
-        refusal = self._refusal(version)
-        if refusal is not None:
+        whole_error = self._whole_error(version)
+        if whole_error is not None:
             for result in results:
-                result.error_code = refusal
+                result.error_code = whole_error
             return response
         topics = self._metadata.snapshot.topics
         names: dict[str, None] = {}
-        charge = MutationCharge(self._quota, context, strict_since=5)
+        mutations = RequestMutationQuota(self._quota, context, strict_since=5)
         for result in results:
             if result.error_code != ErrorCode.NONE or result.name is None:
                 continue
@@ -223,7 +223,7 @@ class TopicAdminHandlers:
                 result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif result.name not in names:
                 try:
-                    charge(len(topic.partitions))
+                    mutations.record(len(topic.partitions))
                 except KafkaError as error:
                     result.error_code = error.code
                 else:
@@ -233,7 +233,7 @@ class TopicAdminHandlers:
             for result in results:
                 if result.name in outcomes:
                     result.error_code, result.error_message = outcomes[result.name]
-        charge.throttle()
+        mutations.throttle()
         return response
 
     def _deletions(self, request: DeleteTopicsRequest, version: int) -> list[DeletableTopicResult]:
@@ -254,7 +254,7 @@ class TopicAdminHandlers:
             results.append(result)
         return results
 
-    def _refusal(self, version: int) -> int | None:
+    def _whole_error(self, version: int) -> int | None:
         if not self._controller.is_active:
             return ErrorCode.NOT_CONTROLLER
         if not self._config.delete_topic_enable:

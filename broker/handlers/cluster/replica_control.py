@@ -1,8 +1,8 @@
-"""LeaderAndIsr (4), StopReplica (5), UpdateMetadata (6): the controller's orders, all versions.
+"""LeaderAndIsr (4), StopReplica (5), UpdateMetadata (6): the requests of the controller.
 
-They come over the network from another broker's controller, or by a plain call from our own. Every
-order names the broker epoch of the registration it was made for: one for an earlier life of this
-broker is refused with STALE_BROKER_EPOCH (KIP-380).
+They come over the network from the controller on another broker, or by a call from the controller
+in this process. Each request has the broker epoch of a registration: one with the epoch of an
+earlier registration of this broker is refused with STALE_BROKER_EPOCH (KIP-380).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.cluster.broker_epoch import UNKNOWN_BROKER_EPOCH, BrokerEpoch
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.message import Message
@@ -23,23 +24,28 @@ if TYPE_CHECKING:
     from ottla.broker.replication.leader_and_isr import LeaderAndIsrApplier
     from ottla.protocol.topics import TopicPartition
 
-_UNKNOWN_EPOCH = -1
-
 
 class ReplicaControl:
-    """Carries out the controller's requests; also the controller's channel to its own broker."""
+    """Handles the requests of the controller; implements the controller's ``LocalChannel``."""
 
     def __init__(
-        self, roles: LeaderAndIsrApplier, metadata: MetadataCache, dynamic_config: DynamicConfig
+        self,
+        applier: LeaderAndIsrApplier,
+        metadata: MetadataCache,
+        dynamic_config: DynamicConfig,
+        broker_epoch: BrokerEpoch,
+        on_metadata: Callable[[list[TopicPartition]], None],
     ) -> None:
-        self.broker_epoch = _UNKNOWN_EPOCH
-        self.on_metadata: Callable[[list[TopicPartition]], None] = lambda deleted: None
-        self._roles = roles
+        """`on_metadata` is called after each change of the metadata, with the partitions that are
+        deleted."""
+        self._broker_epoch = broker_epoch
+        self._on_metadata = on_metadata
+        self._applier = applier
         self._metadata = metadata
         self._dynamic_config = dynamic_config
 
     def handle(self, request: Message, version: int) -> Message | Awaitable[Message]:
-        """A request of the controller in this process."""
+        """Handles a request of the controller in this process."""
         if isinstance(request, LeaderAndIsrRequest):
             return self.leader_and_isr(request, version)
         if isinstance(request, UpdateMetadataRequest):
@@ -64,35 +70,35 @@ class ReplicaControl:
     ) -> StopReplicaResponse:
         return self.stop_replica(request)
 
-    # -- what they do ---------------------------------------------------------------------------
+    # -- handling -------------------------------------------------------------------------------
 
     def _is_stale(self, epoch: int) -> bool:
-        return epoch != _UNKNOWN_EPOCH and epoch < self.broker_epoch
+        return epoch != UNKNOWN_BROKER_EPOCH and epoch < self._broker_epoch.value
 
     async def leader_and_isr(
         self, request: LeaderAndIsrRequest, version: int
     ) -> LeaderAndIsrResponse:
-        """Takes roles, after the settings of topics that are new here have been read."""
+        """Makes replicas leader or follower, after the settings of new topics have been read."""
         if self._is_stale(request.broker_epoch):
             return LeaderAndIsrResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
         names = {topic.topic_name for topic in request.topic_states}
         names.update(state.topic_name for state in request.ungrouped_partition_states)
         await self._dynamic_config.load_topics(names)
-        return await self._roles.become_leader_or_follower(request, version)
+        return await self._applier.become_leader_or_follower(request, version)
 
     def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
-        """Publishes the next picture of the cluster."""
+        """Updates the metadata cache."""
         if self._is_stale(request.broker_epoch):
             return UpdateMetadataResponse(ErrorCode.STALE_BROKER_EPOCH)
-        if request.controller_epoch < self._roles.controller_epoch:
+        if request.controller_epoch < self._applier.controller_epoch:
             return UpdateMetadataResponse(ErrorCode.STALE_CONTROLLER_EPOCH)
-        self._roles.controller_epoch = request.controller_epoch
+        self._applier.controller_epoch = request.controller_epoch
         deleted = self._metadata.update(request)
-        self.on_metadata(deleted)
+        self._on_metadata(deleted)
         return UpdateMetadataResponse()
 
     def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
         """Stops and deletes replicas."""
         if self._is_stale(request.broker_epoch):
             return StopReplicaResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
-        return self._roles.stop_replicas(request)
+        return self._applier.stop_replicas(request)

@@ -1,12 +1,12 @@
-"""ConsumerGroupHeartbeat (68) and ConsumerGroupDescribe (69) of the newer group protocol (KIP-848).
+"""ConsumerGroupHeartbeat (68) and ConsumerGroupDescribe (69), versions 0 and 1 (KIP-848).
 
-Versions: 0 as Kafka 3.9 has it, and 1 of Kafka 4, with subscriptions by pattern and the kind of
-each member. Listed where `group.coordinator.rebalance.protocols` has `consumer` in it.
+Version 1 is of Kafka 4: subscriptions by regular expression, and the type of each member. Listed
+where `group.coordinator.rebalance.protocols` contains `consumer`.
 """
 
 from ottla.broker.groups.consumer.consumer_groups import ConsumerGroups
-from ottla.broker.handlers.groups.group_admin import ALL_GROUP_OPERATIONS
-from ottla.broker.handlers.groups.refusals import GroupRefusals
+from ottla.broker.handlers.common.authorized_operations import GROUP_OPERATIONS
+from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorLog
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -19,18 +19,18 @@ from ottla.protocol.messages.consumer_group_heartbeat import (
 
 
 class ConsumerGroupHandlers:
-    """Hands the requests to the coordinator."""
+    """Hands the requests to the group coordinator."""
 
-    def __init__(self, groups: ConsumerGroups, refusals: GroupRefusals) -> None:
+    def __init__(self, groups: ConsumerGroups, request_errors: GroupRequestErrorLog) -> None:
         self._groups = groups
-        self._refusals = refusals
+        self._request_errors = request_errors
 
     def heartbeat(
         self, context: RequestContext, request: ConsumerGroupHeartbeatRequest
     ) -> Deferred:
-        def reply(response: ConsumerGroupHeartbeatResponse) -> None:
+        def send_response(response: ConsumerGroupHeartbeatResponse) -> None:
             if response.error_code:
-                self._refusals.tell(
+                self._request_errors.log(
                     *(context, "ConsumerGroupHeartbeat", request.group_id, request.member_id),
                     *(request.member_epoch, response.error_code),
                 )
@@ -41,7 +41,7 @@ class ConsumerGroupHandlers:
             context.header.api_version,
             context.header.client_id or "",
             f"/{context.client_host}",  # as Java prints an address
-            reply,
+            send_response,
         )
         return DEFERRED
 
@@ -52,5 +52,5 @@ class ConsumerGroupHandlers:
         if request.include_authorized_operations:
             for group in groups:
                 if not group.error_code:
-                    group.authorized_operations = ALL_GROUP_OPERATIONS
+                    group.authorized_operations = GROUP_OPERATIONS
         return ConsumerGroupDescribeResponse(groups=groups)

@@ -2,7 +2,7 @@
 
 from ottla.broker.groups.classic.group import sync_error
 from ottla.broker.groups.classic.membership import GroupMembership
-from ottla.broker.handlers.groups.refusals import GroupRefusals
+from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorLog
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -17,17 +17,17 @@ from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRespon
 
 
 class GroupMembershipHandlers:
-    """Evens out the versions of the membership requests and hands them to the coordinator."""
+    """Hands the requests to the group coordinator and adapts responses to the version."""
 
-    def __init__(self, membership: GroupMembership, refusals: GroupRefusals) -> None:
+    def __init__(self, membership: GroupMembership, request_errors: GroupRequestErrorLog) -> None:
         self._membership = membership
-        self._refusals = refusals
+        self._request_errors = request_errors
 
     def join_group(self, context: RequestContext, request: JoinGroupRequest) -> Deferred:
         version = context.header.api_version
 
-        def reply(response: JoinGroupResponse) -> None:
-            self._refusals.tell(
+        def send_response(response: JoinGroupResponse) -> None:
+            self._request_errors.log(
                 *(context, "JoinGroup", request.group_id, request.member_id, -1),
                 response.error_code,
             )
@@ -43,7 +43,7 @@ class GroupMembershipHandlers:
             version,
             context.header.client_id or "",
             f"/{context.client_host}",  # as Java prints an address
-            reply,
+            send_response,
         )
         return DEFERRED
 
@@ -55,20 +55,20 @@ class GroupMembershipHandlers:
         ):
             return sync_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
-        def reply(response: SyncGroupResponse) -> None:
-            self._refusals.tell(
+        def send_response(response: SyncGroupResponse) -> None:
+            self._request_errors.log(
                 *(context, "SyncGroup", request.group_id, request.member_id),
                 *(request.generation_id, response.error_code),
             )
             context.respond(response)
 
-        self._membership.sync(request, reply)
+        self._membership.sync(request, send_response)
         return DEFERRED
 
     def heartbeat(self, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
         error = self._membership.heartbeat(request)
         if error:
-            self._refusals.tell(
+            self._request_errors.log(
                 *(context, "Heartbeat", request.group_id, request.member_id),
                 *(request.generation_id, error),
             )
@@ -78,16 +78,16 @@ class GroupMembershipHandlers:
         is_batch = context.header.api_version >= 3
         leaving = request.members if is_batch else [MemberIdentity(member_id=request.member_id)]
 
-        def reply(response: LeaveGroupResponse) -> None:
+        def send_response(response: LeaveGroupResponse) -> None:
             for row in response.members or [MemberResponse(error_code=response.error_code)]:
-                self._refusals.tell(
+                self._request_errors.log(
                     *(context, "LeaveGroup", request.group_id, row.member_id, -1), row.error_code
                 )
             if not is_batch:
-                # One member a request; its error is that of the answer.
+                # The request has one member, whose error is that of the response.
                 error = response.error_code or response.members[0].error_code
                 response = LeaveGroupResponse(error_code=error)
             context.respond(response)
 
-        self._membership.leave(request.group_id, leaving, reply)
+        self._membership.leave(request.group_id, leaving, send_response)
         return DEFERRED

@@ -1,9 +1,9 @@
-"""ApiVersions (18), versions 0 to 4: which APIs and versions this broker answers.
+"""ApiVersions (18), versions 0 to 4: the APIs and versions that this broker supports.
 
-Kafka: the first request of most clients. An unknown version is answered in the layout of version 0
-with UNSUPPORTED_VERSION and the whole list, which is how a newer client finds out what to use; the
-network layer does that, as the request cannot be decoded. From version 3 the client names its
-software, which is checked (KIP-511), and finalized features are listed: none in ZooKeeper mode.
+The first request of most clients. The response to an unknown version has the layout of version 0,
+UNSUPPORTED_VERSION and the whole list, so that a newer client can downgrade; the network layer
+sends it, because the request cannot be decoded. Version 3 and later have the name and version of
+the client software, which are validated (KIP-511), and finalized features: none in ZooKeeper mode.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ottla.broker.requests.request_channel import HandlerEntry, RequestContext
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
-# KIP-511: what may stand in a client's name and version, so that both can be metric labels.
+# KIP-511: the valid names and versions of clients, which are used as metric labels.
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 class ApiVersionsHandler:
-    """Answers from the handler table, so that the list cannot differ from what is served."""
+    """Builds the list from the handler table, so that it cannot differ from what is served."""
 
     def __init__(self, entries: Iterable[HandlerEntry]) -> None:
         self._versions = [
@@ -29,7 +29,7 @@ class ApiVersionsHandler:
         ]
 
     def response(self, error_code: int = ErrorCode.NONE) -> ApiVersionsResponse:
-        """The list, with an error code for the answer to an unknown version."""
+        """The list, with an error code for the response to an unknown version."""
         return ApiVersionsResponse(error_code=error_code, api_keys=self._versions)
 
     def handle(self, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:

@@ -1,8 +1,8 @@
-"""DescribeTopicPartitions (75), version 0: topics and their partitions, page by page (KIP-966).
+"""DescribeTopicPartitions (75), version 0: topics and their partitions, in pages (KIP-966).
 
-Kafka on ZooKeeper does not list it, KRaft does, and admin clients prefer it: the answer is bounded,
-where Metadata names every partition at once. There are no eligible leader replicas on ZooKeeper:
-those lists are empty (null is allowed by the schema, but Kafka's admin client falls over it).
+Kafka lists it in KRaft mode only. Admin clients prefer it, because the response is bounded, where
+Metadata returns all partitions at once. ZooKeeper mode has no eligible leader replicas: those lists
+are empty (the schema allows null, but Kafka's admin client fails on it).
 Mirrors `DescribeTopicPartitionsRequestHandler`.
 """
 
@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.endpoints import Endpoints
-from ottla.broker.handlers.metadata.metadata import TOPIC_OPERATIONS
-from ottla.broker.handlers.records.produce import INTERNAL_TOPICS
+from ottla.broker.handlers.common.authorized_operations import TOPIC_OPERATIONS
+from ottla.broker.handlers.common.internal_topics import INTERNAL_TOPICS
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.controller.admin.topic_names import name_problem
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 
 class TopicPartitionsHandler:
-    """Reads the metadata of this broker."""
+    """Reads the metadata cache."""
 
     def __init__(self, metadata: MetadataCache, endpoints: Endpoints, limit: int) -> None:
-        """`limit`: max.request.partition.size.limit, partitions in one answer."""
+        """`limit`: max.request.partition.size.limit, partitions in one response."""
         self._metadata = metadata
         self._endpoints = endpoints
         self._limit = limit
@@ -84,13 +84,13 @@ class TopicPartitionsHandler:
         return response
 
     def _wanted(self, request: DescribeTopicPartitionsRequest) -> list[str]:
-        """The topics to answer for, in order, from the cursor on."""
+        """The requested topics, sorted, from the cursor on."""
         cursor = request.cursor
-        asked = {topic.name for topic in request.topics}
-        names = sorted(asked or self._metadata.snapshot.topics)
+        requested = {topic.name for topic in request.topics}
+        names = sorted(requested or self._metadata.snapshot.topics)
         if cursor is None:
             return names
-        if asked and cursor.topic_name not in asked:
+        if requested and cursor.topic_name not in requested:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
                 "DescribeTopicPartitionsRequest topic list should contain the cursor topic: "

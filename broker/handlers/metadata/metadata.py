@@ -2,11 +2,10 @@
 
 Versions: 0 an empty list means all topics; 1 null means all, empty none, and the controller is
 named; 2 cluster id; 4 the client may forbid the creation of topics; 5 offline replicas; 7 leader
-epochs; 8 authorized operations when asked for; 9 flexible; 10 topic ids; 11 no cluster operations;
-12 topics may be asked for by id alone.
+epochs; 8 authorized operations on request; 9 flexible; 10 topic ids; 11 no cluster operations; 12
+topics may be requested by id alone.
 
-A topic that is created on the way is answered with LEADER_NOT_AVAILABLE at first, as Kafka does;
-clients ask again within their retry time and find it.
+A topic that the request creates has LEADER_NOT_AVAILABLE first, as in Kafka; clients retry.
 """
 
 from __future__ import annotations
@@ -15,8 +14,13 @@ import logging
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.cluster.metadata_cache import MetadataSnapshot, PartitionMetadata, TopicMetadata
-from ottla.broker.handlers.metadata.first_metadata import once_known
-from ottla.broker.handlers.records.produce import INTERNAL_TOPICS
+from ottla.broker.handlers.common.authorized_operations import (
+    CLUSTER_OPERATIONS,
+    NOT_REQUESTED,
+    TOPIC_OPERATIONS,
+)
+from ottla.broker.handlers.common.first_metadata import after_first_metadata
+from ottla.broker.handlers.common.internal_topics import INTERNAL_TOPICS
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.controller.admin.topic_names import name_problem
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -35,22 +39,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.metadata")
 
-NOT_ASKED_FOR = -2147483648
-# What anybody may do to a topic and to the cluster on a broker without an authorizer, as Kafka
-# counts it: one bit for each operation that exists for the resource.
-TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
-CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
-
 
 class TopicCreator(Protocol):
-    """Creates topics that a client has asked for by using them; see `auto_topic_creation`."""
+    """Creates topics on first use (`auto.create.topics.enable`); see `auto_topic_creation`."""
 
     def create_in_background(self, names: list[str]) -> dict[str, int]:
-        """Starts the creation; returns the error code to answer for each name meanwhile."""
+        """Starts the creation; returns the error code of each name for the response."""
 
 
 class MetadataHandler:
-    """Answers from the current snapshot."""
+    """Reads the current snapshot of the metadata cache."""
 
     def __init__(
         self,
@@ -67,7 +65,7 @@ class MetadataHandler:
         self._creator = creator
         self._auto_create = auto_create
         #: `handle`, for requests that may come before the first UpdateMetadata.
-        self.handle_once_known = once_known(metadata, self.handle)
+        self.handle_after_first_metadata = after_first_metadata(metadata, self.handle)
 
     def handle(self, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
         version = context.header.api_version
@@ -81,29 +79,31 @@ class MetadataHandler:
         )
         if version >= 8 and request.include_cluster_authorized_operations:
             response.cluster_authorized_operations = CLUSTER_OPERATIONS
-        asked = request.topics
-        shape = _Shape(snapshot, reachable, version, request.include_topic_authorized_operations)
-        if asked is None or (version == 0 and not asked):
-            response.topics = [shape.topic(topic) for topic in snapshot.topics.values()]
+        requested = request.topics
+        builder = _TopicBuilder(
+            snapshot, reachable, version, request.include_topic_authorized_operations
+        )
+        if requested is None or (version == 0 and not requested):
+            response.topics = [builder.topic(topic) for topic in snapshot.topics.values()]
             return response
         missing: list[str] = []
         done: set[str | bytes] = set()
-        for entry in asked:
+        for entry in requested:
             if version < 12 and (entry.name is None or entry.topic_id != ZERO_UUID):
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST,
-                    f"Metadata version {version} asks for topics by name, not by id.",
+                    f"Metadata version {version} requests topics by name, not by id.",
                 )
             key: str | bytes = entry.name if entry.name is not None else entry.topic_id
             if key in done:
                 continue
             done.add(key)
             if entry.name is None or entry.topic_id != ZERO_UUID:
-                response.topics.append(shape.by_id(entry.topic_id))
+                response.topics.append(builder.by_id(entry.topic_id))
                 continue
             topic = snapshot.topics.get(entry.name)
             if topic is not None:
-                response.topics.append(shape.topic(topic))
+                response.topics.append(builder.topic(topic))
             else:
                 missing.append(entry.name)
         allowed = self._auto_create and (version < 4 or request.allow_auto_topic_creation)
@@ -111,7 +111,7 @@ class MetadataHandler:
         return response
 
     def _missing(self, names: list[str], may_create: bool) -> list[MetadataResponseTopic]:
-        """Answers for topics that are not there, after starting to create what may be."""
+        """The rows of topics that do not exist; starts to create those that are allowed."""
         codes: dict[str, int] = {}
         to_create: list[str] = []
         for name in names:
@@ -129,8 +129,8 @@ class MetadataHandler:
         ]
 
 
-class _Shape:
-    """Builds the topics of one answer."""
+class _TopicBuilder:
+    """Builds the topics of one response."""
 
     def __init__(
         self, snapshot: MetadataSnapshot, reachable: set[int], version: int, operations: bool
@@ -138,7 +138,7 @@ class _Shape:
         self._snapshot = snapshot
         self._reachable = reachable
         self._version = version
-        self._operations = TOPIC_OPERATIONS if operations and version >= 8 else NOT_ASKED_FOR
+        self._operations = TOPIC_OPERATIONS if operations and version >= 8 else NOT_REQUESTED
 
     def by_id(self, topic_id: bytes) -> MetadataResponseTopic:
         name = self._snapshot.topic_names.get(topic_id)
@@ -163,15 +163,15 @@ class _Shape:
         code = ErrorCode.NONE
         leader = state.leader
         if leader not in reachable:
-            # The leader lives, but not on the listener that this client came in on: a fault of
-            # the set-up that a client cannot wait out, so it has a code of its own (version 6).
+            # The leader is alive, but has no endpoint for the listener of this client: an error in
+            # the configuration that no retry resolves. Version 6 has a code for it.
             if leader in self._snapshot.brokers and self._version >= 6:
                 code = ErrorCode.LISTENER_NOT_FOUND
             else:
                 code = ErrorCode.LEADER_NOT_AVAILABLE
             leader = -1
         if self._version == 0 and not reachable.issuperset(replicas):
-            # Clients of version 0 fail on ids of brokers that are not in the list.
+            # Clients of version 0 fail on broker ids that are not in the list of brokers.
             replicas = [broker_id for broker_id in replicas if broker_id in reachable]
             isr = [broker_id for broker_id in isr if broker_id in reachable]
             code = code or ErrorCode.REPLICA_NOT_AVAILABLE

@@ -1,21 +1,20 @@
 """Fetch (1), versions 0 to 17: reads record batches, for consumers and for followers.
 
-Versions: 0-2 may cut the last batch; 3 a limit for the whole answer, and the first batch whole
-even above it (KIP-74); 4 isolation levels and magic 2, below that batches are converted down; 5 log
-start offset; 7 fetch sessions (KIP-227); 9 leader epochs; 10 zstd; 11 reading from followers
+Versions: 0-2 may truncate the last batch; 3 a limit for the whole response, and the first batch
+whole even above it (KIP-74); 4 isolation levels and magic 2, below it down-conversion; 5 log start
+offset; 7 fetch sessions (KIP-227); 9 leader epochs; 10 zstd; 11 reading from followers
 (KIP-392); 12 flexible, diverging epochs; 13 topic ids instead of names; 15 the replica's epoch; 16
 the endpoints of new leaders (KIP-951); 17 directory ids of replicas.
 
-A partition without news is answered with records of length zero, never null.
+A partition without new records has empty records in the response, never null.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from ottla.broker.handlers.records.leader_hints import LeaderHints
+from ottla.broker.handlers.common.leader_hints import LeaderHints
 from ottla.broker.replication.delayed_fetch import FetchParams
 from ottla.broker.replication.fetch_sessions import (
     FetchContext,
@@ -25,6 +24,7 @@ from ottla.broker.replication.fetch_sessions import (
 )
 from ottla.broker.replication.partition import READ_COMMITTED, READ_LOG_END, READ_UNCOMMITTED
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
+from ottla.broker.security.authorization.access_control import may_read_all
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -37,15 +37,16 @@ from ottla.protocol.messages.fetch import (
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
-    from ottla.broker.handlers.records.down_conversion import DownConversion
+    from ottla.broker.handlers.common.down_conversion import DownConversion
     from ottla.broker.quotas.client_quotas import ClientQuota
     from ottla.broker.replication.replica_manager import ReplicaManager
+    from ottla.broker.security.authorization.access_control import MayRead
 
 _LEADER_ERRORS = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH))
 
 
 class FetchHandler:
-    """Resolves the session, reads through the replica manager, shapes the answer."""
+    """Resolves the fetch session, reads from the replica manager, builds the response."""
 
     def __init__(
         self,
@@ -56,8 +57,9 @@ class FetchHandler:
         down_conversion: DownConversion,
         max_bytes: int,
         quota: ClientQuota,
+        may_read: MayRead,
     ) -> None:
-        """`max_bytes` is `fetch.max.bytes`: no answer is larger, save for one whole batch."""
+        """`max_bytes` is `fetch.max.bytes`: the limit of a response, except for its first batch."""
         self._replica_manager = replica_manager
         self._metadata = metadata
         self._sessions = sessions
@@ -65,47 +67,46 @@ class FetchHandler:
         self._down_conversion = down_conversion
         self._max_bytes = max_bytes
         self._quota = quota
-        #: Set by access control: tells for a request, and whether it is a follower's, what the
-        #: sender may read.
-        self.may_read: Callable[[RequestContext, bool], Callable[[str], bool]] | None = None
+        # None saves a call for each partition.
+        self._may_read = None if may_read is may_read_all else may_read
 
     def handle(self, context: RequestContext, request: FetchRequest) -> Deferred:
         version = context.header.api_version
         params = self._params(request, version)
         if self._quota.table and not params.is_follower:
-            # More than that at once would be throttled for certain.
+            # A larger response would exceed the quota and be throttled.
             most = self._quota.max_at_once(context.principal.name, context.header.client_id or "")
             params.max_bytes = int(min(params.max_bytes, most))
             params.min_bytes = min(params.min_bytes, params.max_bytes)
         snapshot = self._metadata.snapshot
         fetch = self._sessions.context(request, version, snapshot.topic_names, params.is_follower)
         topics = snapshot.topics
-        refused: list[FetchResult] = []
+        failed: list[FetchResult] = []
         wanted: list[FetchItem] = []
-        may_read = None if self.may_read is None else self.may_read(context, params.is_follower)
+        may_read = None if self._may_read is None else self._may_read(context, params.is_follower)
         for item in fetch.items():
             topic, topic_id, position = item
             if topic is None:
-                refused.append((topic, topic_id, _refusal(position, ErrorCode.UNKNOWN_TOPIC_ID)))
+                failed.append((topic, topic_id, _failed(position, ErrorCode.UNKNOWN_TOPIC_ID)))
                 continue
             if may_read is not None and not may_read(topic):
                 code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                refused.append((topic, topic_id, _refusal(position, code)))
+                failed.append((topic, topic_id, _failed(position, code)))
                 continue
             known = topics.get(topic)
             if known is None or position.partition not in known.partitions:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                refused.append((topic, topic_id, _refusal(position, code)))
+                failed.append((topic, topic_id, _failed(position, code)))
             else:
                 wanted.append(item)
         if not wanted:
-            # Nothing can come by waiting; a session's answer is built from errors alone.
-            self._response(context, fetch, refused, params.is_follower)
+            # There is nothing to wait for: the response has errors only.
+            self._response(context, fetch, failed, params.is_follower)
             return DEFERRED
         self._replica_manager.fetch_messages(
             params,
             wanted,
-            lambda results: self._response(context, fetch, results + refused, params.is_follower),
+            lambda results: self._response(context, fetch, results + failed, params.is_follower),
         )
         return DEFERRED
 
@@ -152,21 +153,21 @@ class FetchHandler:
         last_topic: FetchableTopicResponse | None = None
         for topic, topic_id, data in results:
             if data.error_code:
-                self._shape_error(context, response, topic, data)
+                self._adapt_error(context, response, topic, data)
             if last_topic is None or last_topic.topic != topic or last_topic.topic_id != topic_id:
                 last_topic = FetchableTopicResponse(topic or "", topic_id)
                 topics.append(last_topic)
             last_topic.partitions.append(data)
         conversion = self._down_conversion
-        if version < 10 and conversion.refuse(version, results):
+        if version < 10 and conversion.check(version, results):
             conversion.convert_and_respond(context, response, results, fetch.items())
         else:
             context.respond(response)
 
     def _throttle(self, context: RequestContext, results: list[FetchResult]) -> int:
-        """For how long a client has to be silent that fetched more than its quota.
+        """The throttle time of a client that exceeds its quota.
 
-        It is answered empty then, and what it was not given is not counted (KIP-219).
+        It gets an empty response then, whose records are not counted (KIP-219).
         """
         size = sum(len(data.records) for _, _, data in results if data.records)
         user, client_id = context.principal.name, context.header.client_id or ""
@@ -176,7 +177,7 @@ class FetchHandler:
             self._quota.undo(user, client_id, size, now_ms)
         return throttle_ms
 
-    def _shape_error(
+    def _adapt_error(
         self,
         context: RequestContext,
         response: FetchResponse,
@@ -186,7 +187,7 @@ class FetchHandler:
         version = context.header.api_version
         code = data.error_code
         if code == ErrorCode.KAFKA_STORAGE_ERROR and version <= 5:
-            # Clients of that time do not know the code; this one makes them look for the leader.
+            # Old clients do not know the code; with this one they refresh their metadata.
             data.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         if code not in _LEADER_ERRORS or version < 16 or topic is None:
             return
@@ -201,6 +202,6 @@ class FetchHandler:
             response.node_endpoints.append(NodeEndpoint(*node))
 
 
-def _refusal(position: object, code: int) -> PartitionData:
+def _failed(position: object, code: int) -> PartitionData:
     index: int = position.partition  # type: ignore[attr-defined]
     return PartitionData(index, code, -1, -1, -1, records=b"")

@@ -1,9 +1,9 @@
-"""ListOffsets (2), versions 0 to 9: offsets by time, and the ends of a partition.
+"""ListOffsets (2), versions 0 to 9: offsets by timestamp, and the earliest and latest ones.
 
-Versions: 0 answers a list of offsets before a time; 1 one offset with its timestamp; 2 isolation
-levels; 4 leader epochs; 7 the offset of the largest timestamp (-3); 8 the earliest local offset
-(-4); 9 the latest tiered offset (-5), which does not exist here. Any other negative timestamp is
-UNSUPPORTED_VERSION, as Kafka answers what it does not know.
+Versions: 0 returns a list of offsets before a timestamp; 1 one offset with its timestamp; 2
+isolation levels; 4 leader epochs; 7 the offset of the largest timestamp (-3); 8 the earliest local
+offset (-4); 9 the latest tiered offset (-5), which does not exist here. Any other negative
+timestamp has UNSUPPORTED_VERSION, as in Kafka.
 """
 
 from __future__ import annotations
@@ -39,29 +39,28 @@ LATEST_TIERED = -5
 _KNOWN_FROM = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 
 _CONSUMER = -1
-_DEBUGGER = -2  # A reader with this replica id may ask any replica and sees the log's end.
+_DEBUGGER = -2  # This replica id may read from any replica, up to the log end offset.
 
-
-# How many large batches are read for one partition before the search goes on without a bound. One
-# is what it takes, but for logs whose compaction has taken away what batches promise.
-_TRIES = 50
+# How many large batches are read for one partition before the search continues without a bound. One
+# is enough, except after compaction removed the records with the timestamps of batch headers.
+_MAX_LARGE_BATCHES = 50
 
 
 class _Search(NamedTuple):
-    """A search by time that needs a batch which takes long to read."""
+    """A search by timestamp that needs a batch which takes long to read."""
 
     topic: str
-    asked: ListOffsetsPartition
+    requested: ListOffsetsPartition
     response: ListOffsetsPartitionResponse
     times: BatchTimes
     batch: ReadBudgetExceeded
 
 
 class ListOffsetsHandler:
-    """Answers from the local logs; waits only while a large batch is unpacked."""
+    """Reads the local logs; awaits only the decompression of large batches."""
 
     def __init__(self, replica_manager: ReplicaManager, workers: WorkerPool) -> None:
-        """`workers` unpack batches that would hold up the loop."""
+        """`workers` decompress batches that would block the loop."""
         self._replica_manager = replica_manager
         self._workers = workers
 
@@ -69,78 +68,78 @@ class ListOffsetsHandler:
         self, context: RequestContext, request: ListOffsetsRequest
     ) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
         version = context.header.api_version
-        reply = ListOffsetsResponse()
+        whole = ListOffsetsResponse()
         budget = ValidationBudget()
         later: list[_Search] = []
         seen: set[tuple[str, int]] = set()
         twice: set[tuple[str, int]] = set()
         if version >= 1:
             for topic in request.topics:
-                for asked in topic.partitions:
-                    key = (topic.name, asked.partition_index)
+                for requested in topic.partitions:
+                    key = (topic.name, requested.partition_index)
                     (twice if key in seen else seen).add(key)
         for topic in request.topics:
             found = ListOffsetsTopicResponse(topic.name)
-            reply.topics.append(found)
-            for asked in topic.partitions:
-                response = ListOffsetsPartitionResponse(asked.partition_index)
+            whole.topics.append(found)
+            for requested in topic.partitions:
+                response = ListOffsetsPartitionResponse(requested.partition_index)
                 found.partitions.append(response)
-                if (topic.name, asked.partition_index) in twice:
+                if (topic.name, requested.partition_index) in twice:
                     response.error_code = ErrorCode.INVALID_REQUEST
                     continue
                 times = BatchTimes(budget)
                 try:
-                    self._response(request, version, topic.name, asked, response, times)
+                    self._response(request, version, topic.name, requested, response, times)
                 except ReadBudgetExceeded as batch:
-                    later.append(_Search(topic.name, asked, response, times, batch))
+                    later.append(_Search(topic.name, requested, response, times, batch))
                 except Exception as error:
-                    _refuse(response, error, version)
+                    _set_error(response, error, version)
         if later:
-            return self._finish(request, version, reply, later)
-        return reply
+            return self._finish(request, version, whole, later)
+        return whole
 
     async def _finish(
         self,
         request: ListOffsetsRequest,
         version: int,
-        reply: ListOffsetsResponse,
+        whole: ListOffsetsResponse,
         searches: list[_Search],
     ) -> ListOffsetsResponse:
-        """Reads large batches in a worker thread; each search begins anew with what was read."""
-        for topic, asked, response, times, needed in searches:
+        """Reads large batches in a worker thread; each search is repeated with their timestamps."""
+        for topic, requested, response, times, needed in searches:
             batch: ReadBudgetExceeded | None = needed
-            for number in range(_TRIES):
+            for number in range(_MAX_LARGE_BATCHES):
                 assert batch is not None
                 try:
                     times.add(batch.key, await self._workers.run(read_times, batch.content))
-                    times.budget = ValidationBudget() if number < _TRIES - 1 else None
-                    self._response(request, version, topic, asked, response, times)
+                    times.budget = ValidationBudget() if number < _MAX_LARGE_BATCHES - 1 else None
+                    self._response(request, version, topic, requested, response, times)
                 except ReadBudgetExceeded as another:
                     batch = another
                     continue
                 except Exception as error:
-                    _refuse(response, error, version)
+                    _set_error(response, error, version)
                 break
-        return reply
+        return whole
 
     def _response(
         self,
         request: ListOffsetsRequest,
         version: int,
         topic: str,
-        asked: ListOffsetsPartition,
+        requested: ListOffsetsPartition,
         response: ListOffsetsPartitionResponse,
         times: BatchTimes,
     ) -> None:
-        timestamp = asked.timestamp
+        timestamp = requested.timestamp
         if timestamp < 0 and version < _KNOWN_FROM.get(timestamp, 1 << 15):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        partition = self._replica_manager.partition(topic, asked.partition_index)
+        partition = self._replica_manager.partition(topic, requested.partition_index)
         leader_only = request.replica_id != _DEBUGGER
-        log = partition.log_for(asked.current_leader_epoch, leader_only)
+        log = partition.log_for(requested.current_leader_epoch, leader_only)
         if version == 0:
             response.old_style_offsets = _offsets_before(
-                log, timestamp, asked.max_num_offsets, request.replica_id == _CONSUMER
+                log, timestamp, requested.max_num_offsets, request.replica_id == _CONSUMER
             )
             return
         is_consumer = request.replica_id == _CONSUMER
@@ -160,7 +159,7 @@ class ListOffsetsHandler:
                 response.leader_epoch = epoch
 
 
-def _refuse(response: ListOffsetsPartitionResponse, error: Exception, version: int) -> None:
+def _set_error(response: ListOffsetsPartitionResponse, error: Exception, version: int) -> None:
     response.error_code = _code(error, version)
     response.offset = response.timestamp = response.leader_epoch = -1
     response.old_style_offsets = []
@@ -169,7 +168,7 @@ def _refuse(response: ListOffsetsPartitionResponse, error: Exception, version: i
 def _code(error: Exception, version: int) -> int:
     code = error_code(error)
     if code == ErrorCode.OFFSET_NOT_AVAILABLE and version < 5:
-        return ErrorCode.LEADER_NOT_AVAILABLE  # Older clients do not know the code.
+        return ErrorCode.LEADER_NOT_AVAILABLE  # Old clients do not know the code.
     return code
 
 
@@ -181,12 +180,12 @@ def _find(
     is_consumer: bool,
     times: BatchTimes,
 ) -> tuple[int, int, int] | None:
-    """(timestamp, offset, leader epoch) of what was asked for, or None."""
-    # After an election a consumer must not see offsets go back: until the high watermark has
-    # reached the start of this leader's epoch, what is committed is not known.
-    unsure = is_consumer and partition.leader_epoch_start_offset > log.high_watermark
+    """The requested (timestamp, offset, leader epoch), or None."""
+    # After an election offsets must not go back for consumers: until the high watermark has reached
+    # the start offset of this leader epoch, the new leader does not know what is committed.
+    is_unavailable = is_consumer and partition.leader_epoch_start_offset > log.high_watermark
     if timestamp == LATEST:
-        if unsure:
+        if is_unavailable:
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
         return -1, end, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
@@ -200,7 +199,7 @@ def _find(
     )
     if found is not None and found[1] < end:
         return found
-    if unsure:
+    if is_unavailable:
         raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
     return None
 
@@ -211,7 +210,7 @@ def _offsets_before(log: Log, timestamp: int, limit: int, is_consumer: bool) -> 
     if timestamp == EARLIEST:
         found = [log.log_start_offset]
     else:
-        # The end of the log counts as a boundary that is always written last.
+        # The log end offset is a boundary, later than all others.
         found = [log.log_end_offset] if timestamp == LATEST and segments[-1].size else []
         for segment in reversed(segments):
             if timestamp == LATEST or (segment.size and segment.newest()[0] <= timestamp):

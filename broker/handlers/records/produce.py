@@ -1,12 +1,12 @@
 """Produce (0), versions 0 to 11: appends record batches to the partitions led here.
 
-Versions: 0 plain; 1 throttle time; 2 the append time in the answer; 3 transactional id, and from
-there exactly one batch of magic 2 a partition; 5 log start offset; 7 zstd; 8 the errors of single
-records; 9 flexible; 10 the current leader in the answer when this broker is not it (KIP-951);
-11 the errors of KIP-890.
+Versions: 1 throttle time; 2 the append time in the response; 3 transactional id, and from then on
+exactly one batch of magic 2 for each partition; 5 log start offset; 7 zstd; 8 errors of single
+records; 9 flexible; 10 the current leader in responses of other brokers (KIP-951); 11 the errors of
+KIP-890.
 
-acks 0: nothing is answered; after an error the connection is closed, which is all the client can
-see. acks 1: answered when the leader has it. acks -1: answered when it is committed.
+acks=0: no response; after an error the connection is closed. acks=1: acknowledged when the leader
+has appended the records. acks=-1: acknowledged when they are committed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING, cast
 
-from ottla.broker.handlers.records.leader_hints import LeaderHints
+from ottla.broker.handlers.common.internal_topics import INTERNAL_TOPICS
+from ottla.broker.handlers.common.leader_hints import LeaderHints
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.protocol.errors import ErrorCode, error_name
 from ottla.protocol.message import RecordsBuffer
@@ -28,11 +29,11 @@ from ottla.protocol.messages.produce import (
 )
 
 if TYPE_CHECKING:
-    from ottla.broker.handlers.records.transactional_produce import TransactionalProduce
+    from ottla.broker.handlers.common.transactional_produce import TransactionalProduce
     from ottla.broker.quotas.client_quotas import ClientQuota
-    from ottla.broker.replication.replica_manager import ProduceEntry, ReplicaManager
+    from ottla.broker.replication.deferred_validation import ProduceEntry
+    from ottla.broker.replication.replica_manager import ReplicaManager
 
-INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state"))
 # Kafka lets its own tools write to internal topics when they give this client id.
 _ADMIN_CLIENT_ID = "__admin_client"
 
@@ -46,7 +47,7 @@ _LEADER_ERRORS = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_L
 
 
 class ProduceHandler:
-    """Checks a request, hands it to the replica manager, shapes the answer."""
+    """Validates a request, hands it to the replica manager, builds the response."""
 
     def __init__(
         self,
@@ -69,14 +70,14 @@ class ProduceHandler:
             name = topic.name
             rows: list[PartitionProduceResponse] = []
             response.responses.append(TopicProduceResponse(name, rows))
-            whole = self._topic_error(acks, name, context)
+            topic_error = self._topic_error(acks, name, context)
             for data in topic.partition_data:
-                row = PartitionProduceResponse(data.index, whole, -1, -1, -1)
+                row = PartitionProduceResponse(data.index, topic_error, -1, -1, -1)
                 rows.append(row)
                 records = data.records
-                if whole or not _is_right(row, records, version):
+                if topic_error or not _is_valid(row, records, version):
                     continue
-                # What the network layer decodes is a view of a writable frame.
+                # The network layer decodes records as a view of a writable frame.
                 entries.append((name, data.index, cast("memoryview", records), row))
         timeout_ms = request.timeout_ms
         transactional_id = request.transactional_id
@@ -96,7 +97,7 @@ class ProduceHandler:
         return DEFERRED
 
     def _topic_error(self, acks: int, topic: str, context: RequestContext) -> int:
-        """The error of all partitions of a topic, before their records are looked at."""
+        """The error of all partitions of a topic, before their records are validated."""
         if acks not in (-1, 0, 1):
             return ErrorCode.INVALID_REQUIRED_ACKS
         if topic in INTERNAL_TOPICS and context.header.client_id != _ADMIN_CLIENT_ID:
@@ -129,7 +130,7 @@ class ProduceHandler:
     def _add_hint(
         self,
         context: RequestContext,
-        reply: ProduceResponse,
+        produce_response: ProduceResponse,
         topic: str,
         response: PartitionProduceResponse,
     ) -> None:
@@ -139,44 +140,44 @@ class ProduceHandler:
         response.current_leader = LeaderIdAndEpoch(hint.leader_id, hint.leader_epoch)
         node = hint.node
         if node is not None and all(
-            known.node_id != node.node_id for known in reply.node_endpoints
+            known.node_id != node.node_id for known in produce_response.node_endpoints
         ):
-            reply.node_endpoints.append(NodeEndpoint(*node))
+            produce_response.node_endpoints.append(NodeEndpoint(*node))
 
 
-def _refuse(row: PartitionProduceResponse, code: int, message: str) -> bool:
+def _reject(row: PartitionProduceResponse, code: int, message: str) -> bool:
     row.error_code = code
     row.error_message = message
     return False
 
 
-def _is_right(row: PartitionProduceResponse, records: RecordsBuffer | None, version: int) -> bool:
-    """What a version asks of the records of a partition; the log checks all else."""
+def _is_valid(row: PartitionProduceResponse, records: RecordsBuffer | None, version: int) -> bool:
+    """Validates the records of a partition by the version; the log validates the rest."""
     if not records:
-        return _refuse(row, ErrorCode.INVALID_RECORD, "there are no records")
+        return _reject(row, ErrorCode.INVALID_RECORD, "The partition has no records.")
     if version < 3:
         return True  # Message sets of magic 0 and 1: the log converts them.
     size = len(records)
     if size > _MAGIC_OFFSET and records[_MAGIC_OFFSET] > 2:
-        return _refuse(
+        return _reject(
             row,
             ErrorCode.CORRUPT_MESSAGE,
-            f"there is no record format of magic {records[_MAGIC_OFFSET]}",
+            f"Unknown magic {records[_MAGIC_OFFSET]} of a record batch.",
         )
     if size < _BATCH_OVERHEAD or records[_MAGIC_OFFSET] != 2:
-        return _refuse(
+        return _reject(
             row,
             ErrorCode.INVALID_RECORD,
             f"Produce requests with version {version} must hold a record batch of magic 2",
         )
     if int.from_bytes(records[8:_LENGTH_END], "big") != size - _LENGTH_END:
-        return _refuse(
+        return _reject(
             row,
             ErrorCode.INVALID_RECORD,
             f"Produce requests with version {version} must hold exactly one record batch",
         )
     if version < 7 and records[_ATTRIBUTES_OFFSET] & _CODEC_MASK == _ZSTD:
-        return _refuse(
+        return _reject(
             row,
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"Produce requests with version {version} are not allowed to use ZStandard compression",

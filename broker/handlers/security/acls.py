@@ -1,8 +1,8 @@
 """DescribeAcls (29), CreateAcls (30) and DeleteAcls (31), versions 0 to 3 (KIP-11, 140, 290).
 
-Without an authorizer every answer is SECURITY_DISABLED, as Kafka's. Deviations: a request that
-contains elements of later versions is answered with INVALID_REQUEST (Kafka closes the
-connection), and ANY or MATCH in a creation is, too.
+Without an authorizer every response is SECURITY_DISABLED, as in Kafka. Deviations: a request with
+elements of later versions fails with INVALID_REQUEST (Kafka closes the connection), and so does ANY
+or MATCH in a creation.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class AclAdminHandlers:
     """Reads ACLs from memory and changes them in the znode tree."""
 
     def __init__(self, rules: AclRules, store: AclStore | None) -> None:
-        """`store` is None on a broker without access control."""
+        """`store` is None on a broker without an authorizer."""
         self._rules = rules
         self._store = store
 
@@ -142,18 +142,18 @@ class AclAdminHandlers:
             )
         result = DeleteAclsFilterResult(error_message=None)
         for resource, acls in list(self._rules.find(wanted)):
-            doomed = frozenset(acls)
+            deleted = frozenset(acls)
             code, message = int(ErrorCode.NONE), None
             try:
-                await self._store.update(resource, _without(doomed))
+                await self._store.update(resource, _without(deleted))
             except Exception as error:
                 code, message = error_code(error), error_message(error)
-            result.matching_acls.extend(_deleted(resource, doomed, code, message))
+            result.matching_acls.extend(_deleted(resource, deleted, code, message))
         return result
 
 
-def _without(doomed: frozenset[Acl]) -> Callable[[frozenset[Acl]], frozenset[Acl]]:
-    return lambda held: held - doomed
+def _without(deleted: frozenset[Acl]) -> Callable[[frozenset[Acl]], frozenset[Acl]]:
+    return lambda held: held - deleted
 
 
 def _filter(wanted: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
@@ -197,7 +197,7 @@ def _acl(creation: AclCreation) -> Acl:
 
 
 def _problem(creation: AclCreation) -> str | None:
-    """Why this ACL cannot be made, in words; None when it can."""
+    """The error message for an invalid ACL; None for a valid one."""
     kinds, operations = set(ResourceType), set(Operation)
     if (
         creation.resource_type not in kinds - {ResourceType.UNKNOWN, ResourceType.ANY}
@@ -214,5 +214,5 @@ def _problem(creation: AclCreation) -> str | None:
     if "/" in name:
         return f"ACL binding contains invalid resource name: {name}"
     if ":" not in creation.principal:
-        return f"{creation.principal!r} is no principal, write it as User:{creation.principal}"
+        return f"{creation.principal!r} is not a principal; use User:{creation.principal}"
     return None

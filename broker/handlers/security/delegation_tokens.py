@@ -1,8 +1,8 @@
 """CreateDelegationToken (38), versions 0 to 3, RenewDelegationToken (39) and ExpireDelegationToken
 (40), versions 0 to 2, DescribeDelegationToken (41), versions 0 to 3 (KIP-48, KIP-373).
 
-Only who has authenticated, and not by a token, may ask. Without `delegation.token.secret.key` they
-are DELEGATION_TOKEN_AUTH_DISABLED. Mirrors Kafka's `KafkaApis`.
+Only clients that authenticated without a token may send them. Without `delegation.token.secret.key`
+they fail with DELEGATION_TOKEN_AUTH_DISABLED. Mirrors Kafka's `KafkaApis`.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from ottla.broker.security.sasl.delegation_tokens import DelegationTokens
     from ottla.controller.tree.znodes_security import TokenInformation
 
-# The first version that tells who asked for a token, beside its owner (KIP-373).
+# The first version with the requester of a token, besides its owner (KIP-373).
 _REQUESTER_SINCE = 3
 
 Allows = Callable[[RequestContext, Operation, ResourceType, str], bool]
 
 
 class DelegationTokenHandlers:
-    """Checks who asks, and hands it to the tokens."""
+    """Authorizes the requests and hands them to `DelegationTokens`."""
 
     def __init__(self, tokens: DelegationTokens, allows: Allows) -> None:
         self._tokens = tokens
@@ -84,7 +84,7 @@ class DelegationTokenHandlers:
         self, context: RequestContext, request: CreateDelegationTokenRequest, owner: Principal
     ) -> list[str]:
         """The renewers. Raises KafkaError."""
-        _require_own_login(context)
+        _require_authentication_without_token(context)
         if owner != context.principal and not self._allows(
             context, Operation.CREATE_TOKENS, ResourceType.USER, str(owner)
         ):
@@ -97,7 +97,7 @@ class DelegationTokenHandlers:
         self, context: RequestContext, request: RenewDelegationTokenRequest
     ) -> RenewDelegationTokenResponse:
         try:
-            _require_own_login(context)
+            _require_authentication_without_token(context)
             end_ms = await self._tokens.renew(
                 str(context.principal), request.hmac, request.renew_period_ms
             )
@@ -109,7 +109,7 @@ class DelegationTokenHandlers:
         self, context: RequestContext, request: ExpireDelegationTokenRequest
     ) -> ExpireDelegationTokenResponse:
         try:
-            _require_own_login(context)
+            _require_authentication_without_token(context)
             end_ms = await self._tokens.expire(
                 str(context.principal), request.hmac, request.expiry_time_period_ms
             )
@@ -121,7 +121,7 @@ class DelegationTokenHandlers:
         self, context: RequestContext, request: DescribeDelegationTokenRequest
     ) -> DescribeDelegationTokenResponse:
         try:
-            _require_own_login(context)
+            _require_authentication_without_token(context)
         except KafkaError as error:
             return DescribeDelegationTokenResponse(error.code)
         if not self._tokens.is_enabled:
@@ -140,7 +140,7 @@ class DelegationTokenHandlers:
     def _is_shown(
         self, context: RequestContext, token: TokenInformation, owners: set[str] | None
     ) -> bool:
-        """Whether a token is asked for, and is the sender's or may be seen by it."""
+        """Whether a token is requested, and the client owns it or is authorized to describe it."""
         involved = {token.owner, token.requester, *token.renewers}
         if owners is not None and not owners & involved:
             return False
@@ -170,12 +170,12 @@ class DelegationTokenHandlers:
 
 
 def _principals(rows: Iterable[Any]) -> list[Principal]:
-    """The rows have the same two fields in several requests."""
+    """The principals of rows, which have the same two fields in several requests."""
     return [Principal(row.principal_type, row.principal_name) for row in rows]
 
 
-def _require_own_login(context: RequestContext) -> None:
-    """Refuses who has not authenticated, or with a token: no token begets another."""
+def _require_authentication_without_token(context: RequestContext) -> None:
+    """Rejects clients that are not authenticated, or with a token, as in Kafka."""
     connection = context.connection
     protocol = connection.listener.security_protocol
     by_token = connection.sasl is not None and connection.sasl.is_token

@@ -1,8 +1,7 @@
-"""SaslHandshake (17), versions 0 and 1, and SaslAuthenticate (36), versions 0 to 2, of clients that
-are let in already.
+"""SaslHandshake (17), versions 0 and 1, SaslAuthenticate (36), versions 0 to 2, once authenticated.
 
-Before that, `ottla.broker.security.sasl.session` takes all that comes on listeners with SASL. Here
-it is the beginning of an authentication again (KIP-368), or ILLEGAL_SASL_STATE.
+Before authentication, `ottla.broker.security.sasl.session` handles all requests on SASL listeners.
+Here SaslHandshake starts a re-authentication (KIP-368), or the response is ILLEGAL_SASL_STATE.
 """
 
 from __future__ import annotations

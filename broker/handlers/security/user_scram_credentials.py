@@ -1,8 +1,8 @@
 """DescribeUserScramCredentials (50) and AlterUserScramCredentials (51), version 0 (KIP-554).
 
-A user has at most one credential a mechanism, kept among its settings under `/config/users`, from
-where every broker takes it. Only the controller changes them. Mirrors Kafka's `ZkAdminManager`,
-down to the messages. Passwords never come here: clients salt them first.
+A user has at most one credential for each mechanism, stored under `/config/users`, from which every
+broker loads it. Only the controller changes credentials. Mirrors Kafka's `ZkAdminManager`, with its
+messages. Requests have salted passwords, never plain ones.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ class UserCredentialHandlers:
     ) -> DescribeUserScramCredentialsResponse:
         if not request.users:
             return DescribeUserScramCredentialsResponse(results=await self._all())
-        asked = Counter(user.name for user in request.users)
+        requested = Counter(user.name for user in request.users)
         results = []
-        for user, times in asked.items():
+        for user, times in requested.items():
             if not user:
                 result = _described(user, ErrorCode.RESOURCE_NOT_FOUND, _NO_NAME)
             elif times > 1:
@@ -98,21 +98,21 @@ class UserCredentialHandlers:
     ) -> AlterUserScramCredentialsResponse:
         if not self._is_controller():
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
-        refused = _illegal(request)
+        rejected = _illegal(request)
         changes: dict[str, list[_Change]] = {}
-        changes_asked: list[_Change] = [*request.upsertions, *request.deletions]
-        for change in changes_asked:
-            if change.name not in refused:
+        requested_changes: list[_Change] = [*request.upsertions, *request.deletions]
+        for change in requested_changes:
+            if change.name not in rejected:
                 changes.setdefault(change.name, []).append(change)
         rows = [
-            AlterUserScramCredentialsResult(user, code, words)
-            for user, (code, words) in refused.items()
+            AlterUserScramCredentialsResult(user, code, message)
+            for user, (code, message) in rejected.items()
         ]
         for user, wanted in changes.items():
             if len({change.mechanism for change in wanted}) < len(wanted):
-                words = "A user credential cannot be altered twice in the same request"
+                message = "A user credential cannot be altered twice in the same request"
                 rows.append(
-                    AlterUserScramCredentialsResult(user, ErrorCode.DUPLICATE_RESOURCE, words)
+                    AlterUserScramCredentialsResult(user, ErrorCode.DUPLICATE_RESOURCE, message)
                 )
             else:
                 rows.append(await self._alter_user(user, wanted))
@@ -124,8 +124,8 @@ class UserCredentialHandlers:
         try:
             properties = await self._dynamic_config.read(_entity(user))
             if not _apply(properties, wanted):
-                words = "Attempt to delete a user credential that does not exist"
-                return AlterUserScramCredentialsResult(user, ErrorCode.RESOURCE_NOT_FOUND, words)
+                message = "Attempt to delete a user credential that does not exist"
+                return AlterUserScramCredentialsResult(user, ErrorCode.RESOURCE_NOT_FOUND, message)
             await self._dynamic_config.write(_entity(user), properties)
         except Exception as error:
             return AlterUserScramCredentialsResult(
@@ -141,8 +141,8 @@ def _entity(user: str) -> str:
     return f"{znodes.ENTITY_USERS}/{znodes.sanitize(user)}"
 
 
-def _described(user: str, code: int, words: str) -> DescribeUserScramCredentialsResult:
-    return DescribeUserScramCredentialsResult(user, code, words)
+def _described(user: str, code: int, message: str) -> DescribeUserScramCredentialsResult:
+    return DescribeUserScramCredentialsResult(user, code, message)
 
 
 def _describe(user: str, properties: Properties) -> DescribeUserScramCredentialsResult | None:
@@ -161,16 +161,16 @@ def _describe(user: str, properties: Properties) -> DescribeUserScramCredentials
 
 
 def _illegal(request: AlterUserScramCredentialsRequest) -> dict[str, tuple[int, str]]:
-    """Code and words by user of what cannot be done whatever there is. One wrong change of a user
-    refuses all of them."""
+    """Error code and message of users with invalid changes. One invalid change of a user rejects
+    all of them."""
     found: dict[str, tuple[int, str]] = {}
     changes: list[_Change] = [*request.deletions, *request.upsertions]
     for change in changes:
         if not change.name:
             found[change.name] = (ErrorCode.UNACCEPTABLE_CREDENTIAL, _NO_NAME)
         elif change.mechanism not in TYPES:
-            words = "Unknown SCRAM mechanism"
-            found[change.name] = (ErrorCode.UNSUPPORTED_SASL_MECHANISM, words)
+            message = "Unknown SCRAM mechanism"
+            found[change.name] = (ErrorCode.UNSUPPORTED_SASL_MECHANISM, message)
         elif isinstance(change, ScramCredentialUpsertion):
             if change.iterations > MAX_ITERATIONS:
                 found[change.name] = (ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
@@ -180,7 +180,7 @@ def _illegal(request: AlterUserScramCredentialsRequest) -> dict[str, tuple[int, 
 
 
 def _apply(properties: Properties, wanted: list[_Change]) -> bool:
-    """Changes the settings of a user; False when one of them deletes what is not there."""
+    """Applies changes to the settings of a user; False when one deletes a missing credential."""
     for change in wanted:
         mechanism = TYPES[change.mechanism]
         if isinstance(change, ScramCredentialUpsertion):

@@ -1,4 +1,4 @@
-"""TxnOffsetCommit (28): offsets that count when the producer's transaction commits."""
+"""TxnOffsetCommit (28), versions 0 to 4: commits offsets in the transaction of a producer."""
 
 from collections.abc import Callable
 
@@ -6,8 +6,8 @@ from ottla.broker.coordination.ports import GROUP_METADATA_TOPIC
 from ottla.broker.groups.commits import Committer, GroupCommits
 from ottla.broker.groups.log.appender import offset_error
 from ottla.broker.groups.offsets import CommittedOffset
-from ottla.broker.handlers.groups.refusals import GroupRefusals
-from ottla.broker.handlers.topic_rows import TopicRows, Topics, split_known
+from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorLog
+from ottla.broker.handlers.common.topic_rows import TopicRows, Topics, split_known
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.broker.transactions.state import Producer
 from ottla.broker.transactions.verification import TransactionVerifier
@@ -24,8 +24,8 @@ LOADING_KNOWN_SINCE = 2  # producers before that version crash on COORDINATOR_LO
 ABORTABLE_KNOWN_SINCE = 4
 
 
-class TransactionalOffsetHandlers:
-    """Verifies the transaction, then hands the offsets to the group's coordinator."""
+class TxnOffsetCommitHandler:
+    """Verifies the transaction, then hands the offsets to the group coordinator."""
 
     def __init__(
         self,
@@ -34,16 +34,16 @@ class TransactionalOffsetHandlers:
         topics: Topics,
         group_partition_for: Callable[[str], int],
         now_ms: Callable[[], int],
-        refusals: GroupRefusals,
+        request_errors: GroupRequestErrorLog,
     ) -> None:
         self._commits = commits
-        self._refusals = refusals
+        self._request_errors = request_errors
         self._verifier = verifier
         self._topics = topics
         self._group_partition_for = group_partition_for
         self._now_ms = now_ms
 
-    def txn_offset_commit(
+    def handle(
         self, context: RequestContext, request: TxnOffsetCommitRequest
     ) -> Deferred | TxnOffsetCommitResponse:
         version = context.header.api_version
@@ -53,16 +53,16 @@ class TransactionalOffsetHandlers:
             self._topics,
             (
                 (
-                    TopicPartition(topic.name, asked.partition_index),
+                    TopicPartition(topic.name, partition.partition_index),
                     CommittedOffset(
-                        asked.committed_offset,
-                        asked.committed_leader_epoch,
-                        asked.committed_metadata or "",
+                        partition.committed_offset,
+                        partition.committed_leader_epoch,
+                        partition.committed_metadata or "",
                         now_ms,
                     ),
                 )
                 for topic in request.topics
-                for asked in topic.partitions
+                for partition in topic.partitions
             ),
             rows,
         )
@@ -73,9 +73,9 @@ class TransactionalOffsetHandlers:
             request.group_id, request.member_id, request.group_instance_id, request.generation_id
         )
 
-        def reply(results: dict[TopicPartition, int]) -> None:
+        def send_response(results: dict[TopicPartition, int]) -> None:
             for partition, error in results.items():
-                self._refusals.tell(
+                self._request_errors.log(
                     *(context, "TxnOffsetCommit", request.group_id, request.member_id),
                     *(request.generation_id, error),
                 )
@@ -88,16 +88,18 @@ class TransactionalOffsetHandlers:
 
         def verified(errors: dict[TopicPartition, int]) -> None:
             if errors:
-                reply(dict.fromkeys(known, offset_error(next(iter(errors.values())))))
+                send_response(dict.fromkeys(known, offset_error(next(iter(errors.values())))))
             else:
-                self._commits.commit_transactional(committer, *producer, known, reply, guard)
+                self._commits.commit_transactional(
+                    committer, *producer, known, send_response, guard
+                )
 
         error = self._commits.check(request.group_id)
         guard = None if error else self._commits.begin_verification(request.group_id, *producer)
         if error:
-            reply(dict.fromkeys(known, error))
+            send_response(dict.fromkeys(known, error))
         elif guard is None:
-            verified({})  # it was verified when it began
+            verified({})  # verified when the transaction started in the partition
         else:
             where = TopicPartition(
                 GROUP_METADATA_TOPIC, self._group_partition_for(request.group_id)

@@ -1,4 +1,4 @@
-"""Clients that push metrics (KIP-714): who is asked for what, and when they may speak.
+"""Clients that push metrics (KIP-714): their subscriptions, and when they may push.
 
 Mirrors Kafka's `ClientMetricsManager`: a client instance is known by its id, gets the union of the
 subscriptions that fit it, and may ask and push once in its interval. Loop only.
@@ -26,7 +26,7 @@ _NEVER = -(1 << 62)
 
 
 class ClientInstance:
-    """One client that was told what to push."""
+    """One client instance and its subscription."""
 
     __slots__ = (
         "asked_at",
@@ -55,12 +55,14 @@ class ClientInstance:
 class ClientMetricsManager:
     """All subscriptions and all clients of this broker."""
 
-    def __init__(self, max_bytes: int, now_ms: Callable[[], int]) -> None:
-        """`max_bytes`: telemetry.max.bytes. `now_ms` never goes back."""
+    def __init__(
+        self, max_bytes: int, now_ms: Callable[[], int], on_forgotten: Callable[[bytes], None]
+    ) -> None:
+        """`max_bytes`: telemetry.max.bytes. `now_ms` is monotonic. `on_forgotten` is called with
+        the id of a client instance that is no longer kept."""
         self.max_bytes = max_bytes
         self.now_ms = now_ms
-        #: Told when a client is forgotten.
-        self.on_forgotten: Callable[[bytes], None] = lambda instance_id: None
+        self._on_forgotten = on_forgotten
         self._subscriptions: dict[str, Subscription] = {}
         self._version = 0  # grows with every change of a subscription
         self._instances: dict[bytes, ClientInstance] = {}  # the one longest unheard of first
@@ -112,7 +114,7 @@ class ClientMetricsManager:
         instance = self._instance(instance_id, client)
         was_terminating, instance.terminating = instance.terminating, terminating
         if was_terminating:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "the client said that it ends")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the client instance is terminating")
         now_ms = self.now_ms()
         in_time = instance.asked_at > instance.pushed_at or (
             now_ms - instance.pushed_at >= instance.interval_ms
@@ -151,7 +153,7 @@ class ClientMetricsManager:
 
     def _forget(self, instance_id: bytes) -> None:
         del self._instances[instance_id]
-        self.on_forgotten(instance_id)
+        self._on_forgotten(instance_id)
 
     def _subscribe(self, instance: ClientInstance) -> None:
         """The subscriptions have changed, or the client is new: it may speak at once."""

@@ -1,4 +1,4 @@
-"""Which metrics which clients are asked for (KIP-714): the settings of client metrics resources.
+"""Which metrics which clients push (KIP-714): the settings of client metrics resources.
 
 Mirrors Kafka's `ClientMetricsConfigs`. In KRaft they are records, here they are entities below
 `/config/client-metrics`: Kafka on ZooKeeper has the resource type and nothing behind it.
@@ -35,7 +35,7 @@ MATCHED = (
     "client_source_port",
 )
 
-# Patterns are matched on the loop, against what clients say of themselves: both are kept short.
+# Patterns are matched on the loop, against what clients send about themselves: both are kept short.
 _PATTERN_MAX = 256
 _VALUE_MAX = 256
 

@@ -9,7 +9,7 @@ import resource
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.handlers.admin.describe_configs import BROKER, TOPIC, ConfigDescriber
+from ottla.broker.handlers.admin.describe_configs import BROKER, TOPIC
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.describe_configs import DescribeConfigsResourceResult
 from ottla.protocol.topics import TopicPartition
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
         PartitionMetadata,
         TopicMetadata,
     )
+    from ottla.broker.observability.console.console_parts import ConsoleParts
     from ottla.broker.observability.console.history import History
-    from ottla.broker.server.parts import BrokerParts
 
 MAX_BROKERS = 500
 TOPICS_ON_A_PAGE = 100
@@ -37,7 +37,7 @@ _SOURCES = {
 }
 
 
-def overview(parts: BrokerParts, history: History) -> dict[str, Any]:
+def overview(parts: ConsoleParts, history: History) -> dict[str, Any]:
     """The cluster in numbers, the brokers, and this broker's rates over the last hour."""
     snapshot = parts.metadata.snapshot
     partitions = [each for topic in snapshot.topics.values() for each in topic.partitions.values()]
@@ -49,12 +49,12 @@ def overview(parts: BrokerParts, history: History) -> dict[str, Any]:
         "controller_id": snapshot.controller_id,
         "is_controller": parts.controller.is_active,
         "started_ms": history.started_ms,
-        "now_ms": parts.clock.now_ms(),
+        "now_ms": parts.now_ms(),
         "topics": len(snapshot.topics),
         "partitions": len(partitions),
         "offline": sum(each.leader < 0 for each in partitions),
         "under_replicated": sum(len(each.isr) < len(each.replicas) for each in partitions),
-        "groups": sum(1 for _ in parts.coordinators.groups.admin.all_groups()),
+        "groups": sum(1 for _ in parts.groups.admin.all_groups()),
         "connections": len(parts.network.connections),
         "peak_memory_bytes": peak if sys.platform == "darwin" else peak * 1024,
         "log_bytes": sum(
@@ -95,7 +95,7 @@ def _brokers(
     return rows
 
 
-def topics(parts: BrokerParts, search: str, first: int) -> dict[str, Any]:
+def topics(parts: ConsoleParts, search: str, first: int) -> dict[str, Any]:
     """A page of the topics whose names hold `search`."""
     found = parts.metadata.snapshot.topics
     names = sorted(name for name in found if search.lower() in name.lower())
@@ -108,7 +108,7 @@ def topics(parts: BrokerParts, search: str, first: int) -> dict[str, Any]:
     }
 
 
-def _topic_row(parts: BrokerParts, topic: TopicMetadata) -> dict[str, Any]:
+def _topic_row(parts: ConsoleParts, topic: TopicMetadata) -> dict[str, Any]:
     states = topic.partitions.values()
     size = records = 0
     for state in states:
@@ -128,7 +128,7 @@ def _topic_row(parts: BrokerParts, topic: TopicMetadata) -> dict[str, Any]:
     }
 
 
-def topic(parts: BrokerParts, name: str) -> dict[str, Any]:
+def topic(parts: ConsoleParts, name: str) -> dict[str, Any]:
     """One topic: its partitions and the settings that it has of its own."""
     found = parts.metadata.snapshot.topics.get(name)
     if found is None:
@@ -163,14 +163,13 @@ def topic(parts: BrokerParts, name: str) -> dict[str, Any]:
     }
 
 
-def settings(parts: BrokerParts) -> dict[str, Any]:
+def settings(parts: ConsoleParts) -> dict[str, Any]:
     """This broker's settings with where they come from; secrets have no value."""
     return {"settings": [_setting(row) for row in _describe(parts, BROKER, str(parts.broker_id))]}
 
 
-def _describe(parts: BrokerParts, kind: int, name: str) -> list[DescribeConfigsResourceResult]:
-    describer = ConfigDescriber(parts.broker_id, parts.config, parts.dynamic_config, parts.metadata)
-    return describer.rows(kind, name)
+def _describe(parts: ConsoleParts, kind: int, name: str) -> list[DescribeConfigsResourceResult]:
+    return parts.config_describer.rows(kind, name)
 
 
 def _setting(row: DescribeConfigsResourceResult) -> dict[str, Any]:

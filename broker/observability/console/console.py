@@ -1,9 +1,9 @@
 """The web console: pages and JSON on the HTTP port, for one person with a browser.
 
-It only reads. It shows records, so it answers this machine alone unless
-`ottla.console.allow.remote` says otherwise; a name in the Host header that is not this machine's is
-refused then too, for a page of somebody else could have pointed its own name here (DNS rebinding).
-Every answer is bounded.
+It only reads. It shows records, so it serves this machine alone unless
+`ottla.console.allow.remote` is true; a name in the Host header that is not this machine's is
+refused then too, since another site could have pointed its own name here (DNS rebinding). Every
+response is bounded.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from ottla.broker.observability.console.messages import Peek
 from ottla.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
+    from ottla.broker.observability.console.console_parts import ConsoleParts
     from ottla.broker.observability.console.event_log import EventLog
-    from ottla.broker.server.parts import BrokerParts
 
 JSON = "application/json; charset=utf-8"
 TEXT = "text/plain; charset=utf-8"
@@ -46,7 +46,7 @@ SECURITY_HEADERS = (
 )
 
 _LOCAL_NAMES = frozenset(("localhost", "127.0.0.1", "::1"))
-# A page asks with a handful of short parameters.
+# A page sends a handful of short parameters.
 _MAX_PARAMETERS = 16
 
 
@@ -59,24 +59,24 @@ class ConsoleRequest(NamedTuple):
     peer: str
 
 
-class BadQuestion(Exception):
-    """A parameter that is missing or wrong; the text says which."""
+class InvalidParameter(Exception):
+    """A parameter that is missing or invalid; the text names it."""
 
 
 class Parameters:
-    """The query of a URL, typed; raises BadQuestion."""
+    """The query of a URL, typed; raises InvalidParameter."""
 
     def __init__(self, query: str) -> None:
         try:
             given = parse_qs(query, max_num_fields=_MAX_PARAMETERS, errors="strict")
         except ValueError:
-            raise BadQuestion("the query cannot be read") from None
+            raise InvalidParameter("the query cannot be read") from None
         self._given = {name: values[-1] for name, values in given.items()}
 
     def text(self, name: str, default: str | None = None) -> str:
         value = self._given.get(name, default)
         if value is None:
-            raise BadQuestion(f"the parameter {name} is missing")
+            raise InvalidParameter(f"the parameter {name} is missing")
         return value
 
     def number(self, name: str, default: int, low: int, high: int) -> int:
@@ -85,31 +85,33 @@ class Parameters:
         if text is None:
             return default
         if not text.removeprefix("-").isdecimal() or not text.isascii() or len(text) > 19:
-            raise BadQuestion(f"{name} is not a whole number")
+            raise InvalidParameter(f"{name} is not a whole number")
         return max(low, min(int(text), high))
 
 
 class Console:
-    """Answers /console and /api. Loop only; records are decoded in the worker pool."""
+    """Serves /console and /api. Loop only; records are decoded in the worker pool."""
 
-    #: What each answer carries beside its type and length.
+    #: The headers of each response beside its type and length.
     headers = SECURITY_HEADERS
 
-    def __init__(self, parts: BrokerParts, events: EventLog, *, allow_remote: bool) -> None:
+    def __init__(self, parts: ConsoleParts, events: EventLog, *, allow_remote: bool) -> None:
         self._allow_remote = allow_remote
         self.history = History(parts)
         self._peek = Peek(parts.replica_manager, parts.workers)
         history = self.history
         self._responses: dict[str, Callable[[Parameters], Any]] = {
-            "overview": lambda asked: cluster_views.overview(parts, history),
-            "topics": lambda asked: cluster_views.topics(
-                parts, asked.text("search", ""), asked.number("first", 0, 0, 1 << 31)
+            "overview": lambda parameters: cluster_views.overview(parts, history),
+            "topics": lambda parameters: cluster_views.topics(
+                parts, parameters.text("search", ""), parameters.number("first", 0, 0, 1 << 31)
             ),
-            "topic": lambda asked: cluster_views.topic(parts, asked.text("name")),
-            "groups": lambda asked: group_views.groups(parts, history, asked.text("search", "")),
-            "group": lambda asked: group_views.group(parts, history, asked.text("name")),
-            "events": lambda asked: events.rows(asked.text("search", "")),
-            "settings": lambda asked: cluster_views.settings(parts),
+            "topic": lambda parameters: cluster_views.topic(parts, parameters.text("name")),
+            "groups": lambda parameters: group_views.groups(
+                parts, history, parameters.text("search", "")
+            ),
+            "group": lambda parameters: group_views.group(parts, history, parameters.text("name")),
+            "events": lambda parameters: events.rows(parameters.text("search", "")),
+            "settings": lambda parameters: cluster_views.settings(parts),
         }
 
     def start(self) -> None:
@@ -127,7 +129,7 @@ class Console:
         """Status, content type and body."""
         if not self._allow_remote and not (_is_local(request.peer) and _names_us(request.host)):
             text = (
-                "the console answers this machine only, by the name localhost; "
+                "the console serves this machine only, by the name localhost; "
                 "ottla.console.allow.remote=true opens it\n"
             )
             return "403 Forbidden", TEXT, text.encode()
@@ -137,24 +139,24 @@ class Console:
 
     async def _api(self, name: str, query: str) -> tuple[str, str, bytes]:
         try:
-            asked = Parameters(query)
+            parameters = Parameters(query)
             if name == "messages":
-                found = await self._messages(asked)
+                found = await self._messages(parameters)
             elif name in self._responses:
-                found = self._responses[name](asked)
+                found = self._responses[name](parameters)
             else:
                 return _json("404 Not Found", {"error": f"there is no /api/{name[:100]}"})
-        except BadQuestion as error:
+        except InvalidParameter as error:
             return _json("400 Bad Request", {"error": f"{error}."})
         except KafkaError as error:
             return _json("404 Not Found", {"error": str(error)})
         return _json("200 OK", found)
 
-    async def _messages(self, asked: Parameters) -> dict[str, Any]:
-        limit = asked.number("limit", 50, 1, 200)
-        offset = asked.number("offset", -1, -1, (1 << 63) - 1)
-        partition = asked.number("partition", 0, 0, (1 << 31) - 1)
-        return await self._peek.read(asked.text("topic"), partition, offset, limit)
+    async def _messages(self, parameters: Parameters) -> dict[str, Any]:
+        limit = parameters.number("limit", 50, 1, 200)
+        offset = parameters.number("offset", -1, -1, (1 << 63) - 1)
+        partition = parameters.number("partition", 0, 0, (1 << 31) - 1)
+        return await self._peek.read(parameters.text("topic"), partition, offset, limit)
 
 
 def _json(status: str, value: Any) -> tuple[str, str, bytes]:

@@ -12,7 +12,7 @@ from typing import Any
 
 MAX_LINES = 1000
 MAX_LINE_CHARACTERS = 500
-# How many go into one answer, newest first.
+# How many are in one response, newest first.
 MAX_ROWS = 200
 
 _LOGGER = "ottla"

@@ -10,19 +10,19 @@ if TYPE_CHECKING:
     from ottla.broker.groups.classic.member import Member
     from ottla.broker.groups.consumer.member import ConsumerMember
     from ottla.broker.groups.log.partition import AnyGroup
+    from ottla.broker.observability.console.console_parts import ConsoleParts
     from ottla.broker.observability.console.history import History
-    from ottla.broker.server.parts import BrokerParts
 
 MAX_GROUPS = 500
 MAX_MEMBERS = 500
 MAX_PARTITIONS = 2000
-# Points of the small picture in the list; the page of a group gets them all.
+# Points of the sparkline in the list; the page of a group gets them all.
 POINTS_IN_LIST = 60
 
 
-def groups(parts: BrokerParts, history: History, search: str) -> dict[str, Any]:
+def groups(parts: ConsoleParts, history: History, search: str) -> dict[str, Any]:
     """The groups whose ids hold `search`."""
-    admin = parts.coordinators.groups.admin
+    admin = parts.groups.admin
     found = [each for each in admin.all_groups() if search.lower() in each.group_id.lower()]
     found.sort(key=lambda each: each.group_id)
     return {
@@ -48,9 +48,9 @@ def _members(group: AnyGroup) -> list[Member | ConsumerMember]:
     return [*group.members.values()]
 
 
-def group(parts: BrokerParts, history: History, group_id: str) -> dict[str, Any]:
+def group(parts: ConsoleParts, history: History, group_id: str) -> dict[str, Any]:
     """One group: members, offsets with lag, the lag of the last hour, what happened."""
-    coordinator = parts.coordinators.groups
+    coordinator = parts.groups
     found = next(
         (each for each in coordinator.admin.all_groups() if each.group_id == group_id), None
     )

@@ -8,11 +8,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ottla.broker.groups.lag import LagReader
-from ottla.broker.observability.monitoring import end_offset_reader
+from ottla.broker.observability.end_offsets import end_offset_reader
 from ottla.broker.runtime.tasks import spawn, stop
 
 if TYPE_CHECKING:
-    from ottla.broker.server.parts import BrokerParts
+    from ottla.broker.observability.console.console_parts import ConsoleParts
 
 INTERVAL_SECONDS = 5.0
 # An hour. A point of the broker is four numbers, one of a group is two.
@@ -24,18 +24,18 @@ MAX_GROUPS = 200
 class History:
     """Samples every few seconds while the console is on. Loop only."""
 
-    def __init__(self, parts: BrokerParts) -> None:
+    def __init__(self, parts: ConsoleParts) -> None:
         self._parts = parts
         self._lags = LagReader(
-            parts.coordinators.groups.admin,
+            parts.groups.admin,
             end_offset_reader(parts.replica_manager),
-            parts.clock.now_ms,
+            parts.now_ms,
         )
         #: (time in ms, bytes in, bytes out, requests) since the start, oldest first.
         self.totals: deque[tuple[int, int, int, int]] = deque(maxlen=MAX_POINTS)
         self._group_lags: dict[str, deque[tuple[int, int]]] = {}
         self._task: asyncio.Task[None] | None = None
-        self.started_ms = parts.clock.now_ms()
+        self.started_ms = parts.now_ms()
 
     def start(self) -> None:
         self._task = spawn(self._run(), name="console-history")
@@ -53,7 +53,7 @@ class History:
     def sample(self) -> None:
         """Notes one point of everything."""
         parts = self._parts
-        now_ms = parts.clock.now_ms()
+        now_ms = parts.now_ms()
         statistics = parts.network.statistics
         requests = sum(
             count

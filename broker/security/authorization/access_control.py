@@ -18,19 +18,30 @@ if TYPE_CHECKING:
     from ottla.controller.tree.store import ZnodeStore
 
 Allows = Callable[["RequestContext", "Operation", "ResourceType", str], bool]
+# For a request, and whether it is a follower's: which topics its sender may read.
 MayRead = Callable[["RequestContext", bool], Callable[[str], bool]]
 
 
+def allow_all(context: RequestContext, operation: Operation, kind: ResourceType, name: str) -> bool:
+    """The `Allows` of a broker without an authorizer."""
+    return True
+
+
+def may_read_all(context: RequestContext, is_follower: bool) -> Callable[[str], bool]:
+    """The `MayRead` of a broker without an authorizer."""
+    return lambda topic: True
+
+
 class AccessControl:
-    """`store` and `may_read` are None when the settings ask for none: then nothing is checked."""
+    """Without `authorizer.class.name` there is no `store` and everything is allowed."""
 
     def __init__(
         self, config: BrokerConfig, store: ZnodeStore, runtime: Runtime, metadata: MetadataCache
     ) -> None:
         self.rules = AclRules()
         self.store: AclStore | None = None
-        self.may_read: MayRead | None = None
-        self.allows: Allows = lambda context, operation, kind, name: True
+        self.may_read: MayRead = may_read_all
+        self.allows: Allows = allow_all
         self._checks: dict[int, Check] = {}
         if not config.authorizer_class_name:
             return

@@ -119,7 +119,7 @@ class AclRules:
         *,
         without_acls: bool,
     ) -> bool:
-        """Whether it is allowed; `without_acls` is the answer for a resource that has none."""
+        """Whether it is allowed; `without_acls` decides for a resource that has none."""
         acls = self._matching(RESOURCE_NAMES[resource_type], name)
         if not acls:
             return without_acls

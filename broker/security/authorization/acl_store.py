@@ -112,7 +112,7 @@ class AclStore:
             except (BadVersion, NodeExists, NoNode):
                 continue
             self._rules.replace(resource, after)
-            logger.info("the ACLs of %s %s are changed", resource.resource_type, resource.name)
+            logger.info("Updated the ACLs of %s %s", resource.resource_type, resource.name)
             return
         raise StoreError(path, f"{path} is changed by others again and again")
 
@@ -136,7 +136,7 @@ class AclStore:
                 self._rules.replace(resource, decode_acls(path, node[0]) if node else ())
             except MalformedZnode as error:
                 # What was in force stays: forgetting a denial would open a door.
-                logger.error("ACLs that cannot be read are not taken: %s", error)
+                logger.error("Ignoring ACLs that cannot be decoded: %s", error)
 
     async def _reload(self, announced: Announced) -> None:
         resources: list[AclResource] = []
@@ -144,5 +144,5 @@ class AclStore:
             try:
                 resources.append(decode_acl_change(path, data))
             except MalformedZnode as error:
-                logger.error("an announcement of ACLs is ignored: %s", error)
+                logger.error("Ignoring an ACL change notification: %s", error)
         await self._load(resources)

@@ -10,7 +10,7 @@ from enum import IntEnum
 
 
 class Operation(IntEnum):
-    """What somebody wants to do; `AclOperation` of Kafka."""
+    """An operation on a resource; `AclOperation` of Kafka."""
 
     UNKNOWN = 0
     ANY = 1
@@ -114,4 +114,4 @@ SUPPORTED_OPERATIONS: dict[ResourceType, tuple[Operation, ...]] = {
         Operation.DESCRIBE,
     ),
 }
-"""What "authorized operations" of an answer may contain, by resource."""
+"""What "authorized operations" of a response may contain, by resource."""

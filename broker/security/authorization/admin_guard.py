@@ -65,7 +65,7 @@ class AdminGuard(Guard):
             ApiKey.DESCRIBE_CLUSTER: self._describe_cluster,
             ApiKey.DESCRIBE_TOPIC_PARTITIONS: self._describe_topic_partitions,
             ApiKey.ENVELOPE: unchecked,  # It is refused to everybody.
-            # The handler asks itself: it depends on whose token it is.
+            # The handler checks: it depends on the owner of the token.
             ApiKey.CREATE_DELEGATION_TOKEN: unchecked,
             ApiKey.RENEW_DELEGATION_TOKEN: unchecked,
             ApiKey.EXPIRE_DELEGATION_TOKEN: unchecked,
@@ -92,7 +92,7 @@ class AdminGuard(Guard):
                 _NAME,
                 "Authorization failed.",
             )
-        # Who may not see the settings of a topic is not told those of the one just made.
+        # The settings of a new topic are left out for senders that may not describe them.
         _, hidden = self.sort_out(
             context,
             Operation.DESCRIBE_CONFIGS,
@@ -148,11 +148,11 @@ class AdminGuard(Guard):
             ):
                 kept.append(topic)
                 continue
-            # The name of a topic asked for by its id is told to those only who may describe it.
-            is_told = topic.name is not None or self.authorizer.allows(
+            # The name of a topic that is requested by its id is hidden without DESCRIBE on it.
+            is_visible = topic.name is not None or self.authorizer.allows(
                 context, Operation.DESCRIBE, ResourceType.TOPIC, name, log_if_denied=False
             )
-            rows.append(DeletableTopicResult(name if is_told else None, topic.topic_id, code))
+            rows.append(DeletableTopicResult(name if is_visible else None, topic.topic_id, code))
         request.topics = kept
         if rows:
             amend(context, lambda response: response.responses.extend(rows))
@@ -177,7 +177,7 @@ class AdminGuard(Guard):
             str,
             log_if_denied=not is_all,
         )
-        # Also when all are asked for: the pages must not end at names that may not be seen.
+        # Also when all are requested: no page may end at a name that is hidden.
         request.topics = [TopicRequest(name) for name in allowed]
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         refused = [] if is_all else denied

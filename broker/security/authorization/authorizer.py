@@ -26,7 +26,7 @@ logger = logging.getLogger("kafka.authorizer.logger")
 
 
 class Authorizer:
-    """Answers for one broker; synchronous, from memory."""
+    """Decides for one broker; synchronous, from memory."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Authorizer:
         *,
         allow_everyone_if_no_acl_found: bool = False,
     ) -> None:
-        """`super_users` as "User:alice": they may do everything, whatever the ACLs say."""
+        """`super_users` as "User:alice": they may do everything, whatever the ACLs."""
         self.rules = rules
         self._super_users = super_users
         self._without_acls = allow_everyone_if_no_acl_found

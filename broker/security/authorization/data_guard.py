@@ -58,15 +58,15 @@ class DataGuard(Guard):
         if is_follower:
             allowed = self.authorizer.allows_on_cluster(context, Operation.CLUSTER_ACTION)
             return lambda topic: allowed
-        responses: dict[str, bool] = {}
+        decisions: dict[str, bool] = {}
 
         def check(topic: str) -> bool:
-            response = responses.get(topic)
-            if response is None:
-                response = responses[topic] = self.authorizer.allows(
+            is_allowed = decisions.get(topic)
+            if is_allowed is None:
+                is_allowed = decisions[topic] = self.authorizer.allows(
                     context, Operation.READ, ResourceType.TOPIC, topic
                 )
-            return response
+            return is_allowed
 
         return check
 
@@ -112,7 +112,7 @@ class DataGuard(Guard):
             _TOPIC,
         )
 
-    # Metadata: what may not be described is not even said to exist.
+    # Metadata: the existence of topics that may not be described is hidden.
 
     def _metadata_of(self, context: RequestContext, request: Any) -> None:
         version = context.header.api_version
@@ -147,7 +147,7 @@ class DataGuard(Guard):
         for entry in request.topics:
             by_id = entry.name is None
             name = names.get(entry.topic_id) if by_id else entry.name
-            if name is None:  # an id that nobody has: the handler says so
+            if name is None:  # an unknown id: the handler responds with the error
                 found.append(entry)
             elif not self.authorizer.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
                 refused.append(MetadataResponseTopic(code, None if by_id else name, entry.topic_id))

@@ -77,8 +77,8 @@ class GroupGuard(Guard):
             OffsetDeleteResponseTopic(
                 topic.name,
                 [
-                    OffsetDeleteResponsePartition(asked.partition_index, code)
-                    for asked in topic.partitions
+                    OffsetDeleteResponsePartition(requested.partition_index, code)
+                    for requested in topic.partitions
                 ],
             )
             for topic in denied
@@ -94,7 +94,7 @@ class GroupGuard(Guard):
             context, Operation.DESCRIBE, ResourceType.GROUP, request.group_id
         ):
             if context.header.api_version:
-                request.topics = []  # then nothing is said of its topics
+                request.topics = []  # then the response has no rows for its topics
             raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if request.topics is None:
             amend(context, lambda response: self._hide_topics(context, response))
@@ -137,7 +137,7 @@ class GroupGuard(Guard):
         amend(context, change)
 
     def _hide_topics(self, context: RequestContext, rows: Any) -> None:
-        """All that a group has committed was asked for: leave out what may not be seen."""
+        """All committed offsets of a group were requested: leave out the hidden topics."""
         rows.topics, _ = self.sort_out(
             context,
             Operation.DESCRIBE,

@@ -1,9 +1,8 @@
-"""What stands between a request and its handler on a broker with access control.
+"""Checks requests before their handlers, on a broker with an authorizer.
 
-A check looks at the request first. It refuses the whole of it by raising, or takes out what the
-sender may not touch and has the answer amended by rows that say so; the handler sees the rest and
-knows nothing of access control. An API without a check is refused: forgetting one closes a door
-and opens none.
+A check refuses the whole request by raising, or removes what its sender is not allowed and amends
+the response with the error rows for it; the handler gets the rest and needs no knowledge of
+authorization. A request of an API without a check is refused, so a forgotten check is not a hole.
 """
 
 from __future__ import annotations
@@ -62,18 +61,18 @@ class Guard:
         *,
         log_if_denied: bool = True,
     ) -> tuple[list[T], list[T]]:
-        """Those that are allowed and those that are not; a name is asked about once."""
-        responses: dict[str, bool] = {}
+        """Those that are allowed and those that are not; each name is checked once."""
+        decisions: dict[str, bool] = {}
         allowed: list[T] = []
         denied: list[T] = []
         for item in items:
             name = name_of(item)
-            response = responses.get(name)
-            if response is None:
-                response = responses[name] = self.authorizer.allows(
+            is_allowed = decisions.get(name)
+            if is_allowed is None:
+                is_allowed = decisions[name] = self.authorizer.allows(
                     context, operation, kind, name, log_if_denied=log_if_denied
                 )
-            (allowed if response else denied).append(item)
+            (allowed if is_allowed else denied).append(item)
         return allowed, denied
 
     def keep_allowed(
@@ -86,9 +85,9 @@ class Guard:
         name_of: Callable[[Any], str],
         message: str | None = None,
     ) -> None:
-        """Take out of a list of the request what is not allowed; its rows come with the answer.
+        """Remove what is not allowed from a list of the request; the response gets its error rows.
 
-        `fields` are the list in the request and the list of rows in the answer.
+        `fields` are the list in the request and the list of rows in the response.
         """
         items_field, rows_field = fields
         allowed, denied = self.sort_out(
@@ -108,7 +107,7 @@ def refused_rows(
     code: int,
     message: str | None = None,
 ) -> list[Any]:
-    """The rows of an answer that refuses these items of a request, and nothing else."""
+    """The rows of the response that refuses these items of a request, and nothing else."""
     items_field, rows_field = fields
     key = context.header.api_key
     part = copy(request)
@@ -120,7 +119,7 @@ def refused_rows(
 
 
 def amend(context: RequestContext, change: Amend) -> None:
-    """Have the answer changed by `change` before it goes out; several are done in order."""
+    """Have `change` change the response before it is sent; several are applied in order."""
     before = context.amend
 
     def both(response: Any) -> None:
@@ -132,7 +131,7 @@ def amend(context: RequestContext, change: Amend) -> None:
 
 
 def unchecked(context: RequestContext, request: Any) -> None:
-    """The check of an API that everybody may use, or whose handler checks by itself."""
+    """The check of an API that every client may use, or whose handler checks by itself."""
 
 
 def protect(entry: HandlerEntry, checks: Mapping[int, Check]) -> HandlerEntry:

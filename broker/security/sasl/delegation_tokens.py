@@ -54,7 +54,14 @@ logger = logging.getLogger("ottla.security")
 class DelegationTokens:
     """The tokens of the cluster. Loop only."""
 
-    def __init__(self, config: BrokerConfig, store: ZnodeStore, runtime: Runtime) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: ZnodeStore,
+        runtime: Runtime,
+        is_controller: Callable[[], bool],
+    ) -> None:
+        """`is_controller`: whether this broker removes the tokens that have expired."""
         secret = config.delegation_token_secret_key or config.delegation_token_master_key
         self._secret = (secret or "").encode()
         self._config = config
@@ -69,8 +76,7 @@ class DelegationTokens:
             store, runtime, [TOKEN_CHANGES], self._reload, name="token-changes"
         )
         self._sweep: Cancellable | None = None
-        #: Whether this broker removes what has expired; the controller does.
-        self.is_controller: Callable[[], bool] = lambda: False
+        self._is_controller = is_controller
 
     @property
     def is_enabled(self) -> bool:
@@ -137,7 +143,7 @@ class DelegationTokens:
         )
         async with self._changing:
             await self._write(token)
-        logger.info("delegation token %s for %s is made", token.token_id, owner)
+        logger.info("Created delegation token %s for %s", token.token_id, owner)
         return token
 
     async def renew(self, principal: str, secret: bytes, period_ms: int) -> int:
@@ -157,7 +163,7 @@ class DelegationTokens:
             if period_ms >= 0:
                 return await self._set_end(self._unexpired(token), period_ms)
             await self._remove(token.token_id)
-            logger.info("delegation token %s of %s is ended", token.token_id, token.owner)
+            logger.info("Expired delegation token %s of %s on request", token.token_id, token.owner)
             return self._runtime.now_ms()
 
     async def remove_expired(self) -> None:
@@ -193,7 +199,9 @@ class DelegationTokens:
     async def _set_end(self, token: TokenInformation, period_ms: int) -> int:
         end_ms = min(token.max_lifetime_ends_ms, self._runtime.now_ms() + period_ms)
         await self._write(token._replace(expires_ms=end_ms))
-        logger.info("delegation token %s of %s ends at %d", token.token_id, token.owner, end_ms)
+        logger.info(
+            "Renewed delegation token %s of %s until %d", token.token_id, token.owner, end_ms
+        )
         return end_ms
 
     # -- the tree -------------------------------------------------------------------------------
@@ -207,7 +215,7 @@ class DelegationTokens:
         self._keep(token)
 
     async def _remove(self, token_id: str) -> None:
-        with suppress(NoNode):  # Another broker was quicker, and has told everybody.
+        with suppress(NoNode):  # Another broker removed and announced it first.
             await self._store.multi([DeleteOp(token_path(token_id)), _announcement(token_id)])
         self._forget(token_id)
 
@@ -232,7 +240,7 @@ class DelegationTokens:
             try:
                 self._keep(decode_token(path, node[0])._replace(token_id=token_id))
             except MalformedZnode as error:
-                logger.error("a delegation token is not taken: %s", error)
+                logger.error("Ignoring a delegation token that cannot be decoded: %s", error)
 
     async def _reload(self, announced: Announced) -> None:
         await self._load(decode_token_change(data) for _, data in announced)
@@ -244,7 +252,7 @@ class DelegationTokens:
         self._sweep = self._runtime.call_later(interval_ms, self._begin_sweep)
 
     def _begin_sweep(self) -> None:
-        if self.is_controller():
+        if self._is_controller():
             self._runtime.spawn(self._sweep_once(), name="token-expiry")
         self._schedule_sweep()
 

@@ -1,7 +1,7 @@
 """The broker's side of SASL mechanisms, as steps without any I/O: PLAIN and SCRAM.
 
-Mirrors Kafka's `PlainSaslServer` and `ScramSaslServer`, down to the messages: only what cannot help
-somebody who guesses is told to clients, the rest goes into our log.
+Mirrors Kafka's `PlainSaslServer` and `ScramSaslServer`, down to the messages: clients get only what
+does not help to guess credentials, the rest is logged.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _MAX_LOGGED_NAME = 100
 
 
 class AuthenticationRefused(Exception):
-    """`reason` is for our log and holds no secret; `message` is what the client is told, None for
-    the general words that give nothing away."""
+    """`reason` is logged and holds no secret; `message` is sent to the client, None for the general
+    message."""
 
     def __init__(self, reason: str, message: str | None = None) -> None:
         super().__init__(reason)
@@ -54,7 +54,7 @@ class Exchange:
     """One exchange of tokens; not to be used twice."""
 
     def __init__(self) -> None:
-        #: Who the client is, once this is over.
+        #: The name of the client, once the exchange is complete.
         self.name = ""
         self.is_complete = False
         #: When what the client showed ends to be valid, in milliseconds of the epoch.
@@ -63,7 +63,7 @@ class Exchange:
         self.is_token = False
 
     def step(self, token: bytes) -> bytes:
-        """The answer to a token. Raises AuthenticationRefused."""
+        """The response to a token. Raises AuthenticationRefused."""
         raise NotImplementedError
 
 
@@ -84,12 +84,12 @@ class PlainExchange(Exchange):
         parts = token.decode(errors="replace").split("\0")
         if len(parts) != 3:
             count = min(len(parts), 4)
-            raise _told(f"Invalid SASL/PLAIN response: expected 3 tokens, got {count}")
+            raise _refused(f"Invalid SASL/PLAIN response: expected 3 tokens, got {count}")
         authorization_id, user, password = parts
         if not user:
-            raise _told("Authentication failed: username not specified")
+            raise _refused("Authentication failed: username not specified")
         if not password:
-            raise _told("Authentication failed: password not specified")
+            raise _refused("Authentication failed: password not specified")
         expected = self._passwords().get(user)
         if expected is None or not hmac.compare_digest(expected.encode(), password.encode()):
             what = "unknown user" if expected is None else "wrong password for user"
@@ -99,7 +99,7 @@ class PlainExchange(Exchange):
                 "Authentication failed: Invalid username or password",
             )
         if authorization_id and authorization_id != user:
-            raise _told(_OTHER_AUTHORIZATION_ID)
+            raise _refused(_OTHER_AUTHORIZATION_ID)
         self.name = user
         self.is_complete = True
         return b""
@@ -110,7 +110,7 @@ _OTHER_AUTHORIZATION_ID = (
 )
 
 
-def _told(message: str) -> AuthenticationRefused:
+def _refused(message: str) -> AuthenticationRefused:
     return AuthenticationRefused(message, message)
 
 
@@ -152,7 +152,7 @@ class ScramExchange(Exchange):
             credential = self._of_user(user)
         authorization_id = match["authzid"]
         if authorization_id and authorization_id != user:
-            raise _told(_OTHER_AUTHORIZATION_ID)
+            raise _refused(_OTHER_AUTHORIZATION_ID)
         if credential.iterations < MIN_ITERATIONS:
             raise AuthenticationRefused(
                 f"the {self._mechanism} credential of {shown(user)} has "
@@ -191,7 +191,7 @@ class ScramExchange(Exchange):
         if match is None:
             raise AuthenticationRefused(f"{self._mechanism}: its final message is not valid")
         if match["nonce"] != self._nonce:
-            raise AuthenticationRefused(f"{self._mechanism}: it answered another nonce")
+            raise AuthenticationRefused(f"{self._mechanism}: the client sent another nonce")
         message = (self._messages + match["without_proof"]).encode()
         signature = hmac.digest(credential.stored_key, message, self._hash)
         try:

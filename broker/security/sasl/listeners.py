@@ -15,25 +15,21 @@ from ottla.broker.config.sasl import (
     mechanism_setting,
     plain_passwords,
 )
-from ottla.broker.net.wrong_protocol import LogLimiter
+from ottla.broker.runtime.log_limiter import LogLimiter
 from ottla.broker.security.sasl.exchanges import Exchange, PlainExchange, ScramExchange
 from ottla.broker.security.sasl.oauthbearer import OauthExchange, UnsecuredTokens, Validate
-from ottla.broker.security.sasl.session import SaslListener, SaslSession
+from ottla.broker.security.sasl.session import NewSession, SaslListener, SaslSession
 from ottla.protocol.java_order import hash_map_order
 
 if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
     from ottla.broker.metrics.statistics import NetworkStatistics
-    from ottla.broker.net.connection import Connection
-    from ottla.broker.net.requests import RequestDecoder
     from ottla.broker.runtime.timer import DelayQueue
     from ottla.broker.security.sasl.delegation_tokens import DelegationTokens
     from ottla.broker.security.sasl.oauth_keys import RunInThread, SignedTokens
     from ottla.broker.security.sasl.scram_credentials import ScramCredentials
 
 logger = logging.getLogger("ottla.security")
-
-NewSession = Callable[["Connection", "RequestDecoder"], SaslSession]
 
 
 class SaslListeners:
@@ -115,8 +111,8 @@ class SaslListeners:
         except ValueError as error:
             raise ConfigError(f"Listener {listener_name}, OAUTHBEARER: {error}.") from None
         logger.warning(
-            "listener %s takes bearer tokens without a signature, which anybody can make: for "
-            "development only; sasl.oauthbearer.jwks.endpoint.url names the keys of an issuer",
+            "listener %s accepts bearer tokens without a signature, which any client can create; "
+            "for development only: sasl.oauthbearer.jwks.endpoint.url names the keys of an issuer",
             listener_name,
         )
         return tokens.validate
@@ -139,5 +135,5 @@ class PlainPasswords:
             try:
                 self._passwords = plain_passwords(self._config, self._listener_name)
             except ConfigError as error:
-                logger.error("the users of before are kept: %s", error)
+                logger.error("keeping the previous users: %s", error)
         return self._passwords

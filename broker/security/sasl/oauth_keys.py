@@ -35,7 +35,7 @@ URL = "sasl.oauthbearer.jwks.endpoint.url"
 MAX_BYTES = 1 << 20
 FETCH_SECONDS = 10.0
 
-# Whoever sends tokens of unknown keys makes us ask the issuer no more often than this.
+# Tokens with unknown keys make this broker fetch the issuer's keys no more often than this.
 LEAST_INTERVAL_SECONDS = 10.0
 
 # With public keys only: a shared secret in the set must not become a key for them.
@@ -112,9 +112,9 @@ class SignedTokens:
             with urllib.request.urlopen(self._rules.url, timeout=FETCH_SECONDS) as response:
                 data = response.read(MAX_BYTES + 1)
         except HTTPException as error:
-            raise ValueError(f"the answer is not HTTP: {error!r}") from None
+            raise ValueError(f"the response is not HTTP: {error!r}") from None
         if len(data) > MAX_BYTES:
-            raise ValueError(f"the answer has more than {MAX_BYTES} bytes")
+            raise ValueError(f"the response has more than {MAX_BYTES} bytes")
         found = json.loads(data)
         keys = found.get("keys") if isinstance(found, dict) else None
         if not isinstance(keys, list) or not all(isinstance(key, dict) for key in keys):
@@ -165,4 +165,4 @@ class SignedTokens:
         try:
             await self._run_in_thread(self.load)
         except (OSError, ValueError) as error:
-            logger.warning("the keys of before are kept: %s cannot be read: %s", URL, error)
+            logger.warning("keeping the previous keys: cannot read %s: %s", URL, error)

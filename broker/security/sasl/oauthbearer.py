@@ -1,7 +1,7 @@
 """The broker's side of OAUTHBEARER (RFC 7628, KIP-255): bearer tokens, and what makes one valid.
 
-Mirrors Kafka's `OAuthBearerSaslServer`. A token that is not valid is answered with a reason in JSON
-first; the client says that it has seen it, and is refused then.
+Mirrors Kafka's `OAuthBearerSaslServer`. The response to an invalid token is a reason in
+JSON first; the client acknowledges it, and is refused then.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ValidToken(NamedTuple):
 
 
 class InvalidToken(Exception):
-    """`reason` is for our log; the client is told that the token is not valid, or, with `scope`,
+    """`reason` is logged; the client learns that the token is not valid, or, with `scope`,
     that it does not reach so far."""
 
     def __init__(self, reason: str, scope: str | None = None) -> None:

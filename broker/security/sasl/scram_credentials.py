@@ -111,9 +111,7 @@ class ScramCredentials:
             try:
                 found[mechanism] = decode_credential(text)
             except ValueError as error:
-                logger.error(
-                    "the %s credential of user %s is not taken: %s", mechanism, user, error
-                )
+                logger.error("ignoring the %s credential of user %s: %s", mechanism, user, error)
         if found:
             self._users[user] = found
         else:

@@ -1,8 +1,8 @@
-"""Authentication of one connection by SASL: a state machine that takes the frames of a stranger.
+"""Authentication of one connection by SASL: a state machine on the frames of a client.
 
 Mirrors Kafka's `SaslServerAuthenticator`. ApiVersions may come first; SaslHandshake names the
 mechanism; then tokens follow, bare after version 0 and in SaslAuthenticate requests after version 1
-(KIP-43, KIP-152). Whoever fails gets the answer, and the end of the connection, after
+(KIP-43, KIP-152). A client that fails gets the error response, and its connection is closed, after
 `connection.failed.authentication.delay.ms`. Sessions may end and be renewed (KIP-368): the
 principal must then stay the same, and so must the mechanism.
 """
@@ -14,10 +14,16 @@ import re
 from collections.abc import Callable
 from enum import Enum
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from ottla.broker.requests.error_response import error_response
-from ottla.broker.requests.request_context import HandlerEntry, Principal, RequestContext, Route
+from ottla.broker.requests.request_context import (
+    HandlerEntry,
+    Principal,
+    RequestConnection,
+    RequestContext,
+    Route,
+)
 from ottla.broker.security.sasl.exchanges import AuthenticationRefused, Exchange, shown
 from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.protocol.headers import RequestHeader, decode_request, encode_response
@@ -31,9 +37,8 @@ from ottla.protocol.registry import API, ApiKey
 
 if TYPE_CHECKING:
     from ottla.broker.metrics.statistics import NetworkStatistics
-    from ottla.broker.net.connection import Connection
-    from ottla.broker.net.requests import RequestDecoder
-    from ottla.broker.net.wrong_protocol import LogLimiter
+    from ottla.broker.requests.request_decoder import RequestDecoder
+    from ottla.broker.runtime.log_limiter import LogLimiter
     from ottla.broker.runtime.timer import DelayQueue
     from ottla.broker.runtime.wheel import TimerTask
     from ottla.protocol.message import Message
@@ -41,7 +46,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.security")
 
 # How long a client gets to read why it was refused before the socket is closed.
-FAREWELL_MS = 50
+LINGER_MS = 50
 
 # Kafka takes no second authentication again within this time.
 LEAST_REAUTHENTICATION_INTERVAL_MS = 1000
@@ -59,6 +64,24 @@ class _State(Enum):
     EXPIRED = 7
 
 
+class SaslConnection(RequestConnection, Protocol):
+    """What a session needs from the connection that it authenticates."""
+
+    #: A whole request came in: it is a Kafka client.
+    identified: bool
+    #: Takes the frames that come in; None gives them to the request decoder.
+    token_handler: Callable[[bytes], None] | None
+
+    def authenticate(self, principal: Principal) -> None:
+        """The client proved who it is."""
+
+    def send_token(self, token: bytes) -> None:
+        """Sends a response without a header to a frame that `token_handler` got."""
+
+    def refuse_after(self, delay_ms: int, response: bytes, linger_ms: int, reason: str) -> None:
+        """Sends `response` after the delay and closes the connection `linger_ms` later."""
+
+
 class SaslListener(NamedTuple):
     """What all sessions of a listener share."""
 
@@ -73,7 +96,7 @@ class SaslListener(NamedTuple):
 
 
 class _Refused(Exception):
-    """The end of the connection: `answer` is sent first, `reason` is logged."""
+    """The end of the connection: `response` is sent first, `reason` is logged."""
 
     def __init__(self, reason: str, response: bytes = b"") -> None:
         super().__init__(reason)
@@ -98,7 +121,7 @@ class SaslSession:
     )
 
     def __init__(
-        self, connection: Connection, decoder: RequestDecoder, listener: SaslListener
+        self, connection: SaslConnection, decoder: RequestDecoder, listener: SaslListener
     ) -> None:
         #: Whether the client logged in with a delegation token.
         self.is_token = False
@@ -120,7 +143,7 @@ class SaslSession:
         self._exchange = None
 
     def take_frame(self, frame: bytes) -> None:
-        """Takes a frame instead of the request decoder, and answers it or ends the connection."""
+        """Takes a frame instead of the request decoder; responds or closes the connection."""
         connection = self._connection
         try:
             response = self._step(frame)
@@ -131,7 +154,7 @@ class SaslSession:
             self._refuse(_Refused(f"sent what is no request of an authentication: {error}"))
             return
         except Exception:
-            # Our bug: nothing that a client sends may end here.
+            # A defect: no bytes from a client may lead here.
             logger.exception("authentication on listener %s failed", connection.listener_name)
             connection.close("its authentication failed here")
             return
@@ -139,7 +162,7 @@ class SaslSession:
             connection.send_token(response)
 
     def renew(self, context: RequestContext, request: SaslHandshakeRequest) -> Message | None:
-        """A SaslHandshake of a client that is already known: it wants to authenticate again.
+        """A SaslHandshake of an authenticated client: it starts a re-authentication.
 
         Raises KafkaError when it may not: its session has no end, or it came too soon.
         """
@@ -185,7 +208,7 @@ class SaslSession:
         return header, request
 
     def _api_versions(self, frame: bytes) -> bytes | None:
-        """By the usual handler, but not through the queue: the state depends on the answer."""
+        """By the usual handler, but not through the queue: the state depends on the response."""
         if self._state is not _State.HANDSHAKE_OR_VERSIONS:
             raise _Refused("sent ApiVersions a second time before authentication")
         context = self._decoder.decode(bytearray(frame), self._connection)
@@ -203,9 +226,9 @@ class SaslSession:
         if mechanism not in mechanisms:
             response = SaslHandshakeResponse(ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms)
             raise _Refused(
-                f"asked for the SASL mechanism {shown(mechanism)}; this listener has "
+                f"requested the SASL mechanism {shown(mechanism)}; this listener has "
                 f"{', '.join(mechanisms)} (sasl.enabled.mechanisms)",
-                # Kafka only hangs up when it is asked for in a renewal.
+                # In a re-authentication Kafka closes the connection without a response.
                 b"" if self._is_renewal else _encode(header, response, with_size=True),
             )
         if self._is_renewal and mechanism != self._mechanism:
@@ -256,14 +279,14 @@ class SaslSession:
         )
 
     def _illegal_state(self, header: RequestHeader, request: Message) -> bytes:
-        """The answer of any other API that says so; empty when there is none."""
+        """The ILLEGAL_SASL_STATE response of another API; empty when it has none."""
         if isinstance(request, ProduceRequest) and request.acks == 0:
             return b""
         key = header.api_key
-        route = Route(HandlerEntry(key, API[key].name, 0, 0, lambda context, asked: None))
+        route = Route(HandlerEntry(key, API[key].name, 0, 0, lambda context, request: None))
         context = RequestContext(header, request, self._connection, route)
         words = f"Unexpected Kafka request of type {_java_name(key)} during SASL authentication."
-        if key == ApiKey.FIND_COORDINATOR:  # Its answer has the general words of the code.
+        if key == ApiKey.FIND_COORDINATOR:  # Its response has the general message of the code.
             words = "Request is not valid given the current SASL state."
         error = KafkaError(ErrorCode.ILLEGAL_SASL_STATE, words)
         response = error_response(context, error)
@@ -287,8 +310,8 @@ class SaslSession:
         raise AuthenticationRefused(message, message)
 
     def _complete(self) -> int:
-        """The client is who it says. Returns how long that is true, in milliseconds; 0: for ever,
-        or already no more."""
+        """The client is authenticated. Returns the session lifetime in milliseconds; 0: without
+        an end, or already expired."""
         exchange, listener, connection = self._exchange, self._listener, self._connection
         assert exchange is not None
         self._exchange = None
@@ -336,7 +359,7 @@ class SaslSession:
         if key == ApiKey.SASL_HANDSHAKE and self._begin_again():
             return self._step(frame)
         self._listener.statistics.expired_sessions += 1
-        self._connection.close("its session is over and it did not authenticate again")
+        self._connection.close("its session expired and it did not re-authenticate")
         return None
 
     def _refuse(self, refusal: _Refused) -> None:
@@ -353,7 +376,11 @@ class SaslSession:
                 extra={"peer": connection.client_host, "listener": connection.listener_name},
             )
         delay_ms = listener.failure_delay_ms
-        connection.refuse_after(delay_ms, refusal.response, FAREWELL_MS, "authentication failed")
+        connection.refuse_after(delay_ms, refusal.response, LINGER_MS, "authentication failed")
+
+
+# Makes the session of a new connection.
+NewSession = Callable[[SaslConnection, "RequestDecoder"], SaslSession]
 
 
 def _java_name(key: int) -> str:

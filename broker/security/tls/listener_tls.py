@@ -65,9 +65,11 @@ class ListenerTls:
             try:
                 renew(self._config, listener_name, context)
             except ConfigError as error:
-                logger.error("listener %s keeps its old certificate: %s", listener_name, error)
+                logger.error(
+                    "listener %s keeps its previous certificates: %s", listener_name, error
+                )
             else:
-                logger.info("listener %s has read its certificates anew", listener_name)
+                logger.info("listener %s reloaded its certificates", listener_name)
 
     def _watch(self, listener_name: str, context: ssl.SSLContext) -> None:
         self._watched.append((listener_name, context))

@@ -35,7 +35,7 @@ async def test_one_broker_from_start_to_stop() -> None:
     broker.broker_epoch = await registration.register()
     channels = QueuedBrokerChannels(1, broker, runtime)
     measured: list[ControllerState] = []
-    told: list[int] = []
+    notified: list[int] = []
     controller = Controller(
         1,
         store,
@@ -43,13 +43,13 @@ async def test_one_broker_from_start_to_stop() -> None:
         channels,
         ControllerSettings(),
         runtime,
-        on_controller_change=told.append,
-        measure=lambda state, _queued, _busy: measured.append(state),
+        on_controller_change=notified.append,
+        on_event_processed=lambda state, _queued, _busy: measured.append(state),
     )
     assert (controller.is_active, controller.controller_id, controller.epoch) == (False, -1, 0)
     await controller.start()
     assert (controller.is_active, controller.controller_id, controller.epoch) == (True, 1, 1)
-    assert told == [1]
+    assert notified == [1]
     rows = await controller.create_topics([NewTopic("t", 3, 1)], timeout_ms=1000)
     assert rows[0].error.code == 0
     assert sorted(broker.metadata) == [TopicPartition("t", index) for index in range(3)]
@@ -59,7 +59,7 @@ async def test_one_broker_from_start_to_stop() -> None:
     await controller.stop()
     assert not controller.is_active
     assert await store.exists(znodes.CONTROLLER) is None
-    assert told == [1, -1]
+    assert notified == [1, -1]
     assert measured[0] is ControllerState.CONTROLLER_CHANGE
     assert measured[-1] is ControllerState.CONTROLLER_SHUTDOWN
     await store.close()
@@ -85,7 +85,7 @@ CALLS: list[Callable[[Controller], Awaitable[object]]] = [
 async def test_broker_that_is_not_the_controller_says_so(
     cluster: Cluster, call: Callable[[Controller], Awaitable[object]]
 ) -> None:
-    cluster.controller._life._give_up(2)
+    cluster.controller._lifecycle._resign(2)
     with pytest.raises(KafkaError) as refused:
         await call(cluster.controller)
     assert refused.value.code == ErrorCode.NOT_CONTROLLER
@@ -189,7 +189,7 @@ async def test_broker_that_has_just_registered_is_used(
 ) -> None:
     """Its event waits in the queue behind the request."""
     await cluster.create_topic("t", (1,))
-    monkeypatch.setattr(cluster.controller._parts.watching, "put", lambda _event: None)
+    monkeypatch.setattr(cluster.controller._components.watches, "put", lambda _event: None)
     await cluster.add_broker(4)
     assert 4 not in cluster.controller.context.brokers
     rows = await cluster.controller.create_topics([NewTopic("u", 1, 4)], timeout_ms=1000)

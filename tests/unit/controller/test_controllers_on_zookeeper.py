@@ -117,7 +117,7 @@ class Network:
         return len(active) == 1 and sorted(active[0].controller.context.brokers) == living
 
     async def create(self, topic: str) -> None:
-        """Asks until it is made: an outage may have ended sessions, which is noticed only later."""
+        """Retries until it is created: an outage may have expired sessions, noticed only later."""
         async with asyncio.timeout(WAIT_DEADLINE_S):
             while True:
                 await eventually_async(self.is_settled)
@@ -190,7 +190,7 @@ async def test_topics_are_made_grow_move_and_go(network: Network) -> None:
         3,
     )
     assert response.topics[0].partitions[0].error_code == 0
-    await eventually_async(lambda: not controller.context.reassigning)
+    await eventually_async(lambda: not controller.context.partitions_being_reassigned)
     assert controller.context.assignment(T0) == ReplicaAssignment((1, 3))
     gone = await controller.delete_topics(["t"])
     assert gone["t"].code == 0
@@ -207,7 +207,7 @@ async def test_killed_controller_is_replaced_and_its_partitions_get_leaders(
     assert rows[0].error.code == 0
     first.alive = False
     await network.ensemble.expire(first.store)  # what its death comes to, after the session
-    first.store.session._closing = True  # the dead hear and say nothing
+    first.store.session._closing = True  # a dead process handles and sends nothing
     survivors = [node for node in network.nodes.values() if node is not first]
     await eventually_async(lambda: any(node.controller.is_active for node in survivors))
     second = next(node for node in survivors if node.controller.is_active)
@@ -237,7 +237,7 @@ async def test_expired_controller_changes_nothing_and_comes_back_as_a_broker(
     state = await network.state(active)
     assert state.leader in (1, 2, 3)
     assert state.controller_epoch >= epoch
-    parts = active.controller._parts
+    parts = active.controller._components
     assert parts.writer.epoch_version == parts.writer.epoch  # made with 0, set at each election
 
 
@@ -254,6 +254,6 @@ async def test_outage_of_zookeeper_keeps_the_controller(
     assert active.controller.is_active
     assert active.broker.hosted[T0].leader == 1  # served all the time
     await asyncio.to_thread(own_zookeeper.start)
-    assert len(await during) == 1  # made, or refused with an error: nobody waits for ever
+    assert len(await during) == 1  # created, or failed with an error: no call waits for ever
     await network.create("v")
     assert (await network.state(network.active())).leader_epoch >= before.leader_epoch

@@ -17,7 +17,7 @@ T0 = TopicPartition("t", 0)
 
 
 def somebody_else_is_elected(cluster: Cluster) -> None:
-    """As another broker does it, before our watches have told us."""
+    """As another broker does it, before our watches fire."""
     epoch = int(cluster.tree.nodes[znodes.CONTROLLER_EPOCH].data)
     if cluster.exists(znodes.CONTROLLER):
         cluster.delete_node(znodes.CONTROLLER)
@@ -64,13 +64,13 @@ async def test_deposed_controller_learns_it_by_its_next_write(
     await cluster.create_topic("t", (1, 2))
     original = cluster.store.multi_many
 
-    async def deposed(batches: object) -> object:
+    async def fenced(batches: object) -> object:
         monkeypatch.undo()
         somebody_else_is_elected(cluster)
         return await original(batches)  # type: ignore[arg-type] # passed through
 
     before = cluster.state("t")
-    monkeypatch.setattr(cluster.store, "multi_many", deposed)
+    monkeypatch.setattr(cluster.store, "multi_many", fenced)
     with pytest.raises(KafkaError) as moved:
         await cluster.controller.create_topics([NewTopic("u", 1, 1)], timeout_ms=1000)
     assert moved.value.code == ErrorCode.NOT_CONTROLLER
@@ -81,7 +81,7 @@ async def test_deposed_controller_learns_it_by_its_next_write(
 
 
 async def test_epoch_changed_by_hand_makes_us_start_over(cluster: Cluster) -> None:
-    """The node still names us, but our writes are refused: nobody else would ever take over."""
+    """The znode has our id, but our writes fail: no other broker would become controller."""
     cluster.write(SetOp(znodes.CONTROLLER_EPOCH, b"41"))
     with pytest.raises(KafkaError):
         await cluster.controller.create_topics([NewTopic("t", 1, 1)], timeout_ms=1000)
@@ -132,7 +132,7 @@ async def test_store_that_fails_again_and_again_is_tried_again_and_again(
 
 async def test_failure_while_taking_over(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     await cluster.create_topic("t", (1, 2))
-    parts = cluster.controller._parts
+    parts = cluster.controller._components
 
     async def broken() -> None:
         monkeypatch.undo()
@@ -155,10 +155,10 @@ async def test_bug_in_one_handler_does_not_stop_the_others(
         monkeypatch.undo()
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(cluster.controller._parts.deletion, "on_deletion_requested", broken)
+    monkeypatch.setattr(cluster.controller._components.deletion, "on_deletion_requested", broken)
     cluster.create_node(znodes.delete_topic_path("nothing"))
     await settle()
-    assert "Handling TopicDeletion() failed" in caplog.text
+    assert "Error processing event TopicDeletion()" in caplog.text
     assert cluster.controller.is_active
     await cluster.create_topic("t", (1, 2))
     assert cluster.leader("t") == 1
@@ -168,7 +168,7 @@ async def test_bug_in_a_call_is_answered(cluster: Cluster, monkeypatch: pytest.M
     async def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(cluster.controller._parts.elections, "elect", broken)
+    monkeypatch.setattr(cluster.controller._components.elections, "elect", broken)
     with pytest.raises(KafkaError) as failed:
         await cluster.controller.elect_leaders(None, 0)
     assert failed.value.code == ErrorCode.UNKNOWN_SERVER_ERROR
@@ -277,4 +277,4 @@ async def test_stop_without_a_store_ends_all_the_same(
     await cluster.controller.stop(timeout_ms=0)
     await settle()
     assert not cluster.controller.is_active
-    assert cluster.controller._life.stopped.done
+    assert cluster.controller._lifecycle.stopped.done

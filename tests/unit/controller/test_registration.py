@@ -62,12 +62,12 @@ async def test_generated_ids_are_never_used_twice(ensemble: Ensemble) -> None:
 
 async def test_broker_epoch_is_the_creation_of_its_node(ensemble: Ensemble) -> None:
     store, other = await ensemble.open(), await ensemble.open()
-    told: list[int] = []
-    broker = BrokerRegistration(store, info(), lambda: 5, on_registered=told.append)
+    notified: list[int] = []
+    broker = BrokerRegistration(store, info(), lambda: 5, on_registered=notified.append)
     epoch = await broker.register()
     data, stat = await other.get(znodes.broker_path(1))
     assert stat.czxid == epoch == broker.broker_epoch
-    assert told == [epoch]
+    assert notified == [epoch]
     assert stat.ephemeral_owner == store.session_id
     assert znodes.decode_broker(1, data, epoch) == info()._replace(epoch=epoch)
     await store.close()
@@ -86,7 +86,7 @@ async def test_node_of_an_earlier_session_is_taken_over(ensemble: Ensemble) -> N
 
 
 async def test_node_of_our_own_session_is_ours(ensemble: Ensemble) -> None:
-    """The answer to the first attempt was lost."""
+    """The response to the first attempt was lost."""
     store = await ensemble.open()
     first = await registration(store).register()
     assert await registration(store).register() == first

@@ -1,5 +1,10 @@
 import ast
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
+import ottla
 from ottla.protocol.generate import DEFINITIONS, MESSAGES, generate, load_definitions
 from ottla.protocol.schema import NO_VERSIONS, PRIMITIVES
 
@@ -63,3 +68,24 @@ def test_definitions_are_sound() -> None:
 def test_definition_lines_fit_a_screen() -> None:
     for path in DEFINITIONS.rglob("*.txt"):
         assert max(map(len, path.read_text(encoding="ascii").splitlines())) <= 100, path
+
+
+def test_an_installation_has_no_definitions_and_keeps_its_modules(tmp_path: Path) -> None:
+    package = tmp_path / "ottla"
+    package.mkdir()
+    shutil.copy(ottla.__file__, package)
+    ignored = shutil.ignore_patterns("definitions", "__pycache__")
+    shutil.copytree(MESSAGES.parent, package / "protocol", ignore=ignored)
+    before = sorted(package.rglob("*.py"))
+    program = (
+        "import sys; sys.path.insert(0, '.'); from ottla.protocol.generate import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", program], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "ottla.protocol.generate runs from a checkout of Ottla only: there are no definitions in "
+        f"{package / 'protocol' / 'definitions'}\n"
+    )
+    assert sorted(package.rglob("*.py")) == before

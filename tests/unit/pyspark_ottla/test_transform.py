@@ -42,7 +42,7 @@ def test_what_fits_is_passed_on_as_it_is() -> None:
         ("builtins:len", "'list_iterator' has no len"),
         (f"{DOUBLES}:none_such", r"MISSING_DEPENDENCY\].*none_such.*installed on the driver"),
         ("no.such.module:function", "No module named 'no'"),
-        (f"{DOUBLES}:NO_FUNCTION", "which is no function"),
+        (f"{DOUBLES}:NO_FUNCTION", "which is not a function"),
     ],
 )
 def test_what_does_not_work_is_said(path: str, text: str) -> None:

@@ -4,7 +4,7 @@ from typing import cast
 
 from ottla.broker.cluster.endpoints import Endpoints, Node
 from ottla.broker.cluster.metadata_cache import MetadataCache
-from ottla.broker.handlers.records.leader_hints import LeaderHint, LeaderHints
+from ottla.broker.handlers.common.leader_hints import LeaderHint, LeaderHints
 from ottla.broker.requests.request_channel import RequestContext
 from tests.doubles.replicas import BROKER, TOPIC, Replicas
 from tests.doubles.request_context import FakeContext

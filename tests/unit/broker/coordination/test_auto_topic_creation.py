@@ -74,7 +74,7 @@ def test_a_topic_on_its_way_is_not_asked_for_again() -> None:
         scene.may_go_on.set()
         await asyncio.sleep(0.01)
         assert len(scene.created) == 1
-        # Once it is done, whoever asks may try anew: it may have failed.
+        # After it is done the next request retries: it may have failed.
         scene.creation.create_in_background(["new"])
         await asyncio.sleep(0)
         assert len(scene.created) == 2

@@ -131,7 +131,7 @@ class ConsumerSetup(Setup):
     def enter(
         self, member_id: str, topics: list[str] | None = None, **more: Any
     ) -> ConsumerGroupHeartbeatResponse:
-        """Join; the answer, which has to come at once and to be good."""
+        """Joins; returns the response, which has to be sent at once and without an error."""
         wanted = ["t"] if topics is None else topics
         more.setdefault("timeout_ms", 30_000)
         response = self.beat(member_id, 0, topics=wanted, owned={}, **more).value
@@ -139,7 +139,7 @@ class ConsumerSetup(Setup):
         return response
 
     def given(self, response: ConsumerGroupHeartbeatResponse) -> Owned | None:
-        """The assignment of an answer by topic names; None when it has none."""
+        """The assignment of a response by topic names; None when it has none."""
         if response.assignment is None:
             return None
         found: Owned = {}

@@ -151,13 +151,13 @@ class Setup:
     def leave(
         self, *members: tuple[str, str | None], group_id: str = GROUP
     ) -> tuple[int, list[int]]:
-        reply: PendingResponse[LeaveGroupResponse] = PendingResponse()
+        response_callback: PendingResponse[LeaveGroupResponse] = PendingResponse()
         self.coordinator.membership.leave(
             group_id,
             [MemberIdentity(member_id, instance) for member_id, instance in members],
-            reply,
+            response_callback,
         )
-        response = reply.value
+        response = response_callback.value
         return response.error_code, [member.error_code for member in response.members]
 
     def commit(
@@ -229,13 +229,13 @@ class Setup:
 
 
 class PendingResponse(Generic[T]):
-    """Takes one answer; fails the test at a second one."""
+    """Takes one response; fails the test at a second one."""
 
     def __init__(self) -> None:
         self.values: list[T] = []
 
     def __call__(self, value: T) -> None:
-        assert not self.values, f"answered twice: {self.values[0]!r} and {value!r}"
+        assert not self.values, f"two responses: {self.values[0]!r} and {value!r}"
         self.values.append(value)
 
     @property
@@ -244,5 +244,5 @@ class PendingResponse(Generic[T]):
 
     @property
     def value(self) -> T:
-        assert self.values, "not answered yet"
+        assert self.values, "no response yet"
         return self.values[0]

@@ -93,7 +93,7 @@ def test_groups_are_listed_by_state_and_type(
     assert {group.group_id for group in groups} == found
 
 
-def test_a_list_made_while_loading_says_so() -> None:
+def test_a_list_while_loading_has_the_loading_error() -> None:
     setup = Setup()
     setup.stable_group()
     setup.coordinator.on_elected(0, 1)
@@ -134,7 +134,7 @@ def test_groups_in_use_and_unknown_groups_are_not_deleted() -> None:
     assert setup.log.records(0)[-1].value is not None
 
 
-def test_a_deletion_is_answered_when_it_is_committed() -> None:
+def test_the_response_to_a_deletion_waits_for_its_commit() -> None:
     setup = Setup()
     setup.commit({T0: 1})
     setup.log.hold = True

@@ -23,13 +23,13 @@ def test_the_empty_group_id_may_commit() -> None:
     assert setup.offset(group_id="") == 1
 
 
-def test_what_nobody_committed_is_no_error() -> None:
+def test_a_partition_without_a_commit_is_no_error() -> None:
     setup = Setup()
     assert setup.fetch(T0, group_id="unknown")[T0].value.offset == -1
     assert setup.fetch(group_id="unknown") == {}
 
 
-def test_a_commit_is_answered_and_seen_when_its_record_is_committed() -> None:
+def test_a_commit_is_acknowledged_and_visible_when_its_record_is_committed() -> None:
     setup = Setup()
     setup.log.hold = True
     response = setup.commit({T0: 42})
@@ -155,7 +155,7 @@ def test_a_failed_transactional_append_is_forgotten() -> None:
     assert setup.offset() == -1
 
 
-def test_old_producers_do_not_say_for_whom_they_commit() -> None:
+def test_old_producers_commit_without_a_member_id() -> None:
     setup = Setup()
     (member,) = setup.stable_group()
     assert setup.commit({T0: 1}, producer_id=7).value == {T0: ErrorCode.NONE}

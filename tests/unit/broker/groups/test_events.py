@@ -40,19 +40,19 @@ def test_the_group_quiet_for_longest_is_forgotten() -> None:
     assert events.of("g1") == []
 
 
-def test_who_joined_left_and_was_fenced_and_why() -> None:
+def test_events_of_joins_leaves_and_fencing_have_reasons() -> None:
     setup = Setup()
     first, second = setup.stable_group(2, instances=True)
     setup.join(instance_id="i1", reason="restarted")
     setup.leave((first, "i0"))
-    told = [
+    events = [
         (found.kind, found.member_id, found.reason) for found in setup.coordinator.events.of(GROUP)
     ]
-    assert ("joined", first, "not provided") in told
-    assert any(kind == "fenced" and member == second for kind, member, _ in told)
-    assert any(kind == "rejoined" and why == "restarted" for kind, _, why in told)
-    assert ("left", first, "not provided") in told
-    assert told[-1][0] == "rebalancing"
+    assert ("joined", first, "not provided") in events
+    assert any(kind == "fenced" and member == second for kind, member, _ in events)
+    assert any(kind == "rejoined" and why == "restarted" for kind, _, why in events)
+    assert ("left", first, "not provided") in events
+    assert events[-1][0] == "rebalancing"
     assert all(
         found.client_host in ("", "/127.0.0.1") for found in setup.coordinator.events.of(GROUP)
     )

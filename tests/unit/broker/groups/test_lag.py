@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.broker.groups.lag import MAX_NOTES, LagReader
+from ottla.broker.groups.lag import MAX_SAMPLES, LagReader
 from ottla.broker.groups.metrics import add_groups
 from ottla.broker.metrics.statistics import MetricsRegistry
 from ottla.protocol.topics import TopicPartition
@@ -12,7 +12,7 @@ KEY = (GROUP, "t", "0")
 
 
 class Logs:
-    """A coordinator, and the ends of the logs it is asked about."""
+    """A coordinator, and the high watermarks of partitions."""
 
     def __init__(self) -> None:
         self.setup = Setup()
@@ -59,15 +59,15 @@ def test_what_was_written_before_the_first_look_counts_from_there() -> None:
 def test_the_picture_gets_coarser_and_not_bigger() -> None:
     logs = Logs()
     logs.setup.commit({T0: 3_000})
-    for number in range(3 * MAX_NOTES):
+    for number in range(3 * MAX_SAMPLES):
         logs.after(10, (number + 1) * 10)
-    assert len(logs.reader._ends[T0].offsets) <= MAX_NOTES
-    records, seconds = logs.after(0, 3 * MAX_NOTES * 10)
-    assert records == 3 * MAX_NOTES * 10 - 3_000
+    assert len(logs.reader._ends[T0].offsets) <= MAX_SAMPLES
+    records, seconds = logs.after(0, 3 * MAX_SAMPLES * 10)
+    assert records == 3 * MAX_SAMPLES * 10 - 3_000
     assert seconds == pytest.approx(records, rel=0.05)  # one record a second
 
 
-def test_partitions_nobody_commits_in_are_forgotten() -> None:
+def test_samples_of_partitions_without_commits_are_dropped() -> None:
     logs = Logs()
     logs.setup.commit({T0: 1})
     logs.after(0, 5)

@@ -1,4 +1,4 @@
-"""A picture of a cluster for handlers."""
+"""The metadata of a cluster for handlers."""
 
 from ottla.broker.cluster.metadata_cache import (
     BrokerEndpoint,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from ottla.broker.cluster.endpoints import Endpoints
-from ottla.broker.handlers.records.down_conversion import DownConversion
+from ottla.broker.handlers.common.down_conversion import DownConversion
+from ottla.broker.handlers.common.leader_hints import LeaderHints
+from ottla.broker.handlers.common.transactional_produce import TransactionalProduce
 from ottla.broker.handlers.records.fetch import FetchHandler
-from ottla.broker.handlers.records.leader_hints import LeaderHints
 from ottla.broker.handlers.records.list_offsets import ListOffsetsHandler
 from ottla.broker.handlers.records.produce import ProduceHandler
-from ottla.broker.handlers.records.transactional_produce import TransactionalProduce
 from ottla.broker.quotas.client_quotas import ClientQuotas
 from ottla.broker.replication.fetch_sessions import FetchSessions
 from ottla.broker.runtime.tasks import WorkerPool
+from ottla.broker.security.authorization.access_control import MayRead, may_read_all
 from ottla.broker.transactions.state import Producer
 from ottla.broker.transactions.verification import OnVerified
 from ottla.protocol.topics import TopicPartition
@@ -19,7 +20,7 @@ from tests.doubles.replicas import BROKER, Replicas
 
 
 class Verifier:
-    """Says yes, unless a partition is among `errors`."""
+    """Verifies every transaction, except partitions in `errors`."""
 
     def __init__(self) -> None:
         self.errors: dict[TopicPartition, int] = {}
@@ -41,7 +42,7 @@ class Verifier:
 class DataPath(Replicas):
     """Replicas with the handlers in front of them."""
 
-    def __init__(self, **settings: object) -> None:
+    def __init__(self, *, may_read: MayRead = may_read_all, **settings: object) -> None:
         super().__init__(**settings)
         self.endpoints = Endpoints(BROKER, self.metadata, frozenset())
         self.hints = LeaderHints(self.metadata, self.endpoints)
@@ -63,5 +64,6 @@ class DataPath(Replicas):
             DownConversion(self.workers, lambda _: self.config),
             1 << 20,
             self.quotas.fetch,
+            may_read,
         )
         self.list_offsets = ListOffsetsHandler(self.manager, self.workers)

@@ -1,4 +1,4 @@
-"""The handler table with handlers that nobody calls."""
+"""The handler table with placeholders for handlers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from ottla.broker.handlers.table import Handlers, build_table
 from ottla.broker.requests.request_channel import HandlerEntry
 
 
-class _Nobody:
-    """Has every attribute, each of them nobody."""
+class _Placeholder:
+    """Has every attribute, each of them itself."""
 
-    def __getattr__(self, name: str) -> _Nobody:
+    def __getattr__(self, name: str) -> _Placeholder:
         return self
 
     def __call__(self, *_: object) -> None:
@@ -19,5 +19,5 @@ class _Nobody:
 
 
 def whole_table() -> list[HandlerEntry]:
-    """What a broker serves."""
-    return build_table(cast(Handlers, _Nobody()))
+    """The table of a broker."""
+    return build_table(cast(Handlers, _Placeholder()))

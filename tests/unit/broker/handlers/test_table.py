@@ -1,11 +1,11 @@
-"""What is served, as a table."""
+"""The table of APIs."""
 
 from __future__ import annotations
 
 from ottla.protocol.registry import API
 from tests.unit.broker.handlers.tables import whole_table
 
-# What Kafka 3.9 lists in ZooKeeper mode, but for what a setting makes it list.
+# The APIs that Kafka 3.9 lists in ZooKeeper mode, without those that depend on settings.
 OF_KAFKA = {*range(52), *range(56, 59), 60, 61, 65, 66, 67, 75}
 
 

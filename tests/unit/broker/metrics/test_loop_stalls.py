@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from ottla.broker.metrics.loop_stalls import Sight, StallMonitor, stated_reason
+from ottla.broker.metrics.loop_stalls import Observation, StallMonitor, stated_reason
 from ottla.broker.metrics.statistics import StallStatistics
 from ottla.broker.runtime.tasks import spawn
 from tests.doubles.eventually import eventually_async
@@ -36,7 +36,7 @@ async def test_a_loop_that_was_held_up_is_noticed(
     monitor.stop()
     assert statistics.total == 1
     assert statistics.longest_seconds == pytest.approx(0.2)
-    assert "the event loop was held up for 20" in caplog.text
+    assert "the event loop was blocked for 20" in caplog.text
 
 
 async def test_a_beat_in_time_is_no_stall() -> None:
@@ -55,7 +55,7 @@ async def test_the_watchdog_names_the_task_and_the_place_and_logs_the_stack(
     clock, statistics = Clock(), StallStatistics()
     monitor = StallMonitor(statistics, watchdog=False, clock=clock)
     monitor.start()
-    seen: list[Sight] = []
+    seen: list[Observation] = []
 
     async def busy() -> None:
         # A place of ours that stays busy until it was seen by another thread.
@@ -104,7 +104,7 @@ async def test_a_stated_place_is_no_warning(caplog: pytest.LogCaptureFixture) ->
     monitor = StallMonitor(StallStatistics(), watchdog=False, clock=clock)
     monitor.start()
     clock.now += 0.25
-    monitor._seen = Sight("task: ottla.protocol.codec.compile_codec", "")
+    monitor._seen = Observation("task: ottla.protocol.codec.compile_codec", "")
     monitor._beat()
     monitor.stop()
     (record,) = caplog.records
@@ -112,11 +112,13 @@ async def test_a_stated_place_is_no_warning(caplog: pytest.LogCaptureFixture) ->
     assert "used for the first time" in record.getMessage()
     place = "ottla.broker.handlers.records.fetch.handle"
     assert (
-        stated_reason(Sight(place, f"{place}:1 < ottla.broker.requests.request_channel.handle:2"))
+        stated_reason(
+            Observation(place, f"{place}:1 < ottla.broker.requests.request_channel.handle:2")
+        )
         == ""
     )
     assert stated_reason(
-        Sight("ottla.protocol.x", "ottla.protocol.x:1 < ottla.protocol.codec.check:2")
+        Observation("ottla.protocol.x", "ottla.protocol.x:1 < ottla.protocol.codec.check:2")
     )
 
 

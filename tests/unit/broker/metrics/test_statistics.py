@@ -8,27 +8,31 @@ from ottla.broker.metrics.statistics import (
     RequestStatistics,
     StallStatistics,
 )
-from ottla.broker.requests.request_channel import HandlerEntry, RequestContext, Route
-from ottla.protocol.headers import RequestHeader
 
 
-def responded(route: Route, received_at: float, throttle_time_ms: int = 0) -> RequestContext:
-    context = RequestContext(
-        RequestHeader(3, 4, 1), None, None, route, frame_bytes=100, received_at=received_at
-    )
-    context.dequeued_at = received_at + 1
-    context.local_done_at = received_at + 3
-    context.responded_at = received_at + 6
-    context.send_started_at = received_at + 10
-    context.throttle_time_ms = throttle_time_ms
-    return context
+class Request:
+    """The moments of one request."""
+
+    def __init__(self, received_at: float = 0.0, throttle_time_ms: int = 0) -> None:
+        self.received_at = self.dequeued_at = received_at
+        self.local_done_at = self.responded_at = self.send_started_at = received_at
+        self.throttle_time_ms = throttle_time_ms
+        self.frame_bytes = 100
+
+
+def responded(received_at: float, throttle_time_ms: int = 0) -> Request:
+    request = Request(received_at, throttle_time_ms)
+    request.dequeued_at = received_at + 1
+    request.local_done_at = received_at + 3
+    request.responded_at = received_at + 6
+    request.send_started_at = received_at + 10
+    return request
 
 
 def test_the_time_of_a_request_is_split() -> None:
     statistics = RequestStatistics("Metadata")
-    route = Route(HandlerEntry(3, "Metadata", 0, 12, lambda *_: None))
-    statistics.record(responded(route, 100.0), sent_at=115.0)
-    statistics.record(responded(route, 200.0, throttle_time_ms=1500), sent_at=215.0)
+    statistics.record(4, responded(100.0), sent_at=115.0)
+    statistics.record(4, responded(200.0, throttle_time_ms=1500), sent_at=215.0)
     assert statistics.by_version == {4: 2}
     assert statistics.count == 2
     assert statistics.request_bytes == 200
@@ -47,9 +51,7 @@ def test_the_time_of_a_request_is_split() -> None:
 )
 def test_times_fall_into_buckets_by_their_upper_bound(seconds: float, bucket: int) -> None:
     statistics = RequestStatistics("Metadata")
-    route = Route(HandlerEntry(3, "Metadata", 0, 12, lambda *_: None))
-    context = RequestContext(RequestHeader(3, 4, 1), None, None, route)
-    statistics.record(context, sent_at=seconds)
+    statistics.record(4, Request(), sent_at=seconds)
     assert statistics.total_buckets.index(1) == bucket
 
 

@@ -1,5 +1,7 @@
 import asyncio
+import gc
 import socket
+import weakref
 from itertools import groupby
 from struct import pack
 from typing import Any
@@ -301,6 +303,21 @@ async def test_a_reset_right_behind_bytes_is_noticed(kind: str) -> None:
         sock.close()  # the server sees nothing of this before we wait
         await network.until(lambda: not network.server.connections)
         assert network.channel.in_progress_bytes == 0
+
+
+async def test_a_closed_connection_is_freed_without_a_collection() -> None:
+    async with running_network() as network:
+        client = await network.connect()
+        await client.ask(metadata_request())
+        (connection,) = network.server.connections
+        closed = weakref.ref(connection)
+        gc.disable()
+        try:
+            connection.close("the test says so")
+            del connection
+            await network.until(lambda: closed() is None)
+        finally:
+            gc.enable()
 
 
 async def test_closing_the_server_with_a_request_in_flight_gives_its_memory_back() -> None:

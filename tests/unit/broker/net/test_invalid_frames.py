@@ -3,15 +3,15 @@ from contextlib import suppress
 
 import pytest
 
-from ottla.broker.net import invalid_frames as strangers
+from ottla.broker.net import invalid_frames
 from tests.doubles.network import SIZE, metadata_request, running_network
 
 TLS_HELLO = bytes.fromhex("16030100c8010000c40303") + b"\x00" * 190
 
 
 @pytest.fixture(autouse=True)
-def short_farewell(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strangers, "FAREWELL_MS", 10)
+def short_linger(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(invalid_frames, "LINGER_MS", 10)
 
 
 async def test_http_is_answered_in_words(caplog: pytest.LogCaptureFixture) -> None:
@@ -89,12 +89,12 @@ async def test_a_client_known_to_speak_kafka_may_send_huge_requests_if_settings_
         size = int.from_bytes(b"GET ", "big")
         client.writer.write(SIZE.pack(size))
         await network.until(lambda: network.channel.in_progress_bytes == size)
-        stranger = await network.connect()
-        stranger.writer.write(b"GET ")
-        assert (await stranger.reader.read()).startswith(b"HTTP/1.1 400 ")
+        other = await network.connect()
+        other.writer.write(b"GET ")
+        assert (await other.reader.read()).startswith(b"HTTP/1.1 400 ")
 
 
-async def test_a_stranger_that_is_gone_before_the_answer_does_no_harm() -> None:
+async def test_a_client_that_is_gone_before_the_answer_does_no_harm() -> None:
     async with running_network() as network:
         sock = network.raw_socket()
         sock.send(b"GET / HTTP/1.1\r\n\r\n")

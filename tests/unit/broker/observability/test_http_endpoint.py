@@ -125,7 +125,7 @@ async def test_a_check_that_fails_is_an_error_in_words(caplog: pytest.LogCapture
     async with running_network() as network, running_endpoint(network) as endpoint:
         endpoint.endpoint._checks["/readyz"] = lambda: str(1 // 0)
         assert (await endpoint.get("/readyz"))[0] == "HTTP/1.1 500 Internal Server Error"
-        assert "cannot answer GET /readyz" in caplog.text
+        assert "cannot respond to GET /readyz" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ from ottla.broker.purgatory.operation import DelayedOperation
 
 
 class Recorded(DelayedOperation):
-    """Completes when it is told to, and notes what happens."""
+    """Completes on request, and records the calls."""
 
     def __init__(self) -> None:
         super().__init__(delay_ms=1000)
@@ -26,12 +26,12 @@ def test_it_completes_once() -> None:
     assert not operation.is_completed
     assert operation.force_complete()
     assert not operation.force_complete()
-    operation.run_out_of_time()
+    operation.expire()
     assert operation.events == ["complete"]
 
 
-def test_running_out_of_time_completes_and_then_says_so() -> None:
+def test_expiration_completes_and_then_calls_on_expiration() -> None:
     operation = Recorded()
-    operation.run_out_of_time()
+    operation.expire()
     assert not operation.force_complete()
     assert operation.events == ["complete", "expired"]

@@ -140,7 +140,7 @@ def test_completing_may_watch_a_new_operation_under_the_same_key(
     assert later.completed == 1
 
 
-def test_a_failing_check_is_logged_and_disturbs_nobody(
+def test_a_failing_check_is_logged_and_others_are_checked(
     purgatory: Purgatory[Waiting], timer: ManualTimer, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Broken(Waiting):

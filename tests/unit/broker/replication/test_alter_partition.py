@@ -17,10 +17,10 @@ from tests.doubles.replicas import TOPIC_ID, Replicas
 
 
 class Controller:
-    """Grants everything, or what `answers` say first."""
+    """Commits everything, or what `responses` have first."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[AlterPartitionRequest, int]] = []
+        self.requests: list[tuple[AlterPartitionRequest, int]] = []
         self.responses: list[AlterPartitionResponse | Exception] = []
         self.decided: dict[int, IsrDecision] = {}
         self.was_asked = asyncio.Event()
@@ -28,7 +28,7 @@ class Controller:
         self.manager = AlterPartitionManager(self.send)
 
     async def send(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
-        self.asked.append((request, version))
+        self.requests.append((request, version))
         self.was_asked.set()
         await asyncio.sleep(0)
         if self.responses:
@@ -75,7 +75,7 @@ def test_a_proposal_is_granted() -> None:
         controller.submit(replicas.lead(replicas=[1, 2]), 1, 2)
         await controller.settle()
         assert controller.decided == {0: IsrDecision(0, [1, 2], 3, 9)}
-        ((request, version),) = controller.asked
+        ((request, version),) = controller.requests
         assert version == 3
         (topic,) = request.topics
         assert topic.topic_id == TOPIC_ID
@@ -90,7 +90,7 @@ def test_topics_without_ids_go_by_name() -> None:
         partition.topic_id = bytes(16)
         controller.submit(partition, 1)
         await controller.settle()
-        ((request, version),) = controller.asked
+        ((request, version),) = controller.requests
         assert (version, request.topics[0].topic_name) == (1, "t")
         assert request.topics[0].partitions[0].new_isr == [1]
         assert controller.decided[0].isr == [1]
@@ -104,7 +104,7 @@ def test_what_comes_together_goes_together() -> None:
         for partition in partitions:
             controller.submit(partition, 1)
         await controller.settle(3)
-        ((request, _),) = controller.asked
+        ((request, _),) = controller.requests
         assert [row.partition_index for row in request.topics[0].partitions] == [0, 1, 2]
 
     run(body)
@@ -118,7 +118,7 @@ def test_it_asks_until_there_is_an_answer() -> None:
         ]
         controller.submit(replicas.lead(replicas=[1, 2]), 1)
         await controller.settle()
-        assert len(controller.asked) == 3
+        assert len(controller.requests) == 3
         assert controller.decided[0].error_code == 0
 
     run(body)

@@ -6,7 +6,8 @@ from contextlib import suppress
 import pytest
 
 from ottla.broker.replication import directory_failures
-from ottla.broker.replication.directory_failures import DirectoryFailures
+from ottla.broker.replication.directory_failures import LogDirFailureHandler
+from ottla.broker.replication.leader_and_isr import NoFetchers
 from ottla.broker.replication.partition import Partition
 from ottla.controller.tree import znodes
 from ottla.controller.tree.embedded_store import EmbeddedStore
@@ -25,12 +26,12 @@ class Scene(Replicas):
         paths = [f"/disk{number}" for number in range(directories)]
         self.logs = LogManager(paths, self.config, MemoryFileSystem())
         self.logs.load(self.clock.now_ms())
-        self.roles._log_manager = self.logs
+        self.leader_and_isr._log_manager = self.logs
         self.store = EmbeddedStore()
         self.gone: list[Partition] = []
         self.all_failed = 0
-        self.failures = DirectoryFailures(
-            self.logs, self.manager, self.store, self.gone.extend, self._all_failed
+        self.failures = LogDirFailureHandler(
+            self.logs, self.manager, self.store, NoFetchers(), self.gone.extend, self._all_failed
         )
 
     def _all_failed(self) -> None:
@@ -74,7 +75,7 @@ def test_the_partitions_of_a_broken_disk_go_offline() -> None:
 
 
 def test_the_controller_is_told_until_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directory_failures, "_ANNOUNCE_AGAIN_SECONDS", 0.001)
+    monkeypatch.setattr(directory_failures, "_RETRY_SECONDS", 0.001)
 
     async def whole() -> None:
         scene = Scene(2)  # its store is not connected yet

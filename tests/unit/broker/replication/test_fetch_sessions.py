@@ -54,19 +54,19 @@ class Cache:
         self.sessions = FetchSessions(slots, self.clock.now_ms)
 
     def context(
-        self, asked: FetchRequest, version: int = VERSION, follower: bool = False
+        self, fetch_request: FetchRequest, version: int = VERSION, follower: bool = False
     ) -> FetchContext:
-        return self.sessions.context(asked, version, NAMES, follower)
+        return self.sessions.context(fetch_request, version, NAMES, follower)
 
     def response(
         self,
-        asked: FetchRequest,
+        fetch_request: FetchRequest,
         version: int = VERSION,
         follower: bool = False,
         **fields: int | bytes,
     ) -> tuple[int, int, list[tuple[str | None, int]]]:
-        """(error, session id, the partitions in the answer), with the same data for each."""
-        context = self.context(asked, version, follower)
+        """(error, session id, the partitions in the response), with the same data for each."""
+        context = self.context(fetch_request, version, follower)
         results: list[FetchResult] = [
             (topic, topic_id, data(position.partition, **fields))
             for topic, topic_id, position in context.items()
@@ -122,8 +122,8 @@ def test_later_answers_hold_only_news() -> None:
         ),
         2,
     ):
-        asked = request(session=(session_id, epoch))
-        assert cache.response(asked, **news)[2] == ROWS, news
+        fetch_request = request(session=(session_id, epoch))
+        assert cache.response(fetch_request, **news)[2] == ROWS, news
 
 
 def test_an_error_is_answered_and_so_is_its_end() -> None:
@@ -146,10 +146,12 @@ def test_a_preferred_replica_is_news() -> None:
 def test_positions_change_partitions_come_and_go() -> None:
     cache = Cache()
     session_id = cache.open(*BOTH)
-    asked = request(("one", 0, 9), ("one", 5, 1), session=(session_id, 1), forget=(("two", 1),))
+    fetch_request = request(
+        ("one", 0, 9), ("one", 5, 1), session=(session_id, 1), forget=(("two", 1),)
+    )
     positions = [
         (topic, position.partition, position.fetch_offset)
-        for topic, _, position in cache.context(asked).items()
+        for topic, _, position in cache.context(fetch_request).items()
     ]
     assert positions == [("one", 0, 9), ("one", 5, 1)]
 
@@ -183,8 +185,8 @@ def test_names_and_ids_do_not_mix_in_one_session() -> None:
 
 def test_a_topic_id_that_becomes_known_later_gets_its_name() -> None:
     cache = Cache()
-    asked = request(("one", 0, 0), version=WITH_IDS)
-    context = cache.sessions.context(asked, WITH_IDS, {}, False)
+    fetch_request = request(("one", 0, 0), version=WITH_IDS)
+    context = cache.sessions.context(fetch_request, WITH_IDS, {}, False)
     topic, topic_id, _ = context.items()[0]
     assert (topic, topic_id) == (None, IDS["one"])
     _, session_id, _ = context.finish([(None, topic_id, data(0, error_code=100))])
@@ -204,8 +206,8 @@ def test_a_request_that_overtakes_its_predecessor_makes_it_invalid() -> None:
 def test_forgetting_everything_ends_the_session() -> None:
     cache = Cache()
     session_id = cache.open(("one", 0, 0))
-    asked = request(session=(session_id, 1), forget=(("one", 0),))
-    assert cache.response(asked) == (0, 0, [])
+    fetch_request = request(session=(session_id, 1), forget=(("one", 0),))
+    assert cache.response(fetch_request) == (0, 0, [])
     assert len(cache.sessions.cache) == 0
 
 

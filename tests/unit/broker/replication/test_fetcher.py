@@ -47,20 +47,20 @@ class Pair:
         self.fetcher.add(followed)
         return followed
 
-    async def asked(self) -> tuple[FetchRequest, int]:
+    async def next_fetch(self) -> tuple[FetchRequest, int]:
         request, version = await self.leader.next_request()
         return cast(FetchRequest, request), version
 
     async def position(self, index: int = 0) -> tuple[int, int, int]:
         """(offset, epoch of the last record, log start) of the next request."""
-        request, _ = await self.asked()
+        request, _ = await self.next_fetch()
         (found,) = [
             each for topic in request.topics for each in topic.partitions if each.partition == index
         ]
         return found.fetch_offset, found.last_fetched_epoch, found.log_start_offset
 
     async def answer_with(self, **fields: object) -> None:
-        """The leader answers something about partition 0."""
+        """The leader sends a response for partition 0."""
         data = PartitionData(0, records=b"")
         for name, value in fields.items():
             setattr(data, name, value)
@@ -99,7 +99,7 @@ def test_records_and_the_high_watermark_are_copied() -> None:
         log = pair.following.log()
         assert (log.log_end_offset, log.high_watermark) == (5, 5)
         pair.assert_equal()
-        # The second fetch tells the leader that we have it, and us what everybody has.
+        # The second fetch has our log end offset, and its response the high watermark.
         await pair.leader.response()
         assert pair.leading.partition().followers[FOLLOWER].log_end_offset == 5
         assert followed.log is log
@@ -109,10 +109,10 @@ def test_records_and_the_high_watermark_are_copied() -> None:
 
 def test_what_a_request_says() -> None:
     async def body(pair: Pair) -> None:
-        pair.settings.broker_epoch = 77
+        pair.settings.broker_epoch.value = 77
         pair.begin(epoch=3)
         pair.leading.append(2)
-        request, version = await pair.asked()
+        request, version = await pair.next_fetch()
         assert version == 17
         assert (request.replica_state.replica_id, request.replica_state.replica_epoch) == (2, 77)
         (topic,) = request.topics
@@ -130,7 +130,7 @@ def test_an_old_leader_is_asked_by_name() -> None:
         pair.leader.versions = {1: 11, 2: 5}
         pair.begin()
         pair.leading.append(2)
-        request, version = await pair.asked()
+        request, version = await pair.next_fetch()
         assert (version, request.replica_id, request.topics[0].topic) == (11, FOLLOWER, TOPIC)
         await pair.leader.response()
         pair.assert_equal()
@@ -144,13 +144,13 @@ def test_only_changes_are_said_in_a_session() -> None:
         pair.begin(index=1)
         pair.leading.append(1, index=0)
         await pair.leader.response()
-        request, _ = await pair.asked()
+        request, _ = await pair.next_fetch()
         # The first request took both; only the one that moved is named again.
         assert request.session_epoch == 1
         assert [row.partition for topic in request.topics for row in topic.partitions] == [0]
         pair.fetcher.remove(pair.following.partition(1).key)
         await pair.leader.response()
-        request, _ = await pair.asked()
+        request, _ = await pair.next_fetch()
         assert [topic.partitions for topic in request.forgotten_topics_data] == [[1]]
 
     run(body)
@@ -162,7 +162,7 @@ def test_a_forgotten_session_is_opened_again() -> None:
         await pair.leader.response()
         lost = FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         await pair.leader.reply(lost)
-        request, _ = await pair.asked()
+        request, _ = await pair.next_fetch()
         assert (request.session_id, request.session_epoch, len(request.topics)) == (0, 0, 1)
         assert len(pair.leader.connections) == 1
 
@@ -212,7 +212,7 @@ def test_the_leaders_log_start_is_followed() -> None:
 
 
 def diverged(pair: Pair) -> None:
-    """The follower has led in epoch 1 what nobody else got; broker 1 leads since epoch 2."""
+    """Only the follower has the records of leader epoch 1; broker 1 leads since epoch 2."""
     pair.leading.lead(epoch=0, replicas=BOTH, isr=[LEADER])
     pair.leading.append(3)
     pair.leading.order(LEADER, epoch=2, replicas=BOTH, isr=[LEADER])
@@ -243,7 +243,7 @@ def test_what_the_leader_does_not_have_is_cut_off() -> None:
 
 
 def test_an_epoch_in_which_nothing_was_written_is_forgotten() -> None:
-    """Otherwise the leader would answer for ever that it does not know this epoch."""
+    """Otherwise the leader would return an unknown epoch for ever."""
 
     async def body(pair: Pair) -> None:
         pair.leading.lead(epoch=0, replicas=BOTH, isr=[LEADER])
@@ -340,17 +340,17 @@ def test_a_fenced_follower_waits_for_its_next_order() -> None:
         ErrorCode.UNKNOWN_SERVER_ERROR,
     ],
 )
-def test_a_partition_with_an_error_rests_while_the_others_go_on(code: int) -> None:
+def test_a_partition_with_an_error_is_delayed_and_the_others_are_fetched(code: int) -> None:
     async def body(pair: Pair) -> None:
         pair.begin(index=0)
         pair.begin(index=1)
         pair.leading.append(1, index=1)
         pair.settings.backoff_ms = 60_000  # it rests until we say so
         await pair.answer_with(error_code=code)
-        request, _ = await pair.asked()
+        request, _ = await pair.next_fetch()
         assert [topic.partitions for topic in request.forgotten_topics_data] == [[0]]
         pair.settings.backoff_ms = 10
-        pair.fetcher._resting.clear()
+        pair.fetcher._delayed_until.clear()
         await pair.leader.response(2)
         pair.assert_equal(1)
         pair.leading.append(1, index=0)
@@ -382,7 +382,7 @@ def test_an_answer_to_an_old_order_is_thrown_away() -> None:
     async def body(pair: Pair) -> None:
         pair.begin()
         pair.leading.append(2)
-        await pair.asked()
+        await pair.next_fetch()
         pair.following.order(LEADER, epoch=1, replicas=BOTH)
         await pair.leader.response()
         assert pair.following.log().log_end_offset == 0

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from ottla.broker.cluster.broker_epoch import BrokerEpoch
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.replication.fetcher import FetcherSettings
 from ottla.broker.replication.fetcher_manager import FetcherManager
@@ -20,10 +21,10 @@ FOLLOWER = 1
 
 
 class Unreachable(FetcherSettings):
-    """Notes where a connection was wanted; there is nobody."""
+    """Records the addresses of connection attempts, which all fail."""
 
     def __init__(self) -> None:
-        super().__init__(BrokerConfig({"replica.fetch.backoff.ms": "5"}), FOLLOWER)
+        super().__init__(BrokerConfig({"replica.fetch.backoff.ms": "5"}), FOLLOWER, BrokerEpoch())
         self.tried: set[tuple[str, int]] = set()
 
     async def connect(self, host: str, port: int) -> AsyncConnection:
@@ -76,14 +77,16 @@ def run(body: Callable[[Scene], Awaitable[None]], fetchers: int = 1) -> None:
             await body(scene)
         finally:
             scene.manager.close()
-            await scene.tries()  # who is closed asks nobody
+            await scene.tries()  # a closed manager sends no requests
 
     asyncio.run(whole())
 
 
 def test_each_leader_has_its_fetcher() -> None:
     async def body(scene: Scene) -> None:
-        scene.manager.follow([scene.partition(0, 2), scene.partition(1, 3), scene.partition(2, 2)])
+        scene.manager.add_fetcher_for_partitions(
+            [scene.partition(0, 2), scene.partition(1, 3), scene.partition(2, 2)]
+        )
         await scene.tries(9092, 9093)
 
     run(body)
@@ -91,8 +94,8 @@ def test_each_leader_has_its_fetcher() -> None:
 
 def test_a_partition_moves_with_its_leader() -> None:
     async def body(scene: Scene) -> None:
-        scene.manager.follow([scene.partition(0, 2)])
-        scene.manager.follow([scene.replicas.follow(3, 0, epoch=1)])
+        scene.manager.add_fetcher_for_partitions([scene.partition(0, 2)])
+        scene.manager.add_fetcher_for_partitions([scene.replicas.follow(3, 0, epoch=1)])
         await scene.tries(9093)
 
     run(body)
@@ -101,8 +104,8 @@ def test_a_partition_moves_with_its_leader() -> None:
 def test_what_is_stopped_is_asked_for_no_more() -> None:
     async def body(scene: Scene) -> None:
         partition = scene.partition(0, 2)
-        scene.manager.follow([partition])
-        scene.manager.stop([partition])
+        scene.manager.add_fetcher_for_partitions([partition])
+        scene.manager.remove_fetcher_for_partitions([partition])
         await scene.tries()
 
     run(body)
@@ -112,7 +115,7 @@ def test_a_leader_that_is_not_known_yet_is_waited_for() -> None:
     async def body(scene: Scene) -> None:
         partition = scene.partition(0, 2)
         scene.live({1: 9091})
-        scene.manager.follow([partition])
+        scene.manager.add_fetcher_for_partitions([partition])
         await scene.tries()
         scene.live({1: 9091, 2: 9192})
         await scene.tries(9192)
@@ -122,7 +125,7 @@ def test_a_leader_that_is_not_known_yet_is_waited_for() -> None:
 
 def test_a_leader_that_moved_is_found_again() -> None:
     async def body(scene: Scene) -> None:
-        scene.manager.follow([scene.partition(0, 2)])
+        scene.manager.add_fetcher_for_partitions([scene.partition(0, 2)])
         scene.live({1: 9091, 2: 9999})
         await scene.tries(9999)
 
@@ -131,7 +134,7 @@ def test_a_leader_that_moved_is_found_again() -> None:
 
 def test_a_leader_that_went_is_tried_until_another_is_named() -> None:
     async def body(scene: Scene) -> None:
-        scene.manager.follow([scene.partition(0, 2)])
+        scene.manager.add_fetcher_for_partitions([scene.partition(0, 2)])
         scene.live({1: 9091})
         await scene.tries(9092)
 
@@ -140,7 +143,7 @@ def test_a_leader_that_went_is_tried_until_another_is_named() -> None:
 
 def test_several_fetchers_share_the_partitions_of_a_leader() -> None:
     async def body(scene: Scene) -> None:
-        scene.manager.follow([scene.partition(index, 2) for index in range(20)])
+        scene.manager.add_fetcher_for_partitions([scene.partition(index, 2) for index in range(20)])
         numbers = {key[1] for key in scene.manager._fetchers}
         assert numbers == {0, 1}
 

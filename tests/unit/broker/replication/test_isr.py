@@ -8,7 +8,7 @@ from tests.doubles.replicas import Replicas
 
 
 class Controller:
-    """Keeps proposals until the test answers them."""
+    """Keeps proposals until the test responds to them."""
 
     def __init__(self) -> None:
         self.proposals: list[tuple[IsrProposal, Callable[[IsrDecision], None]]] = []
@@ -31,9 +31,9 @@ class Scene:
     def __init__(self, isr: list[int]) -> None:
         self.replicas = Replicas()
         self.controller = Controller()
-        self.woken: list[str] = []
+        self.completed: list[str] = []
         self.manager = IsrManager(
-            self.controller, lambda partition: self.woken.append(partition.topic)
+            self.controller, lambda partition: self.completed.append(partition.topic)
         )
         self.partition = self.replicas.lead(replicas=[1, 2, 3], isr=isr, epoch=4)
 
@@ -100,7 +100,7 @@ def test_who_lags_too_long_leaves_and_counts_until_the_controller_agrees() -> No
     assert scene.replicas.log().high_watermark == 0
     scene.controller.agree()
     assert scene.replicas.log().high_watermark == 2
-    assert scene.woken == ["t"]
+    assert scene.completed == ["t"]
 
 
 def test_who_has_everything_never_lags() -> None:

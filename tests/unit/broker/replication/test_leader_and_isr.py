@@ -26,14 +26,14 @@ from tests.doubles.replicas import TOPIC, TOPIC_ID, Replicas, codes, run_now
 
 
 class Listener:
-    """Notes what it is told."""
+    """Notes what it is notified."""
 
     def __init__(self, replicas: Replicas) -> None:
         self.leads: list[TopicPartition] = []
         self.follows: list[TopicPartition] = []
         self.deleted: list[TopicPartition] = []
-        replicas.roles.on_leadership = self._changed
-        replicas.roles.on_deleted = self.deleted.extend
+        replicas.leader_and_isr.on_leadership = self._changed
+        replicas.leader_and_isr.on_deleted = self.deleted.extend
 
     def _changed(self, leaders: list[Partition], followers: list[Partition]) -> None:
         self.leads.extend(partition.key for partition in leaders)
@@ -43,12 +43,12 @@ class Listener:
 class Fetchers:
     def __init__(self, replicas: Replicas) -> None:
         self.following: dict[TopicPartition, int] = {}
-        replicas.roles.fetchers = self
+        replicas.leader_and_isr.fetchers = self
 
-    def follow(self, partitions: list[Partition]) -> None:  # type: ignore[override]  # any iterable
+    def add_fetcher_for_partitions(self, partitions: list[Partition]) -> None:  # type: ignore[override]  # any iterable
         self.following.update({each.key: each.leader_id for each in partitions})
 
-    def stop(self, partitions: list[Partition]) -> None:  # type: ignore[override]  # any iterable
+    def remove_fetcher_for_partitions(self, partitions: list[Partition]) -> None:  # type: ignore[override]  # any iterable
         for each in partitions:
             self.following.pop(each.key, None)
 
@@ -61,7 +61,7 @@ def stop(replicas: Replicas, *, epoch: int = -1, delete: bool = True) -> int:
     request = StopReplicaRequest(
         controller_epoch=1, topic_states=[StopReplicaTopicState(TOPIC, [state])]
     )
-    response = replicas.roles.stop_replicas(request)
+    response = replicas.leader_and_isr.stop_replicas(request)
     assert response.error_code == 0
     return response.partition_errors[0].error_code
 
@@ -169,7 +169,7 @@ def test_what_is_not_here_is_stopped_already() -> None:
 def test_a_deposed_controller_stops_nothing() -> None:
     replicas = Replicas()
     replicas.lead(controller_epoch=5)
-    response = replicas.roles.stop_replicas(StopReplicaRequest(controller_epoch=4))
+    response = replicas.leader_and_isr.stop_replicas(StopReplicaRequest(controller_epoch=4))
     assert response.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
 
 
@@ -182,17 +182,17 @@ def test_the_layouts_of_old_controllers(version: int) -> None:
         request.ungrouped_partitions = [StopReplicaPartitionV0(TOPIC, 0)]
     else:
         request.topics = [StopReplicaTopicV1(TOPIC, [0])]
-    response = replicas.roles.stop_replicas(request)
+    response = replicas.leader_and_isr.stop_replicas(request)
     assert [row.error_code for row in response.partition_errors] == [0]
     assert replicas.logs.get(TOPIC, 0) is None
 
 
 def test_a_broken_disk_keeps_out_old_partitions_but_not_new_ones() -> None:
-    """The log of an old one may be on that disk; of a new one nobody has any."""
+    """The log of an old one may be on that disk; a new one has no log yet."""
     replicas = Replicas()
     replicas.logs = LogManager(["/one", "/two"], replicas.config, MemoryFileSystem())
     replicas.logs.load(replicas.clock.now_ms())
-    replicas.roles._log_manager = replicas.logs
+    replicas.leader_and_isr._log_manager = replicas.logs
     replicas.logs.directories.all[0].fail(OSError("broken"))
     response = replicas.order(1, index=0)
     assert codes(response) == [ErrorCode.KAFKA_STORAGE_ERROR]
@@ -206,7 +206,7 @@ def test_a_full_disk_keeps_a_partition_out_only_for_now() -> None:
     fs = MemoryFileSystem()
     replicas.logs = LogManager(["/one"], replicas.config, fs)
     replicas.logs.load(replicas.clock.now_ms())
-    replicas.roles._log_manager = replicas.logs
+    replicas.leader_and_isr._log_manager = replicas.logs
     fs.fail("open", errno.ENOSPC, path_part="t-0/")
     assert codes(replicas.order(1, is_new=True)) == [ErrorCode.KAFKA_STORAGE_ERROR]
     assert replicas.logs.offline_directories == []
@@ -236,7 +236,7 @@ def big_order(count: int, controller_epoch: int = 1) -> LeaderAndIsrRequest:
 
 def test_others_get_their_turn_while_a_big_order_is_carried_out() -> None:
     replicas = Replicas()
-    order = replicas.roles.become_leader_or_follower(big_order(100), 7)
+    order = replicas.leader_and_isr.become_leader_or_follower(big_order(100), 7)
     counts = []
     while True:
         try:
@@ -253,9 +253,9 @@ def test_others_get_their_turn_while_a_big_order_is_carried_out() -> None:
 
 def test_the_rest_of_an_order_is_ignored_when_its_controller_is_deposed() -> None:
     replicas = Replicas()
-    order = replicas.roles.become_leader_or_follower(big_order(100), 7)
+    order = replicas.leader_and_isr.become_leader_or_follower(big_order(100), 7)
     order.send(None)
-    newer = run_now(replicas.roles.become_leader_or_follower(big_order(0, 2), 7))
+    newer = run_now(replicas.leader_and_isr.become_leader_or_follower(big_order(0, 2), 7))
     assert newer.error_code == 0
     with pytest.raises(StopIteration) as done:
         order.send(None)
@@ -269,12 +269,12 @@ def test_what_leads_meanwhile_is_not_followed_at_the_end_of_a_big_order() -> Non
     request = big_order(40)
     for state in request.topic_states[0].partition_states:
         state.leader, state.replicas = 2, [2, 1]
-    order = replicas.roles.become_leader_or_follower(request, 7)
+    order = replicas.leader_and_isr.become_leader_or_follower(request, 7)
     order.send(None)
     assert fetchers.following == {}
     newer = big_order(1, 2)
     newer.topic_states[0].partition_states[0].leader_epoch = 1
-    run_now(replicas.roles.become_leader_or_follower(newer, 7))
+    run_now(replicas.leader_and_isr.become_leader_or_follower(newer, 7))
     with pytest.raises(StopIteration):
         order.send(None)
     # The other 31 that were begun are followed, though the rest of the order is void.

@@ -37,7 +37,7 @@ class Hosted:
     def __init__(self, partition: SimpleNamespace) -> None:
         self.partitions = {KEY: partition}
         self.elsewhere: set[TopicPartition] = set()
-        self.woken: list[object] = []
+        self.completed: list[object] = []
 
     def partition(self, topic: str, index: int) -> SimpleNamespace:
         key = TopicPartition(topic, index)
@@ -52,7 +52,7 @@ class Hosted:
         return found
 
     def complete_delayed_requests(self, partition: object) -> None:
-        self.woken.append(partition)
+        self.completed.append(partition)
 
 
 class Scene:
@@ -100,7 +100,7 @@ async def test_the_copy_takes_the_place_of_the_log(scene: Scene) -> None:
     moved = await scene.move()
     assert moved.path == "/b/t-0"
     assert [record.offset for record in fetched(moved)] == list(range(30))
-    assert scene.hosted.woken == [scene.partition]
+    assert scene.hosted.completed == [scene.partition]
 
 
 async def test_a_log_that_starts_inside_of_a_batch_moves(scene: Scene) -> None:

@@ -7,7 +7,7 @@ from tests.doubles.replicas import Replicas
 
 
 def fetch(replicas: Replicas, broker_id: int, offset: int) -> None:
-    """A follower asks for `offset`, so it has all below."""
+    """A follower fetches from `offset`, so it has all records below."""
     partition = replicas.partition()
     follower = partition.followers[broker_id]
     end = replicas.log().log_end_offset

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.broker.replication.partition import Partition
-from ottla.broker.replication.read_replica import NO_PREFERENCE, RackAwareSelector
+from ottla.broker.replication.read_replica import NO_PREFERENCE, RackAwareReplicaSelector
 from tests.doubles.replicas import Replicas
 
 
@@ -17,7 +17,7 @@ class Scene(Replicas):
         self.append(5)
         for broker_id in (2, 3):
             self.copied(broker_id, 5)
-        self.selector = RackAwareSelector(self.metadata)
+        self.selector = RackAwareReplicaSelector(self.metadata)
 
     def copied(self, broker_id: int, end: int, start: int = 0) -> None:
         self.led.followers[broker_id].record_fetch(end, start, 5, int(self.clock.monotonic()))

@@ -12,7 +12,7 @@ from tests.doubles.storage_logs import batch_of
 
 
 class Fetched:
-    """One fetch and its answer."""
+    """A fetch and its response."""
 
     def __init__(self, replicas: Replicas, *positions: FetchPartition, **fields: int) -> None:
         params = FetchParams()
@@ -120,13 +120,13 @@ def test_one_bad_partition_does_not_harm_the_others() -> None:
 def test_acks_all_waits_until_it_is_committed() -> None:
     replicas = Replicas()
     replicas.lead(replicas=[1, 2])
-    leader_only, everybody = replicas.append(acks=1), replicas.append(acks=-1)
+    leader_only, all_in_sync = replicas.append(acks=1), replicas.append(acks=-1)
     assert leader_only.is_answered
-    assert not everybody.is_answered
+    assert not all_in_sync.is_answered
     Fetched(replicas, at(1), replica_id=2, isolation=READ_LOG_END, max_wait_ms=0)
-    assert not everybody.is_answered
+    assert not all_in_sync.is_answered
     Fetched(replicas, at(2), replica_id=2, isolation=READ_LOG_END, max_wait_ms=0)
-    assert everybody.offset == 1
+    assert all_in_sync.offset == 1
 
 
 def test_acks_all_times_out_and_the_record_stays() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.broker.replication.stray_logs import set_strays_aside
+from ottla.broker.replication.stray_logs import rename_stray_logs
 from ottla.controller.model import ReplicaAssignment, TopicState
 from ottla.controller.tree import znodes
 from ottla.controller.tree.embedded_store import EmbeddedStore
@@ -27,7 +27,7 @@ async def after_start(topic: bytes | None, topic_id: bytes | None = TOPIC_ID) ->
     try:
         if topic is not None:
             await store.create(znodes.topic_path("t"), topic, make_parents=True)
-        count = await set_strays_aside(manager, store, US)
+        count = await rename_stray_logs(manager, store, US)
     finally:
         await store.close()
     assert count == 1 - len(manager.logs())
@@ -55,10 +55,10 @@ async def test_what_is_ours_or_may_be_stays(topic: bytes | None, topic_id: bytes
 @pytest.mark.parametrize(
     ("topic", "reason"),
     [
-        (assigned(2, 3), "it has been given to other brokers"),
-        (assigned(US, index=1), "it has been given to other brokers"),
-        (assigned(US, topic_id=random_uuid()), "the topic is another one of the same name"),
-        (None, "there is no such topic any more"),
+        (assigned(2, 3), "the partition is not assigned to this broker any more"),
+        (assigned(US, index=1), "the partition is not assigned to this broker any more"),
+        (assigned(US, topic_id=random_uuid()), "the topic was deleted and created again"),
+        (None, "the topic does not exist any more"),
     ],
 )
 async def test_strays_are_renamed_and_kept(
@@ -67,7 +67,7 @@ async def test_strays_are_renamed_and_kept(
     (name,) = await after_start(topic)
     assert name.startswith("t-0.")
     assert name.endswith("-stray")
-    assert f"t-0: {reason}; its log is kept as /disk/{name}" in caplog.text
+    assert f"Renamed stray log t-0 to /disk/{name}: {reason}" in caplog.text
 
 
 async def test_a_disk_that_fails_meanwhile_is_said(caplog: pytest.LogCaptureFixture) -> None:
@@ -77,15 +77,15 @@ async def test_a_disk_that_fails_meanwhile_is_said(caplog: pytest.LogCaptureFixt
     store = EmbeddedStore()
     await store.connect()
     try:
-        assert await set_strays_aside(manager, store, US) == 0
+        assert await rename_stray_logs(manager, store, US) == 0
     finally:
         await store.close()
-    assert "cannot be renamed" in caplog.text
+    assert "Failed to rename stray log t-0" in caplog.text
 
 
 def test_nothing_is_asked_for_an_empty_disk() -> None:
     """Not even whether the tree can be reached: this is on the way of every first start."""
-    coroutine = set_strays_aside(manager_on(MemoryFileSystem()), EmbeddedStore(), US)
+    coroutine = rename_stray_logs(manager_on(MemoryFileSystem()), EmbeddedStore(), US)
     with pytest.raises(StopIteration) as stopped:
         coroutine.send(None)
     assert stopped.value.value == 0

@@ -36,7 +36,7 @@ def test_what_nobody_foresaw_is_logged_and_hidden(caplog: pytest.LogCaptureFixtu
     error = ZeroDivisionError("inner workings")
     with caplog.at_level(logging.ERROR):
         assert error_code(error) == ErrorCode.UNKNOWN_SERVER_ERROR
-    assert "unforeseen error" in caplog.text
+    assert "unexpected error" in caplog.text
     assert error_message(error) is None
 
 

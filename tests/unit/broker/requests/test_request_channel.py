@@ -127,7 +127,7 @@ async def test_every_way_of_answering(handler: Handle) -> None:
     assert len(channel.peer.sent) == 1
     assert channel.peer.sent[0][0][4:8] == b"\x00\x00\x00\x07"  # the correlation id
     assert context.dequeued_at <= context.local_done_at
-    with pytest.raises(RuntimeError, match="answered twice"):
+    with pytest.raises(RuntimeError, match="got two responses"):
         context.respond(ANSWER)
     assert not channel.peer.closed
 
@@ -174,7 +174,7 @@ async def test_an_error_answer_that_cannot_be_built_closes_the_connection(
     channel = await running(failing_at_once)
     channel.channel._error_response = broken
     await channel.handle()
-    assert channel.peer.close_reasons == ["the request failed and has no error answer"]
+    assert channel.peer.close_reasons == ["the request failed and has no error response"]
     assert "correlation id 7" in caplog.text
 
 
@@ -186,7 +186,7 @@ async def test_failing_after_the_answer_is_only_logged(caplog: pytest.LogCapture
     channel = await running(handler)
     await channel.handle()
     assert len(channel.peer.sent) == 1
-    assert "request-Metadata failed after its answer" in caplog.text
+    assert "request-Metadata failed after its response was sent" in caplog.text
 
 
 async def test_an_answer_that_cannot_be_encoded_closes_the_connection(
@@ -194,7 +194,7 @@ async def test_an_answer_that_cannot_be_encoded_closes_the_connection(
 ) -> None:
     channel = await running(lambda *_: MetadataResponse(cluster_id=5))
     await channel.handle()
-    assert channel.peer.close_reasons == ["the answer could not be encoded"]
+    assert channel.peer.close_reasons == ["the response could not be encoded"]
     assert channel.peer.sent == [[]]
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
 
@@ -214,8 +214,7 @@ async def test_throttle_time_is_written_into_the_answer() -> None:
         context.throttle_time_ms = 30
         return MetadataResponse()
 
-    channel = await running(handler)
-    channel.channel.throttle_by(lambda context: 50)
+    channel = await running(handler, throttle=lambda context: 50)
     context = await channel.handle()
     assert context.throttle_time_ms == 50
     assert channel.peer.sent[0][0][8:12] == (50).to_bytes(4, "big")
@@ -223,8 +222,7 @@ async def test_throttle_time_is_written_into_the_answer() -> None:
 
 async def test_requests_of_brokers_are_exempt_from_the_request_quota() -> None:
     table = [HandlerEntry(METADATA, "Metadata", 0, 12, lambda *_: ANSWER, False, True)]
-    channel = RequestChannel(table, lambda *_: None)
-    channel.throttle_by(lambda context: 50)
+    channel = RequestChannel(table, lambda *_: None, throttle=lambda context: 50)
     assert channel.routes[METADATA].throttle is None
 
 
@@ -377,7 +375,7 @@ class TestBackpressure:
                 client.send(metadata_request())
             await network.until(lambda: len(network.channel._waiting_for_place) == 3)
             for connection in network.server.connections:
-                if connection._context is None:
+                if connection._writer.context is None:
                     connection.close("the test says so")
             network.channel.start()
             other = await network.connect()

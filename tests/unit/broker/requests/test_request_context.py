@@ -82,7 +82,7 @@ def test_the_longest_throttle_time_counts(context: RequestContext, peer: Peer) -
 def test_closing_is_an_answer_too(context: RequestContext, peer: Peer) -> None:
     context.close("acks=0 and an error")
     assert peer.events == ["acks=0 and an error", (0, [])]
-    with pytest.raises(RuntimeError, match="Metadata request answered twice"):
+    with pytest.raises(RuntimeError, match="Metadata request got two responses"):
         context.respond(None)
 
 

@@ -38,28 +38,28 @@ class Ids:
         self.waiting: list[IdReply] = []
         self.hold = False
 
-    def take(self, reply: IdReply) -> None:
+    def take(self, response_callback: IdReply) -> None:
         if self.hold:
-            self.waiting.append(reply)
+            self.waiting.append(response_callback)
         elif self.error:
             error, self.error = self.error, 0
-            reply(error, -1)
+            response_callback(error, -1)
         else:
             self.next_id += 1
-            reply(ErrorCode.NONE, self.next_id - 1)
+            response_callback(ErrorCode.NONE, self.next_id - 1)
 
     def release(self) -> None:
         self.hold = False
         waiting, self.waiting = self.waiting, []
-        for reply in waiting:
-            self.take(reply)
+        for response_callback in waiting:
+            self.take(response_callback)
 
 
 class Leaders:
-    """Satisfies `MarkerTransport`: notes markers, and answers at once unless told otherwise.
+    """Implements `MarkerTransport`: records markers, and responds at once by default.
 
     `leaders` says who leads what (broker 1 unless named); `errors` fail single partitions, once
-    each; brokers in `unreachable` do not answer; `hold` keeps requests back.
+    each; brokers in `unreachable` do not respond; `hold` keeps requests back.
     """
 
     def __init__(self) -> None:

@@ -49,7 +49,7 @@ def test_each_start_fences_the_one_before() -> None:
     assert setup.add(second, T0) == ErrorCode.NONE
 
 
-def test_a_producer_is_answered_when_its_epoch_is_committed() -> None:
+def test_the_init_response_waits_for_the_commit_of_the_epoch() -> None:
     setup = Setup()
     setup.log.hold = True
     responses = setup.init_later()
@@ -141,7 +141,7 @@ def test_a_transaction_from_start_to_end() -> None:
     assert setup.end(producer, committed=False) == ErrorCode.INVALID_TXN_STATE
 
 
-def test_the_answer_comes_with_the_decision_and_the_markers_follow() -> None:
+def test_the_end_txn_response_is_sent_when_the_prepare_state_is_committed() -> None:
     setup = Setup()
     producer = setup.ongoing(T0)
     setup.log.hold = True
@@ -348,7 +348,7 @@ def test_markers_are_called_off_with_the_leadership() -> None:
     producer = setup.ongoing(T0)
     setup.leaders.leaders[T0] = -1
     setup.end(producer)
-    assert setup.coordinator.markers.endings == 1
+    assert setup.coordinator.markers.pending == 1
     setup.coordinator.on_resigned(0, 1)
     setup.leaders.leaders[T0] = 1
     setup.timer.advance(10_000)
@@ -402,5 +402,5 @@ def test_foreign_records_are_skipped_with_a_line(caplog: pytest.LogCaptureFixtur
     ]
     setup.log.append(0, build_batch(foreign), lambda *_: None)
     setup.elect(1)
-    assert caplog.text.count("is skipped while loading") == 4
+    assert caplog.text.count("skipping a record") == 4
     assert setup.end(producer) == ErrorCode.NONE

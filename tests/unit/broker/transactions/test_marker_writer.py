@@ -31,7 +31,7 @@ OFFSETS = TopicPartition(GROUP_METADATA_TOPIC, 3)
 
 
 class Partitions:
-    """What the writer is given: appends are noted, and answered when told."""
+    """The append function of the writer: records appends, and completes them on request."""
 
     def __init__(self) -> None:
         self.appended: dict[TopicPartition, bytes] = {}
@@ -85,7 +85,7 @@ def test_a_marker_is_a_control_batch(committed: bool) -> None:
     assert (marker.type, marker.coordinator_epoch) == (int(committed), 9)
 
 
-def test_the_answer_comes_with_the_last_marker() -> None:
+def test_the_response_is_sent_with_the_last_marker() -> None:
     partitions = Partitions()
     responses: list[WriteTxnMarkersResponse] = []
     partitions.writer.write(request(T0, T1), responses.append)
@@ -96,7 +96,7 @@ def test_the_answer_comes_with_the_last_marker() -> None:
     assert errors_of(responses[0]) == {T0: ErrorCode.NOT_LEADER_OR_FOLLOWER, T1: ErrorCode.NONE}
 
 
-def test_no_markers_are_an_empty_answer() -> None:
+def test_no_markers_are_an_empty_response() -> None:
     responses: list[WriteTxnMarkersResponse] = []
     Partitions().writer.write(WriteTxnMarkersRequest([]), responses.append)
     assert responses == [WriteTxnMarkersResponse([])]
@@ -138,7 +138,7 @@ def test_leaders_are_those_of_the_metadata_and_alive() -> None:
     assert transport.leader_of(OFFSETS) is None
 
 
-def test_this_broker_is_asked_by_a_call() -> None:
+def test_markers_for_this_broker_are_a_call() -> None:
     partitions = Partitions()
     transport = BrokerMarkerTransport(1, Metadata({}), partitions.writer, unreachable)
     responses: list[WriteTxnMarkersResponse | None] = []
@@ -148,7 +148,7 @@ def test_this_broker_is_asked_by_a_call() -> None:
     assert errors_of(responses[0]) == {T0: 0}
 
 
-async def test_other_brokers_are_asked_over_the_network() -> None:
+async def test_markers_for_other_brokers_go_over_the_network() -> None:
     response = WriteTxnMarkersResponse([])
 
     async def reachable(broker_id: int, _: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:

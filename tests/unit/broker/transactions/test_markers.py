@@ -86,7 +86,7 @@ def test_a_deleted_partition_needs_no_marker() -> None:
     assert [where for where, *_ in setup.leaders.written] == [T1]
 
 
-def test_a_transaction_whose_partitions_are_all_deleted_is_done() -> None:
+def test_a_transaction_whose_partitions_are_all_deleted_is_completed() -> None:
     setup = Setup()
     setup.leaders.leaders = {T0: NO_LEADER, T1: None}
     setup.end(setup.ongoing(T0, T1))
@@ -116,11 +116,11 @@ def test_a_fenced_coordinator_stops(error: int) -> None:
     setup.end(setup.ongoing(T0, T1))
     setup.timer.advance(10 * RETRY_DELAY_MS)
     assert setup.state() is S.PREPARE_COMMIT
-    assert setup.coordinator.markers.endings == 0
+    assert setup.coordinator.markers.pending == 0
     assert len(setup.leaders.requests) == 1
 
 
-def test_answers_to_a_cancelled_request_are_nothing() -> None:
+def test_responses_to_a_cancelled_request_are_ignored() -> None:
     setup = Setup()
     setup.leaders.hold = True
     producer = setup.ongoing(T0)

@@ -8,7 +8,7 @@ from ottla.broker.transactions.state import (
     VALID_PREDECESSORS,
     NeedsProducerId,
     Producer,
-    Refused,
+    RejectedRequest,
     Transaction,
     TransactionState,
     TransactionValue,
@@ -24,9 +24,9 @@ ONGOING = EMPTY._replace(state=S.ONGOING, partitions=frozenset((T0,)), start_tim
 
 def refusal(call: object, *arguments: object) -> int:
     assert callable(call)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RejectedRequest) as rejection:
         call(*arguments)
-    return refused.value.code
+    return rejection.value.code
 
 
 # InitProducerId.
@@ -111,7 +111,7 @@ def test_the_last_epoch_is_good_enough_to_fence() -> None:
 
 
 @pytest.mark.parametrize("state", [S.PREPARE_COMMIT, S.PREPARE_ABORT])
-def test_nobody_starts_while_markers_are_written(state: TransactionState) -> None:
+def test_init_producer_id_fails_while_markers_are_written(state: TransactionState) -> None:
     transaction = Transaction("x", ONGOING._replace(state=state))
     for expected in (None, Producer(99, 0)):
         code = refusal(transaction.init_producer, 1_000, expected, None, 50)
@@ -208,12 +208,12 @@ def test_ending_what_is_not_open(
 
 def test_while_a_record_is_written_everything_else_waits() -> None:
     transaction = Transaction("x", ONGOING)
-    transaction.begin(ONGOING._replace(partitions=frozenset((T0, T1))))
+    transaction.prepare_transition(ONGOING._replace(partitions=frozenset((T0, T1))))
     again = ErrorCode.CONCURRENT_TRANSACTIONS
     assert refusal(transaction.add_partitions, Producer(5, 3), frozenset((T1,)), 50) == again
     assert refusal(transaction.end, Producer(5, 3), True, 50) == again
     assert refusal(transaction.init_producer, 1_000, None, None, 50) == again
-    transaction.give_up()
+    transaction.clear_pending_state()
     assert transaction.value == ONGOING
     assert transaction.end(Producer(5, 3), True, 50) is not None
 
@@ -223,11 +223,11 @@ def test_while_a_record_is_written_everything_else_waits() -> None:
 def test_only_valid_changes_begin(before: TransactionState, after: TransactionState) -> None:
     transaction = Transaction("x", EMPTY._replace(state=before))
     if before in VALID_PREDECESSORS[after]:
-        transaction.begin(EMPTY._replace(state=after))
+        transaction.prepare_transition(EMPTY._replace(state=after))
         assert transaction.pending_state is after
     else:
         with pytest.raises(AssertionError):
-            transaction.begin(EMPTY._replace(state=after))
+            transaction.prepare_transition(EMPTY._replace(state=after))
 
 
 def test_time_runs_out_for_open_transactions_only() -> None:

@@ -69,7 +69,7 @@ async def ask(
     return response
 
 
-async def test_a_coordinator_in_this_process_is_asked_by_a_call() -> None:
+async def test_a_coordinator_in_this_process_verifies_by_a_call() -> None:
     setup = Setup()
     producer = setup.ongoing(T0)
     local = verifier(setup, 1, Remote().send)
@@ -81,7 +81,7 @@ async def test_a_coordinator_in_this_process_is_asked_by_a_call() -> None:
     assert await ask(local, fenced, T0) == {T0: ErrorCode.INVALID_PRODUCER_EPOCH}
 
 
-async def test_switched_off_it_asks_nobody() -> None:
+async def test_disabled_it_verifies_nothing() -> None:
     setup = Setup()
     assert await ask(verifier(setup, 1, Remote().send, enabled=False), Producer(1, 1), T0) == {}
 
@@ -92,7 +92,7 @@ async def test_without_a_coordinator_the_producer_tries_again(leader: int | None
     assert response == {T0: ErrorCode.COORDINATOR_NOT_AVAILABLE}
 
 
-async def test_a_coordinator_elsewhere_is_asked_over_the_network() -> None:
+async def test_another_coordinator_verifies_over_the_network() -> None:
     remote = Remote(errors={T0: ErrorCode.NONE, T1: ErrorCode.PRODUCER_FENCED})
     response = await ask(verifier(Setup(), 2, remote.send), Producer(7, 3), T0, T1)
     assert response == {T1: ErrorCode.INVALID_PRODUCER_EPOCH}
@@ -109,12 +109,12 @@ async def test_a_coordinator_elsewhere_is_asked_over_the_network() -> None:
         (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.INVALID_TXN_STATE),
     ],
 )
-async def test_a_broker_that_does_not_answer_verifies_nothing(code: int, responded: int) -> None:
+async def test_a_failed_request_verifies_nothing(code: int, responded: int) -> None:
     response = await ask(verifier(Setup(), 2, Remote(code).send), Producer(7, 3), T0)
     assert response == {T0: responded}
 
 
-async def test_a_partition_missing_from_the_answer_is_not_verified() -> None:
+async def test_a_partition_missing_from_the_response_is_not_verified() -> None:
     remote = Remote(errors={T0: ErrorCode.NONE})
     response = await ask(verifier(Setup(), 2, remote.send), Producer(7, 3), T0, T1)
     assert response == {T1: ErrorCode.NETWORK_EXCEPTION}

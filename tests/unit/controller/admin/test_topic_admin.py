@@ -156,7 +156,7 @@ async def test_topic_that_waits_for_its_deletion_exists(cluster: Cluster) -> Non
 async def test_topic_made_by_somebody_else_at_the_same_moment(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    admin = cluster.controller._parts.topic_admin
+    admin = cluster.controller._components.topic_admin
     original = admin._creation
 
     def meanwhile(*arguments: object) -> object:
@@ -281,13 +281,13 @@ async def test_growth_asked_for_twice_in_one_request(cluster: Cluster) -> None:
 
 async def test_deletion_marks(cluster: Cluster) -> None:
     await cluster.create_topic("t", (1,))
-    rows = await cluster.controller._parts.topic_admin.request_deletion(["t", "no", "t"])
+    rows = await cluster.controller._components.topic_admin.request_deletion(["t", "no", "t"])
     assert {topic: row.code for topic, row in rows.items()} == {
         "t": 0,
         "no": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
     assert cluster.exists(znodes.delete_topic_path("t"))
-    again = await cluster.controller._parts.topic_admin.request_deletion(["t"])
+    again = await cluster.controller._components.topic_admin.request_deletion(["t"])
     assert again["t"].code == 0
 
 
@@ -305,7 +305,7 @@ async def test_deletion_switched_off() -> None:
 
 
 class Purse:
-    """Lets as many partitions be made as it holds; notes what was asked."""
+    """Allows that many partitions; records what was requested."""
 
     def __init__(self, partitions: int) -> None:
         self.left = partitions

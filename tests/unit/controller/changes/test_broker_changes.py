@@ -31,7 +31,7 @@ async def test_new_broker_is_told_everything_and_the_others_of_it(cluster: Clust
 
 
 async def test_metadata_goes_before_orders(cluster: Cluster) -> None:
-    """A follower must know where its leader lives before it is told to follow."""
+    """A follower needs the address of its leader before its LeaderAndIsr."""
     await cluster.create_topic("t", (1, 2))
     await cluster.remove_broker(2)
     cluster.sent.clear()
@@ -130,7 +130,7 @@ def refusing(cluster: Cluster, code: int) -> LeaderAndIsrResponse:
 async def test_lost_directory_is_known_until_the_replica_is_fine_again(cluster: Cluster) -> None:
     await cluster.create_topic("t", (2, 3))
     epoch = cluster.brokers[2].broker_epoch
-    life = cluster.controller._life
+    life = cluster.controller._lifecycle
     life._on_leader_and_isr(2, epoch, refusing(cluster, ErrorCode.KAFKA_STORAGE_ERROR))
     await settle()
     assert cluster.leader("t") == 3
@@ -145,7 +145,7 @@ async def test_answer_of_an_earlier_run_says_nothing_about_this_one(cluster: Clu
     before = cluster.brokers[2].broker_epoch
     await cluster.remove_broker(2)
     await cluster.add_broker(2)
-    cluster.controller._life._on_leader_and_isr(
+    cluster.controller._lifecycle._on_leader_and_isr(
         2, before, refusing(cluster, ErrorCode.KAFKA_STORAGE_ERROR)
     )
     await settle()
@@ -157,7 +157,7 @@ async def test_rows_by_name_of_old_versions(cluster: Cluster) -> None:
     row = LeaderAndIsrPartitionError(
         topic_name="t", partition_index=0, error_code=ErrorCode.KAFKA_STORAGE_ERROR
     )
-    cluster.controller._life._on_leader_and_isr(
+    cluster.controller._lifecycle._on_leader_and_isr(
         2, cluster.brokers[2].broker_epoch, LeaderAndIsrResponse(partition_errors=[row])
     )
     await settle()

@@ -229,7 +229,7 @@ async def test_new_controller_deletes_old_announcements(shared: Cluster) -> None
     shared.create_node(path, encode_isr_change([T0]))
     again = Cluster((1,))
     again.tree = shared.tree
-    parts = shared.controller._parts
+    parts = shared.controller._components
     parts.writer.set_epoch(1, shared.tree.nodes[znodes.CONTROLLER_EPOCH].version)
     await parts.isr_changes.discard_notifications()
     assert not shared.exists(path)

@@ -45,7 +45,7 @@ async def test_every_step_of_a_move() -> None:
     await cluster.create_topic("t", (1, 2))
     cluster.sent.clear()
     assert await move(cluster, 3, 4) == 0
-    # U: the tree says where it goes; A: all replicas are told, the new ones as new
+    # U: the znode has the targets; A: LeaderAndIsr to all replicas, the added ones as new
     assert assignment(cluster) == ReplicaAssignment((3, 4, 1, 2), (3, 4), (1, 2))
     assert cluster.state("t")._replace(controller_epoch=0) == cluster.state("t")._replace(
         leader=1, isr=(1, 2), leader_epoch=1, controller_epoch=0
@@ -56,7 +56,7 @@ async def test_every_step_of_a_move() -> None:
             for request in cluster.requests(LeaderAndIsrRequest, broker_id)
             for state in request.topic_states[0].partition_states
         ]
-        assert states, f"broker {broker_id} was not told"
+        assert states, f"broker {broker_id} got no LeaderAndIsr"
         assert all(state.is_new == (broker_id in (3, 4)) for state in states)
         assert states[-1].adding_replicas == [3, 4]
         assert states[-1].removing_replicas == [1, 2]
@@ -96,7 +96,7 @@ async def test_other_order_needs_no_copying(cluster: Cluster) -> None:
     assert await move(cluster, 3, 1, 2) == 0
     assert assignment(cluster) == ReplicaAssignment((3, 1, 2))
     assert cluster.leader("t") == 1  # the preferred leader is another election
-    assert not cluster.controller.context.reassigning
+    assert not cluster.controller.context.partitions_being_reassigned
 
 
 async def test_fewer_and_more_replicas(cluster: Cluster) -> None:
@@ -238,7 +238,7 @@ async def test_new_controller_goes_on_with_the_move(cluster: Cluster) -> None:
     cluster.delete_node(znodes.CONTROLLER)
     await settle()
     assert cluster.controller.epoch == 2
-    assert list(cluster.controller.context.reassigning) == [T0]
+    assert list(cluster.controller.context.partitions_being_reassigned) == [T0]
     await cluster.change_isr("t", (1, 3))
     assert assignment(cluster) == ReplicaAssignment((3,))
 

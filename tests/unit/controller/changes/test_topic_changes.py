@@ -45,7 +45,7 @@ async def test_topic_without_an_id_stays_so_under_an_old_protocol() -> None:
 async def test_topic_that_changes_while_it_gets_its_id(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    changes = cluster.controller._parts.topic_changes
+    changes = cluster.controller._components.topic_changes
     original = changes.read_topics
     later = b'{"version":1,"partitions":{"0":[2],"1":[3]}}'
 

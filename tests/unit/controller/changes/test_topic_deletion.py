@@ -139,7 +139,7 @@ async def test_moving_partition_halts_the_deletion_until_it_is_there(cluster: Cl
     delete(cluster)
     await settle()
     assert cluster.exists(znodes.topic_path("t"))
-    await cluster.remove_broker(2)  # a broker that comes back must not wake it
+    await cluster.remove_broker(2)  # the restart of a broker must not resume it
     await cluster.add_broker(2)
     assert cluster.exists(znodes.topic_path("t"))
     await cluster.change_isr("t", (1, 3))
@@ -178,8 +178,8 @@ async def test_topic_with_more_nodes_than_one_write_takes(
 ) -> None:
     from ottla.controller.state import fenced_writes
 
-    monkeypatch.setattr(topic_deletion, "MAX_OPS_A_MULTI", 10)
-    monkeypatch.setattr(fenced_writes, "MAX_OPS_A_MULTI", 10)
+    monkeypatch.setattr(topic_deletion, "MAX_OPS_PER_MULTI", 10)
+    monkeypatch.setattr(fenced_writes, "MAX_OPS_PER_MULTI", 10)
     await cluster.create_topic("t", *[(1, 2)] * 20)
     delete(cluster)
     await settle()
@@ -211,7 +211,7 @@ async def test_callers_wait_until_the_topic_is_gone(cluster: Cluster) -> None:
 
 
 async def test_dead_broker_does_not_make_callers_wait(cluster: Cluster) -> None:
-    """Nobody serves the topic any more; the rest happens when the broker is back."""
+    """No broker serves the topic any more; the rest is deleted when the broker is back."""
     await cluster.create_topic("t", (1, 2))
     await cluster.remove_broker(2)
     rows = await cluster.controller.delete_topics(["t"], timeout_ms=1000)

@@ -130,8 +130,8 @@ async def _expect(queue: EventQueue, work: object, code: int) -> None:
     assert refused.value.code == code
 
 
-async def test_too_many_calls_are_told_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_queue, "MAX_WAITING_CALLS", 1)
+async def test_too_many_calls_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_queue, "MAX_QUEUED_CALLS", 1)
     consumer = Consumer()
 
     async def work() -> None:

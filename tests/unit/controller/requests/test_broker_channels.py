@@ -43,7 +43,7 @@ class RemoteConnection:
 
 
 class RemoteBroker:
-    """Fails as often as it was told to, then works."""
+    """Fails a given number of times, then works."""
 
     def __init__(self) -> None:
         self.received: list[Message] = []
@@ -174,7 +174,7 @@ async def test_line_that_grows_too_long_is_dropped_and_told_of(
     setup.send(2, 9)
     setup.runtime.advance(RETRY_BACKOFF_MS)
     await settle()
-    # What was under way goes through; then comes what was sent after the overflow.
+    # The request in flight is completed; then comes what was sent after the overflow.
     assert setup.remote.received == [request(0), request(9)]
 
 

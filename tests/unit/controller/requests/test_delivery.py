@@ -1,4 +1,4 @@
-"""Waiting for requests under way."""
+"""Waiting for requests in flight."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_gives_up_in_time() -> None:
     runtime.advance(1)
     await settle()
     assert outcome == [False]
-    waiting.finish()  # nobody waits any more
+    waiting.finish()  # there is no waiter any more
 
 
 async def test_nothing_to_wait_for() -> None:

@@ -32,7 +32,7 @@ def test_who_is_online(context: ControllerContext) -> None:
     assert not context.is_live(1)
     assert context.live_broker_ids() == [2, 3]
     assert not context.is_online(1, A0)
-    assert context.is_online(1, A0, or_shutting_down=True)
+    assert context.is_online(1, A0, include_shutting_down=True)
     assert context.is_online(2, A0)
     assert not context.is_online(2, A1)
     assert not context.is_online(9, A0)
@@ -54,20 +54,20 @@ def test_replicas_by_broker_follow_the_assignment(context: ControllerContext) ->
 def test_removed_topic_leaves_nothing(context: ControllerContext) -> None:
     context.partition_states[A0] = PartitionState.ONLINE
     context.replica_states[PartitionReplica(A0, 1)] = ReplicaState.ONLINE
-    context.reassigning[A0] = None
+    context.partitions_being_reassigned[A0] = None
     context.topics_to_delete["a"] = None
     context.topics_with_deletion_started.add("a")
     context.topics_ineligible_for_deletion.add("a")
     context.offline_directories[1] = {A0}
     context.remove_topic("a")
     assert list(context.partitions()) == [B0]
-    assert not context.knows(A0)
+    assert not context.has_partition(A0)
     assert context.assignment(A0).replicas == ()
     for left in (
         context.leadership,
         context.partition_states,
         context.replica_states,
-        context.reassigning,
+        context.partitions_being_reassigned,
         context.topics_to_delete,
         context.topics_with_deletion_started,
         context.topics_ineligible_for_deletion,
@@ -81,18 +81,18 @@ def test_removed_topic_leaves_nothing(context: ControllerContext) -> None:
 
 def test_offline_leaders(context: ControllerContext) -> None:
     del context.brokers[3]
-    assert context.with_offline_leader() == [A1]
+    assert context.partitions_with_offline_leader() == [A1]
     context.topics_to_delete["a"] = None
-    assert context.with_offline_leader() == []
-    context.reassigning[A0] = None  # then its partitions still need leaders
-    assert context.with_offline_leader() == [A1]
+    assert context.partitions_with_offline_leader() == []
+    context.partitions_being_reassigned[A0] = None  # then its partitions still need leaders
+    assert context.partitions_with_offline_leader() == [A1]
 
 
 def test_leaderships_of_a_broker(context: ControllerContext) -> None:
-    assert context.led_by(1) == [A0]
-    assert context.led_by(3) == [A1]
-    context.set_assignment(A1, ReplicaAssignment((3,)))  # nobody else could lead it
-    assert context.led_by(3) == []
+    assert context.partitions_led_by(1) == [A0]
+    assert context.partitions_led_by(3) == [A1]
+    context.set_assignment(A1, ReplicaAssignment((3,)))  # no other replica could lead it
+    assert context.partitions_led_by(3) == []
 
 
 def test_epochs_of_stop_replica(context: ControllerContext) -> None:

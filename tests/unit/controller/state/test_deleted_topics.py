@@ -18,8 +18,8 @@ async def store() -> EmbeddedStore:
 
 async def remember(deleted: DeletedTopics, store: EmbeddedStore, topic: str, epoch: int) -> None:
     await deleted.prepare(store)
-    await store.multi(deleted.remember(topic, epoch))
-    deleted.remembered()
+    await store.multi(deleted.record(topic, epoch))
+    deleted.recorded()
 
 
 async def test_topics_never_deleted_begin_with_zero(store: EmbeddedStore) -> None:

@@ -147,7 +147,7 @@ async def test_delete_many_does_not_mind_what_is_gone(
 async def test_delete_tree_in_parts_with_its_last_words(
     store: EmbeddedStore, writer: FencedWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fenced_writes, "MAX_OPS_A_MULTI", 3)
+    monkeypatch.setattr(fenced_writes, "MAX_OPS_PER_MULTI", 3)
     await make_paths(store, [f"/a/{number}/x" for number in range(5)])
     await writer.delete_tree("/a", [CreateOp("/done")])
     assert await store.exists("/a") is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.controller.state.gauges import ControllerNumbers
+from ottla.controller.state.gauges import ControllerGauges
 from ottla.controller.tree import znodes
 from ottla.protocol.topics import TopicPartition
 from tests.doubles.controller_cluster import Cluster, settle
@@ -17,7 +17,7 @@ async def test_numbers_of_a_troubled_cluster(cluster: Cluster) -> None:
     await cluster.remove_broker(2)
     cluster.create_node(znodes.delete_topic_path("going"))
     await settle()
-    assert cluster.controller.numbers() == ControllerNumbers(
+    assert cluster.controller.gauges() == ControllerGauges(
         active_controller_count=1,
         active_broker_count=2,
         offline_partitions_count=1,  # alone
@@ -42,5 +42,5 @@ async def test_unclean_elections_are_counted(cluster: Cluster) -> None:
 
 async def test_broker_that_is_not_the_controller_counts_nothing(cluster: Cluster) -> None:
     await cluster.create_topic("t", (1, 2))
-    cluster.controller._life._give_up(2)
-    assert cluster.controller.numbers() == ControllerNumbers()
+    cluster.controller._lifecycle._resign(2)
+    assert cluster.controller.gauges() == ControllerGauges()

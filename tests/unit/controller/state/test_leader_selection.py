@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from ottla.controller.model import LeaderAndIsr, ReplicaAssignment
 from ottla.controller.state.leader_selection import (
-    Choice,
-    Situation,
-    choose,
+    ElectionInput,
+    ElectionStrategy,
     controlled_shutdown_leader,
+    elect_leader,
     offline_leader,
     preferred_leader,
     reassign_leader,
@@ -59,15 +59,15 @@ def test_controlled_shutdown() -> None:
 CURRENT = LeaderAndIsr(leader=1, leader_epoch=4, isr=(1, 2, 3), partition_epoch=9)
 
 
-def situation(
+def inputs(
     *,
     current: LeaderAndIsr = CURRENT,
     assignment: ReplicaAssignment | None = None,
     live: tuple[int, ...],
     shutting_down: frozenset[int] = frozenset(),
     unclean: bool = False,
-) -> Situation:
-    return Situation(
+) -> ElectionInput:
+    return ElectionInput(
         current=current,
         assignment=assignment or ReplicaAssignment((1, 2, 3)),
         live=live,
@@ -78,27 +78,31 @@ def situation(
 
 
 def test_offline_election_leaves_the_dead_out_of_the_isr() -> None:
-    election = choose(Choice.OFFLINE, situation(live=(2, 3)))
+    election = elect_leader(ElectionStrategy.OFFLINE, inputs(live=(2, 3)))
     assert election.state == CURRENT._replace(leader=2, isr=(2, 3), leader_epoch=5)
     assert election.recipients == (2, 3)
 
 
 def test_unclean_election_starts_over_with_one_recovering_replica() -> None:
     current = CURRENT._replace(isr=(1,))
-    election = choose(Choice.UNCLEAN, situation(current=current, live=(2, 3), unclean=True))
+    election = elect_leader(
+        ElectionStrategy.UNCLEAN, inputs(current=current, live=(2, 3), unclean=True)
+    )
     assert election.state == current._replace(leader=2, isr=(2,), leader_epoch=5, recovery_state=1)
-    old = situation(current=current, live=(2, 3), unclean=True)._replace(recovery_supported=False)
-    state = choose(Choice.OFFLINE, old).state
+    old = inputs(current=current, live=(2, 3), unclean=True)._replace(recovery_supported=False)
+    state = elect_leader(ElectionStrategy.OFFLINE, old).state
     assert state is not None
     assert state.recovery_state == 0
-    assert choose(Choice.OFFLINE, situation(current=current, live=(2, 3))).state is None
+    assert (
+        elect_leader(ElectionStrategy.OFFLINE, inputs(current=current, live=(2, 3))).state is None
+    )
 
 
 def test_reassignment_takes_a_target_and_tells_all_targets() -> None:
     assignment = ReplicaAssignment((4, 2, 1, 3), adding=(4,), removing=(1, 3))
     current = CURRENT._replace(isr=(1, 2, 3, 4))
-    election = choose(
-        Choice.REASSIGN, situation(current=current, assignment=assignment, live=(1, 2, 3))
+    election = elect_leader(
+        ElectionStrategy.REASSIGN, inputs(current=current, assignment=assignment, live=(1, 2, 3))
     )
     assert election.state == current._replace(leader=2, leader_epoch=5)
     assert election.recipients == (4, 2)
@@ -106,39 +110,45 @@ def test_reassignment_takes_a_target_and_tells_all_targets() -> None:
 
 def test_preferred_election_keeps_the_isr() -> None:
     current = CURRENT._replace(leader=2)
-    election = choose(Choice.PREFERRED, situation(current=current, live=(1, 2, 3)))
+    election = elect_leader(ElectionStrategy.PREFERRED, inputs(current=current, live=(1, 2, 3)))
     assert election.state == current._replace(leader=1, leader_epoch=5)
-    assert choose(Choice.PREFERRED, situation(current=current, live=(2, 3))).state is None
+    assert (
+        elect_leader(ElectionStrategy.PREFERRED, inputs(current=current, live=(2, 3))).state is None
+    )
 
 
 def test_controlled_shutdown_takes_the_leaving_out_of_the_isr() -> None:
-    leaving = situation(live=(2, 3), shutting_down=frozenset({1}))
-    election = choose(Choice.CONTROLLED_SHUTDOWN, leaving)
+    leaving = inputs(live=(2, 3), shutting_down=frozenset({1}))
+    election = elect_leader(ElectionStrategy.CONTROLLED_SHUTDOWN, leaving)
     assert election.state == CURRENT._replace(leader=2, isr=(2, 3), leader_epoch=5)
     assert election.recipients == (1, 2, 3)
 
 
 @given(
-    st.sampled_from(Choice),
+    st.sampled_from(ElectionStrategy),
     st.lists(st.integers(1, 5), unique=True, min_size=1, max_size=5),
     st.sets(st.integers(1, 5), min_size=1),
     st.sets(st.integers(1, 5)),
     st.booleans(),
 )
 def test_whatever_is_chosen_is_sound(
-    choice: Choice, replicas: list[int], isr: set[int], live: set[int], unclean: bool
+    strategy: ElectionStrategy, replicas: list[int], isr: set[int], live: set[int], unclean: bool
 ) -> None:
     current = LeaderAndIsr(leader=min(isr), leader_epoch=3, isr=tuple(sorted(isr)))
     online = tuple(replica for replica in replicas if replica in live)
-    election = choose(
-        choice,
-        Situation(
+    election = elect_leader(
+        strategy,
+        ElectionInput(
             current, ReplicaAssignment(tuple(replicas)), online, online, frozenset(), unclean
         ),
     )
     state = election.state
     if state is None:
-        assert not unclean or choice not in (Choice.OFFLINE, Choice.UNCLEAN) or not online
+        assert (
+            not unclean
+            or strategy not in (ElectionStrategy.OFFLINE, ElectionStrategy.UNCLEAN)
+            or not online
+        )
         return
     assert state.leader_epoch == 4
     assert state.leader in online

@@ -9,7 +9,7 @@ import pytest
 from ottla.controller.errors import ControllerMoved, StateChangeFailed
 from ottla.controller.model import LeaderAndIsr
 from ottla.controller.state.context import PartitionState
-from ottla.controller.state.leader_selection import Choice
+from ottla.controller.state.leader_selection import ElectionStrategy
 from ottla.controller.state_machines.partitions import VALID_PREVIOUS, PartitionStateMachine
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import BadVersion, SetOp, StoreError
@@ -32,7 +32,7 @@ ALLOWED = {
 
 
 def machine(cluster: Cluster) -> PartitionStateMachine:
-    return cluster.controller._parts.partitions
+    return cluster.controller._components.partitions
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ async def test_only_the_moves_of_the_table_are_made(
         del cluster.controller.context.leadership[T0]
     states = cluster.controller.context.partition_states
     states[T0] = before
-    await machine(cluster).change([T0], after)
+    await machine(cluster).handle_state_changes([T0], after)
     assert states[T0] is (after if (before, after) in ALLOWED else before)
 
 
@@ -57,8 +57,8 @@ async def test_new_partition_gets_its_live_replicas(cluster: Cluster) -> None:
     cluster.sent.clear()
     await cluster.create_topic("t", (2, 3, 1))
     assert cluster.state("t") == LeaderAndIsr(3, 0, (3, 1), controller_epoch=1)
-    told = {to for to, request in cluster.sent if isinstance(request, LeaderAndIsrRequest)}
-    assert told == {3, 1}
+    notified = {to for to, request in cluster.sent if isinstance(request, LeaderAndIsrRequest)}
+    assert notified == {3, 1}
     state = cluster.requests(LeaderAndIsrRequest, 3)[0].topic_states[0].partition_states[0]
     assert state.is_new
     assert state.replicas == [2, 3, 1]
@@ -88,7 +88,9 @@ async def test_election_reads_what_is_written_not_what_is_remembered(cluster: Cl
     await cluster.create_topic("t", (1, 2, 3))
     state = cluster.state("t")._replace(isr=(3, 1))  # a leader of an old protocol shrank its ISR
     cluster.set_node(znodes.state_path(T0), znodes.encode_state(state))
-    outcome = await machine(cluster).change([T0], PartitionState.ONLINE, Choice.PREFERRED)
+    outcome = await machine(cluster).handle_state_changes(
+        [T0], PartitionState.ONLINE, ElectionStrategy.PREFERRED
+    )
     assert outcome[T0] == cluster.state("t")
     assert cluster.state("t").isr == (3, 1)
     assert cluster.state("t").leader_epoch == 1
@@ -98,7 +100,7 @@ async def test_state_that_changes_meanwhile_is_read_again(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await cluster.create_topic("t", (1, 2, 3))
-    writer = cluster.controller._parts.writer
+    writer = cluster.controller._components.writer
     original = writer.update_states
     interfered = 0
 
@@ -112,7 +114,9 @@ async def test_state_that_changes_meanwhile_is_read_again(
         return await original(states)
 
     monkeypatch.setattr(writer, "update_states", interfere)
-    outcome = await machine(cluster).change([T0], PartitionState.ONLINE, Choice.PREFERRED)
+    outcome = await machine(cluster).handle_state_changes(
+        [T0], PartitionState.ONLINE, ElectionStrategy.PREFERRED
+    )
     assert isinstance(outcome[T0], LeaderAndIsr)
     assert cluster.state("t").isr == (1,)
     assert cluster.state("t").partition_epoch == 3
@@ -126,8 +130,10 @@ async def test_state_that_never_rests_is_given_up(
     async def refuse(states: dict[TopicPartition, LeaderAndIsr]) -> object:
         return {}, list(states)
 
-    monkeypatch.setattr(cluster.controller._parts.writer, "update_states", refuse)
-    outcome = await machine(cluster).change([T0], PartitionState.ONLINE, Choice.PREFERRED)
+    monkeypatch.setattr(cluster.controller._components.writer, "update_states", refuse)
+    outcome = await machine(cluster).handle_state_changes(
+        [T0], PartitionState.ONLINE, ElectionStrategy.PREFERRED
+    )
     assert isinstance(outcome[T0], StateChangeFailed)
 
 
@@ -135,7 +141,9 @@ async def test_state_of_a_later_controller_is_left_alone(cluster: Cluster) -> No
     await cluster.create_topic("t", (1, 2, 3))
     later = cluster.state("t")._replace(controller_epoch=9)
     cluster.set_node(znodes.state_path(T0), znodes.encode_state(later))
-    outcome = await machine(cluster).change([T0], PartitionState.ONLINE, Choice.PREFERRED)
+    outcome = await machine(cluster).handle_state_changes(
+        [T0], PartitionState.ONLINE, ElectionStrategy.PREFERRED
+    )
     assert isinstance(outcome[T0], StateChangeFailed)
     assert "epoch 9" in str(outcome[T0])
 
@@ -147,7 +155,9 @@ async def test_missing_or_broken_state(cluster: Cluster, data: bytes | None) -> 
         cluster.delete_node(znodes.state_path(T0))
     else:
         cluster.set_node(znodes.state_path(T0), data)
-    outcome = await machine(cluster).change([T0], PartitionState.ONLINE, Choice.PREFERRED)
+    outcome = await machine(cluster).handle_state_changes(
+        [T0], PartitionState.ONLINE, ElectionStrategy.PREFERRED
+    )
     assert isinstance(outcome[T0], StateChangeFailed)
 
 
@@ -156,7 +166,9 @@ async def test_deposed_controller_elects_nobody(cluster: Cluster) -> None:
     cluster.write(SetOp(znodes.CONTROLLER_EPOCH, b"2"))
     before = cluster.state("t")
     with pytest.raises(ControllerMoved):
-        await machine(cluster).change([T0], PartitionState.ONLINE, Choice.PREFERRED)
+        await machine(cluster).handle_state_changes(
+            [T0], PartitionState.ONLINE, ElectionStrategy.PREFERRED
+        )
     assert cluster.state("t") == before
 
 
@@ -164,7 +176,7 @@ async def test_error_of_one_partition_does_not_stop_the_others(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await cluster.create_topic("t", (1, 2), (1, 2))
-    writer = cluster.controller._parts.writer
+    writer = cluster.controller._components.writer
     original = writer.multi_many
 
     async def fail_first(batches: list[list[SetOp]]) -> list[object]:
@@ -174,7 +186,9 @@ async def test_error_of_one_partition_does_not_stop_the_others(
 
     monkeypatch.setattr(writer, "multi_many", fail_first)
     partitions = [T0, TopicPartition("t", 1)]
-    outcome = await machine(cluster).change(partitions, PartitionState.ONLINE, Choice.PREFERRED)
+    outcome = await machine(cluster).handle_state_changes(
+        partitions, PartitionState.ONLINE, ElectionStrategy.PREFERRED
+    )
     assert isinstance(outcome[T0], StoreError)
     assert not isinstance(outcome[T0], BadVersion)
     assert isinstance(outcome[partitions[1]], LeaderAndIsr)

@@ -40,7 +40,7 @@ ALLOWED = {
 
 
 def machine(cluster: Cluster) -> ReplicaStateMachine:
-    return cluster.controller._parts.replicas
+    return cluster.controller._components.replicas
 
 
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(S, S)))
@@ -51,7 +51,7 @@ async def test_only_the_moves_of_the_table_are_made(
     await cluster.create_topic("t", (1, 2))
     states = cluster.controller.context.replica_states
     states[FOLLOWER] = before
-    await machine(cluster).change([FOLLOWER], after)
+    await machine(cluster).handle_state_changes([FOLLOWER], after)
     reached = states.get(FOLLOWER, S.NON_EXISTENT)
     assert reached is (after if (before, after) in ALLOWED else before)
 
@@ -60,7 +60,7 @@ async def test_new_replica_is_told_that_it_is_new(cluster: Cluster) -> None:
     await cluster.create_topic("t", (1, 2))
     cluster.sent.clear()
     cluster.controller.context.replica_states.pop(FOLLOWER)
-    await machine(cluster).change([FOLLOWER], S.NEW)
+    await machine(cluster).handle_state_changes([FOLLOWER], S.NEW)
     request = cluster.requests(LeaderAndIsrRequest, 2)[0]
     assert request.topic_states[0].partition_states[0].is_new
     assert len(cluster.requests(UpdateMetadataRequest)) == 3
@@ -70,14 +70,14 @@ async def test_leader_cannot_be_new(cluster: Cluster) -> None:
     await cluster.create_topic("t", (1, 2))
     states = cluster.controller.context.replica_states
     states[LEADER] = S.NON_EXISTENT
-    await machine(cluster).change([LEADER], S.NEW)
+    await machine(cluster).handle_state_changes([LEADER], S.NEW)
     assert states[LEADER] is S.NON_EXISTENT
 
 
 async def test_replica_that_comes_back_gets_its_orders(cluster: Cluster) -> None:
     await cluster.create_topic("t", (1, 2))
     cluster.sent.clear()
-    await machine(cluster).change([FOLLOWER], S.ONLINE)
+    await machine(cluster).handle_state_changes([FOLLOWER], S.ONLINE)
     state = cluster.requests(LeaderAndIsrRequest, 2)[0].topic_states[0].partition_states[0]
     assert (state.leader, state.is_new) == (1, False)
     assert cluster.requests(LeaderAndIsrRequest, 1) == []
@@ -85,27 +85,27 @@ async def test_replica_that_comes_back_gets_its_orders(cluster: Cluster) -> None
 
 async def test_replica_outside_its_assignment_is_added(cluster: Cluster) -> None:
     await cluster.create_topic("t", (1, 2))
-    stranger = PartitionReplica(T0, 3)
-    cluster.controller.context.replica_states[stranger] = S.NEW
-    await machine(cluster).change([stranger], S.ONLINE)
+    unassigned = PartitionReplica(T0, 3)
+    cluster.controller.context.replica_states[unassigned] = S.NEW
+    await machine(cluster).handle_state_changes([unassigned], S.ONLINE)
     assert cluster.controller.context.assignment(T0).replicas == (1, 2, 3)
 
 
 async def test_offline_follower_leaves_the_isr(cluster: Cluster) -> None:
     await cluster.create_topic("t", (1, 2, 3))
     cluster.sent.clear()
-    await machine(cluster).change([FOLLOWER], S.OFFLINE)
+    await machine(cluster).handle_state_changes([FOLLOWER], S.OFFLINE)
     state = cluster.state("t")
     assert (state.leader, state.isr, state.leader_epoch) == (1, (1, 3), 1)
     stop = cluster.requests(StopReplicaRequest, 2)[0].topic_states[0].partition_states[0]
     assert not stop.delete_partition
-    told = {to for to, request in cluster.sent if isinstance(request, LeaderAndIsrRequest)}
-    assert told == {1, 3}
+    notified = {to for to, request in cluster.sent if isinstance(request, LeaderAndIsrRequest)}
+    assert notified == {1, 3}
 
 
 async def test_offline_leader_leaves_the_partition_without_one(cluster: Cluster) -> None:
     await cluster.create_topic("t", (1, 2))
-    await machine(cluster).change([LEADER], S.OFFLINE)
+    await machine(cluster).handle_state_changes([LEADER], S.OFFLINE)
     state = cluster.state("t")
     assert (state.leader, state.isr) == (-1, (2,))
 
@@ -113,7 +113,7 @@ async def test_offline_leader_leaves_the_partition_without_one(cluster: Cluster)
 async def test_last_replica_in_sync_stays_in_the_isr(cluster: Cluster) -> None:
     await cluster.create_topic("t", (1, 2))
     await cluster.change_isr("t", (1,))
-    await machine(cluster).change([LEADER], S.OFFLINE)
+    await machine(cluster).handle_state_changes([LEADER], S.OFFLINE)
     state = cluster.state("t")
     assert (state.leader, state.isr) == (-1, (1,))
 
@@ -122,7 +122,7 @@ async def test_replica_that_is_not_in_the_isr_writes_nothing(cluster: Cluster) -
     await cluster.create_topic("t", (1, 2))
     await cluster.change_isr("t", (1,))
     before = cluster.state("t")
-    await machine(cluster).change([FOLLOWER], S.OFFLINE)
+    await machine(cluster).handle_state_changes([FOLLOWER], S.OFFLINE)
     assert cluster.state("t") == before
     assert cluster.controller.context.replica_states[FOLLOWER] is S.OFFLINE
 
@@ -130,19 +130,19 @@ async def test_replica_that_is_not_in_the_isr_writes_nothing(cluster: Cluster) -
 async def test_replica_whose_state_cannot_be_read_stays_as_it_is(cluster: Cluster) -> None:
     await cluster.create_topic("t", (1, 2))
     cluster.set_node(znodes.state_path(T0), b"broken")
-    await machine(cluster).change([FOLLOWER], S.OFFLINE)
+    await machine(cluster).handle_state_changes([FOLLOWER], S.OFFLINE)
     assert cluster.controller.context.replica_states[FOLLOWER] is S.ONLINE
 
 
 async def test_deletion_orders_the_broker_to_delete(cluster: Cluster) -> None:
     await cluster.create_topic("t", (1, 2))
-    await machine(cluster).change([FOLLOWER], S.OFFLINE)
+    await machine(cluster).handle_state_changes([FOLLOWER], S.OFFLINE)
     cluster.sent.clear()
-    await machine(cluster).change([FOLLOWER], S.DELETION_STARTED)
+    await machine(cluster).handle_state_changes([FOLLOWER], S.DELETION_STARTED)
     stop = cluster.requests(StopReplicaRequest, 2)[0].topic_states[0].partition_states[0]
     assert stop.delete_partition
-    await machine(cluster).change([FOLLOWER], S.DELETION_SUCCESSFUL)
-    await machine(cluster).change([FOLLOWER], S.NON_EXISTENT)
+    await machine(cluster).handle_state_changes([FOLLOWER], S.DELETION_SUCCESSFUL)
+    await machine(cluster).handle_state_changes([FOLLOWER], S.NON_EXISTENT)
     assert cluster.controller.context.assignment(T0).replicas == (1,)
 
 

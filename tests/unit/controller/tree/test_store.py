@@ -356,12 +356,12 @@ async def test_session_expiry_takes_ephemeral_nodes_and_gives_a_new_session(
 ) -> None:
     store, other = await ensemble.open(), await ensemble.open()
     await store.create("/mine", ephemeral=True)
-    told: list[str] = []
-    store.on_session(told.append)
+    notified: list[str] = []
+    store.on_session(notified.append)
     before = store.session_id
     await ensemble.expire(store)
-    await eventually_async(lambda: told[-1:] == [SESSION_CONNECTED])
-    assert SESSION_EXPIRED in told
+    await eventually_async(lambda: notified[-1:] == [SESSION_CONNECTED])
+    assert SESSION_EXPIRED in notified
     assert store.session_id not in (0, before)
     assert await other.exists("/mine") is None
     await store.create("/mine", ephemeral=True)
@@ -377,11 +377,11 @@ async def test_watches_survive_an_expired_session(ensemble: Ensemble) -> None:
     await store.watch_data("/mine", events.append)
     await store.create("/mine", ephemeral=True)
     await eventually_async(lambda: bool(events))
-    told: list[str] = []
-    store.on_session(told.append)
+    notified: list[str] = []
+    store.on_session(notified.append)
     events.clear()
     await ensemble.expire(store)
-    await eventually_async(lambda: told[-1:] == [SESSION_CONNECTED] and bool(events))
+    await eventually_async(lambda: notified[-1:] == [SESSION_CONNECTED] and bool(events))
     events.clear()
     await writer.create("/mine")
     await eventually_async(lambda: bool(events))
@@ -391,11 +391,11 @@ async def test_watches_survive_an_expired_session(ensemble: Ensemble) -> None:
 async def test_session_subscription_can_be_cancelled(ensemble: Ensemble) -> None:
     store = await ensemble.open()
     silent: list[str] = []
-    told: list[str] = []
+    notified: list[str] = []
     store.on_session(silent.append).cancel()
-    store.on_session(told.append)
+    store.on_session(notified.append)
     await ensemble.expire(store)
-    await eventually_async(lambda: told[-1:] == [SESSION_CONNECTED])
+    await eventually_async(lambda: notified[-1:] == [SESSION_CONNECTED])
     assert silent == []
 
 

@@ -140,7 +140,7 @@ async def test_silence_ends_the_connection_for_everybody(
     )
     for failure in (first, second):
         assert isinstance(failure, RequestTimedOutError)
-        assert "did not answer ListGroups" in str(failure)
+        assert "did not respond to ListGroups" in str(failure)
         assert failure.sent
     assert not connection.is_usable
     with pytest.raises(BrokerConnectionError, match="is closed"):
@@ -178,7 +178,7 @@ async def test_connection_closed_instead_of_an_answer(
     client: AsyncClient, broker: ScriptedBroker
 ) -> None:
     broker.responses[ApiKey.LIST_GROUPS] = [CLOSE, ListGroupsResponse()]
-    with pytest.raises(BrokerConnectionError, match="before it answered ListGroups"):
+    with pytest.raises(BrokerConnectionError, match="before it responded to ListGroups"):
         await client.send(None, ListGroupsRequest())
     broker.responses[ApiKey.LIST_GROUPS] = [CLOSE, ListGroupsResponse()]
     assert await client.call(ListGroupsRequest()) == ListGroupsResponse()
@@ -225,7 +225,7 @@ async def test_nobody_there() -> None:
 async def test_broker_that_takes_the_connection_and_says_nothing() -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         async with AsyncClient(f"127.0.0.1:{deaf.getsockname()[1]}") as client:
-            with pytest.raises(RequestTimedOutError, match="asking for API versions"):
+            with pytest.raises(RequestTimedOutError, match="requesting API versions"):
                 await client.metadata(timeout_ms=50)
 
 

@@ -122,7 +122,7 @@ def test_silence_ends_at_the_deadline(
     client: BlockingClient, server: ScriptedServer, broker: ScriptedBroker
 ) -> None:
     broker.responses[ApiKey.LIST_GROUPS] = SILENCE
-    with pytest.raises(RequestTimedOutError, match="did not answer ListGroups") as caught:
+    with pytest.raises(RequestTimedOutError, match="did not respond to ListGroups") as caught:
         client.send(None, ListGroupsRequest(), timeout_ms=50)
     assert caught.value.broker == server.bootstrap
     broker.responses[ApiKey.LIST_GROUPS] = ListGroupsResponse()
@@ -147,7 +147,7 @@ def test_connection_closed_instead_of_an_answer(
     client: BlockingClient, broker: ScriptedBroker
 ) -> None:
     broker.responses[ApiKey.LIST_GROUPS] = [CLOSE, ListGroupsResponse()]
-    with pytest.raises(BrokerConnectionError, match="before it answered ListGroups"):
+    with pytest.raises(BrokerConnectionError, match="before it responded to ListGroups"):
         client.send(None, ListGroupsRequest())
     broker.responses[ApiKey.LIST_GROUPS] = [CLOSE, ListGroupsResponse()]
     assert client.call(ListGroupsRequest()) == ListGroupsResponse()
@@ -193,7 +193,7 @@ def test_broker_that_takes_the_connection_and_says_nothing() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as deaf,
         BlockingClient(f"127.0.0.1:{deaf.getsockname()[1]}") as client,
-        pytest.raises(RequestTimedOutError, match="asking for API versions"),
+        pytest.raises(RequestTimedOutError, match="requesting API versions"),
     ):
         client.metadata(timeout_ms=50)
 

@@ -101,7 +101,9 @@ def test_unsupported_even_in_version_0_is_the_end() -> None:
 def test_closing_at_the_first_request_is_explained() -> None:
     broker = ScriptedBroker()
     broker.responses[ApiKey.API_VERSIONS] = CLOSE
-    with pytest.raises(BrokerConnectionError, match=r"API versions.*security.protocol") as caught:
+    with pytest.raises(
+        BrokerConnectionError, match=r"after the ApiVersions request.*security.protocol"
+    ) as caught:
         connected(broker)
     assert caught.value.broker == NAME
     assert not caught.value.sent
@@ -152,7 +154,7 @@ def test_version_is_the_highest_that_both_have_within_limits() -> None:
     assert connection.choose_version(ApiKey.METADATA, None, 5) == 5
     assert connection.choose_version(ApiKey.METADATA, 7, 9) == 7
     assert connection.choose_version(ApiKey.LIST_GROUPS) == 5
-    with pytest.raises(UnsupportedApiError, match=r"versions 3 to 7.*asked for: 8 to any"):
+    with pytest.raises(UnsupportedApiError, match=r"versions 3 to 7.*requested: 8 to any"):
         connection.choose_version(ApiKey.METADATA, 8)
     with pytest.raises(UnsupportedApiError, match="any to 2"):
         connection.send(MetadataRequest(), deadline_ms=1, max_version=2)
@@ -180,7 +182,9 @@ def test_deadline_of_a_request_ends_the_connection() -> None:
     connection = connected(ScriptedBroker())
     connection.send(ListGroupsRequest(), deadline_ms=70)
     connection.check_deadline(69)
-    with pytest.raises(RequestTimedOutError, match="did not answer ListGroups in time") as caught:
+    with pytest.raises(
+        RequestTimedOutError, match="did not respond to ListGroups in time"
+    ) as caught:
         connection.check_deadline(70)
     assert caught.value.sent
     assert connection.is_closed
@@ -193,7 +197,7 @@ def test_deadline_of_the_setup() -> None:
     connection = ClientConnection(NAME, client_id=None)
     connection.check_deadline(10)
     connection.start(100)
-    with pytest.raises(RequestTimedOutError, match="asking for API versions") as caught:
+    with pytest.raises(RequestTimedOutError, match="requesting API versions") as caught:
         connection.check_deadline(100)
     assert not caught.value.sent
 
@@ -235,7 +239,7 @@ def test_answers_out_of_order_are_refused() -> None:
 
 def test_answers_to_nothing_are_refused() -> None:
     connection = connected(ScriptedBroker())
-    with pytest.raises(BadResponseError, match="nothing was asked"):
+    with pytest.raises(BadResponseError, match="a response came without a request"):
         connection.feed(b"\0\0\0\x04\0\0\0\x09")
 
 
@@ -248,11 +252,11 @@ def test_answers_are_bounded() -> None:
 
 def test_end_of_stream_names_what_was_asked() -> None:
     connection = connected(ScriptedBroker())
-    assert "nothing was asked" in str(connection.end_of_stream())
+    assert "while it was idle" in str(connection.end_of_stream())
     connection = connected(ScriptedBroker())
     connection.send(ListGroupsRequest(), deadline_ms=70)
     error = connection.end_of_stream()
-    assert "before it answered ListGroups" in str(error)
+    assert "before it responded to ListGroups" in str(error)
     assert error.sent
     assert error.retriable
 

@@ -112,7 +112,7 @@ def test_a_bearer_token_that_is_refused() -> None:
     """The broker says why in a challenge, and wants that acknowledged before it hangs up."""
     exchange = BearerMechanism("abc")
     assert exchange.step(b'{"status":"invalid_token"}') == b"\x01"
-    with pytest.raises(AuthenticationError, match="goes on asking"):
+    with pytest.raises(AuthenticationError, match="continues the exchange"):
         exchange.step(b'{"status":"invalid_token"}')
     assert not exchange.done
 
@@ -124,5 +124,5 @@ def test_each_connection_asks_for_a_token() -> None:
     )
     assert factory is not None
     assert [b"Bearer " + word in factory().first() for word in (b"one", b"two")] == [True, True]
-    with pytest.raises(ValueError, match="OAUTHBEARER needs somebody who gives tokens"):
+    with pytest.raises(ValueError, match="OAUTHBEARER needs a provider of tokens"):
         Security("SASL_SSL", mechanism="OAUTHBEARER")

@@ -1,7 +1,11 @@
-"""Codecs: round trips, the framings of other clients, bounds on what comes out, damage."""
+"""Codecs: round trips, the framings of other clients, bounds on what comes out, damage.
+
+Every test runs with cramjam and lz4, and once more with pyarrow in their place.
+"""
 
 import gzip
 import tracemalloc
+from collections.abc import Iterator
 
 import cramjam
 import lz4.frame
@@ -26,9 +30,16 @@ from ottla.protocol.records.errors import (
     RecordsError,
     UnsupportedCompressionError,
 )
+from tests.doubles.codec_libraries import NATIVE, hidden
 
 COMPRESSED = (GZIP, SNAPPY, LZ4, ZSTD)
 TEXT = b"".join(b"line %d of a text that repeats itself\n" % index for index in range(9000))
+
+
+@pytest.fixture(scope="module", params=["cramjam and lz4", "pyarrow"], autouse=True)
+def libraries(request: pytest.FixtureRequest) -> Iterator[None]:
+    with hidden(*(NATIVE if request.param == "pyarrow" else ())):
+        yield
 
 
 @settings(max_examples=60, deadline=None)

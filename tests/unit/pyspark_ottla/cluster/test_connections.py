@@ -11,7 +11,13 @@ import pytest
 
 from ottla.protocol.client.blocking import BlockingClient
 from pyspark_ottla.cluster import connections
-from pyspark_ottla.cluster.connections import IDLE_CLIENTS_MAX, client_of, connect, give_back, take
+from pyspark_ottla.cluster.connections import (
+    IDLE_CLIENTS_MAX,
+    acquire_client,
+    client_of,
+    connect,
+    release_client,
+)
 from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.options.client_options import ClientOptions, parse_client_options
 
@@ -44,32 +50,32 @@ def _nothing_idle(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_a_client_serves_one_task_after_the_other() -> None:
-    one, two = take(options()), take(options())
+    one, two = acquire_client(options()), acquire_client(options())
     assert one is not two, "never two tasks at once"
-    give_back(options(), one)
-    assert take(options(client_id="other")) is not one
-    assert take(options()) is one
+    release_client(options(), one)
+    assert acquire_client(options(client_id="other")) is not one
+    assert acquire_client(options()) is one
 
 
 def test_too_many_idle_ones_are_closed() -> None:
-    clients = [cast(Client, take(options())) for _ in range(IDLE_CLIENTS_MAX + 2)]
+    clients = [cast(Client, acquire_client(options())) for _ in range(IDLE_CLIENTS_MAX + 2)]
     for client in clients:
-        give_back(options(), cast(BlockingClient, client))
+        release_client(options(), cast(BlockingClient, client))
     assert [client.closed for client in clients] == [True] * 2 + [False] * IDLE_CLIENTS_MAX
 
 
 def test_a_forked_worker_does_not_use_its_parents_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    client = take(options())
-    give_back(options(), client)
+    client = acquire_client(options())
+    release_client(options(), client)
     monkeypatch.setattr(os, "getpid", lambda: -1)
-    assert take(options()) is not client
+    assert acquire_client(options()) is not client
 
 
 def test_a_client_that_failed_is_not_kept() -> None:
     with pytest.raises(ValueError, match="oops"), client_of(options()) as client:
         raise ValueError("oops")
     assert cast(Client, client).closed
-    assert take(options()) is not client
+    assert acquire_client(options()) is not client
 
 
 def test_a_broken_certificate_is_said_before_anything_is_asked(tmp_path: Path) -> None:

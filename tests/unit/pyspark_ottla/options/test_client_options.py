@@ -61,7 +61,7 @@ def test_settings_without_an_effect_are_accepted() -> None:
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("auto_offset_reset", "Use the option startingOffsets to say where reading begins."),
+        ("auto_offset_reset", "Use the option startingOffsets to set where reading begins."),
         ("interceptor_classes", "Java interceptors cannot run here."),
         ("value_serializer", "Values are written as they are: string or binary columns."),
     ],

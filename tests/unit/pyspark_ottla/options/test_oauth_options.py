@@ -93,8 +93,8 @@ def test_unsecured_tokens_a_file_and_a_function() -> None:
 @pytest.mark.parametrize(
     ("jaas", "settings", "text"),
     [
-        ("", {}, "nothing says where tokens come from.*token.endpoint.url"),
-        ("", {"sasl_oauthbearer_method": "oidc"}, "nothing says where tokens come from"),
+        ("", {}, "no source of tokens is set.*token.endpoint.url"),
+        ("", {"sasl_oauthbearer_method": "oidc"}, "no source of tokens is set"),
         (
             "",
             {"sasl_oauthbearer_token_endpoint_url": ENDPOINT},

@@ -257,7 +257,7 @@ SUBSCRIPTION_TEXTS = [
     ),
     (
         {"subscribe": " "},
-        "[MISSING_OPTION] Nothing says what to read. Set exactly one of subscribe (topic names "
+        "[MISSING_OPTION] No option sets what to read. Set exactly one of subscribe (topic names "
         "with commas between), subscribePattern and assign.",
     ),
     (

@@ -99,7 +99,7 @@ def test_credentials_in_librdkafkas_names() -> None:
         ),
         (
             {"security_protocol": "SASL_SSL"},
-            "[MISSING_OPTION] kafka.security.protocol asks for SASL, but kafka.sasl.mechanism is "
+            "[MISSING_OPTION] kafka.security.protocol is a SASL one, but kafka.sasl.mechanism is "
             "not set. Set kafka.sasl.mechanism with kafka.sasl.username and kafka.sasl.password, "
             "or kafka.sasl.jaas.config.",
         ),

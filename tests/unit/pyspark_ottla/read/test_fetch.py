@@ -51,14 +51,14 @@ class ScriptedBrokers:
         self.script = list(script)
         self.begin, self.end = begin, end
         self.asked: list[tuple[int, int]] = []
-        self.patience_ms: list[int] = []
+        self.timeout_ms: list[int] = []
         self.forgotten = 0
 
     def fetch(
-        self, partition: TopicPartition, offset: int, bytes_max: int, patience_ms: int
+        self, partition: TopicPartition, offset: int, bytes_max: int, timeout_ms: int
     ) -> tuple[PartitionData, int]:
         assert partition == TP
-        self.patience_ms.append(patience_ms)
+        self.timeout_ms.append(timeout_ms)
         self.asked.append((offset, bytes_max))
         step = self.script.pop(0) if len(self.script) > 1 else self.script[0]
         if isinstance(step, Exception):
@@ -168,9 +168,9 @@ def test_no_single_request_gets_more_time_than_is_left() -> None:
     brokers = ScriptedBrokers(BrokerConnectionError("away"))
     with pytest.raises(ConnectorError, match="FETCH_TIMEOUT"):
         walk(brokers, 0, 5)
-    assert brokers.patience_ms[0] == 30_000
-    assert brokers.patience_ms == sorted(brokers.patience_ms, reverse=True)
-    assert 0 <= brokers.patience_ms[-1] < 1500
+    assert brokers.timeout_ms[0] == 30_000
+    assert brokers.timeout_ms == sorted(brokers.timeout_ms, reverse=True)
+    assert 0 <= brokers.timeout_ms[-1] < 1500
 
 
 def test_an_answer_says_from_where_on_it_counts() -> None:

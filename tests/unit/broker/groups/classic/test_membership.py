@@ -40,20 +40,20 @@ def test_member_ids_are_made_of_the_clients_name() -> None:
 
 def test_from_version_4_a_member_id_is_required() -> None:
     setup = Setup()
-    refused = setup.join(version=4).value
-    assert refused.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    rejected = setup.join(version=4).value
+    assert rejected.error_code == ErrorCode.MEMBER_ID_REQUIRED
     assert setup.group().state is GroupState.EMPTY
-    joined = setup.join(refused.member_id, version=4).value
-    assert (joined.error_code, joined.member_id) == (ErrorCode.NONE, refused.member_id)
+    joined = setup.join(rejected.member_id, version=4).value
+    assert (joined.error_code, joined.member_id) == (ErrorCode.NONE, rejected.member_id)
 
 
 def test_a_pending_member_id_runs_out_with_its_session() -> None:
     setup = Setup()
-    refused = setup.join(version=4, session_timeout_ms=10_000).value
+    rejected = setup.join(version=4, session_timeout_ms=10_000).value
     setup.timer.advance(9_999)
-    assert refused.member_id in setup.group().pending_members
+    assert rejected.member_id in setup.group().pending_members
     setup.timer.advance(1)
-    late = setup.join(refused.member_id, version=4).value
+    late = setup.join(rejected.member_id, version=4).value
     assert late.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -183,7 +183,7 @@ def test_a_loaded_group_that_is_too_big_rebalances() -> None:
 # Joining again.
 
 
-def test_before_the_sync_an_unchanged_member_gets_its_answer_again() -> None:
+def test_before_the_sync_an_unchanged_member_gets_its_response_again() -> None:
     setup = Setup()
     joined = setup.join().value
     again = setup.join(joined.member_id).value
@@ -200,7 +200,7 @@ def test_before_the_sync_a_changed_member_rebalances() -> None:
     assert changed.generation_id == 2
 
 
-def test_a_stable_groups_follower_gets_its_answer_again_and_the_leader_rebalances() -> None:
+def test_a_stable_groups_follower_gets_its_response_again_and_the_leader_rebalances() -> None:
     setup = Setup()
     leader, follower = setup.stable_group(2)
     generation = setup.group().generation_id
@@ -216,7 +216,7 @@ def test_a_changed_follower_rebalances_a_stable_group() -> None:
     assert setup.join(follower, protocols=(("range", b"new"),)).is_pending
 
 
-def test_a_second_request_of_a_waiting_member_answers_the_first() -> None:
+def test_a_second_request_of_a_waiting_member_completes_the_first() -> None:
     setup = Setup()
     leader, follower = setup.stable_group(2)
     first = setup.join(leader)
@@ -244,7 +244,7 @@ def test_followers_wait_for_the_leader() -> None:
     assert setup.sync(second, 2).value.assignment == b"2"
 
 
-def test_the_answer_waits_for_the_record() -> None:
+def test_the_sync_response_waits_for_the_record() -> None:
     setup = Setup()
     member = setup.join().value.member_id
     setup.log.hold = True
@@ -281,7 +281,7 @@ def test_an_assignment_that_cannot_be_stored_starts_over(error: int, responded: 
     assert setup.join(member).value.generation_id == 2
 
 
-def test_who_joins_while_the_assignment_is_stored_calls_it_off() -> None:
+def test_a_join_while_the_assignment_is_stored_rebalances() -> None:
     setup = Setup()
     first = setup.join().value.member_id
     setup.log.hold = True
@@ -391,7 +391,7 @@ def test_a_member_that_leaves_while_others_wait_lets_them_go_on() -> None:
     assert waiting.value.error_code == ErrorCode.NONE
 
 
-def test_a_member_that_leaves_while_it_waits_is_answered() -> None:
+def test_the_pending_request_of_a_leaving_member_is_completed() -> None:
     setup = Setup()
     leader, follower = setup.stable_group(2)
     waiting = setup.join(leader)

@@ -138,7 +138,7 @@ def test_a_new_member_that_waits_for_ever_is_given_up() -> None:
     assert newcomer.value.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_the_session_is_long_again_after_the_answer() -> None:
+def test_the_session_timeout_is_restored_after_the_response() -> None:
     """A member just joined has its own session timeout, not that of a new member."""
     setup = Setup()
     joined = setup.join().value
@@ -149,7 +149,7 @@ def test_the_session_is_long_again_after_the_answer() -> None:
 # Members that do not come back, or do not sync.
 
 
-def test_who_does_not_join_again_in_time_is_out() -> None:
+def test_a_member_that_does_not_rejoin_in_time_is_removed() -> None:
     setup = Setup()
     leader, follower = setup.stable_group(2)
     generation = setup.group().generation_id
@@ -163,7 +163,7 @@ def test_who_does_not_join_again_in_time_is_out() -> None:
     assert "removed" in kinds(setup)
 
 
-def test_who_joins_in_time_leads_when_the_leader_does_not() -> None:
+def test_a_member_that_rejoined_becomes_leader_when_the_leader_does_not() -> None:
     setup = Setup()
     leader, follower = setup.stable_group(2)
     generation = setup.group().generation_id
@@ -174,7 +174,7 @@ def test_who_joins_in_time_leads_when_the_leader_does_not() -> None:
     assert changed.value.leader == follower
 
 
-def test_who_does_not_sync_in_time_is_out() -> None:
+def test_a_member_that_does_not_sync_in_time_is_removed() -> None:
     setup = Setup()
     leader, follower = setup.stable_group(2)
     setup.join(leader)
@@ -242,7 +242,7 @@ def test_a_loaded_member_has_one_session_to_show_up() -> None:
     assert setup.group().state is GroupState.EMPTY
 
 
-def test_resigning_answers_everybody_and_stops_the_timers() -> None:
+def test_resigning_completes_pending_joins_and_stops_the_timers() -> None:
     setup = Setup()
     leader, _ = setup.stable_group(2)
     joining = setup.join(leader)
@@ -255,7 +255,7 @@ def test_resigning_answers_everybody_and_stops_the_timers() -> None:
     assert setup.timer.advance(10_000_000) == 0
 
 
-def test_resigning_answers_those_who_wait_for_an_assignment() -> None:
+def test_resigning_completes_pending_syncs() -> None:
     setup = Setup()
     member = setup.join().value.member_id
     setup.log.hold = True

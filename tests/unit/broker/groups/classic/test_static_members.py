@@ -35,7 +35,7 @@ def test_a_restarted_leader_takes_itself_for_a_follower_in_old_versions(version:
     assert setup.group().leader_id == back.member_id
 
 
-def test_a_restarted_leader_is_told_to_skip_the_assignment() -> None:
+def test_a_restarted_leader_gets_skip_assignment() -> None:
     setup = Setup()
     setup.stable_group(2, instances=True)
     back = setup.join(instance_id="i0", version=9).value
@@ -77,7 +77,7 @@ def test_a_new_id_that_cannot_be_stored_is_taken_back() -> None:
     assert member.session_timeout_ms == 10_000
 
 
-def test_who_comes_with_the_old_id_is_fenced() -> None:
+def test_requests_with_the_old_id_are_fenced() -> None:
     setup = Setup()
     (old,) = setup.stable_group(1, instances=True)
     setup.join(instance_id="i0", version=9)
@@ -90,7 +90,7 @@ def test_who_comes_with_the_old_id_is_fenced() -> None:
     assert setup.heartbeat(old, 1) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_who_waits_under_the_old_id_is_fenced() -> None:
+def test_the_pending_request_of_the_old_id_is_fenced() -> None:
     setup = Setup()
     leader, _ = setup.stable_group(2, instances=True)
     waiting = setup.join(leader, instance_id="i0")

@@ -1,4 +1,4 @@
-"""What is refused of a heartbeat, with which code, and what is let through."""
+"""The validation of heartbeats: valid ones, and the error codes of invalid ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ottla.broker.groups.consumer.checks import (
-    Refused,
+    RejectedRequest,
     check_epoch,
     check_instance,
     check_request,
@@ -50,7 +50,7 @@ def joining(**fields: Any) -> ConsumerGroupHeartbeatRequest:
         {"member_epoch": -2, "instance_id": "i"},
     ],
 )
-def test_let_through(version: int, fields: dict[str, Any]) -> None:
+def test_valid(version: int, fields: dict[str, Any]) -> None:
     check_request(joining(**fields), version, ASSIGNORS)
 
 
@@ -71,25 +71,27 @@ def test_let_through(version: int, fields: dict[str, Any]) -> None:
     ],
 )
 def test_invalid(version: int, fields: dict[str, Any]) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RejectedRequest) as rejected:
         check_request(joining(**fields), version, ASSIGNORS)
-    assert refused.value.error_code == ErrorCode.INVALID_REQUEST
+    assert rejected.value.error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_versions_differ_in_member_ids_and_in_subscriptions_to_nothing() -> None:
     check_request(joining(member_id=""), 0, ASSIGNORS)
-    with pytest.raises(Refused):
+    with pytest.raises(RejectedRequest):
         check_request(joining(member_id=""), 1, ASSIGNORS)
     check_request(joining(subscribed_topic_names=[]), 1, ASSIGNORS)
     check_request(joining(subscribed_topic_names=None, subscribed_topic_regex="a"), 1, ASSIGNORS)
-    with pytest.raises(Refused):
+    with pytest.raises(RejectedRequest):
         check_request(joining(subscribed_topic_names=[]), 0, ASSIGNORS)
 
 
 def test_an_assignor_that_is_not_there_is_named_with_those_that_are() -> None:
-    with pytest.raises(Refused, match=r"'sticky'.*uniform, range") as refused:
+    with pytest.raises(
+        RejectedRequest, match=r"sticky is not supported\..*uniform, range"
+    ) as rejected:
         check_request(joining(server_assignor="sticky"), 1, ASSIGNORS)
-    assert refused.value.error_code == ErrorCode.UNSUPPORTED_ASSIGNOR
+    assert rejected.value.error_code == ErrorCode.UNSUPPORTED_ASSIGNOR
 
 
 MEMBER = ConsumerMember("m", "i", epoch=7, previous_epoch=6, assigned={TOPIC_ID: frozenset({0, 1})})
@@ -106,25 +108,25 @@ def test_an_epoch_behind_is_a_lost_response_when_nothing_more_is_owned() -> None
     ("epoch", "owned"), [(8, LESS), (5, LESS), (6, None), (6, {TOPIC_ID: frozenset({2})})]
 )
 def test_any_other_epoch_is_fenced(epoch: int, owned: Assignment | None) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RejectedRequest) as rejected:
         check_epoch(MEMBER, epoch, owned)
-    assert refused.value.error_code == ErrorCode.FENCED_MEMBER_EPOCH
-    with pytest.raises(Refused) as refused:
+    assert rejected.value.error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    with pytest.raises(RejectedRequest) as rejected:
         check_instance(MEMBER, "i", "m", epoch, owned)
-    assert refused.value.error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    assert rejected.value.error_code == ErrorCode.FENCED_MEMBER_EPOCH
 
 
 def test_an_instance_has_one_member_at_a_time() -> None:
     assert check_instance(MEMBER, "i", "m") is MEMBER
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RejectedRequest) as rejected:
         check_instance(MEMBER, "i", "other")
-    assert refused.value.error_code == ErrorCode.FENCED_INSTANCE_ID
+    assert rejected.value.error_code == ErrorCode.FENCED_INSTANCE_ID
 
 
 def test_an_instance_that_is_not_known() -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RejectedRequest) as rejected:
         check_instance(None, "i", "m")
-    assert refused.value.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert rejected.value.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_owned_partitions() -> None:

@@ -52,7 +52,7 @@ def test_a_silent_member_is_expired_and_its_partitions_go_to_others() -> None:
     assert setup.coordinator.events.of(GROUP)[-1].kind == "expired"
 
 
-def test_who_does_not_give_back_in_time_is_taken_out() -> None:
+def test_a_member_that_does_not_revoke_in_time_is_removed() -> None:
     setup = ConsumerSetup()
     setup.enter("a", timeout_ms=10_000)
     setup.enter("b")
@@ -214,7 +214,7 @@ def test_an_append_that_came_through_late_counts() -> None:
     assert setup.consumer_group.is_empty
 
 
-def test_who_waits_hears_that_the_group_moved_away() -> None:
+def test_queued_requests_fail_when_the_coordinator_resigns() -> None:
     setup = ConsumerSetup()
     setup.log.hold = True
     first = setup.beat("a", 0, topics=["t"], owned={}, timeout_ms=1_000)

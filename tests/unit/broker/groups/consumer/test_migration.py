@@ -69,8 +69,8 @@ def test_the_last_of_the_new_protocol_downgrades_it() -> None:
 
 def test_the_policy_is_heeded() -> None:
     setup, old = classic_setup("downgrade")
-    refused = setup.beat("new", 0, topics=["t"], owned={}, timeout_ms=1_000).value
-    assert refused.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    rejected = setup.beat("new", 0, topics=["t"], owned={}, timeout_ms=1_000).value
+    assert rejected.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert setup.group().members.keys() == {old}
     assert setup.heartbeat(old, 1) == ErrorCode.NONE
     setup, old = classic_setup("upgrade")
@@ -82,8 +82,8 @@ def test_the_policy_is_heeded() -> None:
 def test_a_group_of_another_kind_stays_what_it_is() -> None:
     setup = ConsumerSetup(group_consumer_migration_policy="bidirectional")
     setup.join(protocol_type="connect")
-    refused = setup.beat("new", 0, topics=["t"], owned={}, timeout_ms=1_000).value
-    assert refused.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    rejected = setup.beat("new", 0, topics=["t"], owned={}, timeout_ms=1_000).value
+    assert rejected.error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_an_upgrade_that_is_not_stored_leaves_the_classic_group() -> None:
@@ -133,7 +133,7 @@ def test_a_classic_member_has_its_rebalance_timeout_to_join_again() -> None:
         setup.timer.advance(5_000)
     assert setup.consumer_group.members.keys() == {"new"}
     events = [event.reason for event in setup.coordinator.events.of("g")]
-    assert "it did not join again within its rebalance timeout" in events
+    assert "failed to rejoin within the rebalance timeout" in events
 
 
 def test_an_empty_consumer_group_becomes_a_classic_one_and_back() -> None:

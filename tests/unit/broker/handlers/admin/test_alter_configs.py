@@ -232,13 +232,11 @@ def test_levels_of_loggers() -> None:
 
 def test_a_change_reaches_other_brokers() -> None:
     async def body(scene: Scene) -> None:
-        changed: list[str] = []
-        scene.dynamic.on_topic_change = changed.append
         # As another broker writes it: the node, then the announcement.
         from ottla.controller.tree.entity_configs import write_config
 
         await write_config(scene.store, "topics/t", {"retention.ms": "7"})
-        await eventually_async(lambda: changed == ["t"])
+        await eventually_async(lambda: scene.changes.topics == ["t"])
         assert scene.dynamic.topic_overrides("t") == {"retention.ms": "7"}
         scene.dynamic.forget_topic("t")
         assert scene.dynamic.topic_overrides("t") == {}

@@ -176,7 +176,7 @@ def test_bad_filters(
     assert raised.value.code == code
 
 
-def test_an_answer_that_failed_as_a_whole() -> None:
+def test_a_response_that_failed_as_a_whole() -> None:
     error = KafkaError(ErrorCode.INVALID_REQUEST, "no")
     context = FakeContext(DescribeClientQuotasRequest.API_KEY, 1)
     context.request = DescribeClientQuotasRequest()  # type: ignore[attr-defined]  # a double

@@ -178,7 +178,7 @@ def test_what_every_version_tells(version: int) -> None:
     assert row.config_type == (3 if version >= 3 else 0)
 
 
-def test_synonyms_only_when_asked_for() -> None:
+def test_synonyms_on_request_only() -> None:
     result = describe(Entities(), TOPIC, "t", synonyms=False)
     assert all(row.synonyms == [] for row in result.configs)
 

@@ -1,4 +1,4 @@
-"""DescribeGroups, ListGroups, DeleteGroups and OffsetDelete as their versions have them."""
+"""DescribeGroups, ListGroups and DeleteGroups in every version."""
 
 import pytest
 
@@ -7,15 +7,8 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from ottla.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from ottla.protocol.messages.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-    OffsetDeleteResponse,
-)
 from tests.doubles.request_context import Asked
 from tests.unit.broker.groups.helpers import GROUP, T0, Setup
-from tests.unit.broker.handlers.fake_metadata import Metadata
 
 
 @pytest.fixture
@@ -28,7 +21,7 @@ def setup() -> Setup:
 
 @pytest.fixture
 def handlers(setup: Setup) -> GroupAdminHandlers:
-    return GroupAdminHandlers(setup.coordinator.admin, Metadata(t=2))
+    return GroupAdminHandlers(setup.coordinator.admin)
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -42,7 +35,7 @@ def test_groups_are_described(handlers: GroupAdminHandlers, version: int) -> Non
     assert found[0].authorized_operations == -(2**31)
 
 
-def test_what_one_may_do_is_told_on_request(handlers: GroupAdminHandlers) -> None:
+def test_authorized_operations_on_request(handlers: GroupAdminHandlers) -> None:
     asked = Asked(handlers.describe_groups, DescribeGroupsRequest([GROUP], True), 5)
     assert asked.response(DescribeGroupsResponse).groups[0].authorized_operations == 328
 
@@ -66,31 +59,3 @@ def test_groups_are_deleted_once_each(handlers: GroupAdminHandlers, version: int
         ("simple", ErrorCode.NONE),
         (GROUP, ErrorCode.NON_EMPTY_GROUP),
     ]
-
-
-def offset_delete(group_id: str, **topics: list[int]) -> OffsetDeleteRequest:
-    return OffsetDeleteRequest(
-        group_id,
-        [
-            OffsetDeleteRequestTopic(name, [OffsetDeleteRequestPartition(n) for n in indexes])
-            for name, indexes in topics.items()
-        ],
-    )
-
-
-def test_offsets_are_deleted(setup: Setup, handlers: GroupAdminHandlers) -> None:
-    request = offset_delete("simple", t=[0, 7], nowhere=[0])
-    response = Asked(handlers.offset_delete, request, 0).response(OffsetDeleteResponse)
-    assert response.error_code == ErrorCode.NONE
-    assert {
-        (topic.name, row.partition_index): row.error_code
-        for topic in response.topics
-        for row in topic.partitions
-    } == {("t", 0): 0, ("t", 7): 3, ("nowhere", 0): 3}
-    assert setup.coordinator.partitions.find("simple") is None
-
-
-def test_the_groups_error_stands_alone(handlers: GroupAdminHandlers) -> None:
-    request = offset_delete("unknown", t=[0], nowhere=[0])
-    response = Asked(handlers.offset_delete, request, 0).response(OffsetDeleteResponse)
-    assert (response.error_code, response.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, [])

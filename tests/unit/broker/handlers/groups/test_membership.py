@@ -2,8 +2,8 @@
 
 import pytest
 
+from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorLog
 from ottla.broker.handlers.groups.membership import GroupMembershipHandlers
-from ottla.broker.handlers.groups.refusals import GroupRefusals
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.protocol.messages.join_group import (
@@ -25,8 +25,8 @@ from tests.doubles.request_context import Asked
 from tests.unit.broker.groups.helpers import Setup
 
 
-def refusals(setup: Setup) -> GroupRefusals:
-    return GroupRefusals(setup.coordinator.events, setup.timer.clock.now_ms)
+def refusals(setup: Setup) -> GroupRequestErrorLog:
+    return GroupRequestErrorLog(setup.coordinator.events, setup.timer.clock.now_ms)
 
 
 def request(member_id: str = "", group_id: str = "g") -> JoinGroupRequest:
@@ -138,7 +138,7 @@ def test_new_versions_leave_together(version: int) -> None:
     assert [row.error_code for row in response.members] == [0, ErrorCode.UNKNOWN_MEMBER_ID]
 
 
-def test_an_answer_may_come_later() -> None:
+def test_a_delayed_response() -> None:
     group = Group(3)
     sync = SyncGroupRequest("g", 1, group.member)
     Asked(group.handlers.sync_group, sync, 3)

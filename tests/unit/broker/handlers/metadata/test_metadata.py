@@ -4,12 +4,12 @@ import pytest
 
 from ottla.broker.cluster.endpoints import Endpoints
 from ottla.broker.cluster.metadata_cache import MetadataCache
-from ottla.broker.handlers.metadata.metadata import (
+from ottla.broker.handlers.common.authorized_operations import (
     CLUSTER_OPERATIONS,
-    NOT_ASKED_FOR,
+    NOT_REQUESTED,
     TOPIC_OPERATIONS,
-    MetadataHandler,
 )
+from ottla.broker.handlers.metadata.metadata import MetadataHandler
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.metadata import (
     MetadataRequest,
@@ -45,7 +45,7 @@ class Creator:
 
 
 class Scene:
-    """Broker 1 asked about a cluster of 1 and 2, of which only 1 has the listener SSL."""
+    """The metadata of broker 1 in a cluster of 1 and 2, of which only 1 has the listener SSL."""
 
     def __init__(self, *, auto_create: bool = True) -> None:
         self.cache = MetadataCache()
@@ -142,7 +142,7 @@ def test_topics_by_id() -> None:
 
 
 @pytest.mark.parametrize("version", [10, 11])
-def test_ids_are_not_asked_for_before_version_12(version: int) -> None:
+def test_topic_ids_are_not_valid_in_requests_before_version_12(version: int) -> None:
     scene = Scene()
     with pytest.raises(KafkaError) as caught:
         scene.ask([MetadataRequestTopic(TOPIC_ID, "t")], version)
@@ -177,12 +177,12 @@ def test_names_that_cannot_be(name: str) -> None:
     assert scene.creator.asked == []
 
 
-def test_operations_are_told_when_asked_for() -> None:
+def test_authorized_operations_are_returned_on_request() -> None:
     scene = Scene()
     for version in VERSIONS:
         response = scene.ask_for("t", version=version)
-        assert response.topics[0].topic_authorized_operations == NOT_ASKED_FOR
-        assert response.cluster_authorized_operations == NOT_ASKED_FOR
+        assert response.topics[0].topic_authorized_operations == NOT_REQUESTED
+        assert response.cluster_authorized_operations == NOT_REQUESTED
     for version in (8, 9, 10):
         response = scene.ask_for(
             "t",

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
+from ottla.broker.requests.request_channel import RequestContext
 from ottla.broker.runtime.tasks import running_tasks
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.fetch import (
@@ -25,7 +27,7 @@ WITH_REPLICA_STATE = 15
 
 
 class Fetched:
-    """A fetch handed to the handler; the answer holds slices of files, not bytes."""
+    """A fetch handed to the handler; the response has slices of files, not bytes."""
 
     def __init__(
         self,
@@ -93,7 +95,7 @@ def test_an_empty_partition_has_records_of_length_zero() -> None:
     assert Fetched(path, 0, max_wait_ms=0).row.records == b""
 
 
-def test_a_fetch_waits_and_is_woken() -> None:
+def test_a_delayed_fetch_is_completed_by_an_append() -> None:
     path = DataPath()
     path.lead()
     fetched = Fetched(path, 0)
@@ -109,9 +111,7 @@ def test_a_fetch_waits_and_is_woken() -> None:
         (13, ("", b"?" * 16), ErrorCode.UNKNOWN_TOPIC_ID),
     ],
 )
-def test_unknown_topics_are_answered_at_once(
-    version: int, topic: tuple[str, bytes], code: int
-) -> None:
+def test_unknown_topics_fail_at_once(version: int, topic: tuple[str, bytes], code: int) -> None:
     fetched = Fetched(DataPath(), 0, version=version, topic=topic)
     assert fetched.row.error_code == code
     assert fetched.row.records == b""
@@ -125,6 +125,22 @@ def test_a_partition_that_does_not_exist() -> None:
     fetched = Fetched(path, 0, 0)
     codes = [row.error_code for topic in fetched.response.responses for row in topic.partitions]
     assert codes == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+def test_topics_that_may_not_be_read_are_refused() -> None:
+    asked: list[bool] = []
+
+    def may_read(context: RequestContext, is_follower: bool) -> Callable[[str], bool]:
+        asked.append(is_follower)
+        return lambda topic: topic != TOPIC
+
+    path = DataPath(may_read=may_read)
+    path.lead()
+    path.append(1)
+    fetched = Fetched(path, 0)
+    assert fetched.row.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert fetched.row.records == b""
+    assert asked == [False]
 
 
 def test_the_new_leader_is_named() -> None:
@@ -146,7 +162,7 @@ def test_consumers_may_read_a_follower_from_version_11() -> None:
 
 
 @pytest.mark.parametrize("version", [14, NEWEST])
-def test_followers_say_who_they_are_and_read_to_the_end(version: int) -> None:
+def test_followers_send_their_replica_id_and_read_to_the_end(version: int) -> None:
     path = DataPath()
     path.lead(replicas=[1, 2])
     path.append(2)

@@ -72,7 +72,7 @@ def path() -> DataPath:
         (NOW_MS + 11, (-1, -1, -1)),
     ],
 )
-def test_what_is_asked_for(path: DataPath, timestamp: int, expected: tuple[int, int, int]) -> None:
+def test_special_timestamps(path: DataPath, timestamp: int, expected: tuple[int, int, int]) -> None:
     assert found(ask(path, timestamp)) == expected
 
 
@@ -86,7 +86,7 @@ def test_special_timestamps_exist_from_a_version_on(
 
 
 @pytest.mark.parametrize("version", range(1, NEWEST + 1))
-def test_the_epoch_is_answered_from_version_4(path: DataPath, version: int) -> None:
+def test_the_leader_epoch_is_returned_from_version_4(path: DataPath, version: int) -> None:
     assert ask(path, -1, version).leader_epoch == (4 if version >= 4 else -1)
 
 
@@ -96,7 +96,7 @@ def test_version_0_lists_segments(path: DataPath) -> None:
     assert ask(path, -2, 0).old_style_offsets == [0]
 
 
-def test_the_end_depends_on_who_asks() -> None:
+def test_the_end_offset_depends_on_the_replica_id() -> None:
     path = DataPath()
     path.lead(replicas=[1, 2])
     path.append(1)

@@ -93,7 +93,7 @@ def test_records_that_are_not_right(records: bytes | None, version: int, code: i
     assert path.log().log_end_offset == 0
 
 
-def test_each_partition_is_answered_in_the_order_of_the_request() -> None:
+def test_the_response_has_the_order_of_the_request() -> None:
     path = DataPath()
     path.lead(0)
     path.lead(2)

@@ -136,7 +136,7 @@ def test_what_cannot_be_described() -> None:
     }
 
 
-def test_failures_are_told_for_every_user() -> None:
+def test_every_user_has_an_error_code() -> None:
     context = FakeContext(51, 0)
     context.request = AlterUserScramCredentialsRequest(
         [ScramCredentialDeletion("b")], [upsertion("a"), upsertion("b")]

@@ -3,8 +3,8 @@
 import pytest
 
 from ottla.broker.coordination.ports import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
-from ottla.broker.handlers.groups.refusals import GroupRefusals
-from ottla.broker.handlers.transactions.txn_offset_commit import TransactionalOffsetHandlers
+from ottla.broker.handlers.common.group_request_errors import GroupRequestErrorLog
+from ottla.broker.handlers.transactions.txn_offset_commit import TxnOffsetCommitHandler
 from ottla.broker.transactions.state import Producer
 from ottla.broker.transactions.verification import TransactionVerifier
 from ottla.protocol.errors import ErrorCode
@@ -41,13 +41,13 @@ class Broker:
         self.groups.log.verifies = True
         self.transactions = Transactions()
         metadata = Metadata(t=2, **{TRANSACTION_STATE_TOPIC: 1})
-        self.handlers = TransactionalOffsetHandlers(
+        self.handler = TxnOffsetCommitHandler(
             self.groups.coordinator.commits,
             TransactionVerifier(1, metadata, self.transactions.coordinator, nobody),
             metadata,
             self.groups.coordinator.partition_for,
             self.groups.timer.clock.now_ms,
-            GroupRefusals(self.groups.coordinator.events, self.groups.timer.clock.now_ms),
+            GroupRequestErrorLog(self.groups.coordinator.events, self.groups.timer.clock.now_ms),
         )
         self.producer = self.transactions.ongoing(OFFSETS)
 
@@ -68,7 +68,7 @@ class Broker:
             member_id=member_id,
             topics=[TxnOffsetCommitRequestTopic(topic, rows)],
         )
-        asked = Asked(self.handlers.txn_offset_commit, request, version)
+        asked = Asked(self.handler.handle, request, version)
         return {
             TopicPartition(found.name, row.partition_index): row.error_code
             for found in asked.response(TxnOffsetCommitResponse).topics

@@ -24,8 +24,14 @@ def time() -> Time:
 
 
 @pytest.fixture
-def manager(time: Time) -> ClientMetricsManager:
-    return ClientMetricsManager(1000, time)
+def forgotten() -> list[bytes]:
+    """The ids of clients that are no longer kept."""
+    return []
+
+
+@pytest.fixture
+def manager(time: Time, forgotten: list[bytes]) -> ClientMetricsManager:
+    return ClientMetricsManager(1000, time, forgotten.append)
 
 
 def code_of(error: pytest.ExceptionInfo[KafkaError]) -> int:
@@ -106,16 +112,17 @@ def test_reserved_ids_push_nothing(manager: ClientMetricsManager) -> None:
 
 
 def test_clients_are_forgotten(
-    manager: ClientMetricsManager, time: Time, monkeypatch: pytest.MonkeyPatch
+    manager: ClientMetricsManager,
+    time: Time,
+    forgotten: list[bytes],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    gone: list[bytes] = []
-    manager.on_forgotten = gone.append
     monkeypatch.setattr(module, "MAX_INSTANCES", 2)
     ids = [manager.ask(ZERO_UUID, CLIENT).instance_id for _ in range(3)]
-    assert gone == ids[:1]
+    assert forgotten == ids[:1]
     time.now_ms += 900_001
     manager.forget_silent()
-    assert gone == ids
+    assert forgotten == ids
     assert manager.instance_count == 0
 
 

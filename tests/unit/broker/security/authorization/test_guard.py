@@ -12,18 +12,26 @@ from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.config.errors import ConfigError
 from ottla.broker.handlers.table import Handlers, build_table
 from ottla.broker.requests.request_context import HandlerEntry
-from ottla.broker.security.authorization.access_control import AccessControl
+from ottla.broker.security.authorization.access_control import (
+    AccessControl,
+    allow_all,
+    may_read_all,
+)
 from ottla.broker.security.authorization.guard import protect
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 ACL_AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
 
 
-class AnyHandlers(Handlers):
-    """Has every handler that is asked for."""
+class Anything:
+    """Has every attribute that is asked for."""
 
     def __getattr__(self, name: str) -> Any:
-        return AnyHandlers()
+        return Anything()
+
+
+def all_handlers() -> Handlers:
+    return Handlers(**{name: cast(Any, Anything()) for name in Handlers._fields})
 
 
 def access_control(**settings: str) -> AccessControl:
@@ -34,7 +42,7 @@ def access_control(**settings: str) -> AccessControl:
 
 def test_every_api_of_the_table_has_a_check() -> None:
     control = access_control(authorizer_class_name=ACL_AUTHORIZER)
-    table = build_table(AnyHandlers())
+    table = build_table(all_handlers())
     unchecked = {entry.name for entry in table if entry.api_key not in control._checks}
     assert unchecked == {entry.name for entry in table if entry.before_authentication}
     for before, after in zip(table, control.protect(table), strict=True):
@@ -43,9 +51,10 @@ def test_every_api_of_the_table_has_a_check() -> None:
 
 def test_without_an_authorizer_nothing_is_in_the_way() -> None:
     control = access_control()
-    table = build_table(AnyHandlers())
+    table = build_table(all_handlers())
     assert control.protect(table) is table
-    assert control.may_read is None
+    assert control.may_read is may_read_all
+    assert control.allows is allow_all
 
 
 def test_an_api_without_a_check_is_refused() -> None:

@@ -138,6 +138,6 @@ async def test_keys_that_cannot_be_read(
     monkeypatch.setattr(oauth_keys, "LEAST_INTERVAL_SECONDS", 0.0)
     with pytest.raises(InvalidToken):
         tokens.validate(signed(CLAIMS, "ec"))
-    await eventually_async(lambda: "the keys of before are kept" in caplog.text)
+    await eventually_async(lambda: "keeping the previous keys" in caplog.text)
     await asyncio.sleep(0)
     assert tokens.validate(signed(CLAIMS)).name == "anna"

@@ -14,8 +14,8 @@ import pytest
 
 from ottla.broker.handlers.security import sasl
 from ottla.broker.metrics.statistics import NetworkStatistics
-from ottla.broker.net.wrong_protocol import LogLimiter
 from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.runtime.log_limiter import LogLimiter
 from ottla.broker.runtime.timer import Timer
 from ottla.broker.security.sasl import scram_credentials
 from ottla.broker.security.sasl import session as sasl_session

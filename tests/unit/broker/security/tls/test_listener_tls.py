@@ -82,7 +82,7 @@ def test_a_broken_file_changes_nothing(
     good = old.server_path.read_bytes()
     old.server_path.write_bytes(good[:200])
     tls.check()
-    assert "listener SSL keeps its old certificate: No private key" in caplog.text
+    assert "listener SSL keeps its previous certificates: No private key" in caplog.text
     assert shakes_hands(context, old.client_context())
     os.remove(old.server_path)
     tls.check()

@@ -1,0 +1,69 @@
+"""ElectLeaders (43), versions 0 to 2: preferred and unclean leader elections (KIP-183, KIP-460).
+
+Sent to the active controller; any other broker responds with NOT_CONTROLLER.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.requests.error_map import error_message
+from ottla.broker.requests.request_channel import RequestContext
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from ottla.protocol.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.controller.controller import Controller
+
+_PREFERRED = 0
+_UNCLEAN = 1
+
+
+class ElectLeadersHandler:
+    """Hands the request to the controller in this process."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    async def handle(
+        self, context: RequestContext, request: ElectLeadersRequest
+    ) -> ElectLeadersResponse:
+        topics = request.topic_partitions
+        partitions = None
+        if topics is not None:
+            partitions = [TopicPartition(t.topic, index) for t in topics for index in t.partitions]
+        # Version 0 has no election type: it knows preferred elections only.
+        election_type = _PREFERRED if context.header.api_version == 0 else request.election_type
+        if election_type not in (_PREFERRED, _UNCLEAN):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"There is no election type {election_type}."
+            )
+        response = ElectLeadersResponse()
+        try:
+            rows = await self._controller.elect_leaders(
+                partitions, election_type, timeout_ms=request.timeout_ms
+            )
+        except KafkaError as error:
+            if context.header.api_version >= 1:  # Version 0 has no error code at the top level.
+                response.error_code = error.code
+            rows = {}
+            for partition in partitions or ():
+                _add_row(response, partition, error.code, error_message(error))
+        for partition, row in rows.items():
+            _add_row(response, partition, row.code, row.message)
+        return response
+
+
+def _add_row(
+    response: ElectLeadersResponse, partition: TopicPartition, code: int, message: str | None
+) -> None:
+    results = response.replica_election_results
+    if not results or results[-1].topic != partition.topic:
+        results.append(ReplicaElectionResult(partition.topic))
+    results[-1].partition_result.append(PartitionResult(partition.partition, code, message))

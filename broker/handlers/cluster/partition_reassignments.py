@@ -1,0 +1,86 @@
+"""AlterPartitionReassignments (45) and ListPartitionReassignments (46), version 0 (KIP-455).
+
+Sent to the active controller; any other broker responds with NOT_CONTROLLER.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from ottla.broker.requests.request_channel import RequestContext
+from ottla.protocol.messages import alter_partition_reassignments, list_partition_reassignments
+from ottla.protocol.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.controller.controller import Controller
+
+
+class PartitionReassignmentHandlers:
+    """Hands requests to the controller in this process and builds the responses."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    async def alter(
+        self,
+        context: RequestContext,
+        request: alter_partition_reassignments.AlterPartitionReassignmentsRequest,
+    ) -> alter_partition_reassignments.AlterPartitionReassignmentsResponse:
+        module = alter_partition_reassignments
+        targets: dict[TopicPartition, tuple[int, ...] | None] = {}
+        for topic in request.topics:
+            for row in topic.partitions:
+                key = TopicPartition(topic.name, row.partition_index)
+                targets[key] = None if row.replicas is None else tuple(row.replicas)
+        rows = await self._controller.alter_partition_reassignments(targets)
+        response = module.AlterPartitionReassignmentsResponse(error_message=None)
+        for name, partitions in _by_topic(rows).items():
+            response.responses.append(
+                module.ReassignableTopicResponse(
+                    name,
+                    [
+                        module.ReassignablePartitionResponse(each.partition, *rows[each])
+                        for each in partitions
+                    ],
+                )
+            )
+        return response
+
+    async def list_ongoing(
+        self,
+        context: RequestContext,
+        request: list_partition_reassignments.ListPartitionReassignmentsRequest,
+    ) -> list_partition_reassignments.ListPartitionReassignmentsResponse:
+        module = list_partition_reassignments
+        requested = None
+        if request.topics is not None:
+            requested = [
+                TopicPartition(topic.name, index)
+                for topic in request.topics
+                for index in topic.partition_indexes
+            ]
+        found = await self._controller.list_partition_reassignments(requested)
+        # Kafka's message of a success is empty, not null.
+        response = module.ListPartitionReassignmentsResponse(error_message="")
+        for name, partitions in _by_topic(found).items():
+            rows = [
+                module.OngoingPartitionReassignment(
+                    each.partition,
+                    [*found[each].replicas],
+                    [*found[each].adding],
+                    [*found[each].removing],
+                )
+                for each in partitions
+            ]
+            response.topics.append(module.OngoingTopicReassignment(name, rows))
+        return response
+
+
+def _by_topic(
+    rows: Mapping[TopicPartition, object] | Iterable[TopicPartition],
+) -> dict[str, list[TopicPartition]]:
+    topics: dict[str, list[TopicPartition]] = {}
+    for partition in rows:
+        topics.setdefault(partition.topic, []).append(partition)
+    return topics

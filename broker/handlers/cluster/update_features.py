@@ -1,0 +1,63 @@
+"""UpdateFeatures (57), versions 0 and 1: finalized feature levels (KIP-584).
+
+Sent to the active controller; any other broker responds with NOT_CONTROLLER.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.requests.error_map import error_code, error_message
+from ottla.broker.requests.request_channel import RequestContext
+from ottla.controller.admin.features import FeatureUpdate
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.messages.update_features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla.controller.controller import Controller
+
+# FeatureUpdate.UpgradeType of Kafka.
+_UPGRADE = 1
+_SAFE_DOWNGRADE = 2
+
+
+class UpdateFeaturesHandler:
+    """Hands the request to the controller in this process."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    async def handle(
+        self, context: RequestContext, request: UpdateFeaturesRequest
+    ) -> UpdateFeaturesResponse:
+        version = context.header.api_version
+        updates = [
+            FeatureUpdate(each.feature, each.max_version_level, _upgrade_type(each, version))
+            for each in request.feature_updates
+        ]
+        try:
+            rows = await self._controller.update_features(
+                updates, validate_only=request.validate_only
+            )
+        except KafkaError as error:
+            return UpdateFeaturesResponse(
+                error_code=error_code(error), error_message=error_message(error)
+            )
+        return UpdateFeaturesResponse(
+            error_message=None,
+            results=[
+                UpdatableFeatureResult(name, row.code, row.message) for name, row in rows.items()
+            ],
+        )
+
+
+def _upgrade_type(update: FeatureUpdateKey, version: int) -> int:
+    """Version 0 says only whether a downgrade is allowed, later ones of which type."""
+    if version > 0:
+        return update.upgrade_type
+    return _SAFE_DOWNGRADE if update.allow_downgrade else _UPGRADE

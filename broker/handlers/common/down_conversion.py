@@ -1,0 +1,125 @@
+"""Down-conversion of record batches for Fetch below version 4 (`message.downconversion.enable`).
+
+Batches are converted in a worker thread, one partition after the other, each up to the requested
+bytes. So the memory for one request is bounded by its `max_bytes` (and `fetch.max.bytes`), and the
+number of concurrent conversions by the worker pool.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ottla.broker.runtime.tasks import WorkerPool, spawn
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.records.errors import RecordsError, UnsupportedCompressionError
+
+if TYPE_CHECKING:
+    from ottla.broker.replication.fetch_sessions import FetchItem, FetchResult
+    from ottla.broker.requests.request_channel import RequestContext
+    from ottla.protocol.messages.fetch import FetchResponse, PartitionData
+    from ottla.storage.config import LogConfig
+    from ottla.storage.files.open_files import FileSlice
+
+logger = logging.getLogger("ottla.fetch")
+
+_FIRST_WITH_BATCHES = 4
+_FIRST_WITH_TIMESTAMPS = 2
+_FIRST_WITH_ZSTD = 10
+
+
+class DownConversion:
+    """Converts the records of a Fetch response, then sends it."""
+
+    def __init__(self, workers: WorkerPool, log_config: Callable[[str], LogConfig]) -> None:
+        self._workers = workers
+        self._log_config = log_config
+
+    def check(self, version: int, results: list[FetchResult]) -> bool:
+        """Sets errors for topics that clients of `version` cannot read.
+
+        Returns whether the response has records that need to be converted.
+        """
+        needed = False
+        for topic, _, data in results:
+            if topic is None or not data.records:
+                continue
+            config = self._log_config(topic)
+            if config.compression_type == "zstd" and version < _FIRST_WITH_ZSTD:
+                _set_error(data, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+            elif version < _FIRST_WITH_BATCHES:
+                if config.message_downconversion_enable:
+                    needed = True
+                else:
+                    _set_error(data, ErrorCode.UNSUPPORTED_VERSION)
+        return needed
+
+    def convert_and_respond(
+        self,
+        context: RequestContext,
+        response: FetchResponse,
+        results: list[FetchResult],
+        items: list[FetchItem],
+    ) -> None:
+        """Converts the records in a worker thread, then sends the response."""
+        spawn(self._run(context, response, results, items), name="fetch-down-conversion")
+
+    async def _run(
+        self,
+        context: RequestContext,
+        response: FetchResponse,
+        results: list[FetchResult],
+        items: list[FetchItem],
+    ) -> None:
+        try:
+            await self._convert(context.header.api_version, results, items)
+        except BaseException:
+            context.close("down-conversion of a Fetch response failed")
+            raise
+        context.respond(response)
+
+    async def _convert(
+        self, version: int, results: list[FetchResult], items: list[FetchItem]
+    ) -> None:
+        magic = 1 if version >= _FIRST_WITH_TIMESTAMPS else 0
+        positions = {(topic, position.partition): position for topic, _, position in items}
+        for topic, _, data in results:
+            position = positions.get((topic, data.partition_index))
+            if not data.records or position is None:
+                continue
+            try:
+                data.records = await self._workers.run(
+                    _convert_slice,
+                    data.records,
+                    magic,
+                    position.fetch_offset,
+                    position.partition_max_bytes,
+                )
+            except UnsupportedCompressionError:
+                _set_error(data, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+            except (RecordsError, OSError) as error:
+                logger.error(
+                    "Down-conversion of records of %s-%d failed: %s",
+                    topic,
+                    data.partition_index,
+                    error,
+                    extra={"topic": topic, "partition": data.partition_index},
+                )
+                _set_error(data, ErrorCode.CORRUPT_MESSAGE)
+
+
+def _set_error(data: PartitionData, code: int) -> None:
+    data.error_code = code
+    data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
+    data.records = b""
+
+
+def _convert_slice(
+    records: FileSlice | bytes, magic: int, first_offset: int, max_bytes: int
+) -> bytes:
+    from ottla.protocol.records.convert import down_convert
+
+    content = records if isinstance(records, bytes) else records.read()
+    chunks = down_convert(content, magic, first_offset=first_offset, max_bytes=max_bytes)
+    return b"".join(chunks)

@@ -1,0 +1,39 @@
+"""Delays a request until the first UpdateMetadata request of the controller has come.
+
+A broker accepts connections before it has the metadata of the cluster, itself included. A client
+that sends Metadata or DescribeCluster in between is served after the first UpdateMetadata request.
+Kafka responds with an empty list of brokers there, which some clients take as final.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ottla.broker.requests.request_channel import Handler, HandlerResult, RequestContext
+from ottla.protocol.message import Message
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster.metadata_cache import MetadataCache
+
+# Well below the request timeouts of clients; after that the response is what the cache holds.
+MAX_WAIT_MS = 5_000
+
+R = TypeVar("R", bound=Message)
+
+
+def after_first_metadata(
+    metadata: MetadataCache, handler: Callable[[RequestContext, Any], R]
+) -> Handler:
+    """`handler`, called when the metadata cache has brokers, or after MAX_WAIT_MS."""
+
+    async def later(context: RequestContext, request: Any) -> R:
+        await metadata.wait_until(lambda snapshot: bool(snapshot.brokers), MAX_WAIT_MS)
+        return handler(context, request)
+
+    def handle(context: RequestContext, request: Any) -> HandlerResult:
+        if metadata.snapshot.brokers:
+            return handler(context, request)
+        return later(context, request)
+
+    return handle

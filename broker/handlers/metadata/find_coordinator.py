@@ -1,0 +1,163 @@
+"""FindCoordinator (10), versions 0 to 6: the coordinator of a group or a transactional id.
+
+Version 1 added key types, version 4 several keys in one request. The coordinator of a key is the
+leader of its partition of an internal topic. The first request creates the topic; until it has a
+leader the response is COORDINATOR_NOT_AVAILABLE, which clients retry.
+
+Deviation from Kafka: an embedded broker responds when the topic exists, some milliseconds later,
+instead of with that error, for clients wait 100 to 500 ms before they retry.
+"""
+
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple, Protocol
+
+from ottla.broker.cluster.endpoints import Node
+from ottla.broker.cluster.metadata_cache import MetadataSnapshot
+from ottla.broker.coordination.ports import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.runtime.tasks import spawn
+from ottla.protocol.errors import ErrorCode, error_name
+from ottla.protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+logger = logging.getLogger("ottla.groups")
+
+GROUP = 0
+TRANSACTION = 1
+SHARE = 2
+
+EnsureTopic = Callable[[str], Coroutine[Any, Any, int]]
+"""Creates an internal topic if it does not exist; returns an error code."""
+
+FindNode = Callable[[RequestContext, int], Node | None]
+
+
+class Metadata(Protocol):
+    """The metadata cache, as far as it is used here."""
+
+    @property
+    def snapshot(self) -> MetadataSnapshot: ...
+
+
+class Found(NamedTuple):
+    error_code: int
+    node_id: int = -1
+    host: str = ""
+    port: int = -1
+    is_unknown_type: bool = False
+
+
+class FindCoordinatorHandler:
+    """Finds coordinators in the metadata cache."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        group_partition_for: Callable[[str], int],
+        transaction_partition_for: Callable[[str], int],
+        ensure_internal_topic: EnsureTopic,
+        find_node: FindNode,
+        *,
+        waits_for_creation: bool = False,
+    ) -> None:
+        """`find_node` returns the endpoint of a live broker for the client.
+        `waits_for_creation`: the first response is delayed until the topic exists."""
+        self._waits_for_creation = waits_for_creation
+        self._metadata = metadata
+        self._find_node = find_node
+        self._topics = {
+            GROUP: (GROUP_METADATA_TOPIC, group_partition_for),
+            TRANSACTION: (TRANSACTION_STATE_TOPIC, transaction_partition_for),
+        }
+        self._ensure_internal_topic = ensure_internal_topic
+        self._being_created: set[str] = set()
+
+    def handle(
+        self, context: RequestContext, request: FindCoordinatorRequest
+    ) -> FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]:
+        if self._waits_for_creation and request.key_type in self._topics:
+            topic, _ = self._topics[request.key_type]
+            if topic not in self._metadata.snapshot.topics:
+                return self._respond_when_created(topic, context, request)
+        return self._response(context, request)
+
+    async def _respond_when_created(
+        self, topic: str, context: RequestContext, request: FindCoordinatorRequest
+    ) -> FindCoordinatorResponse:
+        await self._await_creation(topic)
+        return self._response(context, request)
+
+    def _response(
+        self, context: RequestContext, request: FindCoordinatorRequest
+    ) -> FindCoordinatorResponse:
+        version = context.header.api_version
+        if version >= 4:
+            return FindCoordinatorResponse(
+                coordinators=[
+                    _coordinator(key, self._find(context, request.key_type, key, version))
+                    for key in request.coordinator_keys
+                ]
+            )
+        found = self._find(context, request.key_type, request.key, version)
+        return FindCoordinatorResponse(
+            error_code=found.error_code,
+            error_message=error_name(found.error_code),
+            node_id=found.node_id,
+            host=found.host,
+            port=found.port,
+        )
+
+    def _find(self, context: RequestContext, key_type: int, key: str, version: int) -> Found:
+        if key_type == SHARE:
+            # Version 6 added share groups, which no broker in ZooKeeper mode coordinates.
+            return Found(
+                ErrorCode.INVALID_REQUEST if version < 6 else ErrorCode.COORDINATOR_NOT_AVAILABLE
+            )
+        if key_type not in self._topics:
+            return Found(ErrorCode.INVALID_REQUEST, is_unknown_type=True)
+        topic, partition_for = self._topics[key_type]
+        snapshot = self._metadata.snapshot
+        if topic not in snapshot.topics:
+            self._create(topic)
+            return Found(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        partition = snapshot.partition(topic, partition_for(key))
+        if partition is None:
+            return Found(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        node = self._find_node(context, partition.leader)
+        if node is None:
+            return Found(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return Found(ErrorCode.NONE, node.node_id, node.host, node.port)
+
+    def _create(self, topic: str) -> None:
+        """Starts to create an internal topic unless it is being created; the client retries."""
+        if topic not in self._being_created:
+            self._being_created.add(topic)
+            spawn(self._await_creation(topic), name=f"create-{topic}")
+
+    async def _await_creation(self, topic: str) -> None:
+        try:
+            error = await self._ensure_internal_topic(topic)
+        finally:
+            self._being_created.discard(topic)
+        if error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            logger.warning(
+                "Internal topic %s cannot be created (%s); the next FindCoordinator retries",
+                topic,
+                error_name(error),
+            )
+
+
+def _coordinator(key: str, found: Found) -> Coordinator:
+    return Coordinator(
+        key=key,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+        error_code=found.error_code,
+        # As in Kafka, others have no message.
+        error_message="unknown key type" if found.is_unknown_type else "",
+    )

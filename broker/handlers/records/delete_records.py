@@ -1,0 +1,78 @@
+"""DeleteRecords (21), versions 0 to 2: moves the log start offset of partitions led here.
+
+The response is sent when every live replica has moved its log start offset, or after `timeout_ms`.
+Offset -1 stands for the high watermark.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.handlers.common.internal_topics import INTERNAL_TOPICS
+from ottla.broker.replication.delayed_delete_records import DelayedDeleteRecords, Waiting
+from ottla.broker.requests.error_map import error_code
+from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.replication.replica_manager import ReplicaManager
+
+_HIGH_WATERMARK = -1
+_UNKNOWN = -1
+
+
+class DeleteRecordsHandler:
+    """Deletes records before an offset, and delays the response until the replicas follow."""
+
+    def __init__(self, replica_manager: ReplicaManager) -> None:
+        self._replica_manager = replica_manager
+
+    def handle(self, context: RequestContext, request: DeleteRecordsRequest) -> Deferred:
+        response = DeleteRecordsResponse()
+        waiting: list[Waiting] = []
+        for topic in request.topics:
+            rows = DeleteRecordsTopicResult(topic.name)
+            response.topics.append(rows)
+            for partition in topic.partitions:
+                index = partition.partition_index
+                result = DeleteRecordsPartitionResult(index, _UNKNOWN)
+                rows.partitions.append(result)
+                try:
+                    entry = self._delete(topic.name, index, partition.offset, result)
+                except Exception as error:
+                    result.error_code = error_code(error)
+                else:
+                    waiting.append(entry)
+        operation = DelayedDeleteRecords(
+            request.timeout_ms, waiting, lambda: context.respond(response)
+        )
+        keys = [partition.key for partition, _, _ in waiting]
+        self._replica_manager.delete_records_purgatory.try_complete_else_watch(operation, keys)
+        return DEFERRED
+
+    def _delete(
+        self, topic: str, index: int, offset: int, result: DeleteRecordsPartitionResult
+    ) -> Waiting:
+        if topic in INTERNAL_TOPICS:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot delete records of {topic}."
+            )
+        partition = self._replica_manager.partition(topic, index)
+        log = partition.leader_log()
+        if not log.config.delete:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"Records of {topic}-{index} cannot be deleted: cleanup.policy is compact.",
+            )
+        target = log.high_watermark if offset == _HIGH_WATERMARK else offset
+        if target < 0:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        log.delete_records_before(target)
+        result.low_watermark = partition.low_watermark()
+        return partition, target, result

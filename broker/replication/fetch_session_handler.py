@@ -1,0 +1,122 @@
+"""An incremental fetch session on the follower (KIP-227): requests have only what changed."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from ottla.protocol.topics import TopicPartition
+
+_NO_SESSION = 0
+_OPEN = 0
+
+# After these the session is closed: the next request opens a new one.
+_SESSION_ERRORS = frozenset(
+    (
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    )
+)
+
+
+class PartitionFetchState(NamedTuple):
+    """From where a follower fetches a partition, with the leader epochs for fencing."""
+
+    topic_id: bytes
+    fetch_offset: int
+    leader_epoch: int
+    last_fetched_epoch: int
+    log_start_offset: int
+
+
+class FetchSessionHandler:
+    """Fills Fetch requests to one leader; mirrors Kafka's `FetchSessionHandler`."""
+
+    def __init__(self, max_bytes: int) -> None:
+        """`max_bytes` is the limit of each partition (`replica.fetch.max.bytes`)."""
+        self._max_bytes = max_bytes
+        self._session_id = _NO_SESSION
+        self._epoch = _OPEN
+        self._known: dict[TopicPartition, PartitionFetchState] = {}
+
+    def fill(
+        self,
+        request: FetchRequest,
+        fetch_states: dict[TopicPartition, PartitionFetchState],
+        ids: bool,
+    ) -> None:
+        """Adds to `request` what changed since the last one, with topic ids or names."""
+        request.session_id = self._session_id
+        request.session_epoch = self._epoch
+        if self._epoch == _OPEN:
+            changed = fetch_states
+        else:
+            known = self._known
+            changed = {key: each for key, each in fetch_states.items() if known.get(key) != each}
+            gone = [
+                key
+                for key, each in known.items()
+                if key not in fetch_states or fetch_states[key].topic_id != each.topic_id
+            ]
+            request.forgotten_topics_data = self._forgotten(gone, ids)
+        topics: dict[str, FetchTopic] = {}
+        for key, each in changed.items():
+            topic = topics.get(key.topic)
+            if topic is None:
+                topic = topics[key.topic] = FetchTopic()
+                if ids:
+                    topic.topic_id = each.topic_id
+                else:
+                    topic.topic = key.topic
+            topic.partitions.append(
+                FetchPartition(
+                    partition=key.partition,
+                    current_leader_epoch=each.leader_epoch,
+                    fetch_offset=each.fetch_offset,
+                    last_fetched_epoch=each.last_fetched_epoch,
+                    log_start_offset=each.log_start_offset,
+                    partition_max_bytes=self._max_bytes,
+                )
+            )
+        request.topics = list(topics.values())
+        self._known = dict(fetch_states)
+
+    def _forgotten(self, gone: list[TopicPartition], ids: bool) -> list[ForgottenTopic]:
+        topics: dict[tuple[str, bytes], ForgottenTopic] = {}
+        for key in gone:
+            topic_id = self._known[key].topic_id
+            topic = topics.get((key.topic, topic_id))
+            if topic is None:
+                topic = topics[key.topic, topic_id] = ForgottenTopic()
+                if ids:
+                    topic.topic_id = topic_id
+                else:
+                    topic.topic = key.topic
+            topic.partitions.append(key.partition)
+        return list(topics.values())
+
+    def handle_response(self, error_code: int, session_id: int) -> bool:
+        """Advances the session; returns False when the response has no partitions to process."""
+        if error_code in _SESSION_ERRORS:
+            self.reset()
+            return False
+        if error_code != ErrorCode.NONE:
+            return False
+        if session_id == _NO_SESSION:
+            self.reset()
+        elif self._epoch == _OPEN:
+            self._session_id = session_id
+            self._epoch = 1
+        else:
+            self._epoch = 1 if self._epoch >= 0x7FFFFFFF else self._epoch + 1
+        return True
+
+    def reset(self) -> None:
+        """Drops the session: the next request is a full one and opens a new session."""
+        self._session_id = _NO_SESSION
+        self._epoch = _OPEN
+        self._known = {}

@@ -1,0 +1,75 @@
+"""What a change of the dynamic settings changes in the parts of a running broker."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from ottla.broker.server.control_assembly import controller_settings
+from ottla.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from ottla.broker.server.control_assembly import ControlParts
+    from ottla.broker.server.foundation import Foundation
+    from ottla.broker.server.quota_assembly import QuotaParts
+    from ottla.broker.server.replica_assembly import ReplicaParts
+    from ottla.broker.server.security_assembly import SecurityParts
+
+logger = logging.getLogger("ottla.broker")
+
+
+class ConfigChanges:
+    """Satisfies `ottla.broker.config.dynamic_config.ConfigListener`. Loop only."""
+
+    def __init__(
+        self,
+        base: Foundation,
+        replicas: ReplicaParts,
+        control: ControlParts,
+        quotas: QuotaParts,
+        security: SecurityParts,
+    ) -> None:
+        self._base = base
+        self._replicas = replicas
+        self._control = control
+        self._quotas = quotas
+        self._security = security
+
+    def topic_changed(self, topic: str) -> None:
+        """Applies throttles, an unclean leader election, and the settings of the topic's logs."""
+        dynamic_config = self._base.dynamic_config
+        overrides = dynamic_config.topic_overrides(topic)
+        self._replicas.throttles.apply_topic(topic, overrides)
+        if overrides.get("unclean.leader.election.enable") == "true":
+            self._control.controller.enable_topic_unclean_leader_election(topic)
+        new = dynamic_config.log_config(topic)
+        for log in self._base.logs.logs():
+            if log.topic == topic:
+                log.update_config(new)
+
+    def broker_changed(self, names: list[str]) -> None:
+        """Applies the settings of all logs, throttles, limits, and the controller's settings."""
+        base, config = self._base, self._base.config
+        for log in base.logs.logs():
+            log.update_config(base.dynamic_config.log_config(log.topic))
+        self._replicas.throttles.apply_broker(self._replicas.mover.throttle)
+        base.logs.min_free_bytes = config.ottla_log_dir_min_free_bytes
+        base.logs.set_producer_expiration(config.producer_id_expiration_ms)
+        self._replicas.compaction.settings_changed()
+        self._quotas.apply_connection_limits(config)
+        self._control.controller.update_settings(controller_settings(config))
+
+    def quota_changed(self, kind: str, name: str, properties: dict[str, str]) -> None:
+        """Applies the SCRAM credentials and the quotas of a user, client or ip."""
+        self._security.scram_credentials.apply(kind, name, properties)
+        self._quotas.clients.apply(f"{kind}/{name}", properties)
+
+    def client_metrics_changed(self, name: str, properties: dict[str, str]) -> None:
+        """Applies a subscription to metrics of clients."""
+        if self._base.client_metrics is None:
+            return
+        try:
+            self._base.client_metrics[0].update(name, properties)
+        except KafkaError as error:
+            # A tool that writes the znode itself has not had it validated by a broker.
+            logger.warning("client metrics subscription %s is ignored: %s", name, error.message)

@@ -1,0 +1,146 @@
+"""Builds the controller, what carries out its requests here, and what reacts to failed disks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.broker.handlers.cluster.replica_control import ReplicaControl
+from ottla.broker.replication.directory_failures import LogDirFailureHandler
+from ottla.broker.replication.leader_and_isr import LeaderAndIsrApplier
+from ottla.broker.server.scheduler import BrokerScheduler
+from ottla.controller.controller import Controller
+from ottla.controller.model import BrokerInfo
+from ottla.controller.registration import BrokerRegistration
+from ottla.controller.requests.broker_channels import QueuedBrokerChannels
+from ottla.controller.settings import ControllerSettings
+
+if TYPE_CHECKING:
+    from ottla.broker.config.broker_config import BrokerConfig
+    from ottla.broker.server.coordinators import Coordinators
+    from ottla.broker.server.foundation import Foundation
+    from ottla.broker.server.replica_assembly import ClusterParts, ReplicaParts
+    from ottla.protocol.topics import TopicPartition
+
+
+class ControlParts(NamedTuple):
+    """The controller, the registration, and the appliers of its requests."""
+
+    replica_control: ReplicaControl
+    registration: BrokerRegistration
+    controller: Controller
+
+
+class UpkeepParts(NamedTuple):
+    """What runs besides requests."""
+
+    failures: LogDirFailureHandler
+    scheduler: BrokerScheduler
+
+
+def build_control(
+    base: Foundation, cluster: ClusterParts, replicas: ReplicaParts, coordinators: Coordinators
+) -> ControlParts:
+    """Connects the channel of `cluster` to the controller too."""
+    config, metadata = base.config, base.metadata
+
+    def replicas_deleted(partitions: list[TopicPartition]) -> None:
+        coordinators.on_replicas_deleted(partitions)
+        hosted = {key[0] for key in replicas.manager.partitions}
+        for topic in {partition.topic for partition in partitions} - hosted:
+            base.dynamic_config.forget_topic(topic)
+
+    def metadata_changed(deleted: list[TopicPartition]) -> None:
+        coordinators.on_partitions_deleted(deleted)
+        replicas.fetchers.metadata_changed()
+
+    applier = LeaderAndIsrApplier(
+        replicas.manager,
+        base.logs,
+        base.dynamic_config.log_config,
+        base.clock.now_ms,
+        fetchers=replicas.fetchers,
+        on_leadership=coordinators.on_leadership,
+        before_delete=replicas.compaction.deleted,
+        on_deleted=replicas_deleted,
+    )
+    replica_control = ReplicaControl(
+        applier, metadata, base.dynamic_config, base.broker_epoch, metadata_changed
+    )
+    registration = BrokerRegistration(
+        base.store,
+        BrokerInfo(base.broker_id, ()),  # the endpoints are known when they are bound
+        base.clock.now_ms,
+        inter_broker_protocol_version=config.inter_broker_protocol_version,
+        on_registered=base.broker_epoch.registered,
+    )
+    channels = QueuedBrokerChannels(
+        base.broker_id,
+        replica_control,
+        base.runtime,
+        connect=cluster.inter_broker_client.connect,
+        timeout_ms=config.controller_socket_timeout_ms,
+        on_overflow=base.events.request_queue_overflowed,
+    )
+    controller = Controller(
+        base.broker_id,
+        base.store,
+        registration,
+        channels,
+        controller_settings(config),
+        base.runtime,
+    )
+    cluster.channel.connect(controller)
+    return ControlParts(replica_control, registration, controller)
+
+
+def build_upkeep(
+    base: Foundation,
+    cluster: ClusterParts,
+    replicas: ReplicaParts,
+    coordinators: Coordinators,
+    on_all_disks_failed: Callable[[], None],
+) -> UpkeepParts:
+    """`on_all_disks_failed` is called when no log directory is left."""
+    failures = LogDirFailureHandler(
+        base.logs,
+        replicas.manager,
+        base.store,
+        replicas.fetchers,
+        lambda partitions: coordinators.on_leadership([], partitions),
+        on_all_disks_failed,
+    )
+
+    def tick() -> None:
+        failures.check()
+        if cluster.tls is not None:
+            cluster.tls.check()
+
+    scheduler = BrokerScheduler(
+        base.config,
+        base.clock,
+        base.workers,
+        base.logs,
+        replicas.manager,
+        replicas.isr_manager,
+        replicas.compaction,
+        tick,
+    )
+    return UpkeepParts(failures, scheduler)
+
+
+def controller_settings(config: BrokerConfig) -> ControllerSettings:
+    """The controller's part of the settings."""
+    return ControllerSettings(
+        auto_leader_rebalance_enable=config.auto_leader_rebalance_enable,
+        leader_imbalance_check_interval_seconds=config.leader_imbalance_check_interval_seconds,
+        leader_imbalance_per_broker_percentage=config.leader_imbalance_per_broker_percentage,
+        delete_topic_enable=config.delete_topic_enable,
+        unclean_leader_election_enable=config.unclean_leader_election_enable,
+        num_partitions=config.num_partitions,
+        default_replication_factor=config.default_replication_factor,
+        inter_broker_protocol_version=config.inter_broker_protocol_version,
+        inter_broker_listener_name=config.inter_broker_listener(),
+        control_plane_listener_name=config.control_plane_listener_name,
+        controller_socket_timeout_ms=config.controller_socket_timeout_ms,
+    )

@@ -1,0 +1,76 @@
+"""Gives metrics and console the parts that they read, and opens their HTTP port."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ottla.broker.observability.monitoring import (
+    MeasuredParts,
+    build_registry,
+    http_address,
+    serve_http,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.observability.console.console import Console
+    from ottla.broker.observability.console.event_log import EventLog
+    from ottla.broker.observability.http_endpoint import HttpEndpoint
+    from ottla.broker.server.parts import BrokerParts
+
+
+async def open_http(
+    parts: BrokerParts, is_ready: Callable[[], bool], events: EventLog | None
+) -> tuple[HttpEndpoint | None, int]:
+    """Starts the HTTP port; returns it with its number, or None and 0 when it is off.
+
+    With `events` it serves the console too. ConfigError when the port cannot be opened.
+    """
+    address = http_address(parts.base.config)
+    if address is None:
+        return None, 0
+    registry = build_registry(_measured(parts))
+    console = None if events is None else _console(parts, events)
+    return await serve_http(
+        address, registry, parts.network.request_channel, parts.base.workers, is_ready, console
+    )
+
+
+def _measured(parts: BrokerParts) -> MeasuredParts:
+    return MeasuredParts(
+        network=parts.network.server,
+        request_channel=parts.network.request_channel,
+        replica_manager=parts.replicas.manager,
+        isr_manager=parts.replicas.isr_manager,
+        deferred_validation=parts.replicas.deferred_validation,
+        fetch_sessions=parts.network.sessions.cache,
+        groups=parts.coordinators.groups,
+        controller=parts.control.controller,
+        metadata=parts.base.metadata,
+        workers=parts.base.workers,
+        now_ms=parts.base.clock.now_ms,
+        client_metrics=parts.base.client_metrics,
+    )
+
+
+def _console(parts: BrokerParts, events: EventLog) -> Console:
+    from ottla.broker.handlers.admin.describe_configs import ConfigDescriber
+    from ottla.broker.observability.console.console import Console
+    from ottla.broker.observability.console.console_parts import ConsoleParts
+
+    console_parts = ConsoleParts(
+        broker_id=parts.base.broker_id,
+        cluster_id=parts.base.cluster_id,
+        metadata=parts.base.metadata,
+        replica_manager=parts.replicas.manager,
+        groups=parts.coordinators.groups,
+        controller=parts.control.controller,
+        config_describer=ConfigDescriber(
+            parts.base.broker_id, parts.base.config, parts.base.dynamic_config, parts.base.metadata
+        ),
+        network=parts.network.server,
+        request_channel=parts.network.request_channel,
+        workers=parts.base.workers,
+        now_ms=parts.base.clock.now_ms,
+    )
+    return Console(console_parts, events, allow_remote=parts.base.config.ottla_console_allow_remote)

@@ -1,0 +1,80 @@
+"""Builds the handlers, the request channel in front of them, and the network server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.broker.handlers.table import build_table
+from ottla.broker.metrics.loop_stalls import StallMonitor
+from ottla.broker.net.listener import SocketSettings
+from ottla.broker.net.server import NetworkServer
+from ottla.broker.replication.fetch_sessions import FetchSessions
+from ottla.broker.requests.error_response import error_response
+from ottla.broker.requests.request_channel import RequestChannel
+from ottla.broker.server.handler_assembly import build_handlers
+from ottla.broker.server.security_assembly import build_sasl
+
+if TYPE_CHECKING:
+    from ottla.broker.security.sasl.listeners import SaslListeners
+    from ottla.broker.server.control_assembly import ControlParts
+    from ottla.broker.server.coordinators import Coordinators
+    from ottla.broker.server.foundation import Foundation
+    from ottla.broker.server.quota_assembly import QuotaParts
+    from ottla.broker.server.replica_assembly import ClusterParts, ReplicaParts
+    from ottla.broker.server.security_assembly import SecurityParts
+
+
+class NetworkParts(NamedTuple):
+    """From the socket to the handler. `sasl` is None without a SASL listener."""
+
+    sessions: FetchSessions
+    request_channel: RequestChannel
+    server: NetworkServer
+    stalls: StallMonitor
+    sasl: SaslListeners | None
+
+
+def build_network(
+    base: Foundation,
+    cluster: ClusterParts,
+    replicas: ReplicaParts,
+    coordinators: Coordinators,
+    control: ControlParts,
+    quotas: QuotaParts,
+    security: SecurityParts,
+) -> NetworkParts:
+    """Access control stands in front of every handler, and in Fetch itself."""
+    config = base.config
+    sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, base.clock.now_ms)
+    handlers = build_handlers(
+        base, cluster, replicas, coordinators, control, quotas, security, sessions
+    )
+    max_bytes = config.queued_max_request_bytes
+    channel = RequestChannel(
+        security.access_control.protect(build_table(handlers)),
+        error_response,
+        max_requests=config.queued_max_requests,
+        max_bytes=max_bytes if max_bytes > 0 else None,
+        handler_tasks=config.num_io_threads,
+        throttle=quotas.clients.throttle_request,
+    )
+    server = NetworkServer(
+        channel,
+        base.timer,
+        base.workers,
+        limits=quotas.connections,
+        sockets=SocketSettings(
+            send_buffer_bytes=config.socket_send_buffer_bytes,
+            receive_buffer_bytes=config.socket_receive_buffer_bytes,
+            backlog=config.socket_listen_backlog_size,
+        ),
+        request_max_bytes=config.socket_request_max_bytes,
+        max_idle_ms=config.connections_max_idle_ms,
+    )
+    return NetworkParts(
+        sessions=sessions,
+        request_channel=channel,
+        server=server,
+        stalls=StallMonitor(channel.stalls),
+        sasl=build_sasl(base, security, server.statistics),
+    )

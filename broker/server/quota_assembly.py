@@ -1,0 +1,55 @@
+"""Builds quotas and connection limits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.broker.quotas.client_quotas import ClientQuotas
+from ottla.broker.quotas.connection_quotas import ConnectionLimits, ListenerLimits
+
+if TYPE_CHECKING:
+    from ottla.broker.config.broker_config import BrokerConfig
+
+
+class QuotaParts(NamedTuple):
+    """The limits of all connections, those of each listener, and the quotas of clients."""
+
+    connections: ConnectionLimits
+    listeners: dict[str, ListenerLimits]
+    clients: ClientQuotas
+
+    def apply_connection_limits(self, config: BrokerConfig) -> None:
+        """Takes the connection limits from the settings, at the start and when they change."""
+        limits = self.connections
+        limits.max_connections = config.max_connections
+        limits.max_per_ip = config.max_connections_per_ip
+        limits.max_per_ip_overrides = config.connections_per_ip_overrides()
+        limits.max_creation_rate = config.max_connection_creation_rate
+        for name, listener in self.listeners.items():
+            listener.max_connections = config.listener_limit(name, "max.connections")
+            listener.max_creation_rate = config.listener_limit(name, "max.connection.creation.rate")
+
+
+def build_quotas(config: BrokerConfig) -> QuotaParts:
+    """The inter-broker listener is protected when it is not the only one (KIP-612)."""
+    endpoints = config.listener_endpoints()
+    connections = ConnectionLimits()
+    parts = QuotaParts(
+        connections,
+        {
+            each.listener_name: ListenerLimits(
+                protected=len(endpoints) > 1
+                and each.listener_name == config.inter_broker_listener()
+            )
+            for each in endpoints
+        },
+        ClientQuotas(
+            window_count=config.quota_window_num,
+            window_ms=config.quota_window_size_seconds * 1000,
+            mutation_window_count=config.controller_quota_window_num,
+            mutation_window_ms=config.controller_quota_window_size_seconds * 1000,
+            connection_limits=connections,
+        ),
+    )
+    parts.apply_connection_limits(config)
+    return parts

@@ -1,0 +1,127 @@
+"""Builds the clients for other brokers, and what appends to, reads and copies the replicas."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.broker.cluster.controller_channel import ControllerChannel
+from ottla.broker.cluster.inter_broker_client import InterBrokerClient
+from ottla.broker.config.sasl import peer_security
+from ottla.broker.replication.alter_partition import AlterPartitionManager
+from ottla.broker.replication.deferred_validation import DeferredValidation
+from ottla.broker.replication.fetcher import FetcherSettings
+from ottla.broker.replication.fetcher_manager import FetcherManager
+from ottla.broker.replication.isr import IsrManager
+from ottla.broker.replication.log_cleaner import LogCleaner
+from ottla.broker.replication.log_dir_mover import LogDirMover
+from ottla.broker.replication.partition import PartitionContext
+from ottla.broker.replication.read_replica import RACK_AWARE, RackAwareReplicaSelector
+from ottla.broker.replication.replica_manager import ReplicaManager
+from ottla.broker.replication.throttles import ReplicationThrottles
+
+if TYPE_CHECKING:
+    from ottla.broker.config.broker_config import BrokerConfig
+    from ottla.broker.security.tls.listener_tls import ListenerTls
+    from ottla.broker.server.foundation import Foundation
+    from ottla.protocol.client.security import Security
+
+
+class ClusterParts(NamedTuple):
+    """How this broker reaches the others. `tls` is None without a TLS listener."""
+
+    tls: ListenerTls | None
+    security: Security | None
+    inter_broker_client: InterBrokerClient
+    channel: ControllerChannel
+
+
+class ReplicaParts(NamedTuple):
+    """The replicas of this broker and all that works on them."""
+
+    deferred_validation: DeferredValidation
+    throttles: ReplicationThrottles
+    isr_manager: IsrManager
+    manager: ReplicaManager
+    fetchers: FetcherManager
+    compaction: LogCleaner
+    mover: LogDirMover
+
+
+def build_cluster(base: Foundation) -> ClusterParts:
+    """The channel is to be connected to the controller of this process."""
+    config = base.config
+    tls = _listener_tls(config)
+    security = peer_security(config)
+    inter_broker_client = InterBrokerClient(
+        base.metadata,
+        config.inter_broker_listener(),
+        f"broker-{base.broker_id}",
+        config.request_timeout_ms,
+        tls=None if tls is None else tls.peer,
+        security=security,
+    )
+    channel = ControllerChannel(
+        base.broker_id, base.broker_epoch, base.metadata, inter_broker_client
+    )
+    return ClusterParts(tls, security, inter_broker_client, channel)
+
+
+def _listener_tls(config: BrokerConfig) -> ListenerTls | None:
+    """None without TLS: then `ssl` is not even imported."""
+    if not any(each.uses_tls for each in config.listener_endpoints()):
+        return None
+    from ottla.broker.security.tls.listener_tls import ListenerTls
+
+    return ListenerTls(config)
+
+
+def build_replicas(base: Foundation, cluster: ClusterParts) -> ReplicaParts:
+    """Replicas without a role yet: `control_assembly` builds what gives them one."""
+    config, clock, metadata, events = base.config, base.clock, base.metadata, base.events
+    deferred_validation = DeferredValidation(clock.now_ms)
+    throttles = ReplicationThrottles(config, base.broker_id)
+    isr_manager = IsrManager(
+        AlterPartitionManager(cluster.channel.alter_partition), events.high_watermark_advanced
+    )
+    rack_aware = config.replica_selector_class == RACK_AWARE
+    manager = ReplicaManager(
+        PartitionContext(
+            base.broker_id,
+            lag_time_max_ms=config.replica_lag_time_max_ms,
+            is_alive=lambda broker_id: broker_id in metadata.snapshot.brokers,
+            now_ms=lambda: int(clock.monotonic() * 1000),
+        ),
+        clock,
+        base.timer,
+        metadata,
+        isr_manager=isr_manager,
+        on_directory_failure=events.directory_failed,
+        on_truncated=events.log_truncated,
+        deferred_validation=deferred_validation,
+        leader_throttle=throttles.leader,
+        read_replica=RackAwareReplicaSelector(metadata) if rack_aware else None,
+    )
+    fetchers = FetcherManager(
+        FetcherSettings(
+            config,
+            base.broker_id,
+            base.broker_epoch,
+            throttle=throttles.follower,
+            tls=None if cluster.tls is None else cluster.tls.peer,
+            security=cluster.security,
+        ),
+        manager,
+        metadata,
+        config.inter_broker_listener(),
+        clock.now_ms,
+        config.num_replica_fetchers,
+    )
+    return ReplicaParts(
+        deferred_validation=deferred_validation,
+        throttles=throttles,
+        isr_manager=isr_manager,
+        manager=manager,
+        fetchers=fetchers,
+        compaction=LogCleaner(config, clock, base.logs),
+        mover=LogDirMover(base.logs, manager, base.workers, clock.now_ms),
+    )

@@ -1,0 +1,142 @@
+"""What is built: the same files by every way, two names, and nothing that a user has no use for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+from ottla import __version__
+from tests.installed.builds import (
+    ROOT,
+    build,
+    complaints,
+    copy_checkout,
+    copy_docker_context,
+    files_of,
+    is_docker_ignored,
+    must_run,
+    run,
+    unpack_sdist,
+)
+from tests.installed.conftest import Installed, install, new_environment
+from tests.installed.wheel_files import COMMAND, LIST, patterns
+
+
+def test_the_wheel_holds_what_the_list_allows(wheel: Path) -> None:
+    allowed = LIST.read_text().split()
+    found = patterns(files_of(wheel))
+    assert found == allowed, f"if this is intended, run `{COMMAND}` and commit {LIST.name}"
+
+
+def test_the_list_names_two_packages() -> None:
+    allowed = LIST.read_text().split()
+    assert {line.split("/")[0] for line in allowed} == {"ottla", "ottla.dist-info", "pyspark_ottla"}
+    assert not [line for line in allowed if "definitions" in line or "test_" in line]
+
+
+def test_no_module_is_missing_from_the_wheel(wheel: Path) -> None:
+    """A folder without `__init__.py` would be."""
+    modules = {
+        (Path(folder) / name).relative_to(ROOT).as_posix()
+        for package in ("ottla", "pyspark_ottla")
+        for folder, _, names in os.walk(ROOT / package, followlinks=True)
+        for name in names
+        if name.endswith(".py")
+    }
+    assert modules == {name for name in files_of(wheel) if name.endswith(".py")}
+
+
+def test_an_sdist_gives_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    sdist = build(copy_checkout(tmp_path / "source"), "sdist", tmp_path / "sdist")
+    unpacked = unpack_sdist(sdist, tmp_path / "unpacked")
+    assert not [path for path in unpacked.rglob("*") if path.is_symlink()]
+    again = build(unpacked, "wheel", tmp_path / "wheel")
+    assert files_of(again) == files_of(wheel)
+
+
+def test_the_image_gets_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    source = copy_docker_context(tmp_path / "source")
+    assert (source / "ottla" / "broker").is_symlink()
+    assert not (source / "protocol" / "definitions").exists()
+    command = ("wheel", "--no-deps", "--no-build-isolation", "-w", tmp_path / "dist", ".")
+    said = must_run(sys.executable, "-m", "pip", *command, cwd=source)
+    assert not complaints(said)
+    [built] = (tmp_path / "dist").glob("*.whl")
+    assert files_of(built) == files_of(wheel)
+
+
+@pytest.mark.parametrize(
+    ("path", "ignored"),
+    [
+        ("broker/server/broker_server.py", False),
+        ("ottla/broker", False),
+        ("setup.py", False),
+        ("broker/__pycache__", True),
+        ("protocol/definitions/fetch.txt", True),
+        ("protocol/records/varint.so", True),
+        ("tests/unit", True),
+        (".git", True),
+        (".venv/lib", True),
+    ],
+)
+def test_the_docker_context_is_small(path: str, ignored: bool) -> None:
+    assert is_docker_ignored(path, (ROOT / ".dockerignore").read_text().split()) is ignored
+
+
+def test_an_editable_install_imports_the_checkout(tmp_path: Path) -> None:
+    source = copy_checkout(tmp_path / "source")
+    environment = new_environment(tmp_path / "environment")
+    install(environment, "-e", source)
+    code = (
+        "import ottla.broker.server, ottla.cli.main, ottla.testing, pyspark_ottla, importlib.util\n"
+        "print(ottla.__file__, importlib.util.find_spec('broker'))"
+    )
+    said = must_run(environment.python, "-c", code, cwd=tmp_path)
+    assert said.split() == [str(source / "ottla" / "__init__.py"), "None"]
+
+
+def test_what_an_index_shows(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        [name] = [each for each in archive.namelist() if each.endswith(".dist-info/METADATA")]
+        metadata = Parser().parsestr(archive.read(name).decode())
+    assert metadata["Name"] == "ottla"
+    assert metadata["Version"] == __version__
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["License-File"] == "LICENSE"
+    assert metadata["Author"] == "The Ottla authors"
+    versions = {f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13, 14)}
+    assert versions <= set(metadata.get_all("Classifier", []))
+    # An index shows the README alone: a picture at a path of the repository is a broken one.
+    pictures = [line for line in str(metadata.get_payload()).splitlines() if line.startswith("![")]
+    assert all("](https://" in line for line in pictures)
+
+
+def test_the_version_is_in_one_place(installed: Installed) -> None:
+    code = "import importlib.metadata, ottla; print(importlib.metadata.version('ottla'))"
+    assert must_run(installed.python, "-c", code, cwd=installed.folder).split() == [__version__]
+    said = must_run(installed.folder / "bin" / "ottla", "--version", cwd=installed.folder)
+    assert __version__ in said
+
+
+def test_a_checkout_without_symbolic_links_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    source = copy_checkout(tmp_path / "source")
+    (source / "ottla" / "controller").unlink()
+    (source / "ottla" / "controller").write_text("../controller")  # as git writes it
+    setup = run(sys.executable, "-m", "pip", "wheel", "--no-build-isolation", ".", cwd=source)
+    assert setup.returncode
+    assert "this checkout has no symbolic links" in setup.stdout + setup.stderr
+    bootstrap = subprocess.run(
+        [sys.executable, source / "tools" / "bootstrap.py"], capture_output=True, text=True
+    )
+    assert bootstrap.returncode == 2
+    assert bootstrap.stderr.startswith(
+        "ottla: ottla/controller is not a symbolic link to ../controller: this checkout has no "
+        "symbolic links. Run `git config core.symlinks true && git checkout -- ottla`"
+    )
+    assert not (source / ".venv").exists()

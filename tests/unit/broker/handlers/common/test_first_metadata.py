@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from ottla.broker.cluster.metadata_cache import MetadataCache
+from ottla.broker.handlers.common import first_metadata
+from ottla.broker.handlers.common.first_metadata import after_first_metadata
+from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.runtime.tasks import spawn
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.protocol.messages.update_metadata import UpdateMetadataBroker, UpdateMetadataRequest
+from tests.doubles.request_context import FakeContext
+
+CONTEXT = cast(RequestContext, FakeContext(3, 12))
+
+
+def response(cache: MetadataCache) -> Any:
+    """A handler that responds with the controller id in the cache."""
+    return after_first_metadata(
+        cache,
+        lambda context, request: MetadataResponse(controller_id=cache.snapshot.controller_id),
+    )
+
+
+def first_update(cache: MetadataCache) -> None:
+    cache.update(UpdateMetadataRequest(controller_id=7, live_brokers=[UpdateMetadataBroker(id=7)]))
+
+
+def test_a_request_is_handled_at_once_when_there_are_brokers() -> None:
+    cache = MetadataCache()
+    first_update(cache)
+    found = response(cache)(CONTEXT, MetadataRequest())
+    assert found == MetadataResponse(controller_id=7)
+
+
+async def test_a_request_waits_for_the_first_update_of_the_controller() -> None:
+    cache = MetadataCache()
+    asking = spawn(response(cache)(CONTEXT, MetadataRequest()), name="asking")
+    await asyncio.sleep(0)
+    assert not asking.done()
+    first_update(cache)
+    assert await asking == MetadataResponse(controller_id=7)
+
+
+async def test_the_wait_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_metadata, "MAX_WAIT_MS", 1)
+    found = await response(MetadataCache())(CONTEXT, MetadataRequest())
+    assert found == MetadataResponse(controller_id=-1)

@@ -1,0 +1,260 @@
+import asyncio
+import os
+import random
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from ottla.broker.net import output as output_module
+from ottla.broker.requests.request_channel import RequestContext
+from ottla.protocol.message import Message
+from ottla.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from ottla.protocol.messages.metadata import MetadataResponse
+from tests.doubles.network import Client, Network, entry, metadata_request, running_network
+
+FETCH = 1
+CONTENT = random.Random(2).randbytes(8_000_000)
+
+
+class Slice:
+    """A part of a file, as the log hands it out."""
+
+    def __init__(self, fd: int, position: int, length: int) -> None:
+        self.fd, self.position, self.length = fd, position, length
+
+    def __len__(self) -> int:
+        return self.length
+
+
+class Fetches:
+    """A handler that answers each fetch with three parts of a file; `max_bytes` of the request
+    says how many bytes each has."""
+
+    def __init__(self, path: Path) -> None:
+        path.write_bytes(CONTENT)
+        self.path = path
+        self.fd = os.open(path, os.O_RDONLY)
+
+    def handle(self, _: RequestContext, request: FetchRequest) -> FetchResponse:
+        length = request.max_bytes
+        rows = [
+            PartitionData(partition_index=n, records=Slice(self.fd, n * length, length))
+            for n in range(3)
+        ]
+        return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=rows)])
+
+
+@pytest.fixture
+def fetches(tmp_path: Path) -> Iterator[Fetches]:
+    fetches = Fetches(tmp_path / "segment.log")
+    yield fetches
+    os.close(fetches.fd)
+
+
+def check(response: Message, length: int) -> None:
+    assert isinstance(response, FetchResponse)
+    for number, row in enumerate(response.responses[0].partitions):
+        records = row.records
+        assert isinstance(records, bytes | memoryview)
+        assert bytes(records) == CONTENT[number * length : (number + 1) * length]
+
+
+async def fetch(client: Client, length: int) -> None:
+    check(await client.ask(FetchRequest(max_bytes=length), 4), length)
+
+
+@pytest.mark.parametrize("length", [10_000, 2_500_000])
+async def test_parts_of_files_go_by_sendfile(fetches: Fetches, length: int) -> None:
+    async with running_network(entry(FETCH, "Fetch", fetches.handle)) as network:
+        client = await network.connect()
+        for _ in range(3):
+            await fetch(client, length)
+        assert network.statistics.sendfile_bytes == 9 * length
+        assert network.statistics.bytes_out > 9 * length
+
+
+@pytest.mark.parametrize("length", [1, 1_000])
+async def test_small_parts_leave_with_what_stands_around_them(
+    fetches: Fetches, length: int
+) -> None:
+    async with running_network(entry(FETCH, "Fetch", fetches.handle)) as network:
+        client = await network.connect()
+        for _ in range(3):
+            await fetch(client, length)
+
+
+async def test_answers_of_both_kinds_stay_in_order(fetches: Fetches) -> None:
+    async with running_network(entry(FETCH, "Fetch", fetches.handle)) as network:
+        clients = [await network.connect() for _ in range(3)]
+        for client in clients:
+            for _ in range(5):
+                client.send(metadata_request())
+                client.send(FetchRequest(max_bytes=5_000), 4)
+        for client in clients:
+            for number in range(5):
+                assert await client.receive() == (2 * number + 1, MetadataResponse())
+                correlation_id, response = await client.receive(FETCH, 4)
+                assert correlation_id == 2 * number + 2
+                check(response, 5_000)
+
+
+async def test_a_client_that_reads_slowly_gets_everything_and_holds_up_nobody(
+    fetches: Fetches,
+) -> None:
+    length = 2_500_000  # three parts of it are more than the buffers of both sockets hold
+    async with running_network(entry(FETCH, "Fetch", fetches.handle)) as network:
+        slow = await network.connect()
+        slow.writer.transport.pause_reading()
+        for _ in range(3):
+            slow.send(FetchRequest(max_bytes=length), 4)
+        quick = await network.connect()
+        for _ in range(50):
+            await fetch(quick, 100)
+        # One answer is on its way, the other requests are not even read.
+        fetched = network.channel.routes[FETCH].statistics.by_version
+        assert fetched == {4: 50}
+        assert sum(connection.in_flight for connection in network.server.connections) == 1
+        slow.writer.transport.resume_reading()
+        for _ in range(3):
+            check((await slow.receive(FETCH, 4))[1], length)
+
+
+async def test_a_client_that_leaves_in_the_middle_of_an_answer_does_no_harm(
+    fetches: Fetches,
+) -> None:
+    async with running_network(entry(FETCH, "Fetch", fetches.handle)) as network:
+        client = await network.connect()
+        client.writer.transport.pause_reading()
+        client.send(FetchRequest(max_bytes=2_500_000), 4)
+        await network.until(lambda: network.statistics.sendfile_bytes > 0)
+        client.writer.transport.abort()
+        await network.until(lambda: not network.server.connections)
+        assert network.channel.in_progress_bytes == 0
+
+
+async def test_a_file_that_is_too_short_closes_the_connection(
+    fetches: Fetches, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_network(entry(FETCH, "Fetch", fetches.handle)) as network:
+        client = await network.connect()
+        client.send(FetchRequest(max_bytes=5_000_000), 4)
+        received = 0
+        with suppress(ConnectionResetError):
+            while data := await client.reader.read(1 << 20):
+                received += len(data)
+        assert 0 < received < len(CONTENT) + 1_000
+        await network.until(lambda: not network.server.connections)
+        assert "a log file is too short" in caplog.text
+
+
+async def test_cold_files_are_read_by_a_worker_while_others_are_served(
+    fetches: Fetches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[tuple[int, int]] = []
+
+    def warm(fd: int, position: int, length: int) -> None:
+        read.append((position, length))
+        output_module.warm(fd, position, length)
+
+    monkeypatch.setattr(output_module, "is_cached", lambda *_: False)
+    monkeypatch.setattr("ottla.broker.net.response_writer.warm", warm)
+    async with running_network(entry(FETCH, "Fetch", fetches.handle)) as network:
+        clients = [await network.connect() for _ in range(3)]
+        await asyncio.gather(*(fetch(client, 2_500_000) for client in clients))
+        assert await clients[0].ask(metadata_request()) == MetadataResponse()
+        # Each piece once for each client, not again and again while the socket has room.
+        assert sum(length for _, length in read) == 3 * 7_500_000
+        assert len(read) == 3 * len(set(read))
+
+
+async def test_a_cold_file_that_cannot_be_read_closes_the_connection(
+    fetches: Fetches, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(output_module, "is_cached", lambda *_: False)
+    monkeypatch.setattr("ottla.broker.net.response_writer.warm", fail)
+    async with running_network(entry(FETCH, "Fetch", fetches.handle)) as network:
+        client = await network.connect()
+        client.send(FetchRequest(max_bytes=10_000), 4)
+        await network.until(lambda: not network.server.connections)
+        assert "Input/output error" in caplog.text
+
+
+async def test_closing_while_a_worker_reads_does_no_harm(
+    fetches: Fetches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, go_on = threading.Event(), threading.Event()
+
+    def read_slowly(*_: int) -> None:
+        reading.set()
+        go_on.wait(20)
+
+    monkeypatch.setattr(output_module, "is_cached", lambda *_: False)
+    monkeypatch.setattr("ottla.broker.net.response_writer.warm", read_slowly)
+    async with running_network(entry(FETCH, "Fetch", fetches.handle)) as network:
+        client = await network.connect()
+        client.send(FetchRequest(max_bytes=10_000), 4)
+        await network.until(reading.is_set)
+        (connection,) = network.server.connections
+        connection.close("the test says so")
+        go_on.set()
+        await network.until(lambda: not connection._writer._warming)
+        assert network.channel.in_progress_bytes == 0
+
+
+async def held_answers(network: Network) -> int:
+    """Let two clients pipeline; returns how many sends their answers took."""
+    sends = 0
+    clients = [await network.connect() for _ in range(2)]
+    await network.until(lambda: len(network.server.connections) == 2)
+    for connection in network.server.connections:
+        inner = connection._writer._sock
+
+        class Counting:
+            def __getattr__(self, name: str, inner: socket.socket = inner) -> object:
+                nonlocal sends
+                sends += name in ("send", "sendmsg")
+                return getattr(inner, name)
+
+        connection._writer._sock = Counting()
+    for client in clients:
+        for _ in range(20):
+            client.send(metadata_request())
+    for client in clients:
+        for number in range(20):
+            assert (await client.receive())[0] == number + 1
+    return sends
+
+
+async def test_answers_to_requests_that_came_together_leave_together() -> None:
+    async with running_network() as network:
+        assert await held_answers(network) < 20
+
+
+async def test_no_more_than_so_many_bytes_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.broker.net.response_writer.MAX_HELD_BYTES", 0)
+    async with running_network() as network:
+        assert await held_answers(network) == 40
+
+
+async def test_a_held_answer_whose_client_is_gone_does_no_harm() -> None:
+    async with running_network() as network:
+        clients = [await network.connect() for _ in range(4)]
+        for client in clients:
+            for _ in range(50):
+                client.send(metadata_request())
+            client.writer.transport.abort()
+        await network.until(lambda: network.statistics.connections_closed == 4)
+        await network.until(lambda: network.channel.in_progress_bytes == 0)
+        assert not network.channel.flush_at_turn_end
