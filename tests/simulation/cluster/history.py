@@ -37,6 +37,7 @@ class History:
     def __init__(self) -> None:
         self._acknowledged: dict[tuple[str, int], dict[int, bytes]] = {}
         self._written: dict[tuple[str, int], set[bytes]] = {}
+        self._consumed: dict[tuple[str, int], dict[int, bytes]] = {}
         self._once: dict[str, None] = {}
         self.transactions: list[Transaction] = []
         self._offsets: dict[str, int] = {}
@@ -53,6 +54,10 @@ class History:
     def written(self, topic: str, partition: int, values: list[bytes]) -> None:
         """They are somewhere."""
         self._written.setdefault((topic, partition), set()).update(values)
+
+    def consumed(self, topic: str, partition: int, offset: int, value: bytes) -> None:
+        """A read_committed consumer got it."""
+        self._consumed.setdefault((topic, partition), {})[offset] = value
 
     def begin(self, _producer: str, topic: str) -> Transaction:
         transaction = Transaction(topic)
@@ -77,6 +82,14 @@ class History:
                 complaints.append(
                     f"{where}: {value!r} was acknowledged at offset {offset}, where there is "
                     f"{by_offset.get(offset)!r}"
+                )
+                break
+        visible_at = {each.offset: each.value for each in kept if each.visible}
+        for offset, value in self._consumed.get((topic, partition), {}).items():
+            if visible_at.get(offset) != value:
+                complaints.append(
+                    f"{where}: a read_committed consumer got {value!r} at offset {offset}, where "
+                    f"there is {visible_at.get(offset)!r} for it"
                 )
                 break
         present = {each.value for each in kept}

@@ -41,12 +41,30 @@ class Process:
     def __init__(self, name: str) -> None:
         self.name = name
         self.dead = False
+        self.paused = False
+        self._held: list[Callable[[], None]] = []
         self.context = contextvars.copy_context()
         self.context.run(_process.set, self)
         self._graveyard: list[object] = []
 
     def kill(self) -> None:
         self.dead = True
+        self._held.clear()
+
+    def pause(self) -> None:
+        """As SIGSTOP: what becomes due is held until `resume`."""
+        self.paused = True
+
+    def resume(self) -> None:
+        """As SIGCONT."""
+        self.paused = False
+        held, self._held = self._held, []
+        for run in held:
+            run()
+
+    def hold(self, run: Callable[[], None]) -> None:
+        """Until `resume`."""
+        self._held.append(run)
 
     def keep(self, thing: object) -> None:
         """Until the simulation ends: collecting it earlier would run its `finally` clauses."""
@@ -202,6 +220,9 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
 
         def run() -> None:
             if process is None or not process.dead:
+                if process is not None and process.paused:
+                    process.hold(lambda: self.call_soon(run, context=context))
+                    return
                 self.run_step(callback, args)
 
         return (run,)

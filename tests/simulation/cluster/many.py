@@ -80,8 +80,8 @@ def main() -> None:
         each.join()
     rate = sums.virtual_seconds / max(1.0, sums.processor_seconds)
     print(
-        f"{sums.seeds} seeds, {len(sums.failed)} failed; {sums.virtual_seconds:.0f} virtual seconds, "
-        f"{rate:.1f} for each second of a processor"
+        f"{sums.seeds} seeds, {len(sums.failed)} failed; "
+        f"{sums.virtual_seconds:.0f} virtual seconds, {rate:.1f} for each second of a processor"
     )
     print("\n".join(sums.failed))
     raise SystemExit(1 if sums.failed else 0)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("simulation")
 
 PORT = 9092
-LOG_DIRECTORY = "/data"
+LOG_DIRECTORIES = ("/data1", "/data2")
 
 
 class SimulatedLock:
@@ -89,14 +89,15 @@ def substitute(network: Any) -> None:
     import os
 
     from ottla.broker.net import server as network_server
-    from ottla.broker.replication import deferred_validation
-    from ottla.broker.server import parts
+    from ottla.broker.replication import deferred_validation, log_cleaner
+    from ottla.broker.server import foundation
     from ottla.storage.directories import log_directories
 
     broker_server.LogManager = _log_manager  # type: ignore[misc,assignment]
     broker_server.open_store = _open_store
     broker_server.run_in_threads = _in_turn
-    parts.WorkerPool = SimulatedWorkerPool  # type: ignore[misc,assignment]
+    log_cleaner.WorkerPool = SimulatedWorkerPool  # type: ignore[misc,assignment]
+    foundation.WorkerPool = SimulatedWorkerPool  # type: ignore[misc,assignment]
     deferred_validation.WorkerPool = SimulatedWorkerPool  # type: ignore[misc,assignment]
     log_directories.DirectoryLock = SimulatedLock  # type: ignore[misc,assignment]
     network_server.bind = network.bind
@@ -116,6 +117,7 @@ class Node:
         self.server: broker_server.BrokerServer | None = None
         self.ready = False
         self.starts = 0
+        self.log_directories = LOG_DIRECTORIES
 
     @property
     def is_up(self) -> bool:
@@ -129,7 +131,12 @@ class Node:
         self.running = RunningBroker(self, process, self.disk.mount())
         _running[process] = self.running
         self.ready = False
-        self.world.loop.create_task(self._run(process), context=process.context)
+        self._starting = self.world.loop.create_task(self._run(process), context=process.context)
+        self._starting.add_done_callback(self._on_started)
+
+    def _on_started(self, task: Any) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self.world.complain(f"{self.host} ended: {task.exception()!r}")
 
     async def _run(self, process: Process) -> None:
         import asyncio
@@ -139,14 +146,15 @@ class Node:
                 {
                     "broker.id": str(self.broker_id),
                     "zookeeper.connect": "simulated:2181",
-                    "log.dirs": LOG_DIRECTORY,
+                    "log.dirs": ",".join(LOG_DIRECTORIES),
                     "listeners": f"PLAINTEXT://{self.host}:{PORT}",
                     **self.settings,
                 }
             )
-            server = broker_server.BrokerServer(config)
+            server = broker_server.BrokerServer(
+                config, partial(self.world.disks_failed, self, process)
+            )
             server.watches_stalls = False
-            server.on_all_disks_failed = partial(self.world.disks_failed, self, process)
             try:
                 await server.start()
             except Exception as error:

@@ -7,20 +7,22 @@ import contextlib
 from random import Random
 from typing import Any, NamedTuple
 
-from ottla.controller.tree import znodes
 from ottla.protocol.client.aio import AsyncClient
 from ottla.protocol.client.errors import ClientError
 from ottla.protocol.client.operations import Controller
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from ottla.protocol.records.reader import read_records
-from ottla.protocol.topics import TopicPartition
 from tests.simulation.cluster import seams
 from tests.simulation.cluster.clients import PRODUCERS
-from tests.simulation.cluster.history import History, Kept
+from tests.simulation.cluster.consumers import MEMBERS, TailReader
+from tests.simulation.cluster.disk import Faults
+from tests.simulation.cluster.final_checks import FinalChecks
+from tests.simulation.cluster.history import History
 from tests.simulation.cluster.loop import Process, SimulatedLoop
 from tests.simulation.cluster.network import Network
 from tests.simulation.cluster.node import Node, substitute
+from tests.simulation.cluster.troubles import Troubles
+from tests.simulation.cluster.watch import Watch
 from tests.simulation.cluster.zookeeper import Ensemble
 
 TOPIC = "t"
@@ -77,12 +79,19 @@ class World:
             "leader.imbalance.check.interval.seconds": "20",
             "log.retention.check.interval.ms": "20000",
             "num.recovery.threads.per.data.dir": "1",
+            "group.coordinator.rebalance.protocols": "classic,consumer",
+            "log.dir.failure.timeout.ms": "5000",
+            # Without power only what was synced is left, so what is acknowledged must be.
+            **({"log.flush.interval.messages": "1"} if shape.power_loss else {}),
             **dict(shape.settings),
         }
         self.nodes = {each: Node(self, each, settings) for each in range(1, shape.brokers + 1)}
         self.bootstrap = ",".join(f"b{each}:9092" for each in self.nodes)
         self.clients = Process("clients")
         self.producers: list[Any] = []
+        self.troubles = Troubles(self)
+        self.checks = FinalChecks(self)
+        self.watch = Watch(self)
 
     # Notes
 
@@ -127,12 +136,14 @@ class World:
         await self._ready()
         await self._create_topic()
         self._start_clients()
+        watching = self.loop.create_task(self.watch.run())
         for _ in range(self.shape.troubles):
             await asyncio.sleep(self.random.uniform(0.2, 5))
-            await self._trouble()
+            await self.troubles.one()
             if self.complaints:
                 return
         await self._rest()
+        watching.cancel()
 
     async def _ready(self) -> None:
         for _ in range(600):
@@ -167,100 +178,17 @@ class World:
             self.producers.append(producer)
             self.loop.create_task(producer.run(), context=self.clients.context)
 
-    # Troubles
-
-    async def _trouble(self) -> None:
-        kinds = ["kill", "kill", "quick", "stop", "cut", "isolate", "zookeeper", "expire", "depose"]
-        kinds += ["two", "lossy"]
-        if self.shape.power_loss:
-            kinds += ["power", "power"]
-        kind = self.random.choice(kinds)
-        node = self.random.choice(list(self.nodes.values()))
-        self.note(f"trouble: {kind} {node.host}")
-        await getattr(self, f"_{kind}")(node)
-
-    async def _kill(self, node: Node) -> None:
-        node.kill()
-        await asyncio.sleep(self.random.uniform(0, 8))
-        self._start(node)
-
-    async def _quick(self, node: Node) -> None:
-        node.kill()
-        await asyncio.sleep(self.random.uniform(0, 0.5))
-        self._start(node)
-
-    async def _power(self, node: Node) -> None:
-        node.kill(power=True)
-        await asyncio.sleep(self.random.uniform(0, 8))
-        self._start(node)
-
-    async def _stop(self, node: Node) -> None:
-        if node.is_up:
-            await node.stop()
-        await asyncio.sleep(self.random.uniform(0, 4))
-        self._start(node)
-
-    async def _two(self, node: Node) -> None:
-        other = self.random.choice(list(self.nodes.values()))
-        node.kill()
-        await asyncio.sleep(self.random.uniform(0, 2))
-        other.kill()
-        await asyncio.sleep(self.random.uniform(0, 5))
-        self._start(node)
-        await asyncio.sleep(self.random.uniform(0, 3))
-        self._start(other)
-
-    async def _cut(self, node: Node) -> None:
-        other = self.random.choice(["clients", *(each.host for each in self.nodes.values())])
-        self.network.cut(node.host, other)
-        await asyncio.sleep(self.random.uniform(0, 10))
-        self.network.heal()
-
-    async def _isolate(self, node: Node) -> None:
-        for other in self.nodes.values():
-            self.network.cut(node.host, other.host)
-        session = self._session(node)
-        if session is not None and self.random.random() < 0.5:
-            session.cut()
-        await asyncio.sleep(self.random.uniform(0, 12))
-        self.network.heal()
-        if session is not None:
-            session.heal()
-
-    async def _zookeeper(self, node: Node) -> None:
-        session = self._session(node)
-        if session is not None:
-            session.cut()
-            await asyncio.sleep(self.random.uniform(0, 12))
-            session.heal()
-
-    async def _expire(self, node: Node) -> None:
-        session = self._session(node)
-        if session is not None:
-            session.expire()
-
-    async def _depose(self, node: Node) -> None:
-        from ottla.controller.tree.store import DeleteOp, StoreError
-
-        tree = self.ensemble.tree
-        admin = tree.open_session()
-        with contextlib.suppress(StoreError):
-            tree.apply(admin, [DeleteOp("/controller")])
-        tree.end_session(admin)
-
-    async def _lossy(self, node: Node) -> None:
-        self.ensemble.lost_one_in = 40
-        await asyncio.sleep(self.random.uniform(0, 6))
-        self.ensemble.lost_one_in = 0
-
-    def _session(self, node: Node) -> Any:
-        return (
-            self.ensemble.session_of(node.running.process) if node.is_up and node.running else None
-        )
-
-    def _start(self, node: Node) -> None:
-        if not node.is_up:
-            node.start()
+        consumers: list[Any] = [
+            self.clients.context.run(TailReader, self, f"reader{each}", TOPIC, each)
+            for each in range(self.shape.partitions)
+        ]
+        consumers += [
+            self.clients.context.run(kind, self, f"member{number}", TOPIC, 0)
+            for number, kind in enumerate(MEMBERS)
+        ]
+        for consumer in consumers:
+            self.producers.append(consumer)
+            self.loop.create_task(consumer.run(), context=self.clients.context)
 
     # At the end
 
@@ -269,139 +197,22 @@ class World:
         self.note("rest")
         self.network.heal()
         self.ensemble.lost_one_in = 0
+        for node in self.nodes.values():
+            node.disk.faults = Faults()
         for session in self.ensemble.sessions:
             session.heal()
         for node in self.nodes.values():
-            self._start(node)
+            if not node.is_up:
+                node.start()
         await asyncio.sleep(15)
         self.stopping = True
         reason: str | None = "nothing was looked at"
         for _ in range(QUIET_SECONDS):
             await asyncio.sleep(1)
-            reason = self._restless()
+            reason = self.checks.restless()
             if reason is None:
                 break
         else:
             self.complain(f"the cluster does not get well: {reason}")
             return
-        self._check_logs()
-
-    def _topics(self) -> list[str]:
-        return [
-            name
-            for name in (TOPIC, *INTERNAL_TOPICS)
-            if znodes.topic_path(name) in self.ensemble.tree.nodes
-        ]
-
-    def _assignments(self, topic: str) -> dict[int, tuple[int, ...]]:
-        data = self.ensemble.tree.nodes[znodes.topic_path(topic)].data
-        found = znodes.decode_topic(topic, data).assignments
-        return {index: tuple(each.replicas) for index, each in found.items()}
-
-    def _restless(self) -> str | None:
-        """Why the cluster is not well yet."""
-        for node in self.nodes.values():
-            if not node.ready or node.server is None:
-                return f"{node.host} is not ready"
-        for topic in self._topics():
-            for index, replicas in self._assignments(topic).items():
-                reason = self._unwell(topic, index, replicas)
-                if reason:
-                    return reason
-        return None
-
-    def _unwell(self, topic: str, index: int, replicas: tuple[int, ...]) -> str | None:
-        where = TopicPartition(topic, index)
-        hosted = {
-            each: self.nodes[each].server.parts.replica_manager.partitions.get(where)  # type: ignore[union-attr]
-            for each in replicas
-        }
-        leaders = [each for each, found in hosted.items() if found is not None and found.is_leader]
-        if len(leaders) != 1:
-            return f"{topic}-{index} has leaders {leaders} of {replicas}"
-        leader: Any = hosted[leaders[0]]
-        if set(leader.isr) != set(replicas):
-            return f"{topic}-{index} has ISR {sorted(leader.isr)} of {replicas}"
-        ends = {each: found and found.log.log_end_offset for each, found in hosted.items()}
-        if len(set(ends.values())) != 1:
-            return f"{topic}-{index} has log end offsets {ends}"
-        marks = {each: found and found.log.high_watermark for each, found in hosted.items()}
-        if set(marks.values()) != set(ends.values()):
-            return f"{topic}-{index} has high watermarks {marks}, log end offsets {ends}"
-        stable = leader.log.last_stable_offset
-        if stable != leader.log.log_end_offset:
-            return f"{topic}-{index} has the last stable offset {stable} of {ends}"
-        return None
-
-    def _check_logs(self) -> None:
-        visible: set[bytes] = set()
-        for topic in self._topics():
-            for index, replicas in self._assignments(topic).items():
-                contents = {each: self._raw(each, topic, index) for each in replicas}
-                if len(set(contents.values())) != 1:
-                    sizes = {each: len(found) for each, found in contents.items()}
-                    self.complain(f"{topic}-{index}: replicas differ, bytes {sizes}")
-                if topic == TOPIC:
-                    kept = self._kept(replicas[0], topic, index)
-                    visible |= {each.value for each in kept if each.visible}
-                    for complaint in self.history.check(topic, index, kept):
-                        self.complain(complaint)
-        for complaint in self.history.check_atomic(visible):
-            self.complain(complaint)
-        self._check_offsets()
-
-    def _log(self, broker_id: int, topic: str, index: int) -> Any:
-        server: Any = self.nodes[broker_id].server
-        return server.parts.replica_manager.partitions[TopicPartition(topic, index)].log
-
-    def _raw(self, broker_id: int, topic: str, index: int) -> bytes:
-        log = self._log(broker_id, topic, index)
-        return b"".join(
-            bytes(batch) for batch in log.batches(log.log_start_offset, log.log_end_offset)
-        )
-
-    def _kept(self, broker_id: int, topic: str, index: int) -> list[Kept]:
-        """All data records, and whether read_committed shows them: markers decide."""
-        import struct
-
-        log = self._log(broker_id, topic, index)
-        open_: dict[int, list[Kept]] = {}
-        kept: list[Kept] = []
-        for batch in log.batches(log.log_start_offset, log.log_end_offset):
-            data = bytes(batch)
-            producer_id, attributes = struct.unpack_from(">q", data, 43)[0], data[22]
-            records = list(read_records(data, include_control=True))
-            if attributes & 0x20:  # a control batch
-                committed = struct.unpack_from(">h", records[0].key, 2)[0] == 1
-                for each in open_.pop(producer_id, []):
-                    kept.append(each._replace(visible=committed))
-                continue
-            found = [Kept(record.offset, record.value, True) for record in records]
-            if attributes & 0x10:
-                open_.setdefault(producer_id, []).extend(
-                    each._replace(visible=False) for each in found
-                )
-            else:
-                kept.extend(found)
-        for left in open_.values():
-            kept.extend(left)
-        return sorted(kept, key=lambda each: each.offset)
-
-    def _check_offsets(self) -> None:
-        for group, least in self.history.committed_offsets.items():
-            found = self._committed_offset(group)
-            if found is None or found < least:
-                self.complain(f"{group}: offset {least} was committed, there is {found}")
-
-    def _committed_offset(self, group: str) -> int | None:
-        for node in self.nodes.values():
-            server: Any = node.server
-            partitions = server.parts.coordinators.groups.partitions
-            for home in partitions.active:
-                found = home.groups.get(group)
-                if found is not None:
-                    for where, committed in found.offsets.committed.items():
-                        if where.topic == TOPIC:
-                            offset: int = committed.offset
-                            return offset
-        return None
+        self.checks.check_logs()
