@@ -45,7 +45,7 @@ class DefaultSource(PickledWithJobFiles, DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         from pyspark_ottla.options.options import parse_source_options
-        from pyspark_ottla.read.stream_reader import create_stream_reader
+        from pyspark_ottla.read.stream_reader_factory import create_stream_reader
 
         return create_stream_reader(parse_source_options(self.options), schema)
 
@@ -57,7 +57,7 @@ class DefaultSource(PickledWithJobFiles, DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         from pyspark_ottla.options.sink_options import parse_sink_options
-        from pyspark_ottla.write.writer import create_stream_writer
+        from pyspark_ottla.write.stream_writer_factory import create_stream_writer
 
         # Complete mode sets `overwrite`: every batch holds the whole result, and is appended
         # as in Spark's own Kafka sink.

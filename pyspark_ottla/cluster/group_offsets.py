@@ -24,7 +24,7 @@ from pyspark_ottla.cluster.client_errors import refused
 from pyspark_ottla.offsets import Offsets
 
 if TYPE_CHECKING:
-    from pyspark_ottla.cluster.cluster import KafkaCluster
+    from pyspark_ottla.cluster.calls import ClusterCalls
 
 # Up to 7 a request is about one group, which every broker since 0.9 understands.
 FETCH_VERSIONS = Versions(1, 7)
@@ -32,7 +32,7 @@ COMMIT_VERSIONS = Versions(2, 9)
 
 
 def fetch_committed(
-    cluster: KafkaCluster, group_id: str, partitions: Collection[TopicPartition]
+    cluster: ClusterCalls, group_id: str, partitions: Collection[TopicPartition]
 ) -> Offsets:
     """The committed offset of each partition that has one; raises ConnectorError."""
     topics: dict[str, OffsetFetchRequestTopic] = {}
@@ -63,7 +63,7 @@ def fetch_committed(
 
 
 def commit(
-    cluster: KafkaCluster,
+    cluster: ClusterCalls,
     group_id: str,
     offsets: Mapping[TopicPartition, int],
     *,

@@ -21,7 +21,7 @@ from pyspark_ottla.cluster.topic_metadata import PRESENT, UNKNOWN, partitions_of
 from pyspark_ottla.offsets import Offsets, describe_all
 
 if TYPE_CHECKING:
-    from pyspark_ottla.cluster.cluster import KafkaCluster
+    from pyspark_ottla.cluster.calls import ClusterCalls
 
 # The response of version 0 is a list of offsets, and its request has no isolation level.
 LIST_OFFSETS_VERSIONS = Versions(2)
@@ -38,7 +38,7 @@ class Leaders(NamedTuple):
     leaderless: bool
 
 
-def look_up_offsets(cluster: KafkaCluster, wanted: Mapping[TopicPartition, int]) -> Offsets:
+def look_up_offsets(cluster: ClusterCalls, wanted: Mapping[TopicPartition, int]) -> Offsets:
     """For each partition the first offset with at least that timestamp, or -1 if none.
 
     Repeated while leaders move, to the cluster's deadline. Partitions that are not there any more
@@ -72,13 +72,13 @@ def look_up_offsets(cluster: KafkaCluster, wanted: Mapping[TopicPartition, int])
     return found
 
 
-def _forget_leaders(cluster: KafkaCluster, partitions: Iterable[TopicPartition]) -> None:
+def _forget_leaders(cluster: ClusterCalls, partitions: Iterable[TopicPartition]) -> None:
     for tp in partitions:
         cluster.client.forget_leader(tp)
 
 
 def _find_leaders(
-    cluster: KafkaCluster, wanted: Mapping[TopicPartition, int], deadline: float
+    cluster: ClusterCalls, wanted: Mapping[TopicPartition, int], deadline: float
 ) -> Leaders:
     state = cluster.client.state
     unknown = sorted({tp.topic for tp in wanted if state.leader(tp) is None})
@@ -106,7 +106,7 @@ def _find_leaders(
 
 
 def _request_offsets(
-    cluster: KafkaCluster, node_id: int, wanted: Mapping[TopicPartition, int], deadline: float
+    cluster: ClusterCalls, node_id: int, wanted: Mapping[TopicPartition, int], deadline: float
 ) -> dict[TopicPartition, tuple[int, int]]:
     """(error code, offset) by partition; a broker out of reach is NOT_LEADER_OR_FOLLOWER."""
     topics: dict[str, ListOffsetsTopic] = {}

@@ -17,7 +17,7 @@ from pyspark_ottla.offsets import describe_all
 from pyspark_ottla.options.options import Subscription
 
 if TYPE_CHECKING:
-    from pyspark_ottla.cluster.cluster import KafkaCluster
+    from pyspark_ottla.cluster.calls import ClusterCalls
 
 UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 # A topic whose partitions have no leader at the moment is there all the same.
@@ -34,7 +34,7 @@ def partitions_of(topics: Iterable[MetadataResponseTopic]) -> Iterable[TopicPart
 
 
 def subscribed_partitions(
-    cluster: KafkaCluster, subscription: Subscription
+    cluster: ClusterCalls, subscription: Subscription
 ) -> frozenset[TopicPartition]:
     """All partitions subscribed to; fails for a topic or partition named but not there."""
     deadline = cluster.deadline()
@@ -61,7 +61,7 @@ def subscribed_partitions(
 
 
 def _named_topics(
-    cluster: KafkaCluster, names: list[str], deadline: float
+    cluster: ClusterCalls, names: list[str], deadline: float
 ) -> list[MetadataResponseTopic]:
     """The metadata of topics that must exist; retried, as a new topic may not be known yet."""
     bad: list[MetadataResponseTopic] = []
@@ -85,7 +85,7 @@ def _named_topics(
     )
 
 
-def count_partitions(cluster: KafkaCluster, topic: str) -> int:
+def count_partitions(cluster: ClusterCalls, topic: str) -> int:
     """How many partitions a topic has; the request creates it where brokers allow that."""
     deadline = cluster.deadline()
     pause = PAUSE_FIRST_SECONDS

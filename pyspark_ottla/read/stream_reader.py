@@ -17,7 +17,7 @@ from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.job_files import PickledWithJobFiles
 from pyspark_ottla.offsets import Json, decode, encode
 from pyspark_ottla.options.options import SourceOptions, check_for_stream
-from pyspark_ottla.read.reader import RecordBatch, check_transform, read_task, to_input_partitions
+from pyspark_ottla.read.reader import RecordBatch, read_task, to_input_partitions
 from pyspark_ottla.read.schema import check_projection
 
 if TYPE_CHECKING:
@@ -77,16 +77,6 @@ class BaseStreamReader(PickledWithJobFiles, DataSourceStreamReader):
 
     def next_end(self, start: Mapping[str, Json], limit: Limit) -> dict[str, Json]:
         return encode(self.tracker.next_end(decode(start), limit))
-
-
-def create_stream_reader(options: SourceOptions, schema: StructType) -> DataSourceStreamReader:
-    """The reader for the Spark that runs."""
-    check_transform(options)
-    try:
-        from pyspark_ottla.read.admission import AdmissionStreamReader
-    except ImportError:
-        return UnlimitedStreamReader(options, schema)
-    return AdmissionStreamReader(options, schema)
 
 
 class UnlimitedStreamReader(BaseStreamReader):

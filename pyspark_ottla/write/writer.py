@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
-    DataSourceStreamWriter,
     WriterCommitMessage,
 )
 from pyspark.sql.types import (
@@ -192,17 +191,3 @@ def stream_attempt() -> Attempt:
             "Set delivery to at-least-once",
         )
     return Attempt(query_id, int(batch_id), context.partitionId())
-
-
-def create_stream_writer(options: SinkOptions, schema: StructType) -> DataSourceStreamWriter:
-    """The streaming writer, where Spark has Arrow writers for streams (4.1 and newer)."""
-    check_sink_schema(schema, options)
-    try:
-        from pyspark_ottla.write.stream_writer import StreamWriter
-    except ImportError:
-        raise ConnectorError(
-            errors.UNSUPPORTED_SPARK_VERSION,
-            "Writing a stream needs Spark 4.1 or newer",
-            "Use foreachBatch with a batch write",
-        ) from None
-    return StreamWriter(options)

@@ -1,7 +1,7 @@
 """Every source module has a test that names it, or a line here that says which test runs it.
 
 A test names a module when it imports it, or something in it, or when its own path mirrors the
-module's: `tests/unit/broker/net/test_sending.py` is about `broker/net/sending.py`. What only
+module's: `tests/unit/broker/net/test_output.py` is about `broker/net/output.py`. What only
 stands in for a test (`tests/doubles`) does not count.
 """
 
@@ -18,6 +18,7 @@ COMMAND_LINE = "is a command of `ottla`, which runs whole"
 WHOLE_BROKER = "is what a whole broker is put together from"
 BESIDE_KAFKA = "is compared with Apache Kafka, request by request"
 THROUGH_ANOTHER = "is a part of the module that the test names"
+WHOLE_QUERY = "is what Spark runs in a query"
 
 # module: (why no test names it, the test that runs it)
 EXCEPTIONS = {
@@ -111,6 +112,10 @@ EXCEPTIONS = {
         "tests/differential/test_delegation_tokens.py",
     ),
     "ottla.broker.observability.banner": (WHOLE_BROKER, "tests/integration/test_start.py"),
+    "ottla.broker.observability.console.console_parts": (
+        WHOLE_BROKER,
+        "tests/integration/test_console.py",
+    ),
     "ottla.broker.observability.console.group_views": (
         WHOLE_BROKER,
         "tests/integration/test_console.py",
@@ -145,10 +150,21 @@ EXCEPTIONS = {
     **dict.fromkeys(
         (
             "ottla.broker.server.broker_server",
+            "ottla.broker.server.config_changes",
+            "ottla.broker.server.control_assembly",
+            "ottla.broker.server.foundation",
             "ottla.broker.server.handler_assembly",
+            "ottla.broker.server.network_assembly",
             "ottla.broker.server.parts",
+            "ottla.broker.server.quota_assembly",
+            "ottla.broker.server.replica_assembly",
         ),
         (WHOLE_BROKER, "tests/integration/test_embedded.py"),
+    ),
+    "ottla.broker.server.http_assembly": (WHOLE_BROKER, "tests/integration/test_console.py"),
+    "ottla.broker.server.security_assembly": (
+        WHOLE_BROKER,
+        "tests/integration/test_sasl_cluster.py",
     ),
     "ottla.broker.server.scheduler": (WHOLE_BROKER, "tests/integration/test_background.py"),
     "ottla.broker.testing.faults": (
@@ -205,7 +221,11 @@ EXCEPTIONS = {
         "tests/unit/protocol/test_assignors.py",
     ),
     "ottla.storage.log.log_info": (THROUGH_ANOTHER, "tests/unit/storage/log/test_log.py"),
-    "ottla.storage.log.log_state": (THROUGH_ANOTHER, "tests/unit/storage/log/test_log.py"),
+    "pyspark_ottla.cluster.calls": (
+        THROUGH_ANOTHER,
+        "tests/unit/pyspark_ottla/cluster/test_cluster.py",
+    ),
+    "pyspark_ottla.write.stream_writer_factory": (WHOLE_QUERY, "tests/spark/test_sink.py"),
     "pyspark_ottla.cluster.offset_lookup": (
         THROUGH_ANOTHER,
         "tests/unit/pyspark_ottla/cluster/test_cluster.py",

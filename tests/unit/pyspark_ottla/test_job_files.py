@@ -26,7 +26,7 @@ from pyspark_ottla.options.options import parse_source_options
 from pyspark_ottla.options.sink_options import parse_sink_options
 from pyspark_ottla.read.reader import create_batch_reader
 from pyspark_ottla.read.schema import row_schema
-from pyspark_ottla.read.stream_reader import create_stream_reader
+from pyspark_ottla.read.stream_reader_factory import create_stream_reader
 from pyspark_ottla.write.stream_writer import StreamWriter
 from pyspark_ottla.write.writer import BatchWriter
 
