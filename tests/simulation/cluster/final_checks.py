@@ -65,6 +65,11 @@ class FinalChecks:
         marks = {each: found and found.log.high_watermark for each, found in hosted.items()}
         if set(marks.values()) != set(ends.values()):
             return f"{topic}-{index} has high watermarks {marks}, log end offsets {ends}"
+        written = self.world.ensemble.tree.nodes[znodes.state_path(where)].data
+        state = znodes.decode_state(where, written, 0)
+        own = (leader.context.broker_id, leader.leader_epoch, set(leader.isr))
+        if (state.leader, state.leader_epoch, set(state.isr)) != own:
+            return f"{topic}-{index} is {own} to its leader and {state} in ZooKeeper"
         stable = leader.log.last_stable_offset
         if stable != leader.log.log_end_offset:
             return f"{topic}-{index} has the last stable offset {stable} of {ends}"
@@ -132,6 +137,24 @@ class FinalChecks:
             found = self._committed_offset(group)
             if found is None or found < least:
                 self.world.complain(f"{group}: offset {least} was committed, there is {found}")
+
+    def all_committed_offsets(self) -> dict[tuple[str, str], int]:
+        """By group and partition, of all coordinators."""
+        found = {}
+        for node in self.world.nodes.values():
+            server: Any = node.server
+            for home in server.parts.coordinators.groups.partitions.active:
+                for name, group in home.groups.items():
+                    for where, committed in group.offsets.committed.items():
+                        found[name, str(where)] = committed.offset
+        return found
+
+    def check_same_offsets(self, before: dict[tuple[str, str], int]) -> None:
+        """What the coordinators have now is what they had in memory `before` they started again."""
+        after = self.all_committed_offsets()
+        if after != before:
+            changed = sorted(set(before.items()) ^ set(after.items()))
+            self.world.complain(f"committed offsets differ after the start: {changed[:4]}")
 
     def _committed_offset(self, group: str) -> int | None:
         for node in self.world.nodes.values():

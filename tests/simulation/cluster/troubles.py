@@ -8,6 +8,7 @@ import errno
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from ottla.controller.tree import znodes
 from ottla.controller.tree.store import DeleteOp, StoreError
 from tests.simulation.cluster.admin import Admin
 from tests.simulation.cluster.disk import Faults
@@ -28,7 +29,7 @@ class Troubles:
     async def one(self) -> None:
         """Does the next thing, and undoes it where it can be undone."""
         kinds = ["kill", "kill", "quick", "stop", "cut", "isolate", "zookeeper", "expire", "depose"]
-        kinds += ["two", "lossy", "pause", "no_space"]
+        kinds += ["two", "lossy", "stale_controller", "pause", "no_space"]
         kinds += [
             "reassign",
             "reassign",
@@ -139,6 +140,27 @@ class Troubles:
         node.disk.faults = Faults({errno.ENOSPC: 300_000}, frozenset(("pwrite",)))
         await asyncio.sleep(self.random.uniform(0, 3))
         node.disk.faults = Faults()
+
+    async def _stale_controller(self, node: Node) -> None:
+        """The controller cannot reach ZooKeeper while another is elected, and has work to do."""
+        nodes = self.world.ensemble.tree.nodes
+        found = nodes.get(znodes.CONTROLLER)
+        controller = (
+            None if found is None else self.world.nodes[znodes.decode_controller(found.data)]
+        )
+        session = None if controller is None else self._session(controller)
+        if session is None:
+            return
+        session.cut()
+        work = asyncio.get_running_loop().create_task(self.admin.reassign())
+        if node is not controller and self.random.random() < 0.5:
+            node.kill()
+        await asyncio.sleep(self.random.uniform(0.05, 1))
+        await self._depose(node)
+        await asyncio.sleep(self.random.uniform(0.05, 4))
+        session.heal()
+        await work
+        self._start(node)
 
     async def _lossy(self, node: Node) -> None:
         self.world.ensemble.lost_one_in = 40

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import struct
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from ottla.controller.tree import znodes
+from ottla.controller.tree.store import CreateOp, SetOp
 from ottla.protocol.records.reader import read_records
 from ottla.protocol.topics import TopicPartition
 
@@ -30,12 +32,28 @@ class Watch:
         self._epochs: dict[tuple[int, int, int], int] = {}
         self._controller_epoch = 0
         self._znode_epochs: dict[int, int] = {}
+        tree = world.ensemble.tree
+        self._apply = tree.apply
+        tree.apply = self._applied  # type: ignore[method-assign]
 
     async def run(self) -> None:
         """Until the world ends."""
         while not self.world.complaints:
             await asyncio.sleep(SECONDS)
             self.look()
+
+    def _applied(self, session_id: int, ops: Any) -> Any:
+        """At most one controller writes: the states in the tree are of the present epoch."""
+        results = self._apply(session_id, ops)
+        for op in ops:
+            if isinstance(op, (CreateOp, SetOp)) and op.path.endswith("/state") and op.data:
+                written = json.loads(op.data).get("controller_epoch", 0)
+                current = int(self.world.ensemble.tree.nodes[znodes.CONTROLLER_EPOCH].data)
+                if written < current:
+                    self.world.complain(
+                        f"a controller of epoch {written} wrote {op.path} in epoch {current}"
+                    )
+        return results
 
     def look(self) -> None:
         """All oracles, once."""

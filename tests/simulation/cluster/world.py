@@ -207,13 +207,32 @@ class World:
                 node.start()
         await asyncio.sleep(15)
         self.stopping = True
+        if not await self._gets_well():
+            return
+        self.checks.check_logs()
+        if self.complaints:
+            return
+        # What is in memory must be what the logs have: all of them start again.
+        self.note("all brokers start again")
+        before = self.checks.all_committed_offsets()
+        for node in self.nodes.values():
+            if self.random.random() < 0.5:
+                await node.stop()
+            else:
+                node.kill()
+        for node in self.nodes.values():
+            node.start()
+        if not await self._gets_well():
+            return
+        self.checks.check_logs()
+        self.checks.check_same_offsets(before)
+
+    async def _gets_well(self) -> bool:
         reason: str | None = "nothing was looked at"
         for _ in range(QUIET_SECONDS):
             await asyncio.sleep(1)
             reason = self.checks.restless()
             if reason is None:
-                break
-        else:
-            self.complain(f"the cluster does not get well: {reason}")
-            return
-        self.checks.check_logs()
+                return True
+        self.complain(f"the cluster does not get well: {reason}")
+        return False
