@@ -66,6 +66,7 @@ class Producer:
         self.client = AsyncClient(world.bootstrap, request_timeout_ms=REQUEST_MS, client_id=name)
         self.count = 0
         self.acknowledged = 0
+        self.finished = False
 
     async def run(self) -> None:
         """Until the world stops its clients."""
@@ -75,6 +76,7 @@ class Producer:
                 await self.step()
             except (ClientError, KafkaError):
                 await asyncio.sleep(RETRY_SECONDS)
+        self.finished = True
 
     def close(self) -> None:
         self.client.close()

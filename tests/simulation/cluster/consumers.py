@@ -46,6 +46,7 @@ class Consumer:
         self.random = Random(f"{name} {world.seed}")
         self.client = AsyncClient(world.bootstrap, request_timeout_ms=REQUEST_MS, client_id=name)
         self.acknowledged = 0
+        self.finished = True  # nobody waits for it
 
     async def run(self) -> None:
         """Until the world is over."""
@@ -156,8 +157,10 @@ class GroupMember(Consumer):
             await asyncio.sleep(0.3)
             return
         if self.world.stopping:
+            self.finished = True
             await asyncio.sleep(0.5)
             return
+        self.finished = False
         self.committed += 1
         rows = [OffsetCommitRequestPartition(self.partition, self.committed)]
         request = OffsetCommitRequest(

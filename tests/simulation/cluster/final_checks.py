@@ -40,6 +40,12 @@ class FinalChecks:
         for node in self.world.nodes.values():
             if not node.ready or node.server is None:
                 return f"{node.host} is not ready"
+            coordinators = node.server.parts.coordinators
+            if coordinators.groups.partitions.is_loading:
+                return f"{node.host} loads partitions of __consumer_offsets"
+        for client in self.world.producers:
+            if not client.finished:
+                return f"{client.name} gets no answer that it can go on with"
         for topic in self._topics():
             for index, replicas in self._assignments(topic).items():
                 reason = self._unwell(topic, index, replicas)
@@ -153,8 +159,13 @@ class FinalChecks:
         """What the coordinators have now is what they had in memory `before` they started again."""
         after = self.all_committed_offsets()
         if after != before:
-            changed = sorted(set(before.items()) ^ set(after.items()))
-            self.world.complain(f"committed offsets differ after the start: {changed[:4]}")
+            for key in [*before, *after]:
+                if before.get(key) != after.get(key):
+                    self.world.complain(
+                        f"the offset of {key} was {before.get(key)} in memory, and is "
+                        f"{after.get(key)} after all brokers started again"
+                    )
+                    return
 
     def _committed_offset(self, group: str) -> int | None:
         for node in self.world.nodes.values():
