@@ -54,7 +54,8 @@ def play(seed: int, shape: Shape, *, verbose: bool = False, steps: str = "") -> 
                 json.dump(asdict(_play_here(seed, shape, verbose=verbose, steps=steps)), pipe)
             except BaseException:
                 text = traceback.format_exc()
-                json.dump(asdict(Outcome(seed, ["the simulation broke"], [text])), pipe)
+                reason = f"the simulation broke: {text.splitlines()[-1]}"
+                json.dump(asdict(Outcome(seed, [reason], [text])), pipe)
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as pipe:
