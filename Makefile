@@ -7,6 +7,7 @@ STAMP := $(ENVIRONMENT)/.installed
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-fast lint format bench bench-protocol bench-storage bench-spark
 .PHONY: compat test-console compat-java compat-streams golden clean
+.PHONY: simulate simulate-long simulate-defects
 .PHONY: bench-cluster chaos test-compose test-asyncio-debug test-compiled compat-spark
 .PHONY: soak test-pythons
 
@@ -79,6 +80,15 @@ compat-streams: $(STAMP) ## Kafka Streams, exactly_once_v2, through broker kills
 
 bench-cluster: $(STAMP) ## three brokers beside three of Apache Kafka, and what a controller has to do
 	@$(RUN) -m benchmarks.bench_cluster $(ARGUMENTS)
+
+simulate: $(STAMP) ## replays one seed of the simulated cluster: SEED=n, ARGUMENTS="--power-loss --verbose ..."
+	@$(RUN) -m tests.simulation.cluster $(or $(SEED),1) $(ARGUMENTS)
+
+simulate-long: $(STAMP) ## new seeds of the simulated cluster on all cores for SIMULATE_SECONDS (7200)
+	@$(RUN) -m tests.simulation.cluster.many $${SIMULATE_SECONDS:-7200} $(ARGUMENTS)
+
+simulate-defects: $(STAMP) ## puts known defects back, one at a time: how many seeds until each is found
+	@$(RUN) -m tests.simulation.cluster.defects $(ARGUMENTS)
 
 chaos: $(STAMP) ## twenty minutes of trouble for three brokers; OTTLA_CHAOS_SEED=N for another story
 	@OTTLA_CHAOS_SECONDS=$${OTTLA_CHAOS_SECONDS:-1200} $(RUN) -m pytest -q -s tests/chaos

@@ -148,10 +148,8 @@ EXCEPTIONS = {
     "ottla.broker.security.sasl.listeners": (WHOLE_BROKER, "tests/differential/test_sasl.py"),
     **dict.fromkeys(
         (
-            "ottla.broker.server.broker_server",
             "ottla.broker.server.config_changes",
             "ottla.broker.server.control_assembly",
-            "ottla.broker.server.foundation",
             "ottla.broker.server.handler_assembly",
             "ottla.broker.server.network_assembly",
             "ottla.broker.server.parts",

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.controller_cluster import Cluster
+from tests.doubles.simulated_ensemble import SimulatedEnsemble
 from tests.doubles.znode_ensembles import EmbeddedEnsemble, Ensemble, ZooKeeperEnsemble
 from tests.doubles.zookeeper_process import ZooKeeperProcess, start_zookeeper
 
@@ -19,13 +20,17 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperPro
         yield process
 
 
-@pytest.fixture(params=["memory", "file", pytest.param("zookeeper", marks=pytest.mark.zookeeper)])
+@pytest.fixture(
+    params=["memory", "file", "simulated", pytest.param("zookeeper", marks=pytest.mark.zookeeper)]
+)
 async def ensemble(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ensemble]:
     made: Ensemble
     if request.param == "memory":
         made = EmbeddedEnsemble()
     elif request.param == "file":
         made = EmbeddedEnsemble(tmp_path / "znodes.db")
+    elif request.param == "simulated":
+        made = SimulatedEnsemble()
     else:
         made = ZooKeeperEnsemble(request.getfixturevalue("zookeeper"))
     yield made

@@ -1,0 +1,129 @@
+"""What an administrator does to a simulated cluster while it runs."""
+
+from __future__ import annotations
+
+import contextlib
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from ottla.protocol.client.aio import AsyncClient
+from ottla.protocol.client.errors import ClientError
+from ottla.protocol.client.operations import Controller, LeaderOf, Node, Route, Versions
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from ottla.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
+from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from ottla.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from ottla.protocol.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster.world import World
+
+TOPIC = "t"
+REQUEST_MS = 4_000
+# Created and deleted again and again; what is in it is not looked at afterwards.
+PASSING_TOPIC = "passing"
+TOPIC_RESOURCE = 2
+CONFIGURATIONS = {
+    "segment.bytes": ("2048", "4096", "100000"),
+    "flush.messages": ("1", "5", "1000000"),
+    "max.message.bytes": ("100000", "1048588"),
+    "message.timestamp.type": ("CreateTime", "LogAppendTime"),
+    "index.interval.bytes": ("64", "4096"),
+}
+
+
+class Admin:
+    """Sends one request at a time; what becomes of it is the cluster's affair."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.random = Random(f"admin {world.seed}")
+
+    async def _send(self, request: Any, route: Route, versions: Versions | None = None) -> Any:
+        world = self.world
+        client = world.clients.context.run(
+            AsyncClient, world.bootstrap, request_timeout_ms=REQUEST_MS, client_id="admin"
+        )
+        task = world.loop.create_task(
+            client.call(request, route, resend=False, versions=versions or Versions()),
+            context=world.clients.context,
+        )
+        with contextlib.suppress(ClientError, KafkaError):
+            return await task
+        return None
+
+    def _partition(self) -> int:
+        return self.random.randrange(self.world.shape.partitions)
+
+    async def reassign(self) -> None:
+        """Other replicas for a partition, in another order; sometimes what runs is cancelled."""
+        brokers = list(self.world.nodes)
+        chosen: list[int] | None = self.random.sample(brokers, min(3, len(brokers)))
+        if self.random.random() < 0.2:
+            chosen = None
+        row = ReassignablePartition(self._partition(), chosen)
+        request = AlterPartitionReassignmentsRequest(REQUEST_MS, [ReassignableTopic(TOPIC, [row])])
+        self.world.note(f"reassign {row.partition_index} to {chosen}")
+        await self._send(request, Controller())
+
+    async def elect(self) -> None:
+        """Preferred leaders of all partitions."""
+        rows = [TopicPartitions(TOPIC, list(range(self.world.shape.partitions)))]
+        await self._send(ElectLeadersRequest(0, rows, REQUEST_MS), Controller())
+
+    async def delete_records(self) -> None:
+        """Up to an offset that is committed, which may be inside a batch."""
+        index = self._partition()
+        offset = self.world.watch.any_offset(TOPIC, index, self.random)
+        self.world.note(f"delete records of {TOPIC}-{index} before {offset}")
+        rows = [DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(index, offset)])]
+        route = LeaderOf(TopicPartition(TOPIC, index))
+        await self._send(DeleteRecordsRequest(rows, REQUEST_MS), route)
+
+    async def recreate(self) -> None:
+        """Deletes a topic and creates it again at once."""
+        await self._send(
+            DeleteTopicsRequest(topic_names=[PASSING_TOPIC], timeout_ms=REQUEST_MS),
+            Controller(),
+            Versions(0, 5),
+        )
+        brokers = min(3, len(self.world.nodes))
+        topic = CreatableTopic(PASSING_TOPIC, 2, self.random.randint(1, brokers))
+        await self._send(CreateTopicsRequest([topic], REQUEST_MS), Controller())
+
+    async def configure(self) -> None:
+        """One setting of the topic."""
+        name = self.random.choice(list(CONFIGURATIONS))
+        value = self.random.choice(CONFIGURATIONS[name])
+        row = AlterConfigsResource(TOPIC_RESOURCE, TOPIC, [AlterableConfig(name, 0, value)])
+        self.world.note(f"set {name}={value}")
+        await self._send(IncrementalAlterConfigsRequest([row]), Controller())
+
+    async def move(self) -> None:
+        """A replica to the other log directory of its broker."""
+        node = self.random.choice(list(self.world.nodes.values()))
+        path = self.random.choice(node.log_directories)
+        index = self._partition()
+        self.world.note(f"move {TOPIC}-{index} of {node.host} to {path}")
+        rows = [AlterReplicaLogDir(path, [AlterReplicaLogDirTopic(TOPIC, [index])])]
+        await self._send(AlterReplicaLogDirsRequest(rows), Node(node.broker_id))

@@ -1,0 +1,343 @@
+"""Clients of a simulated cluster: producers of all kinds. They note in the history what they know.
+
+Each runs as a task of the process `clients`, over the real asyncio client of the protocol package.
+A producer sends one batch at a time and repeats it until it knows the outcome, as a client with
+max.in.flight=1 and endless retries does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from ottla.protocol.client.aio import AsyncClient
+from ottla.protocol.client.errors import ClientError
+from ottla.protocol.client.operations import TRANSACTION, CoordinatorOf, LeaderOf, Versions
+from ottla.protocol.errors import ErrorCode, KafkaError, error_name
+from ottla.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from ottla.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
+from ottla.protocol.messages.end_txn import EndTxnRequest
+from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
+from ottla.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from ottla.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from ottla.protocol.records.builder import build_batch
+from ottla.protocol.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster.world import World
+
+REQUEST_MS = 4_000
+RETRY_SECONDS = 0.1
+
+# Whoever gets these stops: the producer is fenced, or its transaction is over.
+FATAL = frozenset(
+    (
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    )
+)
+
+
+class Producer:
+    """What all producers share. Values are `name:number`, unique in a simulation."""
+
+    kind = "plain"
+
+    def __init__(self, world: World, name: str, topic: str, partitions: int) -> None:
+        self.world = world
+        self.name = name
+        self.topic = topic
+        self.partitions = partitions
+        self.random = Random(f"{name} {world.seed}")
+        self.client = AsyncClient(world.bootstrap, request_timeout_ms=REQUEST_MS, client_id=name)
+        self.count = 0
+        self.acknowledged = 0
+        self.finished = False
+
+    async def run(self) -> None:
+        """Until the world stops its clients."""
+        while not self.world.stopping:
+            await asyncio.sleep(self.random.uniform(0.0, 0.3))
+            try:
+                await self.step()
+            except (ClientError, KafkaError):
+                await asyncio.sleep(RETRY_SECONDS)
+        self.finished = True
+
+    def close(self) -> None:
+        self.client.close()
+
+    def values(self) -> list[bytes]:
+        made = []
+        for _ in range(self.random.randint(1, 4)):
+            self.count += 1
+            made.append(b"%s:%d" % (self.name.encode(), self.count))
+        return made
+
+    async def step(self) -> None:
+        """acks=all or acks=1 without idempotence; an unknown outcome is left unknown."""
+        partition = self.random.randrange(self.partitions)
+        acks = -1 if self.random.random() < 0.8 else 1
+        values = self.values()
+        code, offset = await self.produce(partition, values, acks=acks)
+        if code == ErrorCode.NONE and acks == -1:
+            self.acknowledged += 1
+            self.world.history.acknowledged(self.topic, partition, offset, values)
+
+    async def produce(
+        self, partition: int, values: list[bytes], *, acks: int = -1, **options: Any
+    ) -> tuple[int, int]:
+        """(error code, base offset) of one attempt. Raises ClientError when it is not known."""
+        where = TopicPartition(self.topic, partition)
+        now_ms = self.world.now_ms()
+        batch = build_batch([(now_ms, b"k", value, None) for value in values], **options)
+        row = PartitionProduceData(partition, batch)
+        transactional_id = self.name if options.get("transactional") else None
+        request = ProduceRequest(
+            transactional_id, acks, REQUEST_MS, [TopicProduceData(self.topic, [row])]
+        )
+        try:
+            response: Any = await self.client.call(
+                request, LeaderOf(where), versions=Versions(3, 11), resend=False
+            )
+        except (ClientError, KafkaError):
+            self.client.forget_leader(where)
+            raise
+        answer = response.responses[0].partition_responses[0]
+        if answer.error_code:
+            self.client.forget_leader(where)
+        return answer.error_code, answer.base_offset
+
+
+class IdempotentProducer(Producer):
+    """acks=all, one producer id, sequences by partition; repeats until it knows."""
+
+    kind = "idempotent"
+
+    def __init__(self, world: World, name: str, topic: str, partitions: int) -> None:
+        super().__init__(world, name, topic, partitions)
+        self.producer_id = -1
+        self.sequences = [0] * partitions
+
+    async def step(self) -> None:
+        if self.producer_id < 0:
+            response: Any = await self.client.call(InitProducerIdRequest(None, 60_000, -1, -1))
+            if response.error_code:
+                raise KafkaError(response.error_code)
+            self.producer_id = response.producer_id
+        partition = self.random.randrange(self.partitions)
+        values = self.values()
+        while not self.world.abandoned:
+            try:
+                code, offset = await self.produce(
+                    partition,
+                    values,
+                    producer_id=self.producer_id,
+                    producer_epoch=0,
+                    base_sequence=self.sequences[partition],
+                )
+            except (ClientError, KafkaError):
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            if code == ErrorCode.NONE:
+                self.sequences[partition] += len(values)
+                self.acknowledged += 1
+                self.world.history.acknowledged(self.topic, partition, offset, values)
+                return
+            if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+                # Written, and the broker no longer knows where.
+                self.sequences[partition] += len(values)
+                self.world.history.written(self.topic, partition, values)
+                return
+            if code in (
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                ErrorCode.UNKNOWN_PRODUCER_ID,
+                ErrorCode.CORRUPT_MESSAGE,
+                ErrorCode.INVALID_RECORD,
+            ):
+                self.world.complain(
+                    f"{self.name}: {error_name(code)} in {self.topic}-{partition} for sequence "
+                    f"{self.sequences[partition]}: what was acknowledged before it is gone"
+                )
+                return
+            await asyncio.sleep(RETRY_SECONDS)
+
+
+class TransactionalProducer(Producer):
+    """Transactions over some partitions, sometimes with offsets, committed or aborted."""
+
+    kind = "transactional"
+
+    def __init__(self, world: World, name: str, topic: str, partitions: int) -> None:
+        super().__init__(world, name, topic, partitions)
+        self.producer_id, self.epoch = -1, -1
+        self.sequences = [0] * partitions
+        self.position = 0
+
+    async def coordinator(self, request: Any) -> Any:
+        return await self.client.call(
+            request, CoordinatorOf(self.name, TRANSACTION), resend=False, versions=Versions(0, 3)
+        )
+
+    async def begin_anew(self) -> bool:
+        response = await self.coordinator(InitProducerIdRequest(self.name, 20_000, -1, -1))
+        if response.error_code:
+            return False
+        self.producer_id, self.epoch = response.producer_id, response.producer_epoch
+        self.sequences = [0] * self.partitions
+        return True
+
+    async def step(self) -> None:
+        if self.producer_id < 0 and not await self.begin_anew():
+            await asyncio.sleep(RETRY_SECONDS)
+            return
+        chosen = self.random.sample(range(self.partitions), self.random.randint(1, self.partitions))
+        transaction = self.world.history.begin(self.name, self.topic)
+        with_offsets = self.random.random() < 0.4
+        try:
+            done = await self.write(chosen, transaction, with_offsets=with_offsets)
+        except (ClientError, KafkaError):
+            done = False
+        committed = done and self.random.random() < 0.8
+        if done:
+            outcome = await self.end(committed=committed)
+        else:
+            outcome = None
+        if outcome is None:
+            # As a client after an abortable or fatal error: fence what is there, start anew.
+            self.producer_id = -1
+            while not self.world.abandoned:
+                try:
+                    if await self.begin_anew():
+                        break
+                except (ClientError, KafkaError):
+                    pass
+                await asyncio.sleep(RETRY_SECONDS)
+            if not committed:
+                transaction.aborted()
+            return
+        if committed:
+            self.acknowledged += 1
+            transaction.committed()
+            if with_offsets:
+                self.world.history.offset_committed(self.name, self.position)
+        else:
+            transaction.aborted()
+
+    async def write(self, chosen: list[int], transaction: Any, *, with_offsets: bool) -> bool:
+        response = await self.until_known(
+            AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=self.name,
+                v3_and_below_producer_id=self.producer_id,
+                v3_and_below_producer_epoch=self.epoch,
+                v3_and_below_topics=[AddPartitionsToTxnTopic(self.topic, chosen)],
+            ),
+            lambda found: max(
+                row.partition_error_code
+                for topic in found.results_by_topic_v3_and_below
+                for row in topic.results_by_partition
+            ),
+        )
+        if response is None:
+            return False
+        for partition in chosen:
+            values = self.values()
+            transaction.wrote(partition, values)
+            if not await self.write_one(partition, values):
+                return False
+        return not with_offsets or await self.commit_offsets()
+
+    async def write_one(self, partition: int, values: list[bytes]) -> bool:
+        while not self.world.abandoned:
+            try:
+                code, _ = await self.produce(
+                    partition,
+                    values,
+                    producer_id=self.producer_id,
+                    producer_epoch=self.epoch,
+                    base_sequence=self.sequences[partition],
+                    transactional=True,
+                )
+            except (ClientError, KafkaError):
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                self.sequences[partition] += len(values)
+                return True
+            if code in FATAL or code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+                return False
+            await asyncio.sleep(RETRY_SECONDS)
+        return False
+
+    async def commit_offsets(self) -> bool:
+        group = f"group-{self.name}"
+        response = await self.until_known(
+            AddOffsetsToTxnRequest(self.name, self.producer_id, self.epoch, group),
+            lambda found: found.error_code,
+        )
+        if response is None:
+            return False
+        self.position += 1
+        request = TxnOffsetCommitRequest(
+            self.name,
+            group,
+            self.producer_id,
+            self.epoch,
+            topics=[
+                TxnOffsetCommitRequestTopic(
+                    self.topic, [TxnOffsetCommitRequestPartition(0, self.position)]
+                )
+            ],
+        )
+        response = await self.until_known(
+            request, lambda found: found.topics[0].partitions[0].error_code, group=group
+        )
+        return response is not None
+
+    async def end(self, *, committed: bool) -> bool | None:
+        """Repeats EndTxn until it is answered; None when the producer is fenced."""
+        response = await self.until_known(
+            EndTxnRequest(self.name, self.producer_id, self.epoch, committed),
+            lambda found: found.error_code,
+        )
+        return None if response is None else True
+
+    async def until_known(self, request: Any, code_of: Any, group: str | None = None) -> Any:
+        """The response without an error; None when the error is fatal."""
+        while not self.world.abandoned:
+            try:
+                if group is None:
+                    response = await self.coordinator(request)
+                else:
+                    response = await self.client.call(
+                        request, CoordinatorOf(group), resend=False, versions=Versions(0, 3)
+                    )
+            except (ClientError, KafkaError) as error:
+                if isinstance(error, KafkaError) and error.code in FATAL:
+                    return None
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            code = code_of(response)
+            if code == ErrorCode.NONE:
+                return response
+            if code in FATAL or code == ErrorCode.OPERATION_NOT_ATTEMPTED:
+                return None
+            await asyncio.sleep(RETRY_SECONDS)
+        return None
+
+
+PRODUCERS = (Producer, IdempotentProducer, TransactionalProducer)

@@ -1,0 +1,184 @@
+"""What must hold when troubles and producers have stopped: the cluster is well and lost nothing."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+from ottla.controller.tree import znodes
+from ottla.protocol.records.reader import read_records
+from ottla.protocol.topics import TopicPartition
+from tests.simulation.cluster.history import Kept
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster.world import World
+
+TOPIC = "t"
+INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
+
+
+class FinalChecks:
+    """Looks at the brokers' own objects and at ZooKeeper's tree."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def _topics(self) -> list[str]:
+        return [
+            name
+            for name in (TOPIC, *INTERNAL_TOPICS)
+            if znodes.topic_path(name) in self.world.ensemble.tree.nodes
+        ]
+
+    def _assignments(self, topic: str) -> dict[int, tuple[int, ...]]:
+        data = self.world.ensemble.tree.nodes[znodes.topic_path(topic)].data
+        found = znodes.decode_topic(topic, data).assignments
+        return {index: tuple(each.replicas) for index, each in found.items()}
+
+    def restless(self) -> str | None:
+        """Why the cluster is not well yet."""
+        for node in self.world.nodes.values():
+            if not node.ready or node.server is None:
+                return f"{node.host} is not ready"
+            coordinators = node.server.parts.coordinators
+            if coordinators.groups.partitions.is_loading:
+                return f"{node.host} loads partitions of __consumer_offsets"
+        for client in self.world.producers:
+            if not client.finished:
+                return f"{client.name} gets no answer that it can go on with"
+        for topic in self._topics():
+            for index, replicas in self._assignments(topic).items():
+                reason = self._unwell(topic, index, replicas)
+                if reason:
+                    return reason
+        return None
+
+    def _unwell(self, topic: str, index: int, replicas: tuple[int, ...]) -> str | None:
+        where = TopicPartition(topic, index)
+        hosted = {
+            each: self.world.nodes[each].server.parts.replicas.manager.partitions.get(where)  # type: ignore[union-attr]
+            for each in replicas
+        }
+        leaders = [each for each, found in hosted.items() if found is not None and found.is_leader]
+        if len(leaders) != 1:
+            return f"{topic}-{index} has leaders {leaders} of {replicas}"
+        leader: Any = hosted[leaders[0]]
+        if set(leader.isr) != set(replicas):
+            return f"{topic}-{index} has ISR {sorted(leader.isr)} of {replicas}"
+        ends = {each: found and found.log.log_end_offset for each, found in hosted.items()}
+        if len(set(ends.values())) != 1:
+            return f"{topic}-{index} has log end offsets {ends}"
+        marks = {each: found and found.log.high_watermark for each, found in hosted.items()}
+        if set(marks.values()) != set(ends.values()):
+            return f"{topic}-{index} has high watermarks {marks}, log end offsets {ends}"
+        written = self.world.ensemble.tree.nodes[znodes.state_path(where)].data
+        state = znodes.decode_state(where, written, 0)
+        own = (leader.context.broker_id, leader.leader_epoch, set(leader.isr))
+        if (state.leader, state.leader_epoch, set(state.isr)) != own:
+            return f"{topic}-{index} is {own} to its leader and {state} in ZooKeeper"
+        stable = leader.log.last_stable_offset
+        if stable != leader.log.log_end_offset:
+            return f"{topic}-{index} has the last stable offset {stable} of {ends}"
+        return None
+
+    def check_logs(self) -> None:
+        visible: set[bytes] = set()
+        for topic in self._topics():
+            for index, replicas in self._assignments(topic).items():
+                # A leader that lost power may have lost the checkpoint of its log start offset.
+                starts = {each: self._log(each, topic, index).log_start_offset for each in replicas}
+                start = max(starts.values())
+                contents = {each: self._raw(each, topic, index, start) for each in replicas}
+                if len(set(contents.values())) != 1:
+                    sizes = {each: len(found) for each, found in contents.items()}
+                    self.world.complain(
+                        f"{topic}-{index}: replicas differ, bytes {sizes}, log starts {starts}"
+                    )
+                if topic == TOPIC:
+                    kept = self._kept(replicas[0], topic, index)
+                    visible |= {each.value for each in kept if each.visible}
+                    for complaint in self.world.history.check(topic, index, kept):
+                        self.world.complain(complaint)
+        for complaint in self.world.history.check_atomic(visible):
+            self.world.complain(complaint)
+        self._check_offsets()
+
+    def _log(self, broker_id: int, topic: str, index: int) -> Any:
+        server: Any = self.world.nodes[broker_id].server
+        return server.parts.replicas.manager.partitions[TopicPartition(topic, index)].log
+
+    def _raw(self, broker_id: int, topic: str, index: int, start: int) -> bytes:
+        log = self._log(broker_id, topic, index)
+        return b"".join(bytes(batch) for batch in log.batches(start, log.log_end_offset))
+
+    def _kept(self, broker_id: int, topic: str, index: int) -> list[Kept]:
+        """All data records, and whether read_committed shows them: markers decide.
+
+        Batches that DeleteRecords removed are taken from what the watch kept of them.
+        """
+        log = self._log(broker_id, topic, index)
+        open_: dict[int, list[Kept]] = {}
+        kept: list[Kept] = []
+        batches = dict(self.world.watch.batches(topic, index))
+        for batch in log.batches(log.log_start_offset, log.log_end_offset):
+            batches[struct.unpack_from(">q", batch)[0]] = bytes(batch)
+        for _, data in sorted(batches.items()):
+            producer_id, attributes = struct.unpack_from(">q", data, 43)[0], data[22]
+            records = list(read_records(data, include_control=True))
+            if attributes & 0x20:  # a control batch
+                committed = struct.unpack_from(">h", records[0].key, 2)[0] == 1
+                for each in open_.pop(producer_id, []):
+                    kept.append(each._replace(visible=committed))
+                continue
+            found = [Kept(record.offset, record.value, True) for record in records]
+            if attributes & 0x10:
+                open_.setdefault(producer_id, []).extend(
+                    each._replace(visible=False) for each in found
+                )
+            else:
+                kept.extend(found)
+        for left in open_.values():
+            kept.extend(left)
+        return sorted(kept, key=lambda each: each.offset)
+
+    def _check_offsets(self) -> None:
+        for group, least in self.world.history.committed_offsets.items():
+            found = self._committed_offset(group)
+            if found is None or found < least:
+                self.world.complain(f"{group}: offset {least} was committed, there is {found}")
+
+    def all_committed_offsets(self) -> dict[tuple[str, str], int]:
+        """By group and partition, of all coordinators."""
+        found = {}
+        for node in self.world.nodes.values():
+            server: Any = node.server
+            for home in server.parts.coordinators.groups.partitions.active:
+                for name, group in home.groups.items():
+                    for where, committed in group.offsets.committed.items():
+                        found[name, str(where)] = committed.offset
+        return found
+
+    def check_same_offsets(self, before: dict[tuple[str, str], int]) -> None:
+        """What the coordinators have now is what they had in memory `before` they started again."""
+        after = self.all_committed_offsets()
+        if after != before:
+            for key in [*before, *after]:
+                if before.get(key) != after.get(key):
+                    self.world.complain(
+                        f"the offset of {key} was {before.get(key)} in memory, and is "
+                        f"{after.get(key)} after all brokers started again"
+                    )
+                    return
+
+    def _committed_offset(self, group: str) -> int | None:
+        for node in self.world.nodes.values():
+            server: Any = node.server
+            partitions = server.parts.coordinators.groups.partitions
+            for home in partitions.active:
+                found = home.groups.get(group)
+                if found is not None:
+                    for where, committed in found.offsets.committed.items():
+                        if where.topic == TOPIC:
+                            offset: int = committed.offset
+                            return offset
+        return None

@@ -1,0 +1,237 @@
+"""An event loop with virtual time, on which several simulated processes run.
+
+Nothing waits: when no callback is ready, the time jumps to the next timer. Each simulated process
+has a context variable that its tasks and callbacks inherit; after `Process.kill` none of them runs
+again, as after `kill -9`. Sockets, worker threads and connections are simulated (network.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import sys
+from collections.abc import Callable
+from random import Random
+from typing import Any, NamedTuple, TextIO
+from zlib import crc32
+
+# A reading of the clock takes this long on average, so that work that watches the clock is sliced.
+READING_SECONDS = 2e-6
+# At this share of the readings, the process did not get a processor for a moment.
+PREEMPTED_SHARE = 1 / 2_000
+PREEMPTED_SECONDS = 0.02
+
+# Work handed to a worker thread is done after up to this long.
+WORKER_SECONDS = 0.02
+
+# A simulation whose time does not move for so many turns is stuck.
+STUCK_TURNS = 2_000_000
+
+
+class LongestTurn(NamedTuple):
+    """The callback that read the clock most often before it gave the loop back."""
+
+    readings: int
+    name: str
+
+
+class Process:
+    """One simulated process: what runs in its context stops for good when it is killed."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.dead = False
+        self.paused = False
+        self._held: list[Callable[[], None]] = []
+        self.context = contextvars.copy_context()
+        self.context.run(_process.set, self)
+        self._graveyard: list[object] = []
+
+    def kill(self) -> None:
+        self.dead = True
+        self._held.clear()
+
+    def pause(self) -> None:
+        """As SIGSTOP: what becomes due is held until `resume`."""
+        self.paused = True
+
+    def resume(self) -> None:
+        """As SIGCONT."""
+        self.paused = False
+        held, self._held = self._held, []
+        for run in held:
+            run()
+
+    def hold(self, run: Callable[[], None]) -> None:
+        """Until `resume`."""
+        self._held.append(run)
+
+    def keep(self, thing: object) -> None:
+        """Until the simulation ends: collecting it earlier would run its `finally` clauses."""
+        self._graveyard.append(thing)
+
+
+_process: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
+
+
+def current_process() -> Process | None:
+    return _process.get()
+
+
+class SimulatedLoop(asyncio.SelectorEventLoop):
+    """See the head of the module. `network` is set by the world before anything runs."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.random = Random(f"loop {seed}")
+        self.now = 1_000.0
+        self.network: Any = None
+        self.turns = 0
+        self._readers: dict[int, Callable[[], None]] = {}
+        self._writers: dict[int, Callable[[], None]] = {}
+        self._selector.select = self._select  # type: ignore[method-assign]
+        self.set_task_factory(self._make_task)
+        self.tasks_of_dead: list[asyncio.Task[Any]] = []
+        #: What was run and read, in order: equal in equal runs. `log` gets a line for each step.
+        self.checksum = 0
+        self.log: TextIO | None = None
+        self.readings = 0
+        self.longest_turn = LongestTurn(0, "")
+
+    # Time
+
+    def time(self) -> float:
+        return self.now
+
+    def tick(self) -> float:
+        """A reading of the clock by the code under test."""
+        drawn = self.random.random()
+        self.now += READING_SECONDS * drawn * 2
+        if drawn < PREEMPTED_SHARE:
+            self.now += PREEMPTED_SECONDS * self.random.random()
+        self.readings += 1
+        if self.log is not None:
+            self._write_reading(self.log)
+        return self.now
+
+    def _select(self, timeout: float | None = None) -> list[Any]:
+        self.turns += 1
+        if timeout is None:
+            raise RuntimeError("nothing is left to happen: the simulation would wait for ever")
+        if timeout > 0:
+            self.now += timeout
+        return []
+
+    def run_step(self, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
+        """Runs a callback of a process and keeps account of it."""
+        name = _name_of(callback)
+        line = f"{self.now!r} {name}"
+        self.checksum = crc32(line.encode(), self.checksum)
+        if self.log is not None:
+            self.log.write(line + "\n")
+        before = self.readings
+        callback(*args)
+        if self.readings - before > self.longest_turn.readings:
+            self.longest_turn = LongestTurn(self.readings - before, name)
+
+    def _write_reading(self, log: TextIO) -> None:
+        frames = []
+        frame = sys._getframe(2)
+        while frame is not None and len(frames) < 5:
+            frames.append(f"{frame.f_code.co_name}:{frame.f_lineno}")
+            frame = frame.f_back  # type: ignore[assignment]
+        log.write(f"  {self.now!r} {' < '.join(frames)}\n")
+
+    # Callbacks of dead processes do not run
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Any = None
+    ) -> asyncio.Handle:
+        return super().call_soon(*self._guarded(callback, args, context), context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        return super().call_at(when, *self._guarded(callback, args, context), context=context)
+
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Any = None
+    ) -> asyncio.Handle:
+        return self.call_soon(callback, *args, context=context)
+
+    def _make_task(
+        self, loop: asyncio.AbstractEventLoop, coroutine: Any, context: Any = None
+    ) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=loop, context=context)
+        process = (context or contextvars.copy_context()).get(_process)
+        if process is not None:
+            process.keep(task)
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        return task
+
+    # Worker threads
+
+    def run_in_executor(self, executor: Any, function: Any, *args: Any) -> Any:
+        """The work is done in one piece, some time later, if the process still lives."""
+        outcome = self.create_future()
+
+        def work() -> None:
+            if outcome.done():
+                return
+            try:
+                outcome.set_result(function(*args))
+            except Exception as error:
+                outcome.set_exception(error)
+
+        self.call_later(self.random.uniform(0, WORKER_SECONDS), work)
+        return outcome
+
+    # Sockets
+
+    def add_reader(self, fd: Any, callback: Any, *args: Any) -> None:
+        self._readers[fd] = callback
+        self.network.readable(fd)
+
+    def remove_reader(self, fd: Any) -> bool:
+        return self._readers.pop(fd, None) is not None
+
+    def add_writer(self, fd: Any, callback: Any, *args: Any) -> None:
+        self._writers[fd] = callback
+        self.network.writable(fd)
+
+    def remove_writer(self, fd: Any) -> bool:
+        return self._writers.pop(fd, None) is not None
+
+    def reader(self, fd: int) -> Callable[[], None] | None:
+        return self._readers.get(fd)
+
+    def writer(self, fd: int) -> Callable[[], None] | None:
+        return self._writers.get(fd)
+
+    async def create_connection(  # type: ignore[override]
+        self, protocol_factory: Callable[[], Any], host: str, port: int, **_: Any
+    ) -> tuple[Any, Any]:
+        return await self.network.connect(protocol_factory, host, port)
+
+    def _guarded(
+        self, callback: Callable[..., object], args: tuple[Any, ...], context: Any
+    ) -> tuple[Any, ...]:
+        process = _process.get() if context is None else context.get(_process)
+
+        def run() -> None:
+            if process is None or not process.dead:
+                if process is not None and process.paused:
+                    process.hold(lambda: self.call_soon(run, context=context))
+                    return
+                self.run_step(callback, args)
+
+        return (run,)
+
+
+def _name_of(callback: Callable[..., object]) -> str:
+    """The same in every run: no addresses."""
+    owner = getattr(callback, "__self__", None)
+    if isinstance(owner, asyncio.Task):
+        coroutine: Any = owner.get_coro()
+        return f"{coroutine.__qualname__} in {owner.get_name()}"
+    return getattr(callback, "__qualname__", None) or type(callback).__name__

@@ -1,0 +1,91 @@
+"""Many seeds on all cores: `python -m tests.simulation.cluster.many SECONDS [SHAPE ARGUMENTS]`.
+
+Each core plays seeds of its own, of several shapes in turn, until the time is over. What fails is
+printed with its seed and shape as it happens; the sums come last.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import subprocess
+import sys
+import threading
+import time
+
+SHAPES = (
+    [],
+    ["--power-loss"],
+    ["--brokers", "5"],
+    ["--brokers", "1", "--power-loss"],
+    ["--internal-partitions", "5", "--producers", "9", "--troubles", "25"],
+    ["--power-loss", "--troubles", "25"],
+)
+SUMMARY = re.compile(r"seed \d+: (\d+) complaints.*; (\d+) virtual seconds in ([\d.]+) s")
+
+
+class Sums:
+    """What all cores did."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.seeds = 0
+        self.failed: list[str] = []
+        self.virtual_seconds = 0.0
+        self.processor_seconds = 0.0
+
+    def add(self, name: str, output: str) -> None:
+        found = SUMMARY.search(output)
+        with self.lock:
+            self.seeds += 1
+            if found is not None:
+                self.virtual_seconds += float(found[2])
+                self.processor_seconds += float(found[3])
+            if found is None or found[1] != "0":
+                self.failed.append(name)
+                print(f"FAILED: {name}\n{output}", flush=True)
+
+
+def play(first: int, stride: int, deadline: float, extra: list[str], sums: Sums) -> None:
+    """One core's seeds."""
+    seed = first
+    while time.monotonic() < deadline:
+        shape = [*SHAPES[seed // stride % len(SHAPES)], *extra]
+        found = subprocess.run(
+            [sys.executable, "-m", "tests.simulation.cluster", str(seed), *shape],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        sums.add(f"{seed} {' '.join(shape)}", found.stdout + found.stderr)
+        seed += stride
+
+
+def main() -> None:
+    """See the head of the module."""
+    seconds, extra = float(sys.argv[1]), sys.argv[2:]
+    cores = int(os.environ.get("SIMULATE_CORES", "0")) or len(os.sched_getaffinity(0))
+    first = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1_000, 10**9)
+    print(f"seeds from {first} on, {cores} cores, {seconds:.0f} seconds", flush=True)
+    sums = Sums()
+    deadline = time.monotonic() + seconds
+    threads = [
+        threading.Thread(target=play, args=(first + core, cores, deadline, extra, sums))
+        for core in range(cores)
+    ]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    rate = sums.virtual_seconds / max(1.0, sums.processor_seconds)
+    print(
+        f"{sums.seeds} seeds, {len(sums.failed)} failed; "
+        f"{sums.virtual_seconds:.0f} virtual seconds, {rate:.1f} for each second of a processor"
+    )
+    print("\n".join(sums.failed))
+    raise SystemExit(1 if sums.failed else 0)
+
+
+if __name__ == "__main__":
+    main()

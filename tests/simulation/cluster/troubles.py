@@ -1,0 +1,179 @@
+"""What is done to a simulated cluster: to its processes, machines, network, disks and ZooKeeper."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from ottla.controller.tree import znodes
+from ottla.controller.tree.store import DeleteOp, StoreError
+from tests.simulation.cluster.admin import Admin
+from tests.simulation.cluster.disk import Faults
+from tests.simulation.cluster.node import Node
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster.world import World
+
+
+class Troubles:
+    """Picks one after the other by the seed."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.random = Random(f"troubles {world.seed}")
+        self.admin = Admin(world)
+
+    async def one(self) -> None:
+        """Does the next thing, and undoes it where it can be undone."""
+        kinds = ["kill", "kill", "quick", "stop", "cut", "isolate", "zookeeper", "expire", "depose"]
+        kinds += ["two", "lossy", "stale_controller", "pause", "no_space"]
+        kinds += [
+            "reassign",
+            "reassign",
+            "elect",
+            "delete_records",
+            "recreate",
+            "configure",
+            "move",
+        ]
+        if self.world.shape.descriptor_faults:
+            kinds += ["no_descriptors"]
+        if self.world.shape.power_loss:
+            kinds += ["power", "power"]
+        kind = self.random.choice(kinds)
+        node = self.random.choice(list(self.world.nodes.values()))
+        self.world.note(f"trouble: {kind} {node.host}")
+        if hasattr(self.admin, kind):
+            await getattr(self.admin, kind)()
+        else:
+            await getattr(self, f"_{kind}")(node)
+
+    async def _kill(self, node: Node) -> None:
+        node.kill()
+        await asyncio.sleep(self.random.uniform(0, 8))
+        self._start(node)
+
+    async def _quick(self, node: Node) -> None:
+        node.kill()
+        await asyncio.sleep(self.random.uniform(0, 0.5))
+        self._start(node)
+
+    async def _power(self, node: Node) -> None:
+        node.kill(power=True)
+        await asyncio.sleep(self.random.uniform(0, 8))
+        self._start(node)
+
+    async def _stop(self, node: Node) -> None:
+        if node.is_up:
+            await node.stop()
+        await asyncio.sleep(self.random.uniform(0, 4))
+        self._start(node)
+
+    async def _two(self, node: Node) -> None:
+        other = self.random.choice(list(self.world.nodes.values()))
+        node.kill()
+        await asyncio.sleep(self.random.uniform(0, 2))
+        other.kill()
+        await asyncio.sleep(self.random.uniform(0, 5))
+        self._start(node)
+        await asyncio.sleep(self.random.uniform(0, 3))
+        self._start(other)
+
+    async def _cut(self, node: Node) -> None:
+        other = self.random.choice(["clients", *(each.host for each in self.world.nodes.values())])
+        self.world.network.cut(node.host, other)
+        await asyncio.sleep(self.random.uniform(0, 10))
+        self.world.network.heal()
+
+    async def _isolate(self, node: Node) -> None:
+        for other in self.world.nodes.values():
+            self.world.network.cut(node.host, other.host)
+        session = self._session(node)
+        if session is not None and self.random.random() < 0.5:
+            session.cut()
+        await asyncio.sleep(self.random.uniform(0, 12))
+        self.world.network.heal()
+        if session is not None:
+            session.heal()
+
+    async def _zookeeper(self, node: Node) -> None:
+        session = self._session(node)
+        if session is not None:
+            session.cut()
+            await asyncio.sleep(self.random.uniform(0, 12))
+            session.heal()
+
+    async def _expire(self, node: Node) -> None:
+        session = self._session(node)
+        if session is not None:
+            session.expire()
+
+    async def _depose(self, node: Node) -> None:
+        tree = self.world.ensemble.tree
+        admin = tree.open_session()
+        with contextlib.suppress(StoreError):
+            tree.apply(admin, [DeleteOp("/controller")])
+        tree.end_session(admin)
+
+    async def _pause(self, node: Node) -> None:
+        """As SIGSTOP and SIGCONT: nothing of the process runs for a while."""
+        if node.is_up and node.running is not None:
+            process, session = node.running.process, self._session(node)
+            seconds = self.random.uniform(0.5, 12)
+            process.pause()
+            if session is not None:
+                session.cut()
+            await asyncio.sleep(seconds)
+            process.resume()
+            if session is not None:
+                session.heal()
+
+    async def _no_descriptors(self, node: Node) -> None:
+        node.disk.faults = Faults({errno.EMFILE: 200_000}, frozenset(("open",)))
+        await asyncio.sleep(self.random.uniform(0, 3))
+        node.disk.faults = Faults()
+
+    async def _no_space(self, node: Node) -> None:
+        node.disk.faults = Faults({errno.ENOSPC: 300_000}, frozenset(("pwrite",)))
+        await asyncio.sleep(self.random.uniform(0, 3))
+        node.disk.faults = Faults()
+
+    async def _stale_controller(self, node: Node) -> None:
+        """The controller cannot reach ZooKeeper while another is elected, and has work to do."""
+        nodes = self.world.ensemble.tree.nodes
+        found = nodes.get(znodes.CONTROLLER)
+        controller = (
+            None if found is None else self.world.nodes[znodes.decode_controller(found.data)]
+        )
+        session = None if controller is None else self._session(controller)
+        if session is None:
+            return
+        session.cut()
+        work = asyncio.get_running_loop().create_task(self.admin.reassign())
+        if node is not controller and self.random.random() < 0.5:
+            node.kill()
+        await asyncio.sleep(self.random.uniform(0.05, 1))
+        await self._depose(node)
+        await asyncio.sleep(self.random.uniform(0.05, 4))
+        session.heal()
+        await work
+        self._start(node)
+
+    async def _lossy(self, node: Node) -> None:
+        self.world.ensemble.lost_one_in = 40
+        await asyncio.sleep(self.random.uniform(0, 6))
+        self.world.ensemble.lost_one_in = 0
+
+    def _session(self, node: Node) -> Any:
+        return (
+            self.world.ensemble.session_of(node.running.process)
+            if node.is_up and node.running
+            else None
+        )
+
+    def _start(self, node: Node) -> None:
+        if not node.is_up:
+            node.start()

@@ -1,0 +1,133 @@
+"""Looks at all brokers many times a second: what is committed never changes, epochs only grow."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from ottla.controller.tree import znodes
+from ottla.controller.tree.store import CreateOp, SetOp
+from ottla.protocol.records.reader import read_records
+from ottla.protocol.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster.node import Node
+    from tests.simulation.cluster.world import World
+
+TOPIC = "t"
+SECONDS = 0.1
+
+
+class Watch:
+    """Remembers every record seen below a leader's high watermark."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._batches: dict[tuple[str, int], dict[int, bytes]] = {}
+        self.seen: dict[tuple[str, int], dict[int, bytes]] = {}
+        self._scanned: dict[tuple[int, int, int, int], int] = {}
+        self._epochs: dict[tuple[int, int, int], int] = {}
+        self._controller_epoch = 0
+        self._znode_epochs: dict[int, int] = {}
+        tree = world.ensemble.tree
+        self._apply = tree.apply
+        tree.apply = self._applied  # type: ignore[method-assign]
+
+    async def run(self) -> None:
+        """Until the world ends."""
+        while not self.world.complaints:
+            await asyncio.sleep(SECONDS)
+            self.look()
+
+    def _applied(self, session_id: int, ops: Any) -> Any:
+        """At most one controller writes: the states in the tree are of the present epoch."""
+        results = self._apply(session_id, ops)
+        for op in ops:
+            if isinstance(op, (CreateOp, SetOp)) and op.path.endswith("/state") and op.data:
+                written = json.loads(op.data).get("controller_epoch", 0)
+                current = int(self.world.ensemble.tree.nodes[znodes.CONTROLLER_EPOCH].data)
+                if written < current:
+                    self.world.complain(
+                        f"a controller of epoch {written} wrote {op.path} in epoch {current}"
+                    )
+        return results
+
+    def look(self) -> None:
+        """All oracles, once."""
+        for node in self.world.nodes.values():
+            if node.ready and node.is_up and node.server is not None:
+                self._look_at_broker(node, node.server.parts.replicas.manager)
+        self._look_at_tree()
+
+    def batches(self, topic: str, index: int) -> list[tuple[int, bytes]]:
+        """Every batch that was committed, with its base offset."""
+        return sorted(self._batches.get((topic, index), {}).items())
+
+    def any_offset(self, topic: str, index: int, random: Random) -> int:
+        """An offset that has been seen."""
+        self.look()
+        offsets = list(self.seen.get((topic, index), {}))
+        return random.choice(offsets) if offsets else 0
+
+    def _look_at_broker(self, node: Node, manager: Any) -> None:
+        for index in range(self.world.shape.partitions):
+            partition = manager.partitions.get(TopicPartition(TOPIC, index))
+            if partition is None or partition.log is None or partition.offline:
+                continue
+            life = (node.broker_id, node.starts, index)
+            before = self._epochs.get(life, -1)
+            if partition.leader_epoch < before and partition.leader_epoch >= 0:
+                self.world.complain(
+                    f"{node.host}: leader epoch of {TOPIC}-{index} went back from {before} to "
+                    f"{partition.leader_epoch}"
+                )
+            self._epochs[life] = max(before, partition.leader_epoch)
+            if partition.is_leader:
+                self._read(node, index, partition)
+
+    def _read(self, node: Node, index: int, partition: Any) -> None:
+        """What this leadership committed since the last look, against what others had."""
+        log = partition.log
+        reign = (node.broker_id, node.starts, index, partition.leader_epoch)
+        start = max(self._scanned.get(reign, 0), log.log_start_offset)
+        end = log.high_watermark
+        if end <= start:
+            return
+        self._scanned[reign] = end
+        seen = self.seen.setdefault((TOPIC, index), {})
+        batches = self._batches.setdefault((TOPIC, index), {})
+        for batch in log.batches(start, end):
+            data = bytes(batch)
+            batches[struct.unpack_from(">q", data)[0]] = data
+            for record in read_records(data, include_control=True):
+                content = bytes(record.value or b"") + bytes(record.key or b"")
+                if not start <= record.offset < end:
+                    continue
+                known = seen.setdefault(record.offset, content)
+                if known != content:
+                    self.world.complain(
+                        f"{node.host}: offset {record.offset} of {TOPIC}-{index} was committed as "
+                        f"{known!r} and is {content!r} now"
+                    )
+                    return
+
+    def _look_at_tree(self) -> None:
+        nodes = self.world.ensemble.tree.nodes
+        found = nodes.get(znodes.CONTROLLER_EPOCH)
+        if found is not None and found.data:
+            epoch = int(found.data)
+            if epoch < self._controller_epoch:
+                self.world.complain(f"the controller epoch went back to {epoch}")
+            self._controller_epoch = epoch
+        for index in range(self.world.shape.partitions):
+            state = nodes.get(znodes.state_path(TopicPartition(TOPIC, index)))
+            if state is None:
+                continue
+            where = TopicPartition(TOPIC, index)
+            epoch = znodes.decode_state(where, state.data, 0).leader_epoch
+            if epoch < self._znode_epochs.get(index, 0):
+                self.world.complain(f"the leader epoch of {TOPIC}-{index} went back to {epoch}")
+            self._znode_epochs[index] = epoch

@@ -1,0 +1,238 @@
+"""A simulated cluster in trouble: brokers, clients, and what is done to them, all by one seed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from random import Random
+from typing import Any, NamedTuple
+
+from ottla.protocol.client.aio import AsyncClient
+from ottla.protocol.client.errors import ClientError
+from ottla.protocol.client.operations import Controller
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from tests.simulation.cluster import seams
+from tests.simulation.cluster.clients import PRODUCERS
+from tests.simulation.cluster.consumers import MEMBERS, TailReader
+from tests.simulation.cluster.disk import Faults
+from tests.simulation.cluster.final_checks import FinalChecks
+from tests.simulation.cluster.history import History
+from tests.simulation.cluster.loop import Process, SimulatedLoop
+from tests.simulation.cluster.network import Network
+from tests.simulation.cluster.node import Node, substitute
+from tests.simulation.cluster.troubles import Troubles
+from tests.simulation.cluster.watch import Watch
+from tests.simulation.cluster.zookeeper import Ensemble
+
+TOPIC = "t"
+QUIET_SECONDS = 120
+INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
+
+
+class Shape(NamedTuple):
+    """What a simulation consists of."""
+
+    brokers: int = 3
+    partitions: int = 3
+    min_insync_replicas: int = 2
+    internal_partitions: int = 50
+    producers: int = 4
+    troubles: int = 12
+    power_loss: bool = False
+    descriptor_faults: bool = False
+    settings: tuple[tuple[str, str], ...] = ()
+
+
+class World:
+    """One simulation. `run` plays it to its end."""
+
+    def __init__(self, seed: int, shape: Shape) -> None:
+        self.seed = seed
+        self.shape = shape
+        self.loop = SimulatedLoop(seed)
+        self.network = self.loop.network = Network(self.loop, seed)
+        seams.begin(self.loop, seed)
+        substitute(self.network)
+        self.random = Random(f"world {seed}")
+        self.ensemble = Ensemble(self.loop, seed)
+        self.history = History()
+        self.trace: list[str] = []
+        self.complaints: list[str] = []
+        self.stopping = False
+        self.abandoned = False
+        settings = {
+            "default.replication.factor": str(min(3, shape.brokers)),
+            "offsets.topic.replication.factor": str(min(3, shape.brokers)),
+            "transaction.state.log.replication.factor": str(min(3, shape.brokers)),
+            "transaction.state.log.min.isr": str(min(2, shape.brokers)),
+            "offsets.topic.num.partitions": str(shape.internal_partitions),
+            "transaction.state.log.num.partitions": str(shape.internal_partitions),
+            "min.insync.replicas": str(shape.min_insync_replicas),
+            "replica.lag.time.max.ms": "5000",
+            "replica.socket.timeout.ms": "5000",
+            "request.timeout.ms": "5000",
+            "controller.socket.timeout.ms": "5000",
+            "log.segment.bytes": "4096",
+            "log.index.size.max.bytes": "1024",
+            "log.flush.offset.checkpoint.interval.ms": "3000",
+            "replica.high.watermark.checkpoint.interval.ms": "2000",
+            "leader.imbalance.check.interval.seconds": "20",
+            "log.retention.check.interval.ms": "20000",
+            "num.recovery.threads.per.data.dir": "1",
+            "group.coordinator.rebalance.protocols": "classic,consumer",
+            "log.dir.failure.timeout.ms": "5000",
+            # Without power only what was synced is left, so what is acknowledged must be.
+            **({"log.flush.interval.messages": "1"} if shape.power_loss else {}),
+            **dict(shape.settings),
+        }
+        self.nodes = {each: Node(self, each, settings) for each in range(1, shape.brokers + 1)}
+        self.bootstrap = ",".join(f"b{each}:9092" for each in self.nodes)
+        self.clients = Process("clients")
+        self.producers: list[Any] = []
+        self.troubles = Troubles(self)
+        self.checks = FinalChecks(self)
+        self.watch = Watch(self)
+
+    # Notes
+
+    def now_ms(self) -> int:
+        return seams.EPOCH_MS + int(self.loop.now * 1000)
+
+    def note(self, line: str) -> None:
+        self.trace.append(f"{self.loop.now - 1000:9.3f} {line}")
+
+    def complain(self, line: str) -> None:
+        self.complaints.append(line)
+        self.note(f"COMPLAINT {line}")
+
+    def disks_failed(self, node: Node, process: Process) -> None:
+        self.complain(f"{node.host}: all log directories failed")
+        node.kill()
+
+    def acknowledged(self) -> dict[str, int]:
+        """How much each kind of client got acknowledged."""
+        done: dict[str, int] = {}
+        for each in self.producers:
+            done[each.kind] = done.get(each.kind, 0) + each.acknowledged
+        return done
+
+    # The course of events
+
+    def run(self) -> None:
+        """Plays the whole simulation; complaints are in `complaints`."""
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_until_complete(self.loop.create_task(self._run()))
+        finally:
+            self.abandoned = True
+            for node in self.nodes.values():
+                node.kill()
+            self.clients.kill()
+            seams.end()
+
+    async def _run(self) -> None:
+        for node in self.nodes.values():
+            node.start()
+        await self._ready()
+        await self._create_topic()
+        self._start_clients()
+        watching = self.loop.create_task(self.watch.run())
+        for _ in range(self.shape.troubles):
+            await asyncio.sleep(self.random.uniform(0.2, 5))
+            await self.troubles.one()
+            if self.complaints:
+                return
+        await self._rest()
+        watching.cancel()
+
+    async def _ready(self) -> None:
+        for _ in range(600):
+            if all(node.ready for node in self.nodes.values()):
+                return
+            await asyncio.sleep(0.1)
+        self.complain("the brokers did not start within a minute")
+
+    async def _create_topic(self) -> None:
+        client = AsyncClient(self.bootstrap, request_timeout_ms=5000)
+        request = CreateTopicsRequest(
+            [CreatableTopic(TOPIC, self.shape.partitions, min(3, self.shape.brokers))], 5000
+        )
+        for _ in range(60):
+            with contextlib.suppress(ClientError, KafkaError):
+                response: Any = await client.call(request, Controller())
+                if response.topics[0].error_code in (0, 36):
+                    break
+            await asyncio.sleep(0.5)
+        else:
+            self.complain("the topic could not be created")
+        client.close()
+
+    def _start_clients(self) -> None:
+        for number in range(self.shape.producers):
+            kind = PRODUCERS[number % len(PRODUCERS)]
+            producer = self.clients.context.run(
+                kind, self, f"{kind.kind}{number}", TOPIC, self.shape.partitions
+            )
+            if kind.kind != "plain":
+                self.history.sends_once(producer.name)
+            self.producers.append(producer)
+            self.loop.create_task(producer.run(), context=self.clients.context)
+
+        consumers: list[Any] = [
+            self.clients.context.run(TailReader, self, f"reader{each}", TOPIC, each)
+            for each in range(self.shape.partitions)
+        ]
+        consumers += [
+            self.clients.context.run(kind, self, f"member{number}", TOPIC, 0)
+            for number, kind in enumerate(MEMBERS)
+        ]
+        for consumer in consumers:
+            self.producers.append(consumer)
+            self.loop.create_task(consumer.run(), context=self.clients.context)
+
+    # At the end
+
+    async def _rest(self) -> None:
+        """Troubles stop; the cluster must get well by itself, and everything must be there."""
+        self.note("rest")
+        self.network.heal()
+        self.ensemble.lost_one_in = 0
+        for node in self.nodes.values():
+            node.disk.faults = Faults()
+        for session in self.ensemble.sessions:
+            session.heal()
+        for node in self.nodes.values():
+            if not node.is_up:
+                node.start()
+        await asyncio.sleep(15)
+        self.stopping = True
+        if not await self._gets_well():
+            return
+        self.checks.check_logs()
+        if self.complaints:
+            return
+        # What is in memory must be what the logs have: all of them start again.
+        self.note("all brokers start again")
+        before = self.checks.all_committed_offsets()
+        for node in self.nodes.values():
+            if self.random.random() < 0.5:
+                await node.stop()
+            else:
+                node.kill()
+        for node in self.nodes.values():
+            node.start()
+        if not await self._gets_well():
+            return
+        self.checks.check_logs()
+        self.checks.check_same_offsets(before)
+
+    async def _gets_well(self) -> bool:
+        reason: str | None = "nothing was looked at"
+        for _ in range(QUIET_SECONDS):
+            await asyncio.sleep(1)
+            reason = self.checks.restless()
+            if reason is None:
+                return True
+        self.complain(f"the cluster does not get well: {reason}")
+        return False
