@@ -58,7 +58,7 @@ async def test_another_controller_makes_us_resign(cluster: Cluster) -> None:
     assert cluster.sent == []
 
 
-async def test_deposed_controller_learns_it_by_its_next_write(
+async def test_fenced_controller_learns_it_by_its_next_write(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await cluster.create_topic("t", (1, 2))

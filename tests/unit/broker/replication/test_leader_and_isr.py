@@ -88,7 +88,7 @@ def test_an_order_that_is_not_newer_changes_nothing() -> None:
     assert replicas.partition().is_leader
 
 
-def test_a_deposed_controller_changes_nothing() -> None:
+def test_a_stale_controller_changes_nothing() -> None:
     replicas = Replicas()
     replicas.lead(controller_epoch=5)
     response = replicas.order(2, epoch=9, replicas=[1, 2], controller_epoch=4)
@@ -166,7 +166,7 @@ def test_what_is_not_here_is_stopped_already() -> None:
     assert stop(Replicas()) == 0
 
 
-def test_a_deposed_controller_stops_nothing() -> None:
+def test_a_stale_controller_stops_nothing() -> None:
     replicas = Replicas()
     replicas.lead(controller_epoch=5)
     response = replicas.leader_and_isr.stop_replicas(StopReplicaRequest(controller_epoch=4))
@@ -251,7 +251,7 @@ def test_others_get_their_turn_while_a_big_order_is_carried_out() -> None:
     assert len(replicas.manager.partitions) == 100
 
 
-def test_the_rest_of_an_order_is_ignored_when_its_controller_is_deposed() -> None:
+def test_the_rest_of_an_order_is_ignored_when_its_controller_is_stale() -> None:
     replicas = Replicas()
     order = replicas.leader_and_isr.become_leader_or_follower(big_order(100), 7)
     order.send(None)
