@@ -31,7 +31,7 @@ def _bucket(value: int, buckets: int) -> int:
 
 
 def hash_map_order(keys: Iterable[str]) -> list[str]:
-    """The strings as a HashMap returns them that got them in the order of ``keys``."""
+    """The order in which a HashMap returns strings put into it in the order of ``keys``."""
     names = list(keys)
     buckets = _buckets(len(names))
     return sorted(names, key=lambda name: _bucket(string_hash(name), buckets))

@@ -51,7 +51,7 @@ async def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
         assert await busy.is_closed()
 
 
-async def test_a_client_that_does_not_take_its_answer_is_idle() -> None:
+async def test_a_client_that_does_not_take_its_response_is_idle() -> None:
     def response(_: RequestContext, __: Message) -> Message:
         return MetadataResponse(cluster_id="x" * 30_000)
 

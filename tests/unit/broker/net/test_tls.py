@@ -58,7 +58,7 @@ def fd(tmp_path: Path) -> Iterator[int]:
     os.close(descriptor)
 
 
-async def test_requests_and_answers(
+async def test_requests_and_responses(
     certificates: Certificates, tls_options: dict[str, Any]
 ) -> None:
     async with running_network(**tls_options) as network:

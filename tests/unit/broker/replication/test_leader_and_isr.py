@@ -125,13 +125,13 @@ def test_old_controllers_get_rows_with_names() -> None:
     assert response.topics == []
 
 
-def test_an_offline_partition_answers_with_the_disk() -> None:
+def test_an_offline_partition_returns_the_error_of_the_disk() -> None:
     replicas = Replicas()
     replicas.lead().offline = True
     assert codes(replicas.order(1, epoch=1)) == [ErrorCode.KAFKA_STORAGE_ERROR]
 
 
-def test_a_failed_disk_is_answered_and_the_partition_goes_offline() -> None:
+def test_a_failed_disk_is_reported_and_the_partition_goes_offline() -> None:
     replicas = Replicas()
     replicas.logs.directories.all[0].fail(OSError(5, "Input/output error"))
     assert codes(replicas.order(1)) == [ErrorCode.KAFKA_STORAGE_ERROR]

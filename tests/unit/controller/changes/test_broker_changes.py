@@ -140,7 +140,7 @@ async def test_lost_directory_is_known_until_the_replica_is_fine_again(cluster: 
     assert cluster.controller.context.is_online(2, T0)
 
 
-async def test_answer_of_an_earlier_run_says_nothing_about_this_one(cluster: Cluster) -> None:
+async def test_response_of_an_earlier_run_says_nothing_about_this_one(cluster: Cluster) -> None:
     await cluster.create_topic("t", (2, 3))
     before = cluster.brokers[2].broker_epoch
     await cluster.remove_broker(2)
