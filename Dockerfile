@@ -25,7 +25,7 @@ RUN groupadd --gid 10001 ottla \
     && useradd --uid 10001 --gid ottla --no-create-home --shell /usr/sbin/nologin ottla \
     && install -d -o ottla -g ottla /var/lib/ottla
 COPY --from=build /opt/ottla /opt/ottla
-# Under Kafka's names, which OTTLA_... ones go before: whoever runs the image may use either.
+# Under Kafka's names, which OTTLA_... ones go before: a user of the image may set either.
 ENV PATH=/opt/ottla/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     KAFKA_LISTENERS=PLAINTEXT://0.0.0.0:9092 \

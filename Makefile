@@ -99,7 +99,7 @@ soak: $(STAMP) ## the long form of the abuse tests: 200 clients, what stays open
 test-pythons: $(STAMP) ## the wheel, installed, on every supported Python of this machine (downloads)
 	@$(RUN) -m tests.installed.pythons
 
-golden: $(STAMP) ## the golden vectors anew from Kafka's own classes (JDK and Maven)
+golden: $(STAMP) ## generate the golden vectors from Kafka's own classes (JDK and Maven)
 	@$(RUN) -m tests.golden.regenerate
 
 clean: ## remove the environment and every cache

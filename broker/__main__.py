@@ -1,4 +1,4 @@
-"""`ottla start`: reads the settings, runs a broker until it is told to stop, says what happens."""
+"""`ottla start`: reads the settings, runs a broker until it is stopped, logs what happens."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _EXPECTED = (
     "CorruptFile",
 )
 
-# What a start put off is done this long after it, when the first clients have had their answers.
+# What a start put off is done this long after it, when the first clients have had their responses.
 _CALM_SECONDS = 2.0
 
 

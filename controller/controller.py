@@ -181,7 +181,7 @@ class Controller:
         return self._components.partitions.unclean_elections_total
 
     async def start(self, timeout_ms: int = 60_000) -> None:
-        """Takes part in the election; returns when there is a controller, or after the timeout.
+        """Participates in the election; returns when there is a controller, or after the timeout.
 
         The election continues in the background after the timeout.
         """

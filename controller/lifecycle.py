@@ -3,8 +3,8 @@
 Mirrors ``process``, ``elect`` and ``onControllerResignation`` of Kafka's ``KafkaController``. When
 a fenced write fails because another controller was elected, this one resigns. When the store fails
 while an event is processed, the context may differ from the znode tree: the controller resigns,
-deletes ``/controller`` if it can, and takes part in the next election, after which all state is
-read again.
+deletes ``/controller`` if it can, and participates in the next election, after which all state
+is read again.
 """
 
 import logging
@@ -359,8 +359,8 @@ class Lifecycle:
         self._set_controller(successor)
 
     def _on_store_failure(self, reason: str) -> None:
-        """The context may differ from the znode tree: resigns at once, and takes part in the next
-        election after RETRY_DELAY_MS."""
+        """The context may differ from the znode tree: resigns at once, and participates in the
+        next election after RETRY_DELAY_MS."""
         logger.warning("The znode store failed: %s", reason)
         if self.is_active:
             logger.warning("Resigning; the controller state is read again after the next election")
@@ -385,7 +385,7 @@ class Lifecycle:
 
     async def _force_resign(self) -> None:
         """The second half of ``_on_store_failure``: deletes our ``/controller``, if there is one
-        (``_elect`` does so), and takes part in the next election."""
+        (``_elect`` does so), and participates in the next election."""
         await self._register_if_expired()
         await self._maybe_resign()
         await self._elect()

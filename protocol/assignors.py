@@ -2,7 +2,7 @@
 
 Each takes the partition counts of the topics that exist and the subscriptions by member id, and
 gives every member its partitions. The results are those of the Java classes of the same names
-(3.9), except that racks are not looked at (KIP-881).
+(3.9), except that racks are not considered (KIP-881).
 """
 
 from collections.abc import Callable, Mapping
@@ -47,7 +47,7 @@ def assign_range(counts: PartitionCounts, subscriptions: Subscriptions) -> Assig
 
 
 def assign_round_robin(counts: PartitionCounts, subscriptions: Subscriptions) -> Assignments:
-    """All partitions of all topics dealt out in turn, past members that do not want them."""
+    """All partitions of all topics assigned in turn, past members that do not want them."""
     assignments: Assignments = {member: [] for member in subscriptions}
     members = _sorted_members(subscriptions)
     wanted = {topic for subscription in subscriptions.values() for topic in subscription.topics}

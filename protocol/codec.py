@@ -5,7 +5,7 @@ millisecond to a few) and kept. Decoding and encoding raise ProtocolError and no
 
 Decoding copies strings and bytes out of the buffer; `records` fields become memoryviews of the
 caller's buffer, writable if it is. A message without records in its version is decoded from
-`bytes`, so pass bytes if they are at hand: other buffers are copied first.
+`bytes`, so pass bytes if they are available: other buffers are copied first.
 
 Encoding follows Kafka where a version cannot carry a value: fields marked ignorable are dropped,
 others raise unless they hold their default.

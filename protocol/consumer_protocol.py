@@ -2,7 +2,7 @@
 
 The group protocol carries two opaque blobs: each member's subscription in JoinGroup, and each
 member's assignment in SyncGroup. Versions 0 to 3 of both are written by Kafka's clients; a reader
-takes later ones as the latest it knows, and passes over what follows.
+takes later ones as the latest it knows, and skips what follows.
 """
 
 from collections.abc import Iterable, Sequence

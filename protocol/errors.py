@@ -223,7 +223,7 @@ class UnsupportedVersionError(ProtocolError):
 
 class KafkaError(Exception):
     """A response with an error code. Clients raise it for a broker's response; inside the broker
-    it carries the code that the client is to get. `message` is in words for the person who reads
+    it carries the code that the client is to get. `message` is text for the person who reads
     the response, "" when the name of the code is enough."""
 
     def __init__(self, code: int, message: str = "") -> None:

@@ -151,7 +151,7 @@ def decode_request_body(header: RequestHeader, frame: Buffer, position: int) -> 
     """The request behind its header; raises UnsupportedVersionError for a version that we do not
     have and ProtocolError for bytes that are no request.
 
-    Bytes after its end are passed over, as Kafka does: librdkafka writes three too many when it
+    Bytes after its end are skipped, as Kafka does: librdkafka writes three too many when it
     requests the metadata of all topics in a flexible version.
     """
     cls = API[header.api_key].request

@@ -31,14 +31,14 @@ def _bucket(value: int, buckets: int) -> int:
 
 
 def hash_map_order(keys: Iterable[str]) -> list[str]:
-    """How a HashMap gives back strings that were put into it in the order of ``keys``."""
+    """The order in which a HashMap returns strings put into it in the order of ``keys``."""
     names = list(keys)
     buckets = _buckets(len(names))
     return sorted(names, key=lambda name: _bucket(string_hash(name), buckets))
 
 
 def first_of_hash_set(partitions: Iterable[TopicPartition]) -> TopicPartition:
-    """What a HashSet of Kafka's TopicPartition gives back first; there must be one."""
+    """What a HashSet of Kafka's TopicPartition returns first; there must be one."""
     found = list(partitions)
     buckets = _buckets(len(found))
 

@@ -65,7 +65,7 @@ class Api:
 
     def request_header_version(self, version: int) -> int:
         """The request header that goes with `version`, also for a version above `max_version`:
-        an ApiVersions request of a newer client is told what we have."""
+        an ApiVersions request of a newer client gets the versions that we have."""
         if self.key == ApiKey.CONTROLLED_SHUTDOWN and version == 0:
             return 0  # older than client ids
         return 2 if version >= self.first_flexible_version else 1

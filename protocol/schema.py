@@ -68,7 +68,7 @@ NO_VERSIONS = Versions(1, 0)
 
 class Field(NamedTuple):
     """One field of a struct. `default` is None both for "no default given" and for `default null`;
-    `null_default` tells the two apart."""
+    `null_default` distinguishes the two."""
 
     name: str
     type: str

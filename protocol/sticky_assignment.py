@@ -110,7 +110,7 @@ def _earlier_owners(
 
 
 class _Shares:
-    """Counts of who still needs partitions while they are dealt out evenly."""
+    """Counts of who still needs partitions while they are assigned evenly."""
 
     def __init__(self, total: int, members: int) -> None:
         self.least, self.larger_wanted = divmod(total, members)

@@ -56,7 +56,7 @@ def lag(query: StreamingQuery) -> Lag:
 
 
 def lag_of_progress(progress: Mapping[str, Any] | None) -> Lag:
-    """The lag of all Kafka sources in a progress report; other sources are passed over."""
+    """The lag of all Kafka sources in a progress report; other sources are skipped."""
     totals: Offsets = {}
     for source in (progress or {}).get("sources", ()):
         latest, end = _offsets(source.get("latestOffset")), _offsets(source.get("endOffset"))
@@ -122,4 +122,4 @@ class LagListener(StreamingQueryListener):
         """Idle queries report their progress now and then all the same."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
-        """What is left unread then is for whoever ended the query."""
+        """What is left unread then is left to the caller that ended the query."""

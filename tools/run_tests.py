@@ -7,7 +7,7 @@
     python tools/run_tests.py --compiled           the record modules compiled with mypyc
 
 Java is found (or installed) first, because Spark, ZooKeeper and Apache Kafka need it; a machine on
-which none can be had is told so in one sentence before any work is done.
+which none can be installed gets one sentence that says so before any work is done.
 
 Most tests of whole brokers wait, for a session to end or a JVM to start, and leave a processor
 idle. So two pytest processes work through the folders: each folder, with the brokers and sessions

@@ -17,7 +17,7 @@ async def hand_over(config: BrokerConfig, channel: ControllerChannel) -> bool:
     """Asks the controller up to `controlled.shutdown.max.retries` times; whether all moved.
 
     A partition whose other replicas are not in sync stays, and has no leader while this broker is
-    away: stopping goes on all the same, as in Kafka.
+    away: stopping continues all the same, as in Kafka.
     """
     for attempt in range(config.controlled_shutdown_max_retries):
         if attempt:

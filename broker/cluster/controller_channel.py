@@ -76,7 +76,7 @@ class ControllerChannel:
     async def alter_partition(
         self, request: AlterPartitionRequest, version: int
     ) -> AlterPartitionResponse:
-        """Asks for changes of in-sync replicas; raises when the controller cannot be reached."""
+        """Requests changes of in-sync replicas; raises when the controller cannot be reached."""
         request.broker_id = self._broker_id
         request.broker_epoch = self._broker_epoch.value
         if self._controller.is_active:
@@ -99,7 +99,7 @@ class ControllerChannel:
         return ProducerIdBlock(response.producer_id_start, response.producer_id_len)
 
     async def controlled_shutdown(self) -> int:
-        """Asks for other leaders of what this broker leads; the number of those left."""
+        """Requests other leaders of what this broker leads; the number of those left."""
         from ottla.protocol.messages.controlled_shutdown import (
             ControlledShutdownRequest,
             ControlledShutdownResponse,

@@ -90,7 +90,7 @@ def wildcard_listeners(config: BrokerConfig) -> frozenset[str]:
 
 
 def reach(endpoint: Endpoint) -> str:
-    """In words, who can connect to a listener."""
+    """Text that names who can connect to a listener."""
     if endpoint.host in ("", "0.0.0.0", "::"):
         return "from every network of this machine"
     if endpoint.host == "localhost" or endpoint.host.startswith("127.") or endpoint.host == "::1":

@@ -102,7 +102,7 @@ class InterBrokerClient:
         connection = await self._open(host, port, self.timeout_ms)
         other = self._connections.get((host, port))
         if other is not None and other.is_usable:
-            connection.close()  # Somebody else connected meanwhile.
+            connection.close()  # Another caller connected meanwhile.
             return other
         self._connections[host, port] = connection
         return connection

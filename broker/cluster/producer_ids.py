@@ -1,7 +1,7 @@
 """Producer ids: unique in the cluster, handed out from blocks that this broker owns.
 
 A block is taken from the cluster once (a write to `/latest_producer_id_block`) and then used up
-here without asking anybody. The next one is fetched before the last id is gone. Ids of a block
+here without a request. The next one is fetched before the last id is gone. Ids of a block
 that is lost in a crash are never used again.
 """
 

@@ -44,8 +44,8 @@ def zookeeper_store(
     has_certificate = tls is not None and tls.certificate_file is not None
     if config.zookeeper_set_acl and not (sasl or digest or has_certificate):
         raise ConfigError(
-            "zookeeper.set.acl gives the znodes to whoever this broker is to ZooKeeper, but "
-            "nothing says who that is: set zookeeper.ssl.keystore.location, or "
+            "zookeeper.set.acl gives the znodes to the identity of this broker in ZooKeeper, but "
+            "no setting names one: set zookeeper.ssl.keystore.location, or "
             "ottla.zookeeper.digest=user:password, or name a JAAS file with a Client section in "
             "KAFKA_OPTS (-Djava.security.auth.login.config=FILE)."
         )

@@ -304,7 +304,7 @@ class BrokerConfig:
                 if known in table:
                     parse_value(table[known], text)
             except ConfigError as error:
-                self.warnings.append(f"dynamic setting passed over: {error}")
+                self.warnings.append(f"dynamic setting ignored: {error}")
                 continue
             good[name] = text
         return good
@@ -390,7 +390,7 @@ class BrokerConfig:
     def _check(self) -> None:
         if self.given.get("process.roles"):
             raise ConfigError(
-                "process.roles asks for KRaft, which this broker does not speak: drop it, and set "
+                "process.roles requests KRaft, which this broker does not speak: drop it, and set "
                 "zookeeper.connect for a cluster or nothing for a single broker."
             )
         self._check_authorizer()

@@ -59,7 +59,7 @@ def parse_properties(text: str, source: str) -> list[Property]:
 
 
 def _continues(line: str) -> bool:
-    """A line goes on when it ends in an odd number of backslashes."""
+    """A line continues when it ends in an odd number of backslashes."""
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 

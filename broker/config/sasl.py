@@ -153,11 +153,11 @@ def _check_listener(config: SaslConfig, name: str) -> None:
     setting = f"listener.name.{name.lower()}.sasl.enabled.mechanisms"
     mechanisms = enabled_mechanisms(config, name)
     if not mechanisms:
-        raise ConfigError(f"Listener {name} asks for SASL, but {setting} names no mechanism.")
+        raise ConfigError(f"Listener {name} requires SASL, but {setting} names no mechanism.")
     for mechanism in mechanisms:
         if mechanism == "GSSAPI":
             raise ConfigError(
-                f"Listener {name} asks for SASL with GSSAPI (Kerberos), which this broker does not "
+                f"Listener {name} requires SASL with GSSAPI (Kerberos), which this broker does not "
                 f"have; it is also the default: set {setting}, or sasl.enabled.mechanisms, to some "
                 f"of {', '.join(MECHANISMS)}."
             )
@@ -181,7 +181,7 @@ def _check_listener(config: SaslConfig, name: str) -> None:
 
 
 def _check_handler(setting: str, name: str | None, keys: str | None) -> None:
-    """Kafka's own class for signed tokens stands for what is built in; no other can be had."""
+    """Kafka's own class for signed tokens stands for what is built in; no other is supported."""
     if name is None:
         return
     if not name.endswith(".OAuthBearerValidatorCallbackHandler"):

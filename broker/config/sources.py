@@ -41,7 +41,7 @@ _NOT_SETTINGS = frozenset(
 def collect(
     path: str | None, overrides: Iterable[str], environment: Mapping[str, str]
 ) -> tuple[dict[str, Property], list[str]]:
-    """All settings given, by name, and warnings about variables that were passed over.
+    """All settings given, by name, and warnings about variables that were ignored.
 
     Order, the later wins: file, `KAFKA_...` variables, `OTTLA_...` variables, `--override`.
     """
@@ -119,7 +119,7 @@ def _from_environment(
             known = name
         if known is None:
             warnings.append(
-                f"environment variable {variable} names no setting ({name}) and is passed over."
+                f"environment variable {variable} names no setting ({name}) and is ignored."
                 + _did_you_mean(name)
             )
             continue

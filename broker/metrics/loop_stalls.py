@@ -5,7 +5,7 @@ The loop sets a heartbeat every `BEAT_SECONDS`. A beat that comes too late by mo
 shorter one if a beat was due in its first part. Handlers are timed one by one besides, by the
 request channel, so for them every stall is found and named.
 
-A watchdog thread looks at what the loop's thread is doing when a beat is overdue: that is the
+A watchdog thread reads what the loop's thread is doing when a beat is overdue: that is the
 stall's name in the metrics, and the stack in the log. It runs 20 times a second and does nothing
 else (a tenth of a percent of one core).
 

@@ -187,7 +187,7 @@ class Connection:
         return self._frame is not None and before >= 0 and self._filled - before < least_bytes
 
     def close(self, reason: str) -> None:
-        """Close the socket now. A request in flight goes on; its response is dropped."""
+        """Close the socket now. A request in flight continues; its response is dropped."""
         if self.closed:
             return
         self.closed = True

@@ -23,7 +23,7 @@ MAX_TURN_BYTES = (1 << 20) + 65536
 # each of them.
 MAX_BUFFERS = 256
 
-# From this length on the first page of a file part is looked at too, not only the last one: the
+# From this length on the first page of a file part is checked too, not only the last one: the
 # kernel reads ahead in windows of 128 KiB, so that the last page suffices for a short part.
 READ_AHEAD_BYTES = 131072
 

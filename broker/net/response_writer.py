@@ -31,7 +31,7 @@ SMALL_REQUEST_BYTES = 2048
 
 
 class WriterOwner(Protocol):
-    """What the writer tells the connection that owns it."""
+    """What the writer reports to the connection that owns it."""
 
     def close(self, reason: str) -> None:
         """The connection broke: close the socket now."""
@@ -63,7 +63,7 @@ _CLOSED = _Closed()
 class ResponseWriter:
     """Sends the responses of one connection, in order. Loop thread only.
 
-    `close` it before the socket; after that it sends nothing and only gives back memory.
+    `close` it before the socket; after that it sends nothing and only releases memory.
     """
 
     __slots__ = (

@@ -134,7 +134,7 @@ class NetworkServer:
         return [c for listener in self._listeners.values() for c in listener.connections]
 
     def stop_accepting(self) -> None:
-        """Close the listening sockets; what is connected goes on."""
+        """Close the listening sockets; connections stay open."""
         for listener in self._listeners.values():
             listener.close()
 

@@ -1,7 +1,7 @@
 """TLS connections: the same connection over a socket that encrypts.
 
-OpenSSL works on the non-blocking socket itself. What it has decrypted beyond what was asked for is
-invisible to the loop, so after every read its buffer is looked at too. File parts cannot go by
+OpenSSL works on the non-blocking socket itself. What it has decrypted beyond what was requested is
+invisible to the loop, so after every read its buffer is read too. File parts cannot go by
 sendfile: they are read in bounded pieces and encrypted.
 
 Only listeners with TLS import this module: importing `ssl` takes some milliseconds.
@@ -265,5 +265,5 @@ def _explain(error: ssl.SSLError) -> str:
             "connect to a listener without TLS"
         )
     if reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
-        return "it has no certificate, which this listener asks for (ssl.client.auth)"
+        return "it has no certificate, which this listener requires (ssl.client.auth)"
     return f"the TLS handshake failed ({reason}); check certificates and protocol versions"

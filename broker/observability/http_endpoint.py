@@ -34,7 +34,7 @@ TIMEOUT_SECONDS = 10.0
 
 TEXT = "text/plain; charset=utf-8"
 
-# None when all is well, else what is wrong, in words.
+# None when all is well, else what is wrong, as text.
 Check = Callable[[], str | None]
 
 

@@ -135,7 +135,7 @@ class ClientQuota:
         return found[0] * (self._window_count - 1) * self._window_ms / 1000
 
     def rates(self, now_ms: int) -> dict[Entity, float]:
-        """The present rate of everybody who has a limit, for metrics."""
+        """The present rate of every client that has a limit, for metrics."""
         return {entity: rate.per_second(now_ms) for entity, rate in self._rates.items()}
 
     def _rate(self, entity: Entity, now_ms: int) -> Rate:
@@ -233,7 +233,7 @@ class ClientQuotas:
         from urllib.parse import unquote
 
         names = entity_path.split("/")
-        # Names are percent-encoded in paths. Somebody who is called "<default>" keeps the encoded
+        # Names are percent-encoded in paths. A user who is called "<default>" keeps the encoded
         # name here, which matches no user: the quota does not become that of all users.
         parts = {
             kind: name if unquote(name) == DEFAULT else unquote(name)

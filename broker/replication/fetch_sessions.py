@@ -102,7 +102,7 @@ class SessionPartition:
         self.returned_log_start_offset = data.log_start_offset
         self.returned_last_stable_offset = data.last_stable_offset
         # After an error the next response has to have the partition even if no offset changed: it
-        # tells the client that the error is gone.
+        # shows the client that the error is gone.
         failed = data.error_code != ErrorCode.NONE
         self.returned_high_watermark = -1 if failed else data.high_watermark
         return changed

@@ -4,7 +4,7 @@ Connections put requests in, handler tasks take them out, in order. Everything i
 connection has one request in flight; at most `max_requests` wait in the queue; and while the
 frames of all requests in progress take `max_bytes`, no big request is received. Small ones, which
 fit into one read of their connection, are: they are bounded by the number of connections, and a
-few clients with big requests must not shut out everybody else. A connection that finds no room
+few clients with big requests must not shut out all others. A connection that finds no room
 stops reading its socket until the channel has room: so the back pressure reaches the clients.
 
 Handler tasks handle request after request without giving up the loop, for a bounded turn. A handler

@@ -258,4 +258,4 @@ class RequestContext:
         """Close the connection instead of a response, as Kafka does for acks=0 with an error."""
         self._responded = True
         self.connection.close(reason)
-        self.connection.send_response(self, [])  # gives back the request's memory
+        self.connection.send_response(self, [])  # releases the request's memory

@@ -109,7 +109,7 @@ class WorkerPool:
         """Run `function(*arguments)` in a worker thread and return what it returns.
 
         Cancelling the caller does not stop a function that has started: threads cannot be
-        stopped. Its place is given back when it really ends.
+        stopped. Its place is released when it really ends.
         """
         loop = asyncio.get_running_loop()
         await self._acquire(loop)

@@ -123,7 +123,7 @@ class Timer:
         if not due:
             self._arm()
         elif not self._closed:
-            # The loop gets its turn, then the rest runs; nothing can be due earlier than that.
+            # Other tasks of the loop run, then the rest; nothing can be due earlier than that.
             self._armed_for_ms = 0
             self._handle = asyncio.get_running_loop().call_soon(self._wake_up)
 

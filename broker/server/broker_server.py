@@ -31,7 +31,7 @@ logger = logging.getLogger("ottla.broker")
 
 # How long requests in flight may take to end when the broker stops.
 _DRAIN_MS = 1_000
-# How long the start waits for the first UpdateMetadata; without one it goes on all the same.
+# How long the start waits for the first UpdateMetadata; without one it continues all the same.
 _FIRST_METADATA_MS = 5_000
 
 

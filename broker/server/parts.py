@@ -10,7 +10,7 @@ constructor arguments, from areas that were built before. In this order:
    cleaner and moves between log directories.
 4. `coordinators`: the group and the transaction coordinator.
 5. `control_assembly.build_control`: the controller, this broker's registration, and what applies
-   the controller's requests to the replicas and tells the coordinators which partitions they have.
+   the controller's requests to the replicas and notifies the coordinators of their partitions.
 6. `control_assembly.build_upkeep`: failed log directories and the scheduler of background jobs.
 7. `quota_assembly` and `security_assembly`: limits; authentication and authorization.
 8. `network_assembly`: handlers (`handler_assembly`), request channel, network server.

@@ -55,7 +55,7 @@ _running: set[Broker] = set()
 class Broker:
     """One broker on a thread of its own: a context manager, or `start` and `stop`.
 
-    `async with` starts and stops it on a worker thread, so that the caller's event loop goes on.
+    `async with` starts and stops it on a worker thread, so the caller's event loop is not blocked.
     The methods are blocking calls, most of some milliseconds; in a coroutine, `asyncio.to_thread`
     keeps them off the event loop. One thread at a time may start and stop a broker.
     """

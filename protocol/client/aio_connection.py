@@ -124,7 +124,7 @@ class AsyncConnection:
             self.close()
             raise
         if self._protocol.session_lifetime_ms > 0:
-            # Kafka's clients authenticate again at 85 to 95 % of the lifetime; we connect anew.
+            # Kafka's clients authenticate again at 85 to 95 % of the lifetime; we reconnect.
             self._expires_at_ms = monotonic_ms() + self._protocol.session_lifetime_ms * 17 // 20
 
     async def request(

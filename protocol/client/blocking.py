@@ -110,7 +110,7 @@ class BlockingClient:
         return self._run(self._operations.leader(partition, self._deadline(timeout_ms)))
 
     def forget_leader(self, partition: TopicPartition) -> None:
-        """Ask anew for the leaders of this topic next time: the one we knew is not it any more."""
+        """Request the leaders of this topic again next time: the one we knew is not it any more."""
         self.state.forget_topic(partition.topic)
 
     def send(
@@ -121,7 +121,7 @@ class BlockingClient:
         timeout_ms: int | None = None,
         versions: Versions = ANY_VERSION,
     ) -> Message:
-        """One request to a broker (None: any), not tried again once it was sent.
+        """One request to a broker (None: any), not retried once it was sent.
 
         A Produce with acks=0 gets an empty response at once.
         """
@@ -141,7 +141,7 @@ class BlockingClient:
     ) -> Message:
         """Send to where ``route`` leads (None: any broker) and try again while that may help.
 
-        See ``operations.Operations.call`` for what is tried again.
+        See ``operations.Operations.call`` for what is retried.
         """
         return self._run(
             self._operations.call(

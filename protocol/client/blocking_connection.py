@@ -111,7 +111,7 @@ class BlockingConnection:
             self.close()
             raise
         if self.protocol.session_lifetime_ms > 0:
-            # Kafka's clients authenticate again at 85 to 95 % of the lifetime; we connect anew.
+            # Kafka's clients authenticate again at 85 to 95 % of the lifetime; we reconnect.
             self._expires_at_ms = monotonic_ms() + self.protocol.session_lifetime_ms * 17 // 20
 
     def _open_socket(self, deadline_ms: int) -> socket.socket:

@@ -37,7 +37,7 @@ class Leader(NamedTuple):
 def parse_bootstrap(bootstrap: str | Iterable[str]) -> list[Address]:
     """The addresses of ``bootstrap.servers``: "host:port" entries, separated by commas.
 
-    A listener name in front ("PLAINTEXT://") is passed over, a missing port is 9092. Raises
+    A listener name in front ("PLAINTEXT://") is skipped, a missing port is 9092. Raises
     ValueError.
     """
     entries = bootstrap.split(",") if isinstance(bootstrap, str) else list(bootstrap)

@@ -143,7 +143,7 @@ class ClientConnection:
             raise UnsupportedApiError(
                 f"broker {self.broker} offers {api.name} versions {offered[0]} to {offered[1]}, "
                 f"none of which can be used here (we have {api.min_version} to {api.max_version}"
-                f"{_limits_in_words(min_version, max_version)})",
+                f"{_limits_as_text(min_version, max_version)})",
                 broker=self.broker,
             )
         return high
@@ -354,7 +354,7 @@ class ClientConnection:
         self._send(request, version, self._setup_deadline_ms)
 
 
-def _limits_in_words(min_version: int | None, max_version: int | None) -> str:
+def _limits_as_text(min_version: int | None, max_version: int | None) -> str:
     if min_version is None and max_version is None:
         return ""
     low = "any" if min_version is None else min_version

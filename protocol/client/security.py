@@ -95,7 +95,7 @@ class Security:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> "Security":
-        """From a client's settings with Kafka's names; others are passed over.
+        """From a client's settings with Kafka's names; others are ignored.
 
         User and password come from ``sasl.jaas.config`` as Java's clients have it, or from
         ``sasl.username`` and ``sasl.password`` as librdkafka's do.

@@ -8,7 +8,7 @@ A batch is 61 bytes of header and then the records, compressed or not::
     record_count int32
 
 The CRC covers everything from ``attributes`` to the end, so base offset, length and leader epoch
-can be rewritten by a broker without touching it. Nothing here copies or looks at the records.
+can be rewritten by a broker without touching it. Nothing here copies or reads the records.
 """
 
 from collections.abc import Iterator
@@ -206,7 +206,7 @@ def iterate_batches(
 ) -> Iterator[tuple[int, BatchHeader]]:
     """Every whole batch of magic 2 with its position; CRCs are left to the caller.
 
-    Bytes of a batch cut off at the end are passed over, as Kafka's clients do with fetched data,
+    Bytes of a batch cut off at the end are skipped, as Kafka's clients do with fetched data,
     or raise CorruptRecordError with ``allow_partial=False``. ``reader.iterate_entries`` takes any
     magic.
     """

@@ -22,7 +22,7 @@ class Columns:
     """Lists of equal length, one element for each record, in the order of offsets.
 
     ``headers`` is None when no record has any. ``next_offset`` is where to read on: behind the last
-    batch that was looked at, also when its records were markers or compacted away; None when there
+    batch that was read, also when its records were markers or compacted away; None when there
     was no whole batch.
     """
 

@@ -39,7 +39,7 @@ def down_convert(
     ``max_bytes`` have been yielded or passed (always after at least one batch). Records of
     uncompressed batches before ``first_offset`` are left out, as old librdkafka needs it. Batches
     that are old enough already go through as they are. No CRC is checked: the log did that on the
-    way in. A batch cut off at the end is passed over.
+    way in. A batch cut off at the end is skipped.
 
     Raises UnsupportedCompressionError for zstd below magic 2, and what reading raises.
     """

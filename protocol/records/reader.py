@@ -121,7 +121,7 @@ def iterate_entries(
 ) -> Iterator[tuple[int, BatchHeader | LegacyHeader]]:
     """Every whole batch (magic 2) or message (magic 0, 1) with its position; CRCs are not checked.
 
-    An entry cut off at the end is passed over, or raises CorruptRecordError with
+    An entry cut off at the end is skipped, or raises CorruptRecordError with
     ``allow_partial=False``.
     """
     size = len(buffer)

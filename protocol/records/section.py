@@ -5,7 +5,7 @@ A record is, all numbers as zigzag varints::
     length | attributes int8 | timestamp_delta | offset_delta | key_length, key | value_length,
     value | header_count, then for each header key_length, key, value_length, value
 
-Lengths below zero mean null. The loop below reads one- and two-byte varints inline. It looks at
+Lengths below zero mean null. The loop below reads one- and two-byte varints inline. It checks
 bounds only once for each record: positions only ever move forward, so if a record ends exactly
 where its length said, everything inside it was inside it; and slices cannot reach beyond ``data``.
 """

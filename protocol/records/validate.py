@@ -1,6 +1,6 @@
 """The checks a broker makes before it appends what a client or a leader sent.
 
-``validate_batch`` looks at the header and the CRC and costs the same for one record as for a
+``validate_batch`` checks the header and the CRC and costs the same for one record as for a
 thousand. ``validate_records`` walks the records, which means decompressing them: needed for
 compacted topics (every record has a key), for limits on timestamps, and where a header is not to
 be believed.
@@ -45,7 +45,7 @@ class RecordLimits(NamedTuple):
 
 
 class WalkedBatch(NamedTuple):
-    """What walking the records of a batch tells; the offset is absolute as the header has it."""
+    """The result of walking the records of a batch; the offset is absolute as the header has it."""
 
     max_timestamp: int
     offset_of_max_timestamp: int

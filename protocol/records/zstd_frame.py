@@ -1,7 +1,7 @@
 """How many bytes a zstd stream can hold at most, from its headers alone.
 
 Java's clients write frames without a content size, so the size of the output is not known before;
-but each block has a header that tells its size or is limited to 128 KiB (RFC 8878, 3.1.1.2).
+but each block has a header that states its size or is limited to 128 KiB (RFC 8878, 3.1.1.2).
 Adding those up gives a bound that is close for large data, costs a step per block, and lets the
 decompressor write into one buffer of the right size instead of trusting the stream.
 """
@@ -26,7 +26,7 @@ def largest_content_bytes(data: Buffer) -> int:
     """An upper bound of the decompressed size of all frames in ``data``.
 
     Exact when the frames tell their content size. Raises CorruptRecordError when frames and blocks
-    do not add up to the length of ``data``. What is inside the blocks is not looked at.
+    do not add up to the length of ``data``. What is inside the blocks is not read.
     """
     end = len(data)
     position = 0

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from urllib.error import HTTPError
     from urllib.request import Request
 
-# A token is fetched anew when so much of its life is over, as Kafka's clients do.
+# A token is fetched again when so much of its life is over, as Kafka's clients do.
 REFRESH_SHARE = 0.8
 ENDPOINT_TRIES = 3
 PAUSE_SECONDS = 0.2
 # A response of a token endpoint is a few KiB.
-ANSWER_BYTES_MAX = 1 << 20
+RESPONSE_BYTES_MAX = 1 << 20
 ERROR_WORDS_MAX = 200
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
@@ -50,7 +50,7 @@ class TokenSource:
         self._good_until = float("-inf")
 
     def __call__(self) -> str:
-        """Raises AuthenticationError when there is none to be had."""
+        """Raises AuthenticationError when none can be fetched."""
         now = self._clock()
         if now >= self._good_until:
             self._token, lives_seconds = _GETTERS[self._options.kind](self._options)
@@ -114,7 +114,7 @@ def _unsecured(options: OAuthOptions) -> Token:
 def _from_file(options: OAuthOptions) -> Token:
     try:
         with open(options.source, encoding="ascii") as file:
-            return Token(file.read(ANSWER_BYTES_MAX).strip(), None)
+            return Token(file.read(RESPONSE_BYTES_MAX).strip(), None)
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
         raise AuthenticationError(
@@ -209,7 +209,7 @@ def _content(response: HTTPResponse, options: OAuthOptions) -> bytes:
     parts: list[bytes] = []
     while part := response.read1(1 << 16):
         parts.append(part)
-        if sum(map(len, parts)) > ANSWER_BYTES_MAX:
+        if sum(map(len, parts)) > RESPONSE_BYTES_MAX:
             raise AuthenticationError(f"{_name_of(options)} sent far more than a token")
         if time.monotonic() > deadline:
             raise TimeoutError("timed out")
@@ -230,13 +230,13 @@ def _token_of(content: bytes, options: OAuthOptions) -> Token:
 def _words_of(response: HTTPError, options: OAuthOptions) -> str:
     """The error text of the endpoint (RFC 6749, 5.2), without the secret if it repeats it."""
     try:
-        found = json.loads(response.read(ANSWER_BYTES_MAX))
-        words = [str(found[key]) for key in ("error", "error_description") if key in found]
+        found = json.loads(response.read(RESPONSE_BYTES_MAX))
+        details = [str(found[key]) for key in ("error", "error_description") if key in found]
     except (OSError, TypeError, ValueError, RecursionError):
         return ""
-    if any(options.client_secret in word for word in words):
+    if any(options.client_secret in detail for detail in details):
         return ""
-    return ": ".join(words)[:ERROR_WORDS_MAX]
+    return ": ".join(details)[:ERROR_WORDS_MAX]
 
 
 _GETTERS: dict[str, Callable[[OAuthOptions], Token]] = {

@@ -52,7 +52,7 @@ PRODUCER_SETTINGS = (
     "enable.idempotence",
     "transaction.timeout.ms",
 )
-# Settings of machinery that does not exist here; no value changes what is read or written.
+# Settings of components that do not exist here; no value changes what is read or written.
 HARMLESS_SETTINGS = (
     "max.poll.records",
     "max.poll.interval.ms",

@@ -322,7 +322,7 @@ def _parse_end(reader: OptionReader) -> Position | None:
 
 
 def check_for_batch(options: SourceOptions) -> SourceOptions:
-    """The rules of a batch read: it begins at the earliest offset unless told, never at latest."""
+    """The rules of a batch read: it begins at the earliest offset by default, never at latest."""
     start = options.starting
     if start is not None and (start.kind == "latest" or offsets.LATEST in start.offsets.values()):
         raise ConnectorError(

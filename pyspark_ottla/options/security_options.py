@@ -185,7 +185,7 @@ def parse_security(reader: OptionReader) -> SecurityOptions:
     if not reader.boolean("kafka.enable.ssl.certificate.verification", True):
         raise ConnectorError(
             errors.UNSUPPORTED_OPTION,
-            "kafka.enable.ssl.certificate.verification is false, which would trust anybody",
+            "kafka.enable.ssl.certificate.verification is false, which would trust any server",
             "Name the brokers' certificate authority in kafka.ssl.ca.location or kafka.ssl.ca.pem",
         )
     keystore = text("ssl.keystore.location")  # a PEM key store holds both key and certificates

@@ -267,7 +267,7 @@ def read_columns(
     """The records of fetched batches with offsets from `start` to before `end`, group by group.
 
     `skip(records, position, header)` is called with every batch in turn and returns whether to
-    skip it (markers, aborted transactions). A batch cut off at the end is passed over. Raises a
+    skip it (markers, aborted transactions). A batch cut off at the end is skipped. Raises a
     RecordsError that names the batch when one is damaged; its CRC is checked first.
     """
     group = Group()

@@ -250,7 +250,7 @@ class _Failure(NamedTuple):
 
 
 class Prefetcher(Iterator[T]):
-    """Runs `source` in a thread, at most `depth` items ahead of whoever iterates."""
+    """Runs `source` in a thread, at most `depth` items ahead of the caller that iterates."""
 
     def __init__(self, source: Iterator[T], depth: int, name: str) -> None:
         # The bound on memory: `depth` responses wait here, one is being fetched, one is in use.

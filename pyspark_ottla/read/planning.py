@@ -160,7 +160,7 @@ def batch_ranges(
     group_id: str | None,
     report: LossReport,
 ) -> list[OffsetRange]:
-    """What a batch read takes, resolved once: from earliest to latest unless told otherwise."""
+    """What a batch read takes, resolved once: from earliest to latest unless the options differ."""
     partitions = cluster.partitions(subscription)
     if not partitions:
         return []

@@ -1,7 +1,7 @@
 """Filters that Spark pushes down, as bounds on what has to be read at all.
 
 Only to read less: every filter is handed back, and Spark applies it to the rows again. A filter
-on anything but topic, partition, offset or timestamp is ignored. Filters are told apart
+on anything but topic, partition, offset or timestamp is ignored. Filters are distinguished
 by the names of their classes, so that this works without Spark and with any version of it.
 """
 

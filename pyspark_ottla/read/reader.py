@@ -122,7 +122,7 @@ class FilteringBatchReader(BatchReader):
 
 
 def create_batch_reader(options: SourceOptions, schema: StructType) -> BatchReader:
-    """The reader for the process at hand.
+    """The reader for the current process.
 
     Spark fails a query whose reader takes filters while spark.sql.python.filterPushdown.enabled is
     off, as it is by default. With it on, a worker of its own creates the reader first.

@@ -1,7 +1,7 @@
 """How much a trigger takes and how a range becomes tasks. Pure arithmetic on offsets.
 
 Both follow the rules of Spark's JVM connector (its `rateLimit` and `KafkaOffsetRangeCalculator`),
-because users size their clusters by them. Neither looks at the cluster: a batch that is planned
+because users size their clusters by them. Neither reads from the cluster: a batch that is planned
 again after a failure gets the same tasks.
 """
 
@@ -90,5 +90,5 @@ def split_ranges(
                 else _divide(piece, _share(piece.size, big_total, big_parts))
             )
         ]
-    # A long task that starts last makes everybody wait; sorting by name keeps replays the same.
+    # A long task that starts last makes all others wait; sorting by name keeps replays the same.
     return sorted(pieces, key=lambda piece: (-piece.size, piece.partition, piece.start))

@@ -183,7 +183,7 @@ class StreamTracker:
         return limit_offsets(begin, latest, min(bounds)) if bounds else latest
 
     def _in_offsets(self, begin: Offsets, waiting: Offsets, bytes_max: int | None) -> int | None:
-        """About how many offsets make so many bytes, by a look at where reading goes on."""
+        """About how many offsets make so many bytes, by a look at where reading continues."""
         if bytes_max is None:
             return None
         biggest = sorted((tp for tp in waiting if waiting[tp]), key=lambda tp: -waiting[tp])
@@ -244,7 +244,7 @@ class StreamTracker:
         if old_id is not None and new_id is not None and old_id != new_id:
             self._report.lost(
                 errors.DATA_LOSS_TOPIC_RECREATED,
-                f"The topic {tp.topic} was deleted and made anew (id {old_id}, now {new_id})",
+                f"The topic {tp.topic} was deleted and created again (id {old_id}, now {new_id})",
             )
             return earliest
         if tp in begin:

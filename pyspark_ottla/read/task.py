@@ -31,7 +31,7 @@ def read_range(
     options: SourceOptions, schema: StructType, wanted: OffsetRange
 ) -> Iterator[RecordBatch]:
     """Every record of the range in order, as the option transform has them; raises ConnectorError
-    when one cannot be had."""
+    when one cannot be read."""
     if options.transform is None:
         return _read(options, schema, wanted)
     batches = _read(options, row_schema(options), wanted)

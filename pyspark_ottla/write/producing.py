@@ -262,7 +262,9 @@ class TaskProducer:
         for partition, batch in left.items():
             try:
                 leader = client.leader(partition, timeout_ms=timeout_ms)
-            except Exception as error:  # ClientError or KafkaError; told apart by whether to go on
+            except (
+                Exception
+            ) as error:  # ClientError or KafkaError; distinguished by whether to go on
                 reason = self._check_retriable(error)
                 continue
             by_leader.setdefault(leader.node_id, []).append(batch)

@@ -177,7 +177,7 @@ def _task_context() -> Any:
 
 
 def stream_attempt() -> Attempt:
-    """Query, batch and task of the streaming task that runs here; Spark's API tells none of it."""
+    """Query, batch and task of the current streaming task; Spark's API returns none of it."""
     from pyspark_ottla.write.writing import Attempt
 
     context = _task_context()

@@ -27,7 +27,7 @@ Array = Any
 
 
 class TaskResult(NamedTuple):
-    """What a task tells the driver. `repeated` is true if an earlier attempt had written it all."""
+    """What a task reports to the driver. `repeated`: an earlier attempt had written it all."""
 
     rows: int
     bytes_sent: int

@@ -172,7 +172,7 @@ class LocalLog:
         self.roll_timestamp = _NOT_KNOWN  # the first batch may be gone
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             try:
-                self.active.log.cut_back()
+                self.active.log.remove_partial_write()
             except OSError as second:
                 return self.directory.log_directory.fail(second)
         return self.directory.log_directory.write_failed(error)

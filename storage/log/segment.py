@@ -135,7 +135,7 @@ class Segment:
         """Undoes an append at `position`, whose first batch ends with `last_offset`.
 
         For an append that was written but could not be indexed. Its bytes stay in the file until
-        `SegmentFile.cut_back`, or until they are overwritten.
+        `SegmentFile.remove_partial_write`, or until they are overwritten.
         """
         self.log.size = position
         self.offset_index.truncate_to(last_offset)

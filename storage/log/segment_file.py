@@ -61,7 +61,7 @@ class SegmentFile:
     def append(self, buffer: Buffer) -> None:
         """Writes at the end with one `pwrite`. In the page cache when this returns, not on disk.
 
-        Raises OSError; `size` is unchanged then, and `cut_back` removes a partial write.
+        Raises OSError; `size` is unchanged then, and `remove_partial_write` repairs the file.
         """
         file = self._file
         if file is None:
@@ -74,7 +74,7 @@ class SegmentFile:
             write_fully(self._fs, file.descriptor, buffer, position)
         self.size = position + size
 
-    def cut_back(self) -> None:
+    def remove_partial_write(self) -> None:
         """Truncates the file to `size`, which removes a partial write."""
         self._fs.truncate(self.file().descriptor, self.size)
 

@@ -72,7 +72,7 @@ def read_all(bootstrap: str, topic: str, isolation: str, partitions: int = 1) ->
 
 
 def assert_committed(bootstrap: str, topic: str, wanted: list[bytes]) -> None:
-    """A commit is answered when it is decided, which is before every partition has its marker."""
+    """A commit is acknowledged when it is decided, before every partition has its marker."""
     eventually(
         lambda: read_all(bootstrap, topic, "read_committed") == wanted,
         lambda: read_all(bootstrap, topic, "read_committed"),

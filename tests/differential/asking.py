@@ -1,4 +1,4 @@
-"""Send the same request to Apache Kafka and to Ottla and compare the answers field by field."""
+"""Send the same request to Apache Kafka and to Ottla and compare the responses field by field."""
 
 from collections.abc import Callable, Iterable
 
@@ -68,7 +68,7 @@ def differences(kafka: object, ottla: object, path: str = "") -> list[str]:
 
 
 class Closed:
-    """Stands for an answer where the broker closed the connection."""
+    """Stands for a response where the broker closed the connection."""
 
 
 class Pair:
@@ -99,7 +99,7 @@ class Pair:
         versions: Iterable[int],
         ignore: Iterable[str] = (),
     ) -> list[tuple[Message, Message]]:
-        """Ask in every version; fails with every difference; gives the (Kafka, Ottla) answers.
+        """Ask in every version; fails with every difference; gives the (Kafka, Ottla) responses.
 
         A request that looks different in some versions is given as a function of the version.
         """

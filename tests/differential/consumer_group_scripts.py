@@ -1,7 +1,7 @@
 """Conversations about groups of the new protocol (KIP-848), good and bad.
 
 Each function is one conversation. They are held with Apache Kafka 3.9.1 in KRaft mode and with
-Ottla, and what is answered must be the same. Every conversation uses groups of its own.
+Ottla, and the responses must be the same. Every conversation uses groups of its own.
 """
 
 from __future__ import annotations

@@ -189,7 +189,7 @@ def _are_there(response: Message) -> bool:
 
 
 def until(t: Transcript, message: Message, version: int, wanted: Callable[[Message], bool]) -> None:
-    """Ask quietly until the answer is as wanted: for what takes the broker its time."""
+    """Ask quietly until the response is as wanted: for what takes the broker its time."""
     eventually(
         lambda: wanted(t.quietly(message, version, "waiting")),
         f"never came true: {message}",

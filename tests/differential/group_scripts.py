@@ -1,7 +1,7 @@
 """Conversations about consumer groups, good and bad, in every version of every request.
 
 Each function is one conversation. They are held with Apache Kafka and with Ottla, and what is
-answered must be the same. Every conversation uses groups of its own.
+responses must be the same. Every conversation uses groups of its own.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def two_members_rebalance(t: Transcript) -> None:
     t.ask(sync(group, first, 2, {first: b"half", second: b"other"}), 3, on="a")
     t.receive("b")
     t.ask(describe_state(group), 5)
-    t.say("a follower that joins again without a change is answered at once")
+    t.say("a follower that joins again without a change gets its response at once")
     t.ask(join(group, second, protocols=(("range", b"s"), ("roundrobin", b""))), 3, on="b")
     t.say("a follower that joins again with a change rebalances")
     t.send(join(group, second, protocols=(("range", b"new"), ("roundrobin", b""))), 3, on="b")

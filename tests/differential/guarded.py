@@ -39,7 +39,7 @@ def upsertion(user: str, mechanism: str, password: str) -> ScramCredentialUpsert
 
 
 def make_users(both: Both) -> None:
-    """Anna, with both mechanisms. Kafka takes a credential a moment after it has answered."""
+    """Anna, with both mechanisms. Kafka takes a credential a moment after its response."""
     users = [upsertion("anna", mechanism, "s3cret") for mechanism in _NUMBERS]
     both.open.compare(AlterUserScramCredentialsRequest(upsertions=users), [0])
     eventually(

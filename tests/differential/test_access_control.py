@@ -178,7 +178,7 @@ def test_producing_and_fetching(client: Pair) -> None:
     client.compare(ask_to_fetch, versions(fetch.FetchRequest, 4)[:9])
 
 
-def test_without_an_answer_the_connection_ends(client: Pair) -> None:
+def test_without_a_response_the_connection_ends(client: Pair) -> None:
     """Nothing can be said to a producer with acks=0 but by hanging up."""
     data = [
         produce.TopicProduceData(name, [produce.PartitionProduceData(0, batch())])

@@ -1,4 +1,4 @@
-"""Produce, Fetch, ListOffsets and their neighbours: the answers to good and to bad requests."""
+"""Produce, Fetch, ListOffsets and their neighbours: the responses to good and to bad requests."""
 
 import uuid
 
@@ -140,7 +140,7 @@ def test_old_fetch_versions_get_old_formats(pair: Pair, topic: str) -> None:
 @pytest.mark.parametrize(
     ("case", "records"),
     [
-        # null records are left out: Apache Kafka answers them with nothing at all
+        # null records are left out: Apache Kafka sends nothing at all for them
         ("no records", b""),
         ("flipped bit", BATCH[:-1] + bytes([BATCH[-1] ^ 1])),
         ("cut short", BATCH[:-3]),

@@ -30,7 +30,7 @@ LOGINS = {"anna": b"\0anna\0s3cret", "bob": b"\0bob\0pass"}
 
 
 class People:
-    """Connections of people to one broker, and what was answered to them."""
+    """Connections of people to one broker, and the responses to them."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap

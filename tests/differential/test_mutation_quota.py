@@ -78,7 +78,7 @@ def topics(pair: Pair) -> Iterator[list[str]]:
     made = [new_name() for _ in range(12)]
     pair.compare(creation(*made), [7])
     set_rate(pair, 0.001)
-    # The quota arrives by a notification, a moment after the answer.
+    # The quota arrives by a notification, a moment after the response.
     for _ in range(1000):
         codes = make(pair, new_name())
         assert set(codes) <= {0, THROTTLED}
@@ -96,9 +96,9 @@ def topics(pair: Pair) -> Iterator[list[str]]:
 
 
 def throttled(pair: Pair, request: Message | Callable[[int], Message], version: int) -> bool:
-    """Whether both, or neither, told the client to wait; their answers are compared, too."""
+    """Whether both, or neither, told the client to wait; their responses are compared, too."""
     ((kafka, ottla),) = pair.compare(request, [version])
-    # Every answer here has the field; that of a message in general is not known.
+    # Every response here has the field; that of a message in general is not known.
     told = {getattr(response, "throttle_time_ms", 0) > 0 for response in (kafka, ottla)}
     assert len(told) == 1
     return told == {True}

@@ -46,7 +46,7 @@ def question(*components: tuple[str, int, str | None], strict: bool) -> Describe
 
 
 def told(response: object) -> object:
-    """An answer without what may rightly differ: words, and the order of what is a set."""
+    """A response without what may rightly differ: words, and the order of what is a set."""
     if isinstance(response, AlterClientQuotasResponse):
         return [
             (row.error_code, sorted((part.entity_type, part.entity_name) for part in row.entity))

@@ -298,7 +298,7 @@ def test_a_new_password_counts_at_once(both: Both) -> None:
     for password in ("first", "second"):
         change = AlterUserScramCredentialsRequest(upsertions=[upsertion("carl", SHA_256, password)])
         both.open.compare(change, [0])
-        # Ours takes it before it answers, Kafka a moment later: only ours is asked.
+        # Ours takes it before it responds, Kafka a moment later: only ours is asked.
         notes = notes_of(
             both.guarded.ottla,
             lambda talk: talk.scram(SHA_256, "carl", password),  # noqa: B023 - run at once

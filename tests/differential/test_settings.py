@@ -173,7 +173,7 @@ def test_change_of_a_broker(pair: Pair) -> None:
     ):
         pair.compare(change(BROKER, "0", *changes), [1], ignore=["error_message"])
     keys = ["message.max.bytes", "log.cleaner.threads"]
-    # Both brokers hear of the change by a notification, a moment after the answer.
+    # Both brokers hear of the change by a notification, a moment after the response.
     eventually(
         lambda: all(
             isinstance(response, DescribeConfigsResponse)
@@ -212,7 +212,7 @@ def test_elect_leaders(pair: Pair, topic: str, kind: int) -> None:
 
 def test_init_producer_id(pair: Pair) -> None:
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-    # Kafka's first answer may be that it has no block of ids yet.
+    # Kafka's first response may be that it has no block of ids yet.
     for _ in range(100):
         kafka, _ottla = pair.responses(request, 0)
         if isinstance(kafka, InitProducerIdResponse) and kafka.error_code == 0:

@@ -1,6 +1,6 @@
 """Conversations about transactions, good and bad, in every version of every request.
 
-Held with Apache Kafka and with Ottla; what is answered must be the same. Every conversation uses
+Held with Apache Kafka and with Ottla; the responses must be the same. Every conversation uses
 transactional ids of its own.
 """
 
@@ -54,7 +54,7 @@ def init(
     timeout_ms: int = TIMEOUT_MS,
     producer: Producer = (-1, -1),
 ) -> Producer:
-    """Ask until nothing is in the way any more, note the last answer."""
+    """Ask until nothing is in the way any more, note the last response."""
     request = InitProducerIdRequest(transactional_id, timeout_ms, *producer)
     if transactional_id:
         until(t, describe(transactional_id), 0, is_settled)

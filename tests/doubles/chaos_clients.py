@@ -34,7 +34,7 @@ from tests.doubles.chaos_cluster import ChaosCluster
 
 TOPIC = "chaos"
 PARTITIONS = 6
-# Short enough for a client to leave a broker that does not answer.
+# Short enough for a client to leave a broker that does not respond.
 _REQUEST_MS = 4_000
 _CLIENT = {
     "socket.timeout.ms": _REQUEST_MS,
@@ -45,7 +45,7 @@ _CLIENT = {
 }
 # Longer than any trouble that these tests make.
 _WRITE_SECONDS = 180.0
-# What a producer may answer with the same batch once more.
+# After which a producer may send the same batch once more.
 _TRY_AGAIN = frozenset(
     (
         ErrorCode.NOT_LEADER_OR_FOLLOWER,

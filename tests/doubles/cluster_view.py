@@ -89,7 +89,7 @@ class ClusterView:
     # -- what clients are told ------------------------------------------------------------------
 
     def ask(self, broker_id: int, request: Message) -> Message:
-        """The answer of one broker, whatever the others would say."""
+        """The response of one broker, whatever the others would say."""
         address = Address("127.0.0.1", self.cluster[broker_id].port)
         connection = BlockingConnection(address, client_id="view")
         deadline_ms = monotonic_ms() + int(SECONDS * 1000)

@@ -1,4 +1,4 @@
-"""One real controller among brokers that answer at once, on a tree in memory.
+"""One real controller among brokers that respond at once, on a tree in memory.
 
 Everything happens when ``settle`` is awaited; time moves with ``runtime.advance``. Requests to
 brokers are kept in ``sent``.
@@ -47,8 +47,8 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-class AnsweringChannels:
-    """Every broker answers on the next turn of the loop, unless it is in ``silent``."""
+class RespondingChannels:
+    """Every broker responds on the next turn of the loop, unless it is in ``silent``."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -93,7 +93,7 @@ class Cluster:
         self.versions: dict[str, int] = {}
         self.racks = racks or {}
         self.features = features or {}
-        self.channels = AnsweringChannels(self)
+        self.channels = RespondingChannels(self)
         self.initial = broker_ids
         self.settings = settings or ControllerSettings(auto_leader_rebalance_enable=False)
         self.registration = BrokerRegistration(
@@ -202,7 +202,7 @@ class Cluster:
     async def change_isr(
         self, topic: str, isr: tuple[int, ...], partition: int = 0
     ) -> AlterPartitionResponsePartitionData:
-        """The leader proposes an ISR; answers with the row of that partition."""
+        """The leader proposes an ISR; returns the row of that partition."""
         request = self.isr_request(topic, isr, partition)
         response = await self.controller.alter_partition(request, 3)
         await settle()

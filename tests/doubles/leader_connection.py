@@ -21,7 +21,7 @@ from tests.unit.broker.handlers.scene import DataPath
 
 
 class LeaderConnection:
-    """What a fetcher uses of `AsyncConnection`. Requests wait until `Leader.answer`."""
+    """What a fetcher uses of `AsyncConnection`. Requests wait until `Leader.response`."""
 
     def __init__(self, leader: Leader) -> None:
         self.versions = {key: (0, version) for key, version in leader.versions.items()}
@@ -38,7 +38,7 @@ class LeaderConnection:
 
 
 class Leader:
-    """The handlers of a leader behind connections that are answered on command."""
+    """The handlers of a leader behind connections that respond on command."""
 
     def __init__(self, path: DataPath) -> None:
         self.path = path
@@ -54,13 +54,13 @@ class Leader:
         return self.connections[-1]
 
     async def next_request(self) -> tuple[Message, int]:
-        """What the follower asks for now, without answering it."""
+        """What the follower asks for now, without a response to it."""
         await settle()
         request, version, _ = self.waiting[0]
         return request, version
 
     async def response(self, count: int = 1) -> None:
-        """Lets the leader answer so many requests, and the follower take the answers."""
+        """Lets the leader handle so many requests, and the follower take the responses."""
         for _ in range(count):
             await settle()
             request, version, responded = self.waiting.pop(0)
@@ -68,13 +68,13 @@ class Leader:
             await settle()
 
     async def fail(self, error: Exception) -> None:
-        """The connection breaks before the answer has come."""
+        """The connection breaks before the response has come."""
         await settle()
         self.waiting.pop(0)[2].set_exception(error)
         await settle()
 
     async def reply(self, response: Message) -> None:
-        """Answers one request with `response`, whatever the leader would have said."""
+        """Completes one request with `response`, whatever the leader would have said."""
         await settle()
         self.waiting.pop(0)[2].set_result(response)
         await settle()

@@ -30,13 +30,13 @@ API_VERSIONS, METADATA = 18, 3
 DEADLINE_SECONDS = 20.0
 
 
-def answer_api_versions(context: RequestContext, request: ApiVersionsRequest) -> Message:
+def api_versions_response(context: RequestContext, request: ApiVersionsRequest) -> Message:
     context.connection.client_software_name = request.client_software_name
     context.connection.client_software_version = request.client_software_version
     return ApiVersionsResponse(api_keys=[ApiVersion(API_VERSIONS, 0, 4)])
 
 
-def answer_metadata(_: RequestContext, request: MetadataRequest) -> Message:
+def metadata_response(_: RequestContext, request: MetadataRequest) -> Message:
     """Echoes the topics that were asked for."""
     return MetadataResponse(
         topics=[MetadataResponseTopic(name=topic.name) for topic in request.topics or ()]
@@ -58,13 +58,13 @@ class Network:
     def __init__(self, entries: list[HandlerEntry], options: dict[str, Any]) -> None:
         table = {
             API_VERSIONS: entry(
-                API_VERSIONS, "ApiVersions", answer_api_versions, before_authentication=True
+                API_VERSIONS, "ApiVersions", api_versions_response, before_authentication=True
             ),
-            METADATA: entry(METADATA, "Metadata", answer_metadata),
+            METADATA: entry(METADATA, "Metadata", metadata_response),
         }
         table.update({line.api_key: line for line in entries})
         self.errors: list[Exception] = []
-        self.error_answer: Message | None = None
+        self.error_response: Message | None = None
         channel_options = {
             name: options.pop(name)
             for name in ("max_requests", "max_bytes", "handler_tasks")
@@ -92,7 +92,7 @@ class Network:
 
     def _error(self, _: RequestContext, error: Exception) -> Message | None:
         self.errors.append(error)
-        return self.error_answer
+        return self.error_response
 
     def start(self) -> None:
         self.port = self.server.add_listener(
@@ -146,7 +146,7 @@ async def running_network(*entries: HandlerEntry, **options: Any) -> AsyncIterat
 
 
 class Client:
-    """Sends requests and reads answers as frames; `correlation_id` counts up by itself."""
+    """Sends requests and reads responses as frames; `correlation_id` counts up by itself."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -167,7 +167,7 @@ class Client:
         return decode_response(memoryview(await self.receive_frame()), api_key, version)
 
     async def ask(self, request: Message, version: int = 0) -> Message:
-        """One request and its answer."""
+        """One request and its response."""
         sent = self.send(request, version)
         received, response = await self.receive(request.API_KEY, version)
         assert received == sent

@@ -30,7 +30,7 @@ from ottla.protocol.messages.fetch import (
     PartitionData,
 )
 from ottla.protocol.messages.produce import ProduceRequest, ProduceResponse
-from tests.doubles.network import answer_api_versions, answer_metadata, entry
+from tests.doubles.network import api_versions_response, entry, metadata_response
 
 MAX_IN_PROGRESS_BYTES = 32 << 20
 
@@ -46,7 +46,7 @@ class FilePart:
 
 
 class Data:
-    """Fetches answer `max_bytes` bytes of a file; produced records are counted."""
+    """Fetches return `max_bytes` bytes of a file; produced records are counted."""
 
     def __init__(self, path: str) -> None:
         self.fd = os.open(path, os.O_RDONLY)
@@ -68,8 +68,8 @@ class Data:
 async def serve(ports_path: Path, data_path: str) -> None:
     data = Data(data_path)
     table = [
-        entry(18, "ApiVersions", answer_api_versions, before_authentication=True),
-        entry(3, "Metadata", answer_metadata),
+        entry(18, "ApiVersions", api_versions_response, before_authentication=True),
+        entry(3, "Metadata", metadata_response),
         entry(1, "Fetch", data.fetch),
         entry(0, "Produce", data.produce),
     ]

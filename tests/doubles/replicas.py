@@ -205,7 +205,7 @@ class Replicas:
 
 
 class Appended:
-    """The answer to one append, and whether it has come."""
+    """The response to one append, and whether it has come."""
 
     def __init__(self, index: int) -> None:
         self.response = PartitionProduceResponse(index, 0, -1, -1, -1)
@@ -215,13 +215,13 @@ class Appended:
         self.calls += 1
 
     @property
-    def is_answered(self) -> bool:
-        assert self.calls <= 1, "answered twice"
+    def is_completed(self) -> bool:
+        assert self.calls <= 1, "two responses"
         return self.calls == 1
 
     @property
     def code(self) -> int:
-        assert self.is_answered
+        assert self.is_completed
         return self.response.error_code
 
     @property

@@ -1,4 +1,4 @@
-"""A request's context without a network: notes what was answered."""
+"""A request's context without a network: notes the responses."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ class FakeContext:
         self.responses: list[Message | None] = []
 
     def respond(self, response: Message | None, throttle_time_ms: int = 0) -> None:
-        assert not self.responses, "answered twice"
+        assert not self.responses, "two responses"
         self.responses.append(response)
         self.throttle_time_ms = throttle_time_ms
 
     def close(self, reason: str) -> None:
-        assert not self.responses, "answered and closed"
+        assert not self.responses, "a response and closed"
         self.closed_because = reason
 
 
 class Asked:
-    """A request that was handed to a handler: `answer` is its response, once there is one.
+    """A request that was handed to a handler: `response` is its response, once there is one.
 
     The response has gone through its version's bytes, so it holds what a client would see.
     """

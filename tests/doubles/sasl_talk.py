@@ -64,14 +64,14 @@ def bearer_token(claims: object, header: object = None, signature: str = "") -> 
 
 
 class SaslTalk:
-    """One connection; `notes` are the answers as (error code, error message, more)."""
+    """One connection; `notes` are the responses as (error code, error message, more)."""
 
     def __init__(self, bootstrap: str) -> None:
         self.wire = Wire(bootstrap)
         self.notes: list[object] = []
 
     def ask(self, request: Message, version: int) -> Any:
-        """The answer, None when the broker hangs up."""
+        """The response, None when the broker hangs up."""
         try:
             response = self.wire.ask(request, version)
         except (ConnectionClosed, ConnectionResetError, BrokenPipeError):
@@ -100,7 +100,7 @@ class SaslTalk:
         return self.authenticate(token, version)
 
     def scram(self, mechanism: str, user: str, password: str, extensions: str = "") -> Any:
-        """A whole SCRAM exchange; the last answer."""
+        """A whole SCRAM exchange; the last response."""
         exchange = ScramMechanism(mechanism, user, password)
         exchange._first_bare += extensions
         self.handshake(mechanism)
@@ -113,7 +113,7 @@ class SaslTalk:
         return response
 
     def bare(self, token: bytes) -> bytes | None:
-        """A token without a header, and what is answered."""
+        """A token without a header, and the response."""
         try:
             self.wire.send_bytes(struct.pack(">i", len(token)) + token)
             response = self.wire.receive_frame()
@@ -128,7 +128,7 @@ Script = Callable[[SaslTalk], object]
 
 
 def notes_of(bootstrap: str, script: Script) -> list[object]:
-    """What a broker answers to a script."""
+    """What a broker returns to a script."""
     talk = SaslTalk(bootstrap)
     with talk.wire:
         script(talk)

@@ -1,12 +1,12 @@
-"""A broker that answers as a test tells it to: without I/O, and behind a real socket.
+"""A broker that responds as a test scripts it: without I/O, and behind a real socket.
 
     broker = ScriptedBroker()
-    broker.answers[ApiKey.LIST_GROUPS] = lambda header, request: ListGroupsResponse()
+    broker.responses[ApiKey.LIST_GROUPS] = lambda header, request: ListGroupsResponse()
     with ScriptedServer(broker) as server:
         ...  # server.bootstrap
 
-An answer is a message, a list of messages to be given in turn, or a function of header and request
-that returns a message; CLOSE closes the connection, SILENCE never answers, and bytes are sent as
+A response is a message, a list of messages to be given in turn, or a function of header and request
+that returns a message; CLOSE closes the connection, SILENCE never responds, and bytes are sent as
 they are.
 """
 
@@ -48,7 +48,7 @@ def all_versions() -> dict[int, tuple[int, int]]:
     return {key: (api.min_version, api.max_version) for key, api in API.items()}
 
 
-def metadata_answer(
+def metadata_response(
     brokers: dict[int, tuple[str, int]],
     topics: dict[str, dict[int, int]] | None = None,
     controller_id: int = -1,
@@ -81,7 +81,7 @@ def metadata_answer(
 
 
 class ScriptedBroker:
-    """Answers frames; ``seen`` keeps every (header, request) that came."""
+    """Responds to frames; ``seen`` keeps every (header, request) that came."""
 
     def __init__(self) -> None:
         self.versions = all_versions()
@@ -94,7 +94,7 @@ class ScriptedBroker:
         return [request.NAME for header, request in self.seen if header.api_key not in setup]
 
     def response(self, frame: bytes | bytearray) -> bytes | str:
-        """The bytes of the answer to one frame, or CLOSE or SILENCE."""
+        """The bytes of the response to one frame, or CLOSE or SILENCE."""
         header, position = decode_request_header(frame)
         if header.api_key == ApiKey.API_VERSIONS and header.api_key not in self.responses:
             low, high = self.versions[ApiKey.API_VERSIONS]
@@ -105,7 +105,7 @@ class ScriptedBroker:
         script = self.responses.get(header.api_key)
         if script is None:
             if header.api_key != ApiKey.API_VERSIONS:
-                raise AssertionError(f"no answer to {request.NAME} was scripted")
+                raise AssertionError(f"no response to {request.NAME} was scripted")
             script = self._api_versions(ErrorCode.NONE)
         if isinstance(script, list):
             script = script.pop(0) if len(script) > 1 else script[0]
@@ -128,14 +128,14 @@ class ScriptedBroker:
 def describes_itself(
     server: "Callable[[], ScriptedServer]", topics: dict[str, dict[int, int]]
 ) -> Callable[[RequestHeader, MetadataRequest], MetadataResponse]:
-    """A Metadata answer with the one broker, 0, that leads everything; topics as asked for."""
+    """A Metadata response with the one broker, 0, that leads everything; topics as asked for."""
 
     def response(header: RequestHeader, request: MetadataRequest) -> MetadataResponse:
         wanted = topics
         if request.topics is not None:
             names = [topic.name for topic in request.topics]
             wanted = {name: topics[name] for name in names if name in topics}
-        return metadata_answer({0: ("127.0.0.1", server().port)}, wanted, controller_id=0)
+        return metadata_response({0: ("127.0.0.1", server().port)}, wanted, controller_id=0)
 
     return response
 

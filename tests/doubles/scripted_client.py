@@ -1,4 +1,4 @@
-"""A blocking client without a socket: answers come from functions by request class."""
+"""A blocking client without a socket: responses come from functions by request class."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ottla.protocol.topics import TopicPartition
 
 
 class ScriptedClient:
-    """Topics are a dict that tests change; other requests are answered by `answer(class, ...)`."""
+    """Topics are a dict that tests change; other requests are handled by `response(class, ...)`."""
 
     def __init__(self, topics: dict[str, int]) -> None:
         self.state = ClusterState([Address("b", 1)])

@@ -1,4 +1,4 @@
-"""A TCP way to a server of this machine that can be cut, healed, or made to swallow answers."""
+"""A TCP way to a server of this machine that can be cut, healed, or made to swallow responses."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class TcpProxy:
         self._is_cut = False
         self._swallowing = False
 
-    def swallow_answers(self) -> None:
-        """Requests still arrive, answers do not."""
+    def swallow_responses(self) -> None:
+        """Requests still arrive, responses do not."""
         self._swallowing = True
 
     async def stop(self) -> None:
@@ -47,7 +47,8 @@ class TcpProxy:
         self._writers |= {writer, forth}
         try:
             await asyncio.gather(
-                self._copy(reader, forth, is_answer=False), self._copy(back, writer, is_answer=True)
+                self._copy(reader, forth, is_response=False),
+                self._copy(back, writer, is_response=True),
             )
         finally:
             for each in (writer, forth):
@@ -55,11 +56,11 @@ class TcpProxy:
                 each.transport.abort()
 
     async def _copy(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_answer: bool
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_response: bool
     ) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(65536):
-                if not (is_answer and self._swallowing):
+                if not (is_response and self._swallowing):
                     writer.write(data)
                     await writer.drain()
         writer.transport.abort()

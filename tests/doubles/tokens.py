@@ -33,7 +33,7 @@ def expired_token() -> str:
 
 
 class TokenEndpoint:
-    """Takes one client's id and secret. `answers` are given first, before it behaves."""
+    """Takes one client's id and secret. `responses` are given first, before it behaves."""
 
     def __init__(self, server: ThreadingHTTPServer, client_id: str, client_secret: str) -> None:
         self.url = f"http://127.0.0.1:{server.server_address[1]}/token"

@@ -1,7 +1,7 @@
 """The same conversation with two brokers, written down so that it can be compared.
 
 A script talks to a broker through a `Transcript`: requests of a chosen version on named
-connections, every answer noted. What may differ between two brokers is made equal when it is
+connections, every response noted. What may differ between two brokers is made equal when it is
 noted: random ids and producer ids are numbered in the order in which they appear, times become
 "T", the broker's port "PORT", lists of structs and numbers are sorted.
 """
@@ -18,7 +18,7 @@ from ottla.protocol.message import Message, Struct
 
 M = TypeVar("M", bound=Message)
 
-ANSWER_DEADLINE_S = 30.0
+RESPONSE_DEADLINE_S = 30.0
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _SHORT_UUID = re.compile(r"[A-Za-z0-9_-]{22}")  # the same in base64: KIP-848's member ids
@@ -31,7 +31,7 @@ class RawConnection:
 
     def __init__(self, bootstrap: str, client_id: str | None = "client") -> None:
         host, port = bootstrap.rsplit(":", 1)
-        self._socket = socket.create_connection((host, int(port)), timeout=ANSWER_DEADLINE_S)
+        self._socket = socket.create_connection((host, int(port)), timeout=RESPONSE_DEADLINE_S)
         self._client_id = client_id
         self._correlation_id = 0
         self._asked: tuple[int, int] | None = None
@@ -42,8 +42,8 @@ class RawConnection:
         frame = encode_request(self._correlation_id, self._client_id, message, version)
         self._socket.sendall(frame)
 
-    def receive(self, deadline_s: float = ANSWER_DEADLINE_S) -> Message:
-        """The answer to what was sent last; raises TimeoutError when there is none in time."""
+    def receive(self, deadline_s: float = RESPONSE_DEADLINE_S) -> Message:
+        """The response to what was sent last; raises TimeoutError when there is none in time."""
         assert self._asked is not None
         self._socket.settimeout(deadline_s)
         (size,) = struct.unpack(">i", self._read(4))
@@ -94,7 +94,7 @@ class Transcript:
         self.lines.append(f"# {text}")
 
     def ask(self, message: Message, version: int, on: str = "main") -> Message:
-        """Send, wait for the answer, note it."""
+        """Send, wait for the response, note it."""
         self.send(message, version, on)
         return self.receive(on)
 
@@ -118,7 +118,7 @@ class Transcript:
         connection.send(message, version)
         return connection.receive()
 
-    # Making answers comparable.
+    # Making responses comparable.
 
     def _show(self, value: object, field: str = "") -> str:
         if isinstance(value, Struct):

@@ -1,5 +1,5 @@
-"""The plainest Kafka client there is: one socket, one request, one answer. For tests that must say
-exactly what goes over the wire and look at exactly what comes back."""
+"""The plainest Kafka client there is: one socket, one request, one response. For tests that must
+say exactly what goes over the wire and look at exactly what comes back."""
 
 import socket
 import struct
@@ -12,7 +12,7 @@ DEADLINE_S = 30.0
 
 
 class ConnectionClosed(Exception):
-    """The broker closed the connection instead of answering."""
+    """The broker closed the connection instead of a response."""
 
 
 class Wire:
@@ -47,12 +47,12 @@ class Wire:
         self._socket.sendall(data)
 
     def receive_frame(self) -> bytes:
-        """The next answer without its four bytes of size."""
+        """The next response without its four bytes of size."""
         (size,) = struct.unpack(">i", self._receive(4))
         return self._receive(size)
 
     def ask(self, request: Message, version: int) -> Message:
-        """The decoded answer; raises ConnectionClosed where the broker hangs up instead."""
+        """The decoded response; raises ConnectionClosed where the broker hangs up instead."""
         self.send(request, version)
         frame = self.receive_frame()
         correlation_id, response = decode_response(frame, request.API_KEY, version)

@@ -102,7 +102,7 @@ class ZooKeeperProcess:
         self.start()
 
     def pause(self) -> None:
-        """The server hangs: connections stay open, nothing is answered."""
+        """The server hangs: connections stay open, no response comes."""
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
         threads = Path(f"/proc/{self.process.pid}/task")

@@ -1,4 +1,4 @@
-"""What comes in on the port and is no request: answered as Kafka does or cut off, in words."""
+"""What comes in on the port and is no request: handled as in Kafka, or closed with a log line."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_a_torn_frame_harms_nobody(broker: BrokerProcess) -> None:
     assert still_serves(broker)
 
 
-def test_requests_after_each_other_are_answered_in_order(broker: BrokerProcess) -> None:
+def test_requests_after_each_other_are_completed_in_order(broker: BrokerProcess) -> None:
     with connect(broker) as sock:
         sock.sendall(b"".join(frame(header(18, 0, number)) for number in range(50)))
         ids = [struct.unpack(">i", read_frame(sock)[:4])[0] for _ in range(50)]

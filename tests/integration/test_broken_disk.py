@@ -66,7 +66,7 @@ def create(broker: Broker, topic: str, partitions: int) -> None:
 
 
 def produce(broker: Broker, partition: int, value: bytes, topic: str = TOPIC) -> int:
-    """The error code of the answer."""
+    """The error code of the response."""
     data = PartitionProduceData(partition, build_batch([(0, None, value, [])]))
     topics = [TopicProduceData(topic, [data])]
     response = ask(broker, ProduceRequest(acks=-1, timeout_ms=5000, topic_data=topics))

@@ -45,7 +45,7 @@ def test_nobody_at_the_bootstrap_address(ottla: CommandLine) -> None:
 
 def test_something_else_listens_there(ottla: CommandLine) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        web = threading.Thread(target=_answer_as_web_server, args=(server,))
+        web = threading.Thread(target=_respond_as_web_server, args=(server,))
         web.start()
         response = ottla("doctor", "-b", f"127.0.0.1:{server.getsockname()[1]}")
         web.join()
@@ -53,7 +53,7 @@ def test_something_else_listens_there(ottla: CommandLine) -> None:
     assert "it is a web server, not a Kafka broker" in response.output
 
 
-def _answer_as_web_server(server: socket.socket) -> None:
+def _respond_as_web_server(server: socket.socket) -> None:
     connection, _ = server.accept()
     with connection:
         connection.recv(1024)
@@ -75,7 +75,7 @@ def test_a_healthy_broker(shared_broker: BrokerProcess, capsys: pytest.CaptureFi
     assert json.loads(capsys.readouterr().out)["controller"] == 7
 
 
-def test_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_broker_responds(capsys: pytest.CaptureFixture[str]) -> None:
     assert healthcheck(["-b", "127.0.0.1:1"], {}) == 3
     assert capsys.readouterr().err == (
         "ottla: not healthy: cannot reach 127.0.0.1:1: Connection refused; is the broker running?\n"

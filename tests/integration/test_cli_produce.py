@@ -1,4 +1,4 @@
-"""`ottla produce` when answers get lost."""
+"""`ottla produce` when responses get lost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def broker() -> Iterator[Broker]:
         yield started
 
 
-def test_an_answer_that_got_lost_writes_nothing_twice(broker: Broker) -> None:
+def test_a_response_that_got_lost_writes_nothing_twice(broker: Broker) -> None:
     broker.create_topic("once")
     with broker.faults.disconnect("Produce", executed=True, times=2) as fault:
         response = CommandLine(broker.bootstrap).done("produce", "once", text="a\nb\n")

@@ -62,6 +62,6 @@ def test_records_are_deleted_on_every_replica(tmp_path: Path) -> None:
         # To the end of each: a client may well leave a partition with very few records.
         partitions = [TopicPartition(TOPIC, index, OFFSET_END) for index in range(PARTITIONS)]
         deleted = records.admin.delete_records(partitions, operation_timeout=20)
-        # Answered when the followers have heard of it; an error when the time is up before that.
+        # Completed when the followers have heard of it; an error when the time is up before that.
         marks = [future.result(20).low_watermark for future in deleted.values()]
         assert sum(marks) == 1000

@@ -325,7 +325,7 @@ def test_unclean_election_is_a_choice_of_the_topic(seen: ClusterView) -> None:
     seen.wait_for_same_data("unclean", 1, 2)
 
 
-def test_a_deposed_controller_changes_nothing(seen: ClusterView) -> None:
+def test_a_fenced_controller_changes_nothing(seen: ClusterView) -> None:
     seen.create("ruled", [1, 2, 3])
     old = seen.controller()
     others = [each for each in ALL if each != old]

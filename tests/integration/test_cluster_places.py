@@ -298,7 +298,7 @@ def test_leaders_go_back_where_too_many_are_elsewhere(seen: ClusterView) -> None
         assert seen.state(topic)["leader"] == 1
 
 
-def test_a_broker_that_goes_asks_until_somebody_takes_over(seen: ClusterView) -> None:
+def test_a_broker_that_goes_asks_until_another_takes_over(seen: ClusterView) -> None:
     seen.create("handed", [3, 1])
     seen.produce("handed", 10)
     seen.cluster[1].kill()

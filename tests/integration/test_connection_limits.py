@@ -27,7 +27,7 @@ class Peer:
         self._sock.sendall(HELLO)
 
     def is_served(self) -> bool:
-        """Waits for the answer; False when the broker closes the connection instead."""
+        """Waits for the response; False when the broker closes the connection instead."""
         try:
             return len(self._sock.recv(4)) == 4
         except ConnectionResetError:

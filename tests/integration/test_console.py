@@ -134,7 +134,7 @@ def test_messages(broker: Broker) -> None:
         ("topics?" + "&".join(f"p{n}=1" for n in range(50)), "the query cannot be read"),
     ],
 )
-def test_a_bad_question_is_answered_in_words(broker: Broker, path: str, said: str) -> None:
+def test_a_bad_request_gets_an_error_text(broker: Broker, path: str, said: str) -> None:
     status, _, body = get(broker, f"/api/{path}")
     assert status == 400
     assert said in json.loads(body)["error"]

@@ -1,4 +1,4 @@
-"""Every version of every API that the broker lists is answered in that version's layout."""
+"""Every version of every API that the broker lists gets a response in that version's layout."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from tests.doubles.error_codes import error_codes
 TOPIC = "every"
 TIMEOUT_MS = 20_000
 
-# Answered to each other by brokers; a client's minimal request gets an error and no more.
+# Used between brokers; a client's minimal request gets an error and no more.
 ENVELOPE = 58
 OF_BROKERS = frozenset((4, 5, 6, 7, 27, 56, 67))
 
@@ -143,7 +143,7 @@ def minimal(key: int, version: int, topic_id: bytes) -> Message:
     return API[key].request()
 
 
-async def every_answer(broker: BrokerProcess) -> dict[tuple[int, int], Message]:
+async def every_response(broker: BrokerProcess) -> dict[tuple[int, int], Message]:
     connection = await connect(broker)
     topics = await connection.request(
         MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)]), TIMEOUT_MS
@@ -153,7 +153,7 @@ async def every_answer(broker: BrokerProcess) -> dict[tuple[int, int], Message]:
     for key, (lowest, highest) in sorted(connection.versions.items()):
         assert (lowest, highest) == (API[key].min_version, API[key].max_version)
         if key == ENVELOPE:
-            continue  # Listed, and answered by the end of the connection.
+            continue  # Listed, and closes the connection.
         for version in range(lowest, highest + 1):
             request = minimal(key, version, topic_id)
             responses[key, version] = await connection.request(request, TIMEOUT_MS, version=version)
@@ -161,8 +161,8 @@ async def every_answer(broker: BrokerProcess) -> dict[tuple[int, int], Message]:
     return responses
 
 
-def test_every_listed_version_is_answered(broker: BrokerProcess) -> None:
-    responses = asyncio.run(every_answer(broker))
+def test_every_listed_version_gets_a_response(broker: BrokerProcess) -> None:
+    responses = asyncio.run(every_response(broker))
     for (key, version), reply in responses.items():
         assert isinstance(reply, API[key].response), f"{API[key].name} version {version}"
         codes = set(error_codes(reply))

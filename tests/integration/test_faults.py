@@ -82,7 +82,7 @@ def test_a_fault_of_one_client_leaves_the_others_alone(broker: Broker) -> None:
         assert deliver(producer(broker, **{"client.id": "lucky"}), "clients") == ""
 
 
-def test_an_answer_lost_after_the_work_was_done(broker: Broker) -> None:
+def test_a_response_lost_after_the_work_was_done(broker: Broker) -> None:
     """With idempotence the record is there once, however often the client had to send it."""
     broker.create_topic("lost")
     client = producer(broker, **{"enable.idempotence": True})
@@ -112,9 +112,9 @@ def test_a_delay_delays(broker: Broker) -> None:
     assert broker.end_offset("late") == 1
 
 
-def test_a_dropped_request_is_never_answered_but_its_connection_stays(broker: Broker) -> None:
+def test_a_dropped_request_gets_no_response_but_its_connection_stays(broker: Broker) -> None:
     with BlockingClient(broker.bootstrap, client_id="dropped") as client:
-        client.api_versions()  # connected, so that the time is spent waiting for the answer
+        client.api_versions()  # connected, so that the time is spent waiting for the response
         with broker.faults.drop("Metadata", client_id="dropped") as fault:
             with pytest.raises(ClientError):
                 client.call_once(MetadataRequest(topics=[]), timeout_ms=500)

@@ -145,7 +145,7 @@ def test_a_mistake_hurts_nobody_else(talk: Talk, name: str, mistake: Mistake, co
     member = talk.lone_member(group)
     assert talk.commit_code(commit(group, {("t", 0): 5}, member, 1)) == ErrorCode.NONE
     assert mistake(talk, group, member) == code
-    if code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # that is answered before a group is asked
+    if code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # that is returned before a group is asked
         talk.wait_for_line(f"group '{group}'", "careless", error_name(code))
     assert talk.committed(group) == 5
     assert talk.heartbeat_code(group, 1, member) == ErrorCode.NONE

@@ -76,7 +76,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 class GoodClient(threading.Thread):
-    """Asks, fetches and produces, one after the other, and checks every answer."""
+    """Asks, fetches and produces, one after the other, and checks every response."""
 
     def __init__(self, server: Server, data: bytes) -> None:
         super().__init__(name="good-client")
@@ -164,7 +164,7 @@ def slow_writers(server: Server, stay: Callable[[], None]) -> None:
 
 
 def readers_that_never_read(server: Server, stay: Callable[[], None]) -> None:
-    """Fetches of megabytes, one after the other, whose answers nobody takes."""
+    """Fetches of megabytes, one after the other, whose responses nobody takes."""
     with open_sockets(server, 20, receive_buffer_bytes=4096) as socks:
         for sock in socks:
             sock.sendall(FETCH * 20)
@@ -274,7 +274,7 @@ def one_round(server: Server, good: GoodClient) -> int:
     for abuse in ABUSES:
 
         def stay(name: str = abuse.__name__) -> None:
-            """While the abuse goes on, the good client gets answers as before."""
+            """While the abuse goes on, the good client gets responses as before."""
             wanted = good.responses + 9
             deadline = monotonic() + DEADLINE_SECONDS
             while good.responses < wanted:

@@ -1,7 +1,7 @@
 """Envelope (58), version 0: a forwarded request to a KRaft controller (KIP-590).
 
-A broker in ZooKeeper mode lists the API and closes the connection of whoever sends it, as Kafka
-does.
+A broker in ZooKeeper mode lists the API and closes the connection of a client that sends it, as
+Kafka does.
 """
 
 from __future__ import annotations

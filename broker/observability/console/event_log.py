@@ -1,7 +1,7 @@
 """The broker's own log lines of the last while, for the console's page of events.
 
-Log lines name no secrets (settings are masked before they are logged), and the controller tells in
-them what it decided. Debug lines are left out.
+Log lines name no secrets (settings are masked before they are logged), and the controller logs
+in them what it decided. Debug lines are left out.
 """
 
 from __future__ import annotations

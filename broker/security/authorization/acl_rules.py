@@ -77,7 +77,7 @@ class AclFilter(NamedTuple):
 
 
 class AclRules:
-    """The ACLs by resource. Asked for every topic of every request, so look-ups come first."""
+    """The ACLs by resource. Read for every topic of every request, so look-ups come first."""
 
     def __init__(self) -> None:
         self._acls: dict[AclResource, frozenset[Acl]] = {}

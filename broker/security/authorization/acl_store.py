@@ -1,8 +1,8 @@
 """ACLs in the znode tree: read at the start, followed from then on, changed with compare-and-set.
 
 What is written here is what Kafka's brokers and tools read, and the other way round. A change is
-a multi of the resource's node and a sequential node that tells every broker which resource to
-read again.
+a multi of the resource's node and a sequential node from which every broker learns which resource
+to read again.
 """
 
 from __future__ import annotations

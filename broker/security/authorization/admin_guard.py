@@ -64,13 +64,13 @@ class AdminGuard(Guard):
             ApiKey.INCREMENTAL_ALTER_CONFIGS: self._alter_configs,
             ApiKey.DESCRIBE_CLUSTER: self._describe_cluster,
             ApiKey.DESCRIBE_TOPIC_PARTITIONS: self._describe_topic_partitions,
-            ApiKey.ENVELOPE: unchecked,  # It is refused to everybody.
+            ApiKey.ENVELOPE: unchecked,  # It is refused to all clients.
             # The handler checks: it depends on the owner of the token.
             ApiKey.CREATE_DELEGATION_TOKEN: unchecked,
             ApiKey.RENEW_DELEGATION_TOKEN: unchecked,
             ApiKey.EXPIRE_DELEGATION_TOKEN: unchecked,
             ApiKey.DESCRIBE_DELEGATION_TOKEN: unchecked,
-            # What a client tells of itself needs no permission (KIP-714).
+            # What a client reports of itself needs no permission (KIP-714).
             ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: unchecked,
             ApiKey.PUSH_TELEMETRY: unchecked,
         }

@@ -169,7 +169,7 @@ class GroupGuard(Guard):
             request.coordinator_keys = allowed
             amend(context, lambda response: response.coordinators.extend(rows))
 
-    # Looking at groups, and deleting them.
+    # Describing groups, and deleting them.
 
     def _describe_groups(self, context: RequestContext, request: Any) -> None:
         self.keep_allowed(

@@ -156,7 +156,7 @@ class ScramExchange(Exchange):
         if credential.iterations < MIN_ITERATIONS:
             raise AuthenticationRefused(
                 f"the {self._mechanism} credential of {shown(user)} has "
-                f"{credential.iterations} iterations, fewer than {MIN_ITERATIONS}: set it anew"
+                f"{credential.iterations} iterations, fewer than {MIN_ITERATIONS}: set it again"
             )
         self._credential = credential
         self._nonce = match["nonce"] + self._new_nonce()

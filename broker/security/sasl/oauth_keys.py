@@ -106,7 +106,7 @@ class SignedTokens:
             self._refresh = None
 
     def load(self) -> None:
-        """Reads the keys anew; blocks. Raises OSError and ValueError."""
+        """Reads the keys again; blocks. Raises OSError and ValueError."""
         self._asked_at = monotonic()
         try:
             with urllib.request.urlopen(self._rules.url, timeout=FETCH_SECONDS) as response:

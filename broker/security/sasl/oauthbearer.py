@@ -85,7 +85,7 @@ class OauthExchange(Exchange):
 
 
 class UnsecuredTokens:
-    """Tokens without a signature, which anybody can make: for development only.
+    """Tokens without a signature, which any client can make: for development only.
 
     Mirrors Kafka's default, `OAuthBearerUnsecuredValidatorCallbackHandler`, with its options.
     """

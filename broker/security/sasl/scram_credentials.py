@@ -99,7 +99,7 @@ class ScramCredentials:
         return self._users.get(user, {}).get(mechanism)
 
     def apply(self, kind: str, name: str, properties: Mapping[str, str]) -> None:
-        """Takes the settings of an entity; those that are no user are passed over."""
+        """Takes the settings of an entity; those that are no user are skipped."""
         if kind != znodes.ENTITY_USERS or "/" in name or name == znodes.DEFAULT_ENTITY:
             return
         user = znodes.desanitize(name)

@@ -58,7 +58,7 @@ async def test_another_controller_makes_us_resign(cluster: Cluster) -> None:
     assert cluster.sent == []
 
 
-async def test_deposed_controller_learns_it_by_its_next_write(
+async def test_fenced_controller_learns_it_by_its_next_write(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await cluster.create_topic("t", (1, 2))
@@ -164,7 +164,9 @@ async def test_bug_in_one_handler_does_not_stop_the_others(
     assert cluster.leader("t") == 1
 
 
-async def test_bug_in_a_call_is_answered(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bug_in_a_call_is_returned_as_an_error(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
 
@@ -232,7 +234,7 @@ async def test_registration_that_fails_is_tried_again(
     assert cluster.controller.is_active
 
 
-async def test_waiting_calls_are_answered_when_the_session_expires(
+async def test_waiting_calls_are_completed_when_the_session_expires(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     responses: list[int] = []

@@ -160,8 +160,8 @@ def test_responses_come_back(version: int) -> None:
     assert decode_response(data[4:], ApiKey.HEARTBEAT, version) == (9, response)
 
 
-def test_api_versions_answered_in_version_0_is_understood() -> None:
-    """A broker that lacks the version answers in version 0 with an error; see KIP-511."""
+def test_api_versions_response_in_version_0_is_understood() -> None:
+    """A broker that lacks the version responds in version 0 with an error; see KIP-511."""
     response = ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION, [ApiVersion(18, 0, 2)])
     (data,) = encode_response(ApiKey.API_VERSIONS, 0, 9, response)
     assert isinstance(data, bytes)

@@ -1,4 +1,4 @@
-// The console: the page is named behind the # of the address, and is drawn anew every two seconds.
+// The console: the page is named behind the # of the address, and is drawn again every two seconds.
 import { bytes, card, chart, decoded, el, number, panel, span, table, when } from './views.js'
 
 const REFRESH_MS = 2000
@@ -10,9 +10,9 @@ let drawing = 0
 let search = ''
 
 async function ask(name, parameters = {}) {
-  const answer = await fetch(`/api/${name}?${new URLSearchParams(parameters)}`)
-  const found = await answer.json().catch(() => ({ error: `HTTP ${answer.status}` }))
-  if (!answer.ok) throw new Error(found.error)
+  const response = await fetch(`/api/${name}?${new URLSearchParams(parameters)}`)
+  const found = await response.json().catch(() => ({ error: `HTTP ${response.status}` }))
+  if (!response.ok) throw new Error(found.error)
   return found
 }
 
@@ -184,12 +184,12 @@ async function draw() {
   } catch (error) {
     if (mine !== drawing) return
     state.className = 'bad'
-    state.textContent = error instanceof TypeError ? 'the broker does not answer' : ''
+    state.textContent = error instanceof TypeError ? 'the broker does not respond' : ''
     if (!(error instanceof TypeError)) page.replaceChildren(panel('That did not work', el('p', {}, error.message)))
   }
 }
 
-// A page that is drawn anew must not take the cursor, nor the scrolling, from whoever uses it.
+// A page that is drawn again must not take the cursor, nor the scrolling, from its user.
 function keepFocus(change) {
   const before = document.activeElement
   const [id, from, to, scroll] = [before?.id, before?.selectionStart, before?.selectionEnd, window.scrollY]
@@ -208,7 +208,7 @@ function tabs() {
     ([name, text]) => el('a', { href: `#${name}`, 'aria-current': (TAB_OF[view] ?? view) === name ? 'page' : null }, text)))
 }
 
-// What somebody is typing into, or reading inside, is left alone until they are done.
+// What a user is typing into, or reading inside, is left alone until they are done.
 const isBusy = () => document.activeElement?.name === 'offset' || !getSelection().isCollapsed
 
 addEventListener('hashchange', () => { search = ''; tabs(); draw() })

@@ -9,7 +9,7 @@ from ottla.broker.config.broker_config import BrokerConfig
 
 
 class Channel:
-    """Answers with these in turn: partitions that are left, or an exception."""
+    """Returns these in turn: partitions that are left, or an exception."""
 
     def __init__(self, *responses: int | Exception | None) -> None:
         self.responses = list(responses)
@@ -36,7 +36,7 @@ def test_it_asks_once_when_everything_moves() -> None:
     assert outcome(Channel(0))
 
 
-def test_it_asks_again_when_something_is_left_or_nobody_answers() -> None:
+def test_it_retries_when_something_is_left_or_no_controller_responds() -> None:
     channel = Channel(2, ConnectionError("away"), 0)
     assert outcome(channel)
     assert channel.responses == []

@@ -43,7 +43,7 @@ def topics(response: Message) -> list[str | None]:
 
 
 class Gate:
-    """A handler that keeps requests until the test answers them."""
+    """A handler that keeps requests until the test completes them."""
 
     def __init__(self) -> None:
         self.waiting: list[RequestContext] = []
@@ -53,7 +53,7 @@ class Gate:
         return DEFERRED
 
     def open(self) -> None:
-        """Answer the oldest, as the echo does."""
+        """Complete the oldest, as the echo does."""
         context = self.waiting.pop(0)
         request = context.request
         assert isinstance(request, MetadataRequest)
@@ -66,7 +66,7 @@ def only_connection(network: Network) -> Connection:
     return connection
 
 
-async def test_answers_come_back_for_every_version() -> None:
+async def test_responses_come_back_for_every_version() -> None:
     async with running_network() as network:
         client = await network.connect()
         for version in range(5):
@@ -77,7 +77,7 @@ async def test_answers_come_back_for_every_version() -> None:
     assert network.statistics.bytes_out > 0
 
 
-async def test_requests_sent_together_are_answered_in_order() -> None:
+async def test_requests_sent_together_are_completed_in_order() -> None:
     async with running_network() as network:
         client = await network.connect()
         for number in range(300):
@@ -88,8 +88,8 @@ async def test_requests_sent_together_are_answered_in_order() -> None:
         await client.close()
 
 
-async def test_answers_of_many_busy_clients_stay_in_order() -> None:
-    """With others waiting, answers are held back and leave together."""
+async def test_responses_of_many_busy_clients_stay_in_order() -> None:
+    """With others waiting, responses are held back and leave together."""
 
     async def pipeline(network: Network, name: str) -> None:
         client = await network.connect()
@@ -234,7 +234,7 @@ async def test_memory_grows_with_what_has_come_not_with_what_was_promised() -> N
         await network.until(lambda: network.channel.in_progress_bytes == 0)
 
 
-async def test_a_request_without_an_answer_lets_the_next_one_in() -> None:
+async def test_a_request_without_a_response_lets_the_next_one_in() -> None:
     async with running_network(entry(PRODUCE, "Produce", lambda *_: None)) as network:
         client = await network.connect()
         client.send(produce_request(b"x"), 3)
@@ -243,7 +243,7 @@ async def test_a_request_without_an_answer_lets_the_next_one_in() -> None:
         await client.close()
 
 
-async def test_coroutines_answer_too_and_hold_up_nobody() -> None:
+async def test_coroutines_respond_too_and_hold_up_no_client() -> None:
     go_on = asyncio.Event()
 
     async def handle(_: RequestContext, __: Message) -> ProduceResponse:
@@ -261,7 +261,7 @@ async def test_coroutines_answer_too_and_hold_up_nobody() -> None:
         await quick.close()
 
 
-async def test_a_client_that_only_closes_its_sending_side_gets_its_answer() -> None:
+async def test_a_client_that_only_closes_its_sending_side_gets_its_response() -> None:
     gate = Gate()
     async with running_network(entry(METADATA, "Metadata", gate.handle)) as network:
         client = await network.connect()
@@ -275,7 +275,7 @@ async def test_a_client_that_only_closes_its_sending_side_gets_its_answer() -> N
         await client.close()
 
 
-async def test_an_answer_to_a_client_that_is_gone_goes_nowhere() -> None:
+async def test_a_response_to_a_client_that_is_gone_goes_nowhere() -> None:
     gate = Gate()
     async with running_network(entry(METADATA, "Metadata", gate.handle)) as network:
         sock = network.raw_socket()
@@ -347,7 +347,7 @@ async def test_a_handler_may_close_the_connection() -> None:
         await client.close()
 
 
-async def test_a_throttled_client_is_answered_at_once_and_then_not_read() -> None:
+async def test_a_throttled_client_gets_its_response_at_once_and_is_then_not_read() -> None:
     def handle(context: RequestContext, _: Message) -> Message:
         context.throttle_time_ms = 40
         return MetadataResponse()
@@ -414,7 +414,7 @@ async def test_frames_may_be_tokens_instead_of_requests() -> None:
             tokens.append(token)
             if token == b"last":
                 connection.token_handler = None
-            connection.send_token(b"answer to " + token)
+            connection.send_token(b"response to " + token)
 
         connection.token_handler = take
         return MetadataResponse()
@@ -427,7 +427,7 @@ async def test_frames_may_be_tokens_instead_of_requests() -> None:
         client.send(ApiVersionsRequest())
         await client.receive()
         for token in (b"first", b"", b"last"):
-            assert await client.receive_frame() == b"answer to " + token
+            assert await client.receive_frame() == b"response to " + token
         assert (await client.receive(18))[0] == 2
         assert tokens == [b"first", b"", b"last"]
         await network.until(lambda: network.channel.in_progress_bytes == 0)

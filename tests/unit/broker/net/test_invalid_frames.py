@@ -14,7 +14,7 @@ def short_linger(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(invalid_frames, "LINGER_MS", 10)
 
 
-async def test_http_is_answered_in_words(caplog: pytest.LogCaptureFixture) -> None:
+async def test_http_gets_a_response_as_text(caplog: pytest.LogCaptureFixture) -> None:
     async with running_network() as network:
         client = await network.connect()
         client.writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -94,7 +94,7 @@ async def test_a_client_known_to_speak_kafka_may_send_huge_requests_if_settings_
         assert (await other.reader.read()).startswith(b"HTTP/1.1 400 ")
 
 
-async def test_a_client_that_is_gone_before_the_answer_does_no_harm() -> None:
+async def test_a_client_that_is_gone_before_the_response_does_no_harm() -> None:
     async with running_network() as network:
         sock = network.raw_socket()
         sock.send(b"GET / HTTP/1.1\r\n\r\n")

@@ -233,7 +233,7 @@ def test_cached_is_asked_for_both_ends_of_long_parts(monkeypatch: pytest.MonkeyP
     assert asked[1:] == [199_999, 0]
 
 
-def test_a_disk_error_is_not_taken_for_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_error_is_not_taken_for_a_response(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> int:
         raise OSError(5, "Input/output error")
 
@@ -253,7 +253,7 @@ class TestSmallParts:
             os, "preadv", lambda fd, buffers, position, flags=0: preadv(fd, buffers, position)
         )
 
-    def test_a_small_answer_is_joined(self, fd: int) -> None:
+    def test_a_small_response_is_joined(self, fd: int) -> None:
         parts = [b"head", Slice(fd, 10, 100), bytearray(b"middle"), Slice(fd, 500, 7), b""]
         expected = b"head" + CONTENT[10:110] + b"middle" + CONTENT[500:507]
         assert join_if_small(parts) == expected
@@ -262,7 +262,7 @@ class TestSmallParts:
     def test_a_large_one_is_not(self, fd: int) -> None:
         assert join_if_small([b"head", Slice(fd, 0, SMALL_BYTES)]) is None
 
-    def test_small_parts_of_a_large_answer_need_no_sendfile(
+    def test_small_parts_of_a_large_response_need_no_sendfile(
         self, pair: tuple[socket.socket, socket.socket], fd: int
     ) -> None:
         ours, theirs = pair

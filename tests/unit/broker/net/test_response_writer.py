@@ -36,7 +36,7 @@ class Slice:
 
 
 class Fetches:
-    """A handler that answers each fetch with three parts of a file; `max_bytes` of the request
+    """A handler that returns for each fetch three parts of a file; `max_bytes` of the request
     says how many bytes each has."""
 
     def __init__(self, path: Path) -> None:
@@ -92,7 +92,7 @@ async def test_small_parts_leave_with_what_stands_around_them(
             await fetch(client, length)
 
 
-async def test_answers_of_both_kinds_stay_in_order(fetches: Fetches) -> None:
+async def test_responses_of_both_kinds_stay_in_order(fetches: Fetches) -> None:
     async with running_network(entry(FETCH, "Fetch", fetches.handle)) as network:
         clients = [await network.connect() for _ in range(3)]
         for client in clients:
@@ -119,7 +119,7 @@ async def test_a_client_that_reads_slowly_gets_everything_and_holds_up_nobody(
         quick = await network.connect()
         for _ in range(50):
             await fetch(quick, 100)
-        # One answer is on its way, the other requests are not even read.
+        # One response is on its way, the other requests are not even read.
         fetched = network.channel.routes[FETCH].statistics.by_version
         assert fetched == {4: 50}
         assert sum(connection.in_flight for connection in network.server.connections) == 1
@@ -128,7 +128,7 @@ async def test_a_client_that_reads_slowly_gets_everything_and_holds_up_nobody(
             check((await slow.receive(FETCH, 4))[1], length)
 
 
-async def test_a_client_that_leaves_in_the_middle_of_an_answer_does_no_harm(
+async def test_a_client_that_leaves_in_the_middle_of_a_response_does_no_harm(
     fetches: Fetches,
 ) -> None:
     async with running_network(entry(FETCH, "Fetch", fetches.handle)) as network:
@@ -213,8 +213,8 @@ async def test_closing_while_a_worker_reads_does_no_harm(
         assert network.channel.in_progress_bytes == 0
 
 
-async def held_answers(network: Network) -> int:
-    """Let two clients pipeline; returns how many sends their answers took."""
+async def held_responses(network: Network) -> int:
+    """Let two clients pipeline; returns how many sends their responses took."""
     sends = 0
     clients = [await network.connect() for _ in range(2)]
     await network.until(lambda: len(network.server.connections) == 2)
@@ -237,18 +237,18 @@ async def held_answers(network: Network) -> int:
     return sends
 
 
-async def test_answers_to_requests_that_came_together_leave_together() -> None:
+async def test_responses_to_requests_that_came_together_leave_together() -> None:
     async with running_network() as network:
-        assert await held_answers(network) < 20
+        assert await held_responses(network) < 20
 
 
 async def test_no_more_than_so_many_bytes_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ottla.broker.net.response_writer.MAX_HELD_BYTES", 0)
     async with running_network() as network:
-        assert await held_answers(network) == 40
+        assert await held_responses(network) == 40
 
 
-async def test_a_held_answer_whose_client_is_gone_does_no_harm() -> None:
+async def test_a_held_response_whose_client_is_gone_does_no_harm() -> None:
     async with running_network() as network:
         clients = [await network.connect() for _ in range(4)]
         for client in clients:

@@ -63,7 +63,7 @@ async def test_idle_connections_are_closed_after_one_run_has_failed(
         assert await idle.is_closed()
 
 
-async def test_a_client_that_does_not_take_its_answer_is_idle() -> None:
+async def test_a_client_that_does_not_take_its_response_is_idle() -> None:
     def response(_: RequestContext, __: Message) -> Message:
         return MetadataResponse(cluster_id="x" * 30_000)
 

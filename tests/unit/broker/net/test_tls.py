@@ -58,7 +58,7 @@ def fd(tmp_path: Path) -> Iterator[int]:
     os.close(descriptor)
 
 
-async def test_requests_and_answers(
+async def test_requests_and_responses(
     certificates: Certificates, tls_options: dict[str, Any]
 ) -> None:
     async with running_network(**tls_options) as network:
@@ -172,7 +172,7 @@ async def test_a_client_without_the_certificate_asked_for_is_refused_in_words(
         client = await network.connect(certificates.client_context())
         with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
             await client.ask(metadata_request())
-        assert "has no certificate, which this listener asks for" in caplog.text
+        assert "has no certificate, which this listener requires" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_what_comes_together_goes_together() -> None:
     run(body)
 
 
-def test_it_asks_until_there_is_an_answer() -> None:
+def test_it_asks_until_there_is_a_response() -> None:
     async def body(controller: Controller, replicas: Replicas) -> None:
         controller.responses = [
             ConnectionError("no controller"),
@@ -126,7 +126,7 @@ def test_it_asks_until_there_is_an_answer() -> None:
     run(body)
 
 
-def test_a_newer_proposal_replaces_one_that_was_not_answered() -> None:
+def test_a_newer_proposal_replaces_one_without_a_response() -> None:
     async def body(controller: Controller, replicas: Replicas) -> None:
         controller.responses = [ConnectionError("no controller")]
         partition = replicas.lead(replicas=[1, 2, 3])
@@ -139,7 +139,7 @@ def test_a_newer_proposal_replaces_one_that_was_not_answered() -> None:
     run(body)
 
 
-def test_what_is_left_out_of_the_answer_was_not_done() -> None:
+def test_what_is_left_out_of_the_response_was_not_done() -> None:
     async def body(controller: Controller, replicas: Replicas) -> None:
         controller.responses = [AlterPartitionResponse()]
         controller.submit(replicas.lead(replicas=[1, 2]), 1)

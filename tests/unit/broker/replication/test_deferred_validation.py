@@ -28,8 +28,8 @@ def keyed(count: int, value: bytes = b"v") -> list[NewRecord]:
     return [(NOW_MS, b"key%d" % n, value, []) for n in range(count)]
 
 
-async def until_answered(appended: Appended) -> None:
-    await eventually_async(lambda: appended.is_answered)
+async def until_completed(appended: Appended) -> None:
+    await eventually_async(lambda: appended.is_completed)
 
 
 class Gate:
@@ -79,8 +79,8 @@ async def test_small_batches_are_appended_at_once(
 
 async def test_large_ones_come_later(compacted: Replicas, worker: DeferredValidation) -> None:
     appended = compacted.append(keyed(MANY))
-    assert not appended.is_answered
-    await until_answered(appended)
+    assert not appended.is_completed
+    await until_completed(appended)
     assert appended.offset == 0
     assert compacted.log().log_end_offset == compacted.log().high_watermark == MANY
     assert worker.total == 1
@@ -101,14 +101,14 @@ async def test_what_is_wrong_is_told_as_ever(compacted: Replicas) -> None:
     records = keyed(MANY)
     records[4_321] = (NOW_MS, None, b"v", [])
     appended = compacted.append(records)
-    await until_answered(appended)
+    await until_completed(appended)
     assert appended.code == ErrorCode.INVALID_RECORD
     (error,) = appended.response.record_errors
     assert error.batch_index == 4_321
     assert compacted.log().log_end_offset == 0
 
 
-async def test_a_request_is_answered_once_when_all_of_it_is_done(compacted: Replicas) -> None:
+async def test_a_request_is_completed_once_when_all_of_it_is_done(compacted: Replicas) -> None:
     compacted.lead(1)
     compacted.lead(2)
     rows = [PartitionProduceResponse(index, 0, -1, -1, -1) for index in range(3)]
@@ -117,8 +117,8 @@ async def test_a_request_is_answered_once_when_all_of_it_is_done(compacted: Repl
     responses = Appended(0)
     compacted.manager.append_records(-1, 1_000, entries, responses.finish)
     assert compacted.log(1).log_end_offset == 2
-    assert not responses.is_answered
-    await until_answered(responses)
+    assert not responses.is_completed
+    await until_completed(responses)
     assert [(row.error_code, row.base_offset) for row in rows] == [(0, 0), (0, 0), (0, 0)]
     assert [compacted.log(index).log_end_offset for index in range(3)] == [MANY, 2, MANY]
 
@@ -131,7 +131,7 @@ async def test_others_append_meanwhile(
     await gate.until_arrived()
     assert compacted.append(keyed(5)).offset == 0
     gate.open()
-    await until_answered(appended)
+    await until_completed(appended)
     assert appended.offset == 5
     stored = read_records(b"".join(compacted.log().batches(0)))
     assert [record.offset for record in stored] == list(range(MANY + 5))
@@ -145,7 +145,7 @@ async def test_a_leader_that_is_none_any_more_appends_nothing(
     await gate.until_arrived()
     compacted.follow(2, epoch=1)
     gate.open()
-    await until_answered(appended)
+    await until_completed(appended)
     assert appended.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert compacted.log().log_end_offset == 0
 
@@ -158,7 +158,7 @@ async def test_it_is_the_epoch_of_the_append_that_counts(
     await gate.until_arrived()
     compacted.lead(epoch=7)
     gate.open()
-    await until_answered(appended)
+    await until_completed(appended)
     assert appended.offset == 0
     assert next(compacted.log().batches(0))[12:16] == (7).to_bytes(4, "big")
 
@@ -173,7 +173,7 @@ async def test_settings_that_change_meanwhile_are_obeyed(
     gate.open()
     await gate.until_arrived(2)
     gate.open()
-    await until_answered(appended)
+    await until_completed(appended)
     assert appended.code == ErrorCode.MESSAGE_TOO_LARGE
 
 
@@ -188,7 +188,7 @@ async def test_the_same_batch_twice_is_written_once(
     gate.open()
     gate.open()
     for appended in both:
-        await until_answered(appended)
+        await until_completed(appended)
     assert [appended.offset for appended in both] == [0, 0]
     assert compacted.log().log_end_offset == MANY
 
@@ -197,12 +197,12 @@ async def test_a_gap_in_the_sequence_is_seen_after_the_look(compacted: Replicas)
     fields = {"producer_id": 5, "producer_epoch": 0}
     assert compacted.append(keyed(1), base_sequence=0, **fields).offset == 0
     appended = compacted.append(keyed(MANY), base_sequence=7, **fields)
-    await until_answered(appended)
+    await until_completed(appended)
     assert appended.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 async def test_a_broker_that_stops_says_so(compacted: Replicas, worker: DeferredValidation) -> None:
     await worker.close()
     appended = compacted.append(keyed(MANY))
-    await until_answered(appended)
+    await until_completed(appended)
     assert appended.code == ErrorCode.NOT_LEADER_OR_FOLLOWER

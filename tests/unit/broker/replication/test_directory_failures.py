@@ -90,13 +90,13 @@ def test_the_controller_is_told_until_it_is(monkeypatch: pytest.MonkeyPatch) -> 
     asyncio.run(whole())
 
 
-def test_a_producer_that_waits_is_answered() -> None:
+def test_a_producer_that_waits_gets_a_response() -> None:
     async def whole() -> None:
         scene = Scene(2)
         await scene.store.connect()
         scene.lead(0, replicas=[1, 2])
         waiting = scene.append(1, acks=-1)
-        assert not waiting.is_answered
+        assert not waiting.is_completed
         scene.fail(scene.log(0).log_directory.path)
         scene.failures.check()
         assert waiting.code == ErrorCode.KAFKA_STORAGE_ERROR

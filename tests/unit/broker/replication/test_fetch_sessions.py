@@ -95,13 +95,13 @@ BOTH = (("one", 0, 0), ("two", 1, 7))
 ROWS = [("one", 0), ("two", 1)]
 
 
-def test_without_a_session_everything_is_answered() -> None:
+def test_without_a_session_everything_is_returned() -> None:
     cache = Cache()
     assert cache.response(request(*BOTH, session=(0, -1))) == (0, 0, ROWS)
     assert len(cache.sessions.cache) == 0
 
 
-def test_epoch_0_opens_a_session_and_answers_everything() -> None:
+def test_epoch_0_opens_a_session_and_returns_everything() -> None:
     cache = Cache()
     code, session_id, rows = cache.response(request(*BOTH))
     assert (code, rows) == (0, ROWS)
@@ -109,7 +109,7 @@ def test_epoch_0_opens_a_session_and_answers_everything() -> None:
     assert cache.sessions.cache.partitions == 2
 
 
-def test_later_answers_hold_only_news() -> None:
+def test_later_responses_hold_only_news() -> None:
     cache = Cache()
     session_id = cache.open(*BOTH)
     assert cache.response(request(session=(session_id, 1))) == (0, session_id, [])
@@ -126,7 +126,7 @@ def test_later_answers_hold_only_news() -> None:
         assert cache.response(fetch_request, **news)[2] == ROWS, news
 
 
-def test_an_error_is_answered_and_so_is_its_end() -> None:
+def test_an_error_is_returned_and_so_is_its_end() -> None:
     cache = Cache()
     session_id = cache.open(("one", 0, 0))
     rows = [("one", 0)]
@@ -221,7 +221,7 @@ def test_a_full_request_replaces_the_session() -> None:
     assert len(cache.sessions.cache) == 0
 
 
-def test_a_throttled_answer_keeps_the_session() -> None:
+def test_a_throttled_response_keeps_the_session() -> None:
     cache = Cache()
     session_id = cache.open(*BOTH)
     assert cache.context(request(session=(session_id, 1))).throttled() == (0, session_id)

@@ -59,7 +59,7 @@ class Pair:
         ]
         return found.fetch_offset, found.last_fetched_epoch, found.log_start_offset
 
-    async def answer_with(self, **fields: object) -> None:
+    async def respond_with(self, **fields: object) -> None:
         """The leader sends a response for partition 0."""
         data = PartitionData(0, records=b"")
         for name, value in fields.items():
@@ -297,7 +297,7 @@ def test_an_end_beyond_the_leaders_is_cut_back() -> None:
         pair.leading.order(LEADER, epoch=6, replicas=BOTH, isr=[LEADER])
         followed = pair.following.follow(LEADER, epoch=6, replicas=BOTH, isr=[LEADER])
         pair.fetcher.add(followed)
-        await pair.answer_with(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
+        await pair.respond_with(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
         await pair.leader.response()  # ListOffsets: where it ends
         assert pair.following.log().log_end_offset == 2
 
@@ -313,7 +313,7 @@ def test_a_follower_that_was_away_too_long_starts_anew() -> None:
         pair.leading.partition().followers[FOLLOWER].log_end_offset = 7
         pair.leading.log().update_high_watermark(7)
         pair.leading.log().delete_records_before(6)
-        await pair.answer_with(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
+        await pair.respond_with(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
         await pair.leader.response(2)  # ListOffsets: the end, the start
         log = pair.following.log()
         assert (log.log_start_offset, log.log_end_offset) == (6, 6)
@@ -325,7 +325,7 @@ def test_a_follower_that_was_away_too_long_starts_anew() -> None:
 def test_a_fenced_follower_waits_for_its_next_order() -> None:
     async def body(pair: Pair) -> None:
         pair.begin()
-        await pair.answer_with(error_code=ErrorCode.FENCED_LEADER_EPOCH)
+        await pair.respond_with(error_code=ErrorCode.FENCED_LEADER_EPOCH)
         assert pair.fetcher.is_idle
         assert pair.leader.waiting == []
 
@@ -346,7 +346,7 @@ def test_a_partition_with_an_error_is_delayed_and_the_others_are_fetched(code: i
         pair.begin(index=1)
         pair.leading.append(1, index=1)
         pair.settings.backoff_ms = 60_000  # it rests until we say so
-        await pair.answer_with(error_code=code)
+        await pair.respond_with(error_code=code)
         request, _ = await pair.next_fetch()
         assert [topic.partitions for topic in request.forgotten_topics_data] == [[0]]
         pair.settings.backoff_ms = 10
@@ -368,7 +368,7 @@ def test_a_corrupt_batch_does_not_stop_the_others() -> None:
         pair.leading.append(1, index=1)
         records = bytearray(content(pair.leading.log()))
         records[-1] ^= 1
-        await pair.answer_with(records=bytes(records), high_watermark=1)
+        await pair.respond_with(records=bytes(records), high_watermark=1)
         assert pair.following.log(0).log_end_offset == 0
         await asyncio.sleep(0.02)
         await pair.leader.response(2)
@@ -378,7 +378,7 @@ def test_a_corrupt_batch_does_not_stop_the_others() -> None:
     run(body)
 
 
-def test_an_answer_to_an_old_order_is_thrown_away() -> None:
+def test_a_response_to_an_old_order_is_thrown_away() -> None:
     async def body(pair: Pair) -> None:
         pair.begin()
         pair.leading.append(2)

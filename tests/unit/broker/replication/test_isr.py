@@ -138,7 +138,7 @@ def test_an_unforeseen_error_is_asked_again() -> None:
     assert scene.partition.isr == {1, 2}
 
 
-def test_an_answer_to_an_earlier_leadership_is_ignored() -> None:
+def test_a_response_to_an_earlier_leadership_is_ignored() -> None:
     scene = Scene(isr=[1])
     scene.fetch(2, 0)
     scene.replicas.order(1, epoch=5, replicas=[1, 2, 3], isr=[1], partition_epoch=3)

@@ -88,7 +88,7 @@ def test_an_order_that_is_not_newer_changes_nothing() -> None:
     assert replicas.partition().is_leader
 
 
-def test_a_deposed_controller_changes_nothing() -> None:
+def test_a_stale_controller_changes_nothing() -> None:
     replicas = Replicas()
     replicas.lead(controller_epoch=5)
     response = replicas.order(2, epoch=9, replicas=[1, 2], controller_epoch=4)
@@ -125,13 +125,13 @@ def test_old_controllers_get_rows_with_names() -> None:
     assert response.topics == []
 
 
-def test_an_offline_partition_answers_with_the_disk() -> None:
+def test_an_offline_partition_returns_the_error_of_the_disk() -> None:
     replicas = Replicas()
     replicas.lead().offline = True
     assert codes(replicas.order(1, epoch=1)) == [ErrorCode.KAFKA_STORAGE_ERROR]
 
 
-def test_a_failed_disk_is_answered_and_the_partition_goes_offline() -> None:
+def test_a_failed_disk_is_reported_and_the_partition_goes_offline() -> None:
     replicas = Replicas()
     replicas.logs.directories.all[0].fail(OSError(5, "Input/output error"))
     assert codes(replicas.order(1)) == [ErrorCode.KAFKA_STORAGE_ERROR]
@@ -166,7 +166,7 @@ def test_what_is_not_here_is_stopped_already() -> None:
     assert stop(Replicas()) == 0
 
 
-def test_a_deposed_controller_stops_nothing() -> None:
+def test_a_stale_controller_stops_nothing() -> None:
     replicas = Replicas()
     replicas.lead(controller_epoch=5)
     response = replicas.leader_and_isr.stop_replicas(StopReplicaRequest(controller_epoch=4))
@@ -251,7 +251,7 @@ def test_others_get_their_turn_while_a_big_order_is_carried_out() -> None:
     assert len(replicas.manager.partitions) == 100
 
 
-def test_the_rest_of_an_order_is_ignored_when_its_controller_is_deposed() -> None:
+def test_the_rest_of_an_order_is_ignored_when_its_controller_is_stale() -> None:
     replicas = Replicas()
     order = replicas.leader_and_isr.become_leader_or_follower(big_order(100), 7)
     order.send(None)

@@ -26,7 +26,7 @@ class Fetched:
         replicas.manager.fetch_messages(params, items, self.responses.append)
 
     @property
-    def is_answered(self) -> bool:
+    def is_completed(self) -> bool:
         assert len(self.responses) <= 1
         return bool(self.responses)
 
@@ -51,7 +51,7 @@ BATCH = len(batch_of(1))
 # -- appending ----------------------------------------------------------------------------------
 
 
-def test_an_append_is_answered_with_its_offset() -> None:
+def test_an_append_is_acknowledged_with_its_offset() -> None:
     replicas = Replicas()
     replicas.lead()
     assert replicas.append(2).offset == 0
@@ -121,10 +121,10 @@ def test_acks_all_waits_until_it_is_committed() -> None:
     replicas = Replicas()
     replicas.lead(replicas=[1, 2])
     leader_only, all_in_sync = replicas.append(acks=1), replicas.append(acks=-1)
-    assert leader_only.is_answered
-    assert not all_in_sync.is_answered
+    assert leader_only.is_completed
+    assert not all_in_sync.is_completed
     Fetched(replicas, at(1), replica_id=2, isolation=READ_LOG_END, max_wait_ms=0)
-    assert not all_in_sync.is_answered
+    assert not all_in_sync.is_completed
     Fetched(replicas, at(2), replica_id=2, isolation=READ_LOG_END, max_wait_ms=0)
     assert all_in_sync.offset == 1
 
@@ -135,7 +135,7 @@ def test_acks_all_times_out_and_the_record_stays() -> None:
     appended = replicas.append(acks=-1, timeout_ms=500)
     replicas.timer.clock.advance(499)
     replicas.timer.advance(0)
-    assert not appended.is_answered
+    assert not appended.is_completed
     replicas.timer.advance(1)
     assert appended.code == ErrorCode.REQUEST_TIMED_OUT
     assert replicas.log().log_end_offset == 1
@@ -173,7 +173,7 @@ def test_a_fetch_at_the_end_waits_for_an_append() -> None:
     replicas = Replicas()
     replicas.lead()
     fetched = Fetched(replicas, at(0))
-    assert not fetched.is_answered
+    assert not fetched.is_completed
     replicas.append(1)
     assert fetched.size() == BATCH
 
@@ -193,7 +193,7 @@ def test_a_fetch_waits_for_min_bytes_over_all_partitions() -> None:
     replicas.lead(1)
     fetched = Fetched(replicas, at(0, 0), at(0, 1), min_bytes=2 * BATCH)
     replicas.append(index=0)
-    assert not fetched.is_answered
+    assert not fetched.is_completed
     replicas.append(index=1)
     assert (fetched.size(0), fetched.size(1)) == (BATCH, BATCH)
 
@@ -277,7 +277,7 @@ def test_a_waiting_fetch_ends_when_its_partition_is_not_what_it_was(what: str) -
     partition = replicas.lead(replicas=[1, 2], isr=[1])
     replicas.append(2)
     fetched = Fetched(replicas, at(2, current_leader_epoch=0))
-    assert not fetched.is_answered
+    assert not fetched.is_completed
     if what == "deleted":
         del replicas.manager.partitions[partition.key]
         replicas.manager.complete_delayed_requests(partition)

@@ -1,4 +1,4 @@
-"""Every API that is served has an answer for a request that failed as a whole."""
+"""Every API that is served has a response for a request that failed as a whole."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SILENT = {(35, 0), (35, 1), (35, 2)}
 
 
 def responded(request: Message, version: int) -> tuple[FakeContext, Message | None]:
-    """The answer as a client gets it."""
+    """The response as a client gets it."""
     context = FakeContext(request.API_KEY, version)
     context.request = request
     response = error_response(cast(RequestContext, context), KafkaError(CODE, WORDS))
@@ -79,7 +79,7 @@ def test_words_go_where_there_is_room_for_them() -> None:
     assert heartbeat == HeartbeatResponse(error_code=CODE)
 
 
-def test_a_producer_that_wants_no_answer_is_hung_up_on() -> None:
+def test_a_producer_that_wants_no_response_is_hung_up_on() -> None:
     context, response = responded(ProduceRequest(acks=0, timeout_ms=1), 9)
     assert response is None
     assert context.closed_because == "a produce request with acks=0 failed"
@@ -106,7 +106,7 @@ def test_coordinators_are_named_one_by_one_since_version_4() -> None:
     assert rows == [("g", -1, CODE), ("h", -1, CODE)]
 
 
-def test_what_cannot_be_decoded_has_no_answer() -> None:
+def test_what_cannot_be_decoded_has_no_response() -> None:
     context = FakeContext(3, 0)
     context.request = None
     assert error_response(cast(RequestContext, context), KafkaError(CODE)) is None

@@ -28,8 +28,8 @@ from tests.doubles.network import (
     running_network,
 )
 
-ANSWER = MetadataResponse()
-# From version 3 on the answer has a throttle time.
+RESPONSE = MetadataResponse()
+# From version 3 on the response has a throttle time.
 VERSION = 3
 
 
@@ -62,16 +62,16 @@ Handle = Callable[[RequestContext, Any], Any]
 class Channel:
     """A channel with one handler, and peers that send to it."""
 
-    def __init__(self, handler: Handle, error_answer: Message | None = None, **options: Any):
+    def __init__(self, handler: Handle, error_response: Message | None = None, **options: Any):
         self.errors: list[Exception] = []
-        self.error_answer = error_answer
+        self.error_response = error_response
         table = [HandlerEntry(METADATA, "Metadata", 0, 12, handler)]
         self.channel = RequestChannel(table, self._error, **options)
         self.peer = Peer()
 
     def _error(self, _: RequestContext, error: Exception) -> Message | None:
         self.errors.append(error)
-        return self.error_answer
+        return self.error_response
 
     def context(self) -> RequestContext:
         header = RequestHeader(METADATA, VERSION, 7, "tester")
@@ -90,8 +90,8 @@ class Channel:
             await asyncio.sleep(0)
 
 
-async def running(handler: Handle, error_answer: Message | None = None, **more: Any) -> Channel:
-    channel = Channel(handler, error_answer, **more)
+async def running(handler: Handle, error_response: Message | None = None, **more: Any) -> Channel:
+    channel = Channel(handler, error_response, **more)
     channel.channel.start()
     await channel.settle()
     return channel
@@ -107,32 +107,32 @@ async def no_task_is_left() -> Any:
 
 async def coroutine(_: RequestContext, __: Message) -> Message:
     await asyncio.sleep(0)
-    return ANSWER
+    return RESPONSE
 
 
 def deferring(context: RequestContext, _: Message) -> object:
-    asyncio.get_running_loop().call_soon(context.respond, ANSWER)
+    asyncio.get_running_loop().call_soon(context.respond, RESPONSE)
     return DEFERRED
 
 
 def inside(context: RequestContext, _: Message) -> object:
-    context.respond(ANSWER)
+    context.respond(RESPONSE)
     return DEFERRED
 
 
-@pytest.mark.parametrize("handler", [lambda *_: ANSWER, coroutine, deferring, inside])
-async def test_every_way_of_answering(handler: Handle) -> None:
+@pytest.mark.parametrize("handler", [lambda *_: RESPONSE, coroutine, deferring, inside])
+async def test_every_way_of_responding(handler: Handle) -> None:
     channel = await running(handler)
     context = await channel.handle()
     assert len(channel.peer.sent) == 1
     assert channel.peer.sent[0][0][4:8] == b"\x00\x00\x00\x07"  # the correlation id
     assert context.dequeued_at <= context.local_done_at
     with pytest.raises(RuntimeError, match="got two responses"):
-        context.respond(ANSWER)
+        context.respond(RESPONSE)
     assert not channel.peer.closed
 
 
-async def test_none_answers_nothing_but_is_an_answer() -> None:
+async def test_none_sends_nothing_but_is_a_response() -> None:
     channel = await running(lambda *_: None)
     await channel.handle()
     assert channel.peer.sent == [[]]
@@ -148,10 +148,10 @@ def failing_at_once(*_: object) -> Message:
 
 
 @pytest.mark.parametrize("handler", [failing, failing_at_once])
-async def test_a_failing_handler_is_answered_with_an_error_and_kills_nothing(
+async def test_a_failing_handler_returns_an_error_and_kills_nothing(
     handler: Handle,
 ) -> None:
-    channel = await running(handler, ANSWER, handler_tasks=1)
+    channel = await running(handler, RESPONSE, handler_tasks=1)
     for _ in range(3):
         await channel.handle()
     assert [str(error) for error in channel.errors] == ["as planned"] * 3
@@ -159,13 +159,13 @@ async def test_a_failing_handler_is_answered_with_an_error_and_kills_nothing(
     assert channel.channel.routes[METADATA].statistics.errors == 3
 
 
-async def test_without_an_error_answer_nothing_is_sent() -> None:
+async def test_without_an_error_response_nothing_is_sent() -> None:
     channel = await running(failing_at_once)
     await channel.handle()
     assert channel.peer.sent == [[]]
 
 
-async def test_an_error_answer_that_cannot_be_built_closes_the_connection(
+async def test_an_error_response_that_cannot_be_built_closes_the_connection(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def broken(*_: object) -> Message:
@@ -178,9 +178,9 @@ async def test_an_error_answer_that_cannot_be_built_closes_the_connection(
     assert "correlation id 7" in caplog.text
 
 
-async def test_failing_after_the_answer_is_only_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failing_after_the_response_is_only_logged(caplog: pytest.LogCaptureFixture) -> None:
     def handler(context: RequestContext, _: Message) -> Message:
-        context.respond(ANSWER)
+        context.respond(RESPONSE)
         raise ValueError("too late")
 
     channel = await running(handler)
@@ -189,7 +189,7 @@ async def test_failing_after_the_answer_is_only_logged(caplog: pytest.LogCapture
     assert "request-Metadata failed after its response was sent" in caplog.text
 
 
-async def test_an_answer_that_cannot_be_encoded_closes_the_connection(
+async def test_a_response_that_cannot_be_encoded_closes_the_connection(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     channel = await running(lambda *_: MetadataResponse(cluster_id=5))
@@ -199,7 +199,7 @@ async def test_an_answer_that_cannot_be_encoded_closes_the_connection(
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
 
 
-async def test_closing_instead_of_answering() -> None:
+async def test_closing_instead_of_responding() -> None:
     def handler(context: RequestContext, _: Message) -> object:
         context.close("acks=0 and an error")
         return DEFERRED
@@ -209,7 +209,7 @@ async def test_closing_instead_of_answering() -> None:
     assert channel.peer.close_reasons == ["acks=0 and an error"]
 
 
-async def test_throttle_time_is_written_into_the_answer() -> None:
+async def test_throttle_time_is_written_into_the_response() -> None:
     def handler(context: RequestContext, _: Message) -> Message:
         context.throttle_time_ms = 30
         return MetadataResponse()
@@ -221,7 +221,7 @@ async def test_throttle_time_is_written_into_the_answer() -> None:
 
 
 async def test_requests_of_brokers_are_exempt_from_the_request_quota() -> None:
-    table = [HandlerEntry(METADATA, "Metadata", 0, 12, lambda *_: ANSWER, False, True)]
+    table = [HandlerEntry(METADATA, "Metadata", 0, 12, lambda *_: RESPONSE, False, True)]
     channel = RequestChannel(table, lambda *_: None, throttle=lambda context: 50)
     assert channel.routes[METADATA].throttle is None
 
@@ -229,7 +229,7 @@ async def test_requests_of_brokers_are_exempt_from_the_request_quota() -> None:
 async def test_coroutines_are_ended_when_the_broker_stops() -> None:
     async def forever(*_: object) -> Message:
         await asyncio.Event().wait()
-        return ANSWER
+        return RESPONSE
 
     channel = await running(forever)
     await channel.handle()
@@ -242,7 +242,7 @@ async def test_coroutines_are_ended_when_the_broker_stops() -> None:
 async def test_a_turn_ends_so_that_others_get_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channel_module, "MAX_TURN_REQUESTS", 3)
     monkeypatch.setattr(channel_module, "MAX_TURN_SECONDS", 60.0)
-    channel = await running(lambda *_: ANSWER)
+    channel = await running(lambda *_: RESPONSE)
     for _ in range(10):
         channel.channel.put(channel.context())
     seen = []
@@ -254,7 +254,7 @@ async def test_a_turn_ends_so_that_others_get_theirs(monkeypatch: pytest.MonkeyP
 
 async def test_a_turn_ends_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channel_module, "MAX_TURN_SECONDS", -1.0)
-    channel = await running(lambda *_: ANSWER)
+    channel = await running(lambda *_: RESPONSE)
     for _ in range(3):
         channel.channel.put(channel.context())
     await asyncio.sleep(0)
@@ -271,7 +271,7 @@ async def test_what_was_held_back_leaves_at_the_end_of_the_turn() -> None:
         events.append("handled")
         if len(events) == 1:
             channel.channel.flush_at_turn_end.append(lambda: events.append("flushed"))
-        return ANSWER
+        return RESPONSE
 
     channel = await running(handler)
     for _ in range(3):
@@ -285,7 +285,7 @@ async def test_a_handler_that_holds_up_the_loop_is_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(channel_module, "STALL_SECONDS", -1.0)
-    channel = await running(lambda *_: ANSWER)
+    channel = await running(lambda *_: RESPONSE)
     await channel.handle()
     assert channel.channel.stalls.by_name == {"Metadata": 1}
 
@@ -343,7 +343,7 @@ class TestBackpressure:
             small = await network.connect()
             assert isinstance(await small.ask(ApiVersionsRequest()), ApiVersionsResponse)
             for responded in range(6):
-                waiting[responded].respond(ANSWER)
+                waiting[responded].respond(RESPONSE)
                 await network.until(lambda n=responded: len(waiting) == min(n + 3, 6))
             assert network.channel.in_progress_bytes == 0
 
@@ -379,7 +379,7 @@ class TestBackpressure:
                     connection.close("the test says so")
             network.channel.start()
             other = await network.connect()
-            assert await other.ask(metadata_request()) == ANSWER
+            assert await other.ask(metadata_request()) == RESPONSE
 
 
 async def test_requests_are_counted_with_where_their_time_went() -> None:

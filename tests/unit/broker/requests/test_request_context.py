@@ -56,7 +56,7 @@ def test_it_says_where_the_request_came_from(context: RequestContext, peer: Peer
     assert context.client_gone
 
 
-def test_an_answer_carries_the_correlation_id_and_its_size(
+def test_a_response_carries_the_correlation_id_and_its_size(
     context: RequestContext, peer: Peer
 ) -> None:
     context.respond(MetadataResponse())
@@ -65,7 +65,7 @@ def test_an_answer_carries_the_correlation_id_and_its_size(
     assert int.from_bytes(response[4:8], "big") == 99
 
 
-def test_a_throttle_time_counts_even_where_the_answer_has_no_field_for_it(
+def test_a_throttle_time_counts_even_where_the_response_has_no_field_for_it(
     context: RequestContext, peer: Peer
 ) -> None:
     context.respond(MetadataResponse(), throttle_time_ms=70)
@@ -79,7 +79,7 @@ def test_the_longest_throttle_time_counts(context: RequestContext, peer: Peer) -
     assert peer.events == [(50, [])]
 
 
-def test_closing_is_an_answer_too(context: RequestContext, peer: Peer) -> None:
+def test_closing_is_a_response_too(context: RequestContext, peer: Peer) -> None:
     context.close("acks=0 and an error")
     assert peer.events == ["acks=0 and an error", (0, [])]
     with pytest.raises(RuntimeError, match="Metadata request got two responses"):

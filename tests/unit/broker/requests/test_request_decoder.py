@@ -12,7 +12,7 @@ from tests.doubles.network import (
     API_VERSIONS,
     METADATA,
     SIZE,
-    answer_api_versions,
+    api_versions_response,
     entry,
     metadata_request,
     running_network,
@@ -30,7 +30,7 @@ def only_line(caplog: pytest.LogCaptureFixture) -> str:
     return record.getMessage()
 
 
-async def test_a_newer_api_versions_request_is_answered_in_version_0_with_what_we_have() -> None:
+async def test_a_newer_api_versions_request_gets_version_0_with_what_we_have() -> None:
     async with running_network() as network:
         client = await network.connect()
         # Whatever follows the header is of a version that we cannot know.
@@ -43,7 +43,7 @@ async def test_a_newer_api_versions_request_is_answered_in_version_0_with_what_w
         assert await client.ask(metadata_request()) == MetadataResponse()
 
 
-async def test_pipelined_newer_requests_are_answered_one_by_one() -> None:
+async def test_pipelined_newer_requests_get_responses_one_by_one() -> None:
     async with running_network() as network:
         client = await network.connect()
         count = 5_000  # more than Python's limit of recursion
@@ -121,7 +121,7 @@ async def test_before_authentication_only_some_requests_are_taken(
     def authenticate(context: RequestContext, request: ApiVersionsRequest) -> Message:
         if request.client_software_name == "alice":
             context.connection.authenticate(Principal("User", "alice"))
-        return answer_api_versions(context, request)
+        return api_versions_response(context, request)
 
     def handle(context: RequestContext, _: Message) -> Message:
         seen.append(context.principal)
@@ -148,7 +148,7 @@ async def test_before_authentication_only_some_requests_are_taken(
 async def test_frames_are_short_before_authentication(caplog: pytest.LogCaptureFixture) -> None:
     def authenticate(context: RequestContext, request: ApiVersionsRequest) -> Message:
         context.connection.authenticate(Principal("User", "alice"))
-        return answer_api_versions(context, request)
+        return api_versions_response(context, request)
 
     entries = (entry(API_VERSIONS, "ApiVersions", authenticate, before_authentication=True),)
     async with running_network(*entries, security_protocol="SASL_PLAINTEXT") as network:

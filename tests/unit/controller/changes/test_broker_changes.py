@@ -165,7 +165,7 @@ async def test_leader_and_isr_with_a_top_level_error_is_sent_again(cluster: Clus
     assert cluster.sent == []
 
 
-async def test_answer_of_an_earlier_run_says_nothing_about_this_one(cluster: Cluster) -> None:
+async def test_response_of_an_earlier_run_says_nothing_about_this_one(cluster: Cluster) -> None:
     await cluster.create_topic("t", (2, 3))
     before = cluster.brokers[2].broker_epoch
     await cluster.remove_broker(2)

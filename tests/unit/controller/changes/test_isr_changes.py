@@ -67,7 +67,7 @@ async def test_every_version(shared: Cluster, version: int) -> None:
     assert shared.state("t").isr == (1, 2)
 
 
-async def test_answer_that_was_lost_is_given_again(shared: Cluster) -> None:
+async def test_response_that_was_lost_is_given_again(shared: Cluster) -> None:
     request = shared.isr_request("t", (1, 2))
     first = await shared.controller.alter_partition(request, 3)
     again = await shared.controller.alter_partition(request, 3)
@@ -147,7 +147,7 @@ async def test_broker_of_an_earlier_run_is_stale(shared: Cluster) -> None:
     assert await alter(shared, (1, 2), unknown) == (ErrorCode.STALE_BROKER_EPOCH, -1)
 
 
-async def test_unknown_topic_id_is_named_in_the_answer(shared: Cluster) -> None:
+async def test_unknown_topic_id_is_named_in_the_response(shared: Cluster) -> None:
     request = shared.isr_request("t", (1, 2))
     request.topics.append(
         AlterPartitionRequestTopicData(

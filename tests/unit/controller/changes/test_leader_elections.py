@@ -192,7 +192,7 @@ async def test_balancing_can_be_switched_off_and_on(balancing: Cluster) -> None:
     await balancing.stop()
 
 
-async def test_deposed_controller_balances_nothing(balancing: Cluster) -> None:
+async def test_fenced_controller_balances_nothing(balancing: Cluster) -> None:
     await balancing.controller.stop(timeout_ms=0)
     await settle()
     assert balancing.runtime.next_due_in_ms() is None

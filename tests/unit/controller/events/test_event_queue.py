@@ -89,7 +89,7 @@ async def test_equal_signals_wait_only_once_but_different_ones_each() -> None:
     await consumer.runtime.close()
 
 
-async def test_answers_of_brokers_are_never_left_out() -> None:
+async def test_responses_of_brokers_are_never_left_out() -> None:
     consumer = Consumer()
     for _ in range(2):
         consumer.queue.put(LeaderAndIsrResponseReceived(1, 5, LeaderAndIsrResponse()))

@@ -228,7 +228,7 @@ def test_partitions_without_leadership_are_left_out() -> None:
     assert request.topic_states == []
 
 
-def test_answers_find_their_way() -> None:
+def test_responses_find_their_way() -> None:
     world = World()
     world.context.topics_with_deletion_started.add("a")
     world.add_leadership(A0, 2, is_new=False)
@@ -255,7 +255,7 @@ def test_answers_find_their_way() -> None:
     assert world.deletions[2] == (2, 102, {A0: 77})
 
 
-def test_broker_that_went_answers_nothing_but_ends_the_waiting() -> None:
+def test_broker_that_went_returns_nothing_but_ends_the_waiting() -> None:
     world = World()
     world.add_leadership(A0, 2, is_new=False)
     world.batch.send(4)

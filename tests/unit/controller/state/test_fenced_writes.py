@@ -43,7 +43,7 @@ def writer(store: EmbeddedStore) -> FencedWriter:
     return made
 
 
-async def test_every_write_of_a_deposed_controller_is_refused(
+async def test_every_write_of_a_fenced_controller_is_refused(
     store: EmbeddedStore, writer: FencedWriter
 ) -> None:
     await writer.create_states({T0: STATE})

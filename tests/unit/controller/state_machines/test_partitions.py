@@ -161,7 +161,7 @@ async def test_missing_or_broken_state(cluster: Cluster, data: bytes | None) -> 
     assert isinstance(outcome[T0], StateChangeFailed)
 
 
-async def test_deposed_controller_elects_nobody(cluster: Cluster) -> None:
+async def test_fenced_controller_elects_no_leader(cluster: Cluster) -> None:
     await cluster.create_topic("t", (2, 1))
     cluster.write(SetOp(znodes.CONTROLLER_EPOCH, b"2"))
     before = cluster.state("t")

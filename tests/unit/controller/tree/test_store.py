@@ -228,7 +228,7 @@ async def test_ephemeral_node_in_a_multi_that_failed_is_not_there(ensemble: Ense
     assert stat.ephemeral_owner == store.session_id
 
 
-async def test_multi_many_answers_each_on_its_own(store: ZnodeStore) -> None:
+async def test_multi_many_returns_each_on_its_own(store: ZnodeStore) -> None:
     await store.create("/a")
     responses = await store.multi_many(
         [

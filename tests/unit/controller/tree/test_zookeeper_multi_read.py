@@ -21,7 +21,7 @@ def test_request() -> None:
     )
 
 
-def test_answer() -> None:
+def test_response() -> None:
     response = (
         b"head"
         + struct.pack(">iBi", 4, 0, 0)

@@ -159,18 +159,18 @@ async def test_calls_give_up_in_time(own_zookeeper: ZooKeeperProcess) -> None:
                 await call
     finally:
         own_zookeeper.resume()
-    await eventually_async(lambda: store.session._in_flight == 0)  # what was in flight is answered
+    await eventually_async(lambda: store.session._in_flight == 0)  # what was in flight is completed
     assert await store.exists("/paused") is not None
     await store.close()
 
 
-async def test_write_whose_answer_was_lost_is_not_sent_again(
+async def test_write_whose_response_was_lost_is_not_sent_again(
     zookeeper: ZooKeeperProcess, proxy: TcpProxy
 ) -> None:
     store = await opened(f"127.0.0.1:{proxy.port}", session_timeout_ms=10_000)
     path = f"/lost-{time.time_ns()}"
     await store.create(path)
-    proxy.swallow_answers()
+    proxy.swallow_responses()
     write = asyncio.ensure_future(store.set(path, b"once"))  # noqa: TID251 - a caller of its own
     other = await opened(zookeeper.connect)
     for _ in range(1000):
@@ -444,7 +444,7 @@ def hold_up(until: threading.Event) -> None:
     time.sleep(0.1)
 
 
-def test_an_answer_counts_that_came_while_the_loop_was_held_up(
+def test_a_response_counts_that_came_while_the_loop_was_held_up(
     zookeeper: ZooKeeperProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On uvloop timers run first, and a response taken for lost ends a controller's reign."""

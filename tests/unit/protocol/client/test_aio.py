@@ -100,7 +100,7 @@ async def test_calls_may_overlap_on_one_connection(
     assert server.connections == 1
 
 
-async def test_answers_go_to_those_who_asked(
+async def test_responses_go_to_those_who_asked(
     connection: AsyncConnection, broker: ScriptedBroker
 ) -> None:
     broker.responses[ApiKey.DESCRIBE_CLUSTER] = DescribeClusterResponse(cluster_id="c")
@@ -174,7 +174,7 @@ async def test_version_that_the_broker_lacks(connection: AsyncConnection) -> Non
     assert connection.versions[ApiKey.LIST_GROUPS] == (90, 99)
 
 
-async def test_connection_closed_instead_of_an_answer(
+async def test_connection_closed_instead_of_a_response(
     client: AsyncClient, broker: ScriptedBroker
 ) -> None:
     broker.responses[ApiKey.LIST_GROUPS] = [CLOSE, ListGroupsResponse()]

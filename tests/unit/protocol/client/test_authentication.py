@@ -42,7 +42,7 @@ def exchange() -> Authentication:
     return Authentication("b:1", cast(SaslMechanism, TwoSteps()))
 
 
-def answer(token: bytes, lifetime_ms: int = 0) -> SaslAuthenticateResponse:
+def sasl_response(token: bytes, lifetime_ms: int = 0) -> SaslAuthenticateResponse:
     return SaslAuthenticateResponse(auth_bytes=token, session_lifetime_ms=lifetime_ms)
 
 
@@ -50,10 +50,10 @@ def test_the_whole_exchange(exchange: Authentication) -> None:
     assert exchange.first() == SaslHandshakeRequest(mechanism="TWO-STEPS")
     accepted = SaslHandshakeResponse(0, ["PLAIN", "TWO-STEPS"])
     assert exchange.on_response(accepted) == SaslAuthenticateRequest(auth_bytes=b"first")
-    second = exchange.on_response(answer(b"challenge", 1))
+    second = exchange.on_response(sasl_response(b"challenge", 1))
     assert second == SaslAuthenticateRequest(auth_bytes=b"second")
     assert exchange.session_lifetime_ms == 0, "only the last response counts"
-    assert exchange.on_response(answer(b"proof", 60_000)) is None
+    assert exchange.on_response(sasl_response(b"proof", 60_000)) is None
     assert exchange.session_lifetime_ms == 60_000
 
 
@@ -67,7 +67,7 @@ def test_the_whole_exchange(exchange: Authentication) -> None:
             SaslAuthenticateResponse(ErrorCode.SASL_AUTHENTICATION_FAILED, None),
             "SASL_AUTHENTICATION_FAILED",
         ),
-        (answer(b"forged"), "does not know the password"),
+        (sasl_response(b"forged"), "does not know the password"),
     ],
 )
 def test_a_refusal_names_broker_and_reason(

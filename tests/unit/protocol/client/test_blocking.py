@@ -106,7 +106,7 @@ def test_produce_without_acks_does_not_wait(
     assert server.connections == 1
 
 
-def test_large_answers_come_whole(client: BlockingClient, broker: ScriptedBroker) -> None:
+def test_large_responses_come_whole(client: BlockingClient, broker: ScriptedBroker) -> None:
     records = bytes(range(256)) * 20_000
     broker.responses[ApiKey.FETCH] = FetchResponse(
         responses=[FetchableTopicResponse(partitions=[PartitionData(records=records)])]
@@ -143,7 +143,7 @@ def test_connection_that_was_closed_while_idle_is_replaced(
     assert server.connections == 2
 
 
-def test_connection_closed_instead_of_an_answer(
+def test_connection_closed_instead_of_a_response(
     client: BlockingClient, broker: ScriptedBroker
 ) -> None:
     broker.responses[ApiKey.LIST_GROUPS] = [CLOSE, ListGroupsResponse()]

@@ -7,7 +7,7 @@ from ottla.protocol.client.cluster import Address, ClusterState, Leader, parse_b
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 from ottla.protocol.topics import TopicPartition
-from tests.doubles.scripted_broker import metadata_answer
+from tests.doubles.scripted_broker import metadata_response
 
 A, B = ("a", 1), ("b", 2)
 
@@ -40,7 +40,7 @@ def test_addresses_in_words() -> None:
 
 def filled() -> ClusterState:
     state = ClusterState([Address("boot", 9)])
-    state.update(metadata_answer({1: A, 2: B}, {"t": {0: 1, 1: 2, 2: -1}}, controller_id=2))
+    state.update(metadata_response({1: A, 2: B}, {"t": {0: 1, 1: 2, 2: -1}}, controller_id=2))
     return state
 
 
@@ -58,7 +58,7 @@ def test_update_takes_everything_over() -> None:
 
 def test_update_without_topics_leaves_the_leaders() -> None:
     state = filled()
-    state.update(metadata_answer({3: ("c", 3)}))
+    state.update(metadata_response({3: ("c", 3)}))
     assert state.brokers == {3: ("c", 3)}
     assert state.leader(TopicPartition("t", 0)) == Leader(1, 4)
 
@@ -91,7 +91,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "MAX_CACHED_COORDINATORS", 3)
     state = ClusterState([])
     for index in range(10):
-        state.update(metadata_answer({1: A}, {f"t{index}": {0: 1}}))
+        state.update(metadata_response({1: A}, {f"t{index}": {0: 1}}))
         state.set_coordinator(f"g{index}", 0, 1, Address(*A))
     known = [index for index in range(10) if state.leader(TopicPartition(f"t{index}", 0))]
     assert known == [7, 8, 9]

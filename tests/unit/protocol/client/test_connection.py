@@ -31,7 +31,7 @@ NAME = "broker.example:9092"
 
 
 def talk(connection: ClientConnection, broker: ScriptedBroker) -> list[object]:
-    """Carry bytes back and forth until neither side has more to say; the answers."""
+    """Carry bytes back and forth until neither side has more to say; the responses."""
     responses: list[object] = []
     while output := connection.take_output():
         splitter = FrameSplitter(1 << 20)
@@ -109,7 +109,7 @@ def test_closing_at_the_first_request_is_explained() -> None:
     assert not caught.value.sent
 
 
-def test_request_and_answer() -> None:
+def test_request_and_response() -> None:
     broker = ScriptedBroker()
     broker.responses[ApiKey.LIST_GROUPS] = ListGroupsResponse(error_code=15)
     connection = connected(broker)
@@ -171,7 +171,7 @@ def test_message_that_its_version_cannot_carry_leaves_the_connection_alone() -> 
     assert connection.take_output() == b""
 
 
-def test_produce_without_acks_gets_no_answer() -> None:
+def test_produce_without_acks_gets_no_response() -> None:
     connection = connected(ScriptedBroker())
     assert connection.send(ProduceRequest(acks=0, timeout_ms=5), deadline_ms=9) is None
     assert connection.take_output()
@@ -222,7 +222,7 @@ def test_others_than_brokers_are_told_apart(data: bytes, words: str) -> None:
     assert connection.feed(b"more") == []
 
 
-def test_answers_out_of_order_are_refused() -> None:
+def test_responses_out_of_order_are_refused() -> None:
     broker = ScriptedBroker()
     broker.responses[ApiKey.LIST_GROUPS] = ListGroupsResponse()
     connection = connected(broker)
@@ -237,13 +237,13 @@ def test_answers_out_of_order_are_refused() -> None:
         connection.feed(response[:4] + b"\0\0\0\x07" + response[8:])
 
 
-def test_answers_to_nothing_are_refused() -> None:
+def test_responses_to_nothing_are_refused() -> None:
     connection = connected(ScriptedBroker())
     with pytest.raises(BadResponseError, match="a response came without a request"):
         connection.feed(b"\0\0\0\x04\0\0\0\x09")
 
 
-def test_answers_are_bounded() -> None:
+def test_responses_are_bounded() -> None:
     connection = connected(ScriptedBroker(), max_response_bytes=10_000)
     connection.send(ListGroupsRequest(), deadline_ms=70)
     with pytest.raises(BadResponseError):

@@ -46,7 +46,7 @@ from ottla.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from ottla.protocol.topics import TopicPartition
-from tests.doubles.scripted_broker import metadata_answer
+from tests.doubles.scripted_broker import metadata_response
 
 T = TypeVar("T")
 BOOT, ONE, TWO = Address("boot", 9), Address("one", 1), Address("two", 2)
@@ -68,7 +68,7 @@ class Shell:
         )
         self.sent: list[Send] = []
         self.slept: list[int] = []
-        self.replies: dict[str, list[Reply]] = {"MetadataRequest": [metadata_answer(BROKERS)]}
+        self.replies: dict[str, list[Reply]] = {"MetadataRequest": [metadata_response(BROKERS)]}
 
     def run(self, operation: Operation[T]) -> T:
         response: Any = None
@@ -133,7 +133,7 @@ def test_error_codes_are_found_wherever_they_stand() -> None:
         (created(), None),
     ],
 )
-def test_only_answers_that_are_retriable_as_a_whole_are(
+def test_only_responses_that_are_retriable_as_a_whole_are(
     response: Message, code: int | None
 ) -> None:
     assert retriable_code(response) == code
@@ -141,7 +141,7 @@ def test_only_answers_that_are_retriable_as_a_whole_are(
 
 def test_any_broker_tries_the_next_when_nothing_was_sent() -> None:
     shell = Shell()
-    shell.state.update(metadata_answer(BROKERS))
+    shell.state.update(metadata_response(BROKERS))
     shell.replies["ListGroupsRequest"] = [refused(), refused(), ListGroupsResponse()]
     shell.run(shell.operations.send_once(ListGroupsRequest(), AnyBroker(), 1000))
     assert [host for host, _ in shell.went()] == ["one", "two", "boot"]
@@ -149,7 +149,7 @@ def test_any_broker_tries_the_next_when_nothing_was_sent() -> None:
 
 def test_all_brokers_gone_says_why_for_each() -> None:
     shell = Shell()
-    shell.state.update(metadata_answer(BROKERS))
+    shell.state.update(metadata_response(BROKERS))
     shell.replies["ListGroupsRequest"] = [refused()]
     with pytest.raises(NoBrokersAvailableError, match=r"refused; .*refused; .*refused"):
         shell.run(shell.operations.send_once(ListGroupsRequest(), AnyBroker(), 1000))
@@ -158,7 +158,7 @@ def test_all_brokers_gone_says_why_for_each() -> None:
 @pytest.mark.parametrize("failure", [broken(), AuthenticationError("no"), UnsupportedApiError("n")])
 def test_other_failures_are_final_for_one_send(failure: ClientError) -> None:
     shell = Shell()
-    shell.state.update(metadata_answer(BROKERS))
+    shell.state.update(metadata_response(BROKERS))
     shell.replies["ListGroupsRequest"] = [failure]
     with pytest.raises(type(failure)):
         shell.run(shell.operations.send_once(ListGroupsRequest(), AnyBroker(), 1000))
@@ -167,7 +167,7 @@ def test_other_failures_are_final_for_one_send(failure: ClientError) -> None:
 
 def test_deadlines_of_one_send() -> None:
     shell = Shell()
-    shell.state.update(metadata_answer(BROKERS))
+    shell.state.update(metadata_response(BROKERS))
     shell.replies["ListGroupsRequest"] = [refused()]
     with pytest.raises(NoBrokersAvailableError):
         shell.run(shell.operations.send_once(ListGroupsRequest(), AnyBroker(), 6000))
@@ -196,9 +196,9 @@ def test_node_that_is_not_in_the_cluster() -> None:
 def test_controller_moves() -> None:
     shell = Shell()
     shell.replies["MetadataRequest"] = [
-        metadata_answer(BROKERS, controller_id=1),
-        metadata_answer(BROKERS, controller_id=-1),
-        metadata_answer(BROKERS, controller_id=2),
+        metadata_response(BROKERS, controller_id=1),
+        metadata_response(BROKERS, controller_id=-1),
+        metadata_response(BROKERS, controller_id=2),
     ]
     shell.replies["CreateTopicsRequest"] = [created(41), created(0)]
     response = shell.run(shell.operations.call(CreateTopicsRequest(), Controller(), 10_000))
@@ -211,9 +211,9 @@ def test_controller_moves() -> None:
 def test_leader_moves_and_backoff_grows() -> None:
     shell = Shell()
     shell.replies["MetadataRequest"] = [
-        metadata_answer(BROKERS, {"t": {0: 1}}),
-        metadata_answer(BROKERS, {"t": {0: 1}}),
-        metadata_answer(BROKERS, {"t": {0: 2}}),
+        metadata_response(BROKERS, {"t": {0: 1}}),
+        metadata_response(BROKERS, {"t": {0: 1}}),
+        metadata_response(BROKERS, {"t": {0: 2}}),
     ]
     not_leader = ProduceResponse(
         responses=[TopicProduceResponse("t", [PartitionProduceResponse(0, 6)])]
@@ -247,7 +247,7 @@ def test_jitter_spreads_the_pauses() -> None:
     assert pauses == [80, 120]
 
 
-def test_last_answer_is_given_back_when_time_is_up() -> None:
+def test_last_response_is_given_back_when_time_is_up() -> None:
     shell = Shell()
     shell.replies["ListGroupsRequest"] = [ListGroupsResponse(error_code=15)]
     response = shell.run(shell.operations.call(ListGroupsRequest(), AnyBroker(), 1000))
@@ -295,8 +295,8 @@ def test_hopeless_failures_are_not_tried_again(failure: ClientError) -> None:
 def test_node_that_cannot_be_reached_is_looked_up_again() -> None:
     shell = Shell()
     shell.replies["MetadataRequest"] = [
-        metadata_answer(BROKERS),
-        metadata_answer({**BROKERS, 2: ("moved", 3)}),
+        metadata_response(BROKERS),
+        metadata_response({**BROKERS, 2: ("moved", 3)}),
     ]
     shell.replies["ListGroupsRequest"] = [refused(), ListGroupsResponse()]
     shell.run(shell.operations.call(ListGroupsRequest(), Node(2), 1000))
@@ -321,8 +321,8 @@ def test_metadata_does_not_create_topics_unless_asked() -> None:
 def test_leader_is_waited_for() -> None:
     shell = Shell()
     shell.replies["MetadataRequest"] = [
-        metadata_answer(BROKERS, {"t": {0: -1}}),
-        metadata_answer(BROKERS, {"t": {0: 2}}),
+        metadata_response(BROKERS, {"t": {0: -1}}),
+        metadata_response(BROKERS, {"t": {0: 2}}),
     ]
     assert shell.run(shell.operations.leader(PARTITION, 1000)) == Leader(2, 4)
     assert shell.slept == [100]
@@ -343,7 +343,7 @@ def test_leader_that_does_not_come(
     topics: dict[str, dict[int, int]], partition: TopicPartition, code: int
 ) -> None:
     shell = Shell()
-    shell.replies["MetadataRequest"] = [metadata_answer(BROKERS, topics)]
+    shell.replies["MetadataRequest"] = [metadata_response(BROKERS, topics)]
     with pytest.raises(KafkaError) as caught:
         shell.run(shell.operations.leader(partition, 1000))
     assert caught.value.code == code
@@ -352,7 +352,7 @@ def test_leader_that_does_not_come(
 
 def test_topic_errors_that_do_not_pass_are_raised_at_once() -> None:
     shell = Shell()
-    response = metadata_answer(BROKERS, {"t": {}})
+    response = metadata_response(BROKERS, {"t": {}})
     response.topics[0].error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     shell.replies["MetadataRequest"] = [response]
     with pytest.raises(KafkaError, match="TOPIC_AUTHORIZATION_FAILED: no leader of t-0"):
@@ -360,14 +360,14 @@ def test_topic_errors_that_do_not_pass_are_raised_at_once() -> None:
     assert shell.slept == []
 
 
-def coordinator_answer(node: int, code: int = 0) -> FindCoordinatorResponse:
+def coordinator_response(node: int, code: int = 0) -> FindCoordinatorResponse:
     row = Coordinator(key="g", node_id=node, host="two", port=2, error_code=code)
     return FindCoordinatorResponse(coordinators=[row])
 
 
 def test_coordinator_is_found_and_kept() -> None:
     shell = Shell()
-    shell.replies["FindCoordinatorRequest"] = [coordinator_answer(2)]
+    shell.replies["FindCoordinatorRequest"] = [coordinator_response(2)]
     shell.replies["ListGroupsRequest"] = [ListGroupsResponse()]
     for _ in range(2):
         shell.run(shell.operations.call(ListGroupsRequest(), CoordinatorOf("g"), 1000))
@@ -382,8 +382,8 @@ def test_coordinator_is_found_and_kept() -> None:
 def test_coordinator_moves() -> None:
     shell = Shell()
     shell.replies["FindCoordinatorRequest"] = [
-        coordinator_answer(-1, ErrorCode.COORDINATOR_NOT_AVAILABLE),
-        coordinator_answer(2),
+        coordinator_response(-1, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        coordinator_response(2),
     ]
     shell.replies["ListGroupsRequest"] = [ListGroupsResponse(error_code=16), ListGroupsResponse()]
     shell.run(shell.operations.call(ListGroupsRequest(), CoordinatorOf("g"), 5000))
@@ -395,7 +395,7 @@ def test_coordinator_moves() -> None:
 def test_coordinator_errors_that_do_not_pass() -> None:
     shell = Shell()
     shell.replies["FindCoordinatorRequest"] = [
-        coordinator_answer(-1, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        coordinator_response(-1, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     ]
     with pytest.raises(KafkaError, match="GROUP_AUTHORIZATION_FAILED"):
         shell.run(shell.operations.call(ListGroupsRequest(), CoordinatorOf("g"), 1000))

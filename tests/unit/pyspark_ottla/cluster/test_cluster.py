@@ -1,4 +1,4 @@
-"""Questions to brokers and what is made of the answers, with a client that has no socket."""
+"""Questions to brokers and what is made of the responses, with a client that has no socket."""
 
 from __future__ import annotations
 
@@ -120,10 +120,10 @@ def test_brokers_that_do_not(client: ScriptedClient, error: Exception, condition
 # --- offsets ---------------------------------------------------------------------------------
 
 
-def answer_offsets(
+def respond_with_offsets(
     client: ScriptedClient, ends: dict[TopicPartition, int], codes: dict[TopicPartition, list[int]]
 ) -> None:
-    """Offsets are `ends` plus the timestamp asked for; `codes` come first, one an answer."""
+    """Offsets are `ends` plus the timestamp asked for; `codes` come first, one a response."""
 
     def response(request: ListOffsetsRequest) -> ListOffsetsResponse:
         topics = []
@@ -145,7 +145,7 @@ def answer_offsets(
 
 
 def test_one_request_to_each_leader(client: ScriptedClient) -> None:
-    answer_offsets(client, {A: 10, B: 20, C: 30}, {})
+    respond_with_offsets(client, {A: 10, B: 20, C: 30}, {})
     found = cluster(client).offsets_at({A: 5, B: 6, C: -1})
     assert found == {A: 15, B: 26, C: 29}
     assert sorted(node for node, _ in client.sent if node is not None) == [0, 1]
@@ -154,7 +154,7 @@ def test_one_request_to_each_leader(client: ScriptedClient) -> None:
 
 
 def test_read_committed_asks_for_the_stable_end(client: ScriptedClient) -> None:
-    answer_offsets(client, {A: 10}, {})
+    respond_with_offsets(client, {A: 10}, {})
     cluster(client, isolation_level="read_committed").offsets_at({A: -1})
     [(_, request)] = client.sent
     assert isinstance(request, ListOffsetsRequest)
@@ -162,26 +162,26 @@ def test_read_committed_asks_for_the_stable_end(client: ScriptedClient) -> None:
 
 
 def test_leaders_that_move_are_found_again(client: ScriptedClient) -> None:
-    answer_offsets(client, {A: 10, B: 20}, {B: [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2})
+    respond_with_offsets(client, {A: 10, B: 20}, {B: [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2})
     assert cluster(client).offsets_at({A: 0, B: 0}) == {A: 10, B: 20}
     assert client.metadata_requests == 3
 
 
 def test_partitions_that_are_gone_are_left_out(client: ScriptedClient) -> None:
-    answer_offsets(client, {A: 10}, {})
+    respond_with_offsets(client, {A: 10}, {})
     gone = TopicPartition("gone", 0), TopicPartition("t", 9)
     assert cluster(client).offsets_at({A: 0, gone[0]: 0, gone[1]: 0}) == {A: 10}
 
 
 def test_a_partition_without_a_leader_is_waited_for(client: ScriptedClient) -> None:
     client.leaderless = {B}
-    answer_offsets(client, {A: 10}, {})
+    respond_with_offsets(client, {A: 10}, {})
     with pytest.raises(ConnectorError, match=r"offsets of t-1 failed .LEADER_NOT_AVAILABLE"):
         cluster(client).offsets_at({A: 0, B: 0})
 
 
 def test_a_final_code_is_raised(client: ScriptedClient) -> None:
-    answer_offsets(client, {A: 10}, {A: [ErrorCode.TOPIC_AUTHORIZATION_FAILED]})
+    respond_with_offsets(client, {A: 10}, {A: [ErrorCode.TOPIC_AUTHORIZATION_FAILED]})
     with pytest.raises(ConnectorError, match=r"NOT_AUTHORIZED.*offsets of t-0"):
         cluster(client).offsets_at({A: 0})
 
@@ -189,7 +189,7 @@ def test_a_final_code_is_raised(client: ScriptedClient) -> None:
 # --- fetching --------------------------------------------------------------------------------
 
 
-def answer_fetch(client: ScriptedClient, data: PartitionData, code: int = 0) -> None:
+def respond_to_fetch(client: ScriptedClient, data: PartitionData, code: int = 0) -> None:
     topic = FetchableTopicResponse(topic="t", partitions=[data])
     client.response(
         FetchRequest,
@@ -198,7 +198,7 @@ def answer_fetch(client: ScriptedClient, data: PartitionData, code: int = 0) -> 
 
 
 def test_a_fetch_says_what_the_options_say(client: ScriptedClient) -> None:
-    answer_fetch(client, PartitionData(partition_index=1))
+    respond_to_fetch(client, PartitionData(partition_index=1))
     options = {"isolation_level": "read_committed", "client_rack": "r", "fetch_min_bytes": "5"}
     data, throttle_ms = cluster(client, **options).fetch(B, 40, 1000, 9000)
     assert (data.partition_index, throttle_ms) == (1, 7)
@@ -210,11 +210,11 @@ def test_a_fetch_says_what_the_options_say(client: ScriptedClient) -> None:
     assert (part.fetch_offset, part.partition_max_bytes) == (40, 1000)
 
 
-def test_an_answer_without_the_partition_is_an_error(client: ScriptedClient) -> None:
-    answer_fetch(client, PartitionData(partition_index=0))
+def test_an_respond_without_the_partition_is_an_error(client: ScriptedClient) -> None:
+    respond_to_fetch(client, PartitionData(partition_index=0))
     with pytest.raises(KafkaError, match="left the partition out"):
         cluster(client).fetch(B, 0, 1000, 9000)
-    answer_fetch(client, PartitionData(partition_index=1), ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    respond_to_fetch(client, PartitionData(partition_index=1), ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     with pytest.raises(KafkaError, match="FETCH_SESSION_ID_NOT_FOUND"):
         cluster(client).fetch(B, 0, 1000, 9000)
 
@@ -223,9 +223,9 @@ def test_the_size_of_records_is_measured_from_the_batch_they_begin_in(
     client: ScriptedClient,
 ) -> None:
     batch = bytes(build_batch([(0, None, b"x" * 93, None)] * 10, base_offset=100))
-    answer_fetch(client, PartitionData(partition_index=1, records=batch))
+    respond_to_fetch(client, PartitionData(partition_index=1, records=batch))
     assert cluster(client).bytes_per_offset(B, 107) == len(batch) / 10
-    answer_fetch(client, PartitionData(partition_index=1, records=b""))
+    respond_to_fetch(client, PartitionData(partition_index=1, records=b""))
     assert cluster(client).bytes_per_offset(B, 107) is None
-    answer_fetch(client, PartitionData(partition_index=1), ErrorCode.UNKNOWN_SERVER_ERROR)
+    respond_to_fetch(client, PartitionData(partition_index=1), ErrorCode.UNKNOWN_SERVER_ERROR)
     assert cluster(client).bytes_per_offset(B, 107) is None

@@ -88,7 +88,7 @@ def test_an_endpoint_that_fails_is_asked_again(endpoint: TokenEndpoint) -> None:
         ((400, {}, json.dumps({"error": f"bad {SECRET}"}).encode()), "gave no token: 400"),
     ],
 )
-def test_answers_that_are_no_tokens(
+def test_responses_that_are_no_tokens(
     endpoint: TokenEndpoint, response: tuple[int, dict[str, str], bytes], text: str
 ) -> None:
     endpoint.responses.append(response)

@@ -1,4 +1,4 @@
-"""What a read_committed reader leaves out of a fetch answer."""
+"""What a read_committed reader leaves out of a fetch response."""
 
 from ottla.protocol.records.batch import read_header
 from ottla.protocol.records.builder import build_batch
@@ -57,7 +57,7 @@ def test_two_producers_one_of_which_aborts_and_then_commits() -> None:
     assert kept(data, []) == [0, 2, 4, 7], "markers are never shown"
 
 
-def test_an_abort_that_begins_in_the_middle_of_the_answer() -> None:
+def test_an_abort_that_begins_in_the_middle_of_the_response() -> None:
     data = batch(0, 1) + marker(2, 1, committed=True) + batch(3, 1) + marker(5, 1, committed=False)
     assert kept(data, [(3, 1)]) == [0]
 

@@ -1,4 +1,4 @@
-"""The walk over a range against brokers that answer by a script, with time set by hand."""
+"""The walk over a range against brokers that respond by a script, with time set by hand."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Step = PartitionData | Exception | tuple[PartitionData, int]
 
 
 class ScriptedBrokers:
-    """Responses in turn; the last answer is given for ever."""
+    """Responses in turn; the last response is given for ever."""
 
     def __init__(self, *script: Step, begin: int = 0, end: int = 1000) -> None:
         self.script = list(script)
@@ -173,7 +173,7 @@ def test_no_single_request_gets_more_time_than_is_left() -> None:
     assert 0 <= brokers.timeout_ms[-1] < 1500
 
 
-def test_an_answer_says_from_where_on_it_counts() -> None:
+def test_a_response_says_from_where_on_it_counts() -> None:
     """After a loss the first batch may still hold records before the new beginning of the log."""
     out_of_range = data(code=ErrorCode.OFFSET_OUT_OF_RANGE)
     brokers = ScriptedBrokers(out_of_range, data(batch(0, 10)), begin=6)
@@ -222,7 +222,7 @@ def test_a_hole_at_the_end_is_none() -> None:
     assert walk(brokers, 0, 10) == [(5, [])]
 
 
-def test_a_throttled_answer_is_no_hole() -> None:
+def test_a_throttled_response_is_no_hole() -> None:
     empty = (data(high_watermark=10), 500)
     brokers = ScriptedBrokers(empty, empty, empty, empty, data(batch(0, 10)))
     assert walk(brokers, 0, 10) == [(10, [])]

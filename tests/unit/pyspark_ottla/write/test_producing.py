@@ -1,4 +1,4 @@
-"""The sender against a client that answers by a script: order, repetition, and what is final."""
+"""The sender against a client that responds by a script: order, repetition, and what is final."""
 
 from __future__ import annotations
 

@@ -154,7 +154,9 @@ def test_a_marker_with_a_strange_text_is_a_marker(
 
 
 @pytest.mark.parametrize("kind", [AddPartitionsToTxnRequest, TxnOffsetCommitRequest])
-def test_codes_inside_answers_are_waited_out(coordinator: Coordinator, kind: type[Message]) -> None:
+def test_codes_inside_responses_are_waited_out(
+    coordinator: Coordinator, kind: type[Message]
+) -> None:
     coordinator.codes[kind] = [ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_COORDINATOR]
     task = transaction(coordinator)
     task.begin()

@@ -70,7 +70,7 @@ def test_memoryviews_are_taken_too() -> None:
     assert len(records_in(log)) == 2
 
 
-def test_a_duplicate_is_answered_with_the_first_offsets() -> None:
+def test_a_duplicate_is_acknowledged_with_the_first_offsets() -> None:
     log = new_log()
     for number in range(6):
         assert idempotent(log, number * 2, 2).first_offset == number * 2

@@ -37,7 +37,7 @@ def test_appends_go_to_the_end_and_slices_come_back(fs: MemoryFileSystem) -> Non
     assert os.fstat(piece.fd).st_size == 11
 
 
-def test_a_failed_write_leaves_the_size_and_can_be_cut_back(fs: MemoryFileSystem) -> None:
+def test_a_failed_write_leaves_the_size_and_can_be_removed(fs: MemoryFileSystem) -> None:
     file = new(fs)
     file.append(b"hello")
     fs.fail("pwrite", short=True)
@@ -46,7 +46,7 @@ def test_a_failed_write_leaves_the_size_and_can_be_cut_back(fs: MemoryFileSystem
         file.append(b"0123456789")
     assert file.size == 5
     assert fs.content(PATH) == b"hello01234"
-    file.cut_back()
+    file.remove_partial_write()
     assert fs.content(PATH) == b"hello"
 
 

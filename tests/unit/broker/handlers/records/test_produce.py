@@ -118,7 +118,7 @@ def test_internal_topics_are_not_for_clients() -> None:
     assert row.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_acks_0_answers_nothing() -> None:
+def test_acks_0_returns_nothing() -> None:
     path = DataPath()
     path.lead()
     asked = ask(path, request(BATCH, acks=0))
