@@ -435,7 +435,7 @@ def test_a_batch_that_overlaps_records_is_refused() -> None:
         await pair.leader.response()
         pair.leading.append(3)
         whole = content(pair.leading.log())
-        await pair.answer_with(records=whole, high_watermark=6)
+        await pair.respond_with(records=whole, high_watermark=6)
         assert pair.following.log().log_end_offset == 3
         assert pair.truncated == []
         await asyncio.sleep(0.02)
