@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.replication.log_cleaner import CompactionWork
 from ottla.broker.runtime.tasks import WorkerPool, spawn, stop
-from ottla.storage.errors import DiskFull, StorageError
+from ottla.storage.errors import DiskFull, ResourceExhausted, StorageError
 
 if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
@@ -129,8 +129,8 @@ class BrokerScheduler:
                 continue  # it was deleted while another one was flushed
             try:
                 await self._flush_one(log)
-            except DiskFull:
-                continue  # said once for the whole disk
+            except (DiskFull, ResourceExhausted):
+                continue  # logged once for the whole disk
             except StorageError as error:
                 logger.error("%s could not be flushed: %s", log.name, error)
 

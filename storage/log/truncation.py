@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from ottla.storage.errors import DiskFull, OffsetOutOfRange
+from ottla.storage.errors import DiskFull, OffsetOutOfRange, ResourceExhausted
 from ottla.storage.log.leader_epochs import LeaderEpochs
 from ottla.storage.log.local_log import LocalLog
 from ottla.storage.log.log_offsets import LogOffsets
@@ -42,8 +42,12 @@ class LogTruncator:
         if offset >= offsets.log_end_offset:
             # A leader assigns its epoch before it has written anything in it. Another leader's log
             # may have a different epoch at that offset, or none.
-            epochs.truncate_from_end(offsets.log_end_offset)
+            try:
+                epochs.truncate_from_end(offsets.log_end_offset)
+            except OSError as error:
+                raise directory.log_directory.write_failed(error) from error
             return False
+        self._check_descriptors()
         logger.info(
             "%s: Truncating to %d, the log end offset was %d",
             directory.name,
@@ -73,10 +77,19 @@ class LogTruncator:
         offsets.check()
         return True
 
+    def _check_descriptors(self) -> None:
+        # Half of a truncation leaves a log that must not be used: it goes offline then.
+        local = self._local
+        try:
+            local.check_descriptors()
+        except OSError as error:
+            raise local.directory.log_directory.write_failed(error) from error
+
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """`Log.truncate_fully_and_start_at`."""
         local, log_directory = self._local, self._local.directory.log_directory
         log_directory.check_online()
+        self._check_descriptors()
         logger.info("%s: Truncating fully and starting at offset %d", local.directory.name, offset)
         try:
             local.retire_segments(list(local.segments), due_ms=0)
@@ -103,7 +116,8 @@ class LogTruncator:
             self._epochs.truncate_from_start(offset)
         except OSError as error:
             failure = directory.log_directory.write_failed(error)
-            # Deleting must work on a full disk. Too many epochs in the file do no harm.
-            if not isinstance(failure, DiskFull):
+            # Deleting must work on a full disk, and without descriptors. Too many epochs in the
+            # file do no harm.
+            if not isinstance(failure, DiskFull | ResourceExhausted):
                 raise failure from error
         return True
