@@ -281,7 +281,11 @@ class Fetcher:
         code = data.error_code
         try:
             if code == ErrorCode.NONE:
-                self._append(partition, data)
+                diverging = data.diverging_epoch
+                if diverging is not None and diverging.epoch >= 0:
+                    await self._cut(partition, diverging.epoch, diverging.end_offset)
+                else:
+                    self._append(partition, data)
             elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 await self._find_range(partition, asked)
             elif code == ErrorCode.FENCED_LEADER_EPOCH:
@@ -326,10 +330,6 @@ class Fetcher:
     def _append(self, partition: Partition, data: PartitionData) -> None:
         log = partition.log
         assert log is not None
-        diverging = data.diverging_epoch
-        if diverging is not None and diverging.epoch >= 0:
-            self._cut(partition, diverging.epoch, diverging.end_offset)
-            return
         if data.records:
             log.append_as_follower(cast("memoryview", data.records), now_ms=self._now_ms())
         is_behind = log.log_end_offset < data.high_watermark
@@ -342,7 +342,7 @@ class Fetcher:
             # Consumers may read from followers (KIP-392).
             self._replica_manager.complete_delayed_requests(partition)
 
-    def _cut(self, partition: Partition, leader_epoch: int, leader_end: int) -> None:
+    async def _cut(self, partition: Partition, leader_epoch: int, leader_end: int) -> None:
         """Cuts the log to the last point at which it agrees with the leader's."""
         log = partition.log
         assert log is not None
@@ -369,7 +369,7 @@ class Fetcher:
             target,
             extra=partition.key._asdict(),
         )
-        self._truncate(log, target)
+        await self._truncate_in_steps(partition, log, target)
 
     async def _find_range(self, partition: Partition, asked: Wanted) -> None:
         """Our end is outside of the leader's log: cut back to its end, or start at its start."""
@@ -385,7 +385,7 @@ class Fetcher:
                 log.log_end_offset,
                 extra=partition.key._asdict(),
             )
-            self._truncate(log, latest)
+            await self._truncate_in_steps(partition, log, latest)
             return
         earliest = await self._leader_offset(partition.key, asked, _EARLIEST_LOCAL)
         if partition.leader_epoch != asked.leader_epoch or partition.log is not log:
@@ -420,6 +420,14 @@ class Fetcher:
                 f"{key}: the leader answers {error_name(found.error_code)} to ListOffsets"
             )
         return found.offset
+
+    async def _truncate_in_steps(self, partition: Partition, log: Log, offset: int) -> None:
+        leader_epoch = partition.leader_epoch
+        for _ in log.prepare_truncation(offset):
+            await asyncio.sleep(0)
+            if partition.leader_epoch != leader_epoch or partition.log is not log:
+                return  # another leader says where to truncate, or there is nothing to truncate
+        self._truncate(log, offset)
 
     def _truncate(self, log: Log, offset: int) -> None:
         # With no record to cut there may still be an epoch to forget: that of a deposed leader
