@@ -252,7 +252,13 @@ class Fetcher:
         code = data.error_code
         try:
             if code == ErrorCode.NONE:
-                self._append(partition, data)
+                diverging = data.diverging_epoch
+                if diverging is not None and diverging.epoch >= 0:
+                    await self._truncate_on_diverging_epoch(
+                        partition, diverging.epoch, diverging.end_offset
+                    )
+                else:
+                    self._append(partition, data)
             elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 await self._handle_out_of_range(partition, fetch_state)
             elif code == ErrorCode.FENCED_LEADER_EPOCH:
@@ -300,10 +306,6 @@ class Fetcher:
     def _append(self, partition: Partition, data: PartitionData) -> None:
         log = partition.log
         assert log is not None
-        diverging = data.diverging_epoch
-        if diverging is not None and diverging.epoch >= 0:
-            self._truncate_on_diverging_epoch(partition, diverging.epoch, diverging.end_offset)
-            return
         if data.records:
             self._append_records(log, cast("memoryview", data.records))
         is_behind = log.log_end_offset < data.high_watermark
@@ -339,7 +341,7 @@ class Fetcher:
             self._replica_manager.on_truncated(log)
             log.append_as_follower(records, now_ms=now_ms)
 
-    def _truncate_on_diverging_epoch(
+    async def _truncate_on_diverging_epoch(
         self, partition: Partition, leader_epoch: int, leader_end: int
     ) -> None:
         """Truncates the log to the last offset at which it matches the leader's log.
@@ -371,7 +373,7 @@ class Fetcher:
             target,
             extra=partition.key._asdict(),
         )
-        self._truncate(log, target)
+        await self._truncate_in_steps(partition, log, target)
 
     async def _handle_out_of_range(
         self, partition: Partition, fetch_state: PartitionFetchState
@@ -394,7 +396,7 @@ class Fetcher:
                 log.log_end_offset,
                 extra=partition.key._asdict(),
             )
-            self._truncate(log, latest)
+            await self._truncate_in_steps(partition, log, latest)
             return
         earliest = await self._leader_offset(partition.key, fetch_state, _EARLIEST_LOCAL)
         if partition.leader_epoch != fetch_state.leader_epoch or partition.log is not log:
@@ -435,6 +437,14 @@ class Fetcher:
                 f"{error_name(found.error_code)} in the ListOffsets response for {key}"
             )
         return found.offset
+
+    async def _truncate_in_steps(self, partition: Partition, log: Log, offset: int) -> None:
+        leader_epoch = partition.leader_epoch
+        for _ in log.prepare_truncation(offset):
+            await asyncio.sleep(0)
+            if partition.leader_epoch != leader_epoch or partition.log is not log:
+                return  # another leader says where to truncate, or there is nothing to truncate
+        self._truncate(log, offset)
 
     def _truncate(self, log: Log, offset: int) -> None:
         # Without a record to truncate there may still be an epoch to remove: that of a former

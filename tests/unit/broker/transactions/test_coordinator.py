@@ -392,7 +392,9 @@ def test_time_outs_go_on_after_one_run_has_failed(monkeypatch: pytest.MonkeyPatc
     setup.ongoing(T0)
     setup.timer.advance(60_001)
     with monkeypatch.context() as patch:
-        patch.setattr(setup.coordinator, "_prepare_completion", Mock(side_effect=LogClosed("deleted")))
+        patch.setattr(
+            setup.coordinator, "_prepare_completion", Mock(side_effect=LogClosed("deleted"))
+        )
         with pytest.raises(LogClosed):
             setup.timer.advance(10_000)
     setup.timer.advance(10_000)
