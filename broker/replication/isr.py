@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.broker.replication.partition import Partition
 from ottla.broker.replication.replica import FollowerReplica
 from ottla.protocol.errors import ErrorCode, error_name
+
+if TYPE_CHECKING:
+    from ottla.broker.runtime.timer import DelayQueue
 
 logger = logging.getLogger("ottla.replication")
 
@@ -32,6 +35,10 @@ _WAIT_FOR_CONTROLLER = frozenset(
 )
 # The controller refused the change, and the committed ISR holds.
 _REFUSED = frozenset((ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA))
+
+# The delay of a retry after an error of the partition; it doubles.
+_MIN_RETRY_MS = 50
+_MAX_RETRY_MS = 1_000
 
 
 class IsrProposal(NamedTuple):
@@ -67,10 +74,14 @@ class IsrManager:
     """Expands and shrinks the ISR of partitions. Loop only."""
 
     def __init__(
-        self, submitter: IsrSubmitter, on_high_watermark: Callable[[Partition], None]
+        self,
+        submitter: IsrSubmitter,
+        on_high_watermark: Callable[[Partition], None],
+        timer: DelayQueue,
     ) -> None:
         """`on_high_watermark` is called when a committed ISR advanced a high watermark."""
         self._submitter = submitter
+        self._timer = timer
         self._on_high_watermark = on_high_watermark
         self.expands_total = 0
         self.shrinks_total = 0
@@ -142,15 +153,24 @@ class IsrManager:
             partition.partition_epoch,
             {each: followers[each].broker_epoch for each in ordered if each in followers},
         )
-        self._submitter.submit(
-            proposal, lambda decision: self._decided(proposal, new_isr, decision)
-        )
+        self._submit(proposal, new_isr, 0)
+
+    def _submit(self, proposal: IsrProposal, proposed: frozenset[int], failures: int) -> None:
+        """Nothing happens when the proposal was superseded while a retry was delayed."""
+        if _is_pending(proposal, proposed):
+            self._submitter.submit(
+                proposal, lambda decision: self._decided(proposal, proposed, decision, failures)
+            )
 
     def _decided(
-        self, proposal: IsrProposal, proposed: frozenset[int], decision: IsrDecision
+        self,
+        proposal: IsrProposal,
+        proposed: frozenset[int],
+        decision: IsrDecision,
+        failures: int,
     ) -> None:
         partition = proposal.partition
-        if partition.pending_isr is not proposed or partition.leader_epoch != proposal.leader_epoch:
+        if not _is_pending(proposal, proposed):
             return  # A LeaderAndIsr request has set the ISR meanwhile.
         error_code = decision.error_code
         if error_code == ErrorCode.NONE:
@@ -185,7 +205,13 @@ class IsrManager:
                 error_name(error_code),
                 extra=partition.key._asdict(),
             )
-            self._submitter.submit(proposal, lambda again: self._decided(proposal, proposed, again))
+            delay_ms = min(_MIN_RETRY_MS << min(failures, 10), _MAX_RETRY_MS)
+            self._timer.schedule(delay_ms, lambda: self._submit(proposal, proposed, failures + 1))
+
+
+def _is_pending(proposal: IsrProposal, proposed: frozenset[int]) -> bool:
+    partition = proposal.partition
+    return partition.pending_isr is proposed and partition.leader_epoch == proposal.leader_epoch
 
 
 def _ids(brokers: Iterable[int]) -> str:
