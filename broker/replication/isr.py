@@ -36,6 +36,11 @@ _WAIT_FOR_CONTROLLER = frozenset(
 # The controller refused the change, and the committed ISR holds.
 _REFUSED = frozenset((ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA))
 
+# There is a higher leader epoch, or the topic is gone. The LeaderAndIsr or StopReplica that says
+# so is usually on its way, and may keep this leader: only without it the leader steps down.
+_FENCED = frozenset((ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_TOPIC_ID))
+_FENCED_WAIT_MS = 5_000
+
 # The delay of a retry after an error of the partition; it doubles.
 _MIN_RETRY_MS = 50
 _MAX_RETRY_MS = 1_000
@@ -77,10 +82,16 @@ class IsrManager:
         self,
         submitter: IsrSubmitter,
         on_high_watermark: Callable[[Partition], None],
+        on_fenced: Callable[[Partition], None],
         timer: DelayQueue,
     ) -> None:
-        """`on_high_watermark` is called when a committed ISR advanced a high watermark."""
+        """`on_high_watermark` is called when a committed ISR advanced a high watermark.
+
+        `on_fenced` is called when the controller has a higher leader epoch, or not this topic, and
+        no LeaderAndIsr or StopReplica has followed.
+        """
         self._submitter = submitter
+        self._on_fenced = on_fenced
         self._timer = timer
         self._on_high_watermark = on_high_watermark
         self.expands_total = 0
@@ -197,6 +208,8 @@ class IsrManager:
         self.failed_updates_total += 1
         if error_code in _REFUSED:
             partition.set_isr(partition.isr)
+        elif error_code in _FENCED:
+            self._timer.schedule(_FENCED_WAIT_MS, lambda: self._step_down(proposal, proposed))
         elif error_code not in _WAIT_FOR_CONTROLLER:
             logger.warning(
                 "[Partition %s] Failed to update ISR to %s due to %s, retrying",
@@ -207,6 +220,10 @@ class IsrManager:
             )
             delay_ms = min(_MIN_RETRY_MS << min(failures, 10), _MAX_RETRY_MS)
             self._timer.schedule(delay_ms, lambda: self._submit(proposal, proposed, failures + 1))
+
+    def _step_down(self, proposal: IsrProposal, proposed: frozenset[int]) -> None:
+        if _is_pending(proposal, proposed) and proposal.partition.is_leader:
+            self._on_fenced(proposal.partition)
 
 
 def _is_pending(proposal: IsrProposal, proposed: frozenset[int]) -> bool:

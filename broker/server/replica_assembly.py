@@ -83,6 +83,7 @@ def build_replicas(base: Foundation, cluster: ClusterParts) -> ReplicaParts:
     isr_manager = IsrManager(
         AlterPartitionManager(cluster.channel.alter_partition),
         events.high_watermark_advanced,
+        events.leader_fenced,
         base.timer,
     )
     rack_aware = config.replica_selector_class == RACK_AWARE
