@@ -21,10 +21,6 @@ THROUGH_ANOTHER = "is a part of the module that the test names"
 
 # module: (why no test names it, the test that runs it)
 EXCEPTIONS = {
-    "ottla.broker.cluster.inter_broker_client": (
-        WHOLE_BROKER,
-        "tests/integration/test_cluster_places.py",
-    ),
     "ottla.broker.cluster.remote_topics": (WHOLE_BROKER, "tests/integration/test_cluster.py"),
     "ottla.broker.coordination.coordinated_partitions": (
         THROUGH_ANOTHER,
