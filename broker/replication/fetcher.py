@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 from ottla.broker.replication.fetch_session_handler import FetchSessionHandler, PartitionFetchState
 from ottla.broker.replication.partition import Partition
 from ottla.broker.runtime.tasks import spawn
-from ottla.protocol.errors import ErrorCode, error_name
+from ottla.protocol.errors import ErrorCode, KafkaError, error_name
 from ottla.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData, ReplicaState
 from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -63,6 +63,10 @@ _RETRIABLE = frozenset(
         ErrorCode.OFFSET_NOT_AVAILABLE,
     )
 )
+
+
+class _LeaderUnreachable(Exception):
+    """A request besides Fetch got no response: an error of the connection, not of a partition."""
 
 
 class Fetcher:
@@ -260,7 +264,11 @@ class Fetcher:
                 else:
                     self._append(partition, data)
             elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                await self._handle_out_of_range(partition, fetch_state)
+                try:
+                    await self._handle_out_of_range(partition, fetch_state)
+                except KafkaError as error:
+                    self._errors.setdefault(error.code, []).append(partition.key)
+                    self._delay(partition.key)
             elif code == ErrorCode.FENCED_LEADER_EPOCH:
                 # There is a newer leader epoch; its LeaderAndIsr request adds the partition again.
                 logger.info(
@@ -284,6 +292,17 @@ class Fetcher:
                 partition.key,
                 fetch_state.fetch_offset,
                 error,
+                extra=partition.key._asdict(),
+            )
+            self._delay(partition.key)
+        except _LeaderUnreachable:
+            raise
+        except Exception:
+            # A defect: were it not caught, the partitions after this one would never be processed.
+            logger.exception(
+                "Unexpected error while processing data for partition %s at offset %d",
+                partition.key,
+                fetch_state.fetch_offset,
                 extra=partition.key._asdict(),
             )
             self._delay(partition.key)
@@ -417,7 +436,11 @@ class Fetcher:
     async def _leader_offset(
         self, key: TopicPartition, fetch_state: PartitionFetchState, timestamp: int
     ) -> int:
-        connection = await self._connect()
+        """Raises KafkaError for an error of the partition, _LeaderUnreachable without response."""
+        try:
+            connection = await self._connect()
+        except Exception as error:
+            raise _LeaderUnreachable(str(error) or type(error).__name__) from error
         version = min(9, connection.versions[2][1])
         if timestamp == _EARLIEST_LOCAL and version < _EARLIEST_LOCAL_SINCE:
             timestamp = -2
@@ -427,15 +450,13 @@ class Fetcher:
         request = ListOffsetsRequest(
             replica_id=self._settings.broker_id, topics=[ListOffsetsTopic(key.topic, [row])]
         )
-        response = cast(
-            "ListOffsetsResponse",
-            await connection.request(request, self._settings.timeout_ms, version=version),
-        )
-        found = response.topics[0].partitions[0]
+        try:
+            response = await connection.request(request, self._settings.timeout_ms, version=version)
+        except Exception as error:
+            raise _LeaderUnreachable(str(error) or type(error).__name__) from error
+        found = cast("ListOffsetsResponse", response).topics[0].partitions[0]
         if found.error_code != ErrorCode.NONE:
-            raise ConnectionError(
-                f"{error_name(found.error_code)} in the ListOffsets response for {key}"
-            )
+            raise KafkaError(found.error_code)
         return found.offset
 
     async def _truncate_in_steps(self, partition: Partition, log: Log, offset: int) -> None:

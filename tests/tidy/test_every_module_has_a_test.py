@@ -22,10 +22,6 @@ WHOLE_QUERY = "is what Spark runs in a query"
 
 # module: (why no test names it, the test that runs it)
 EXCEPTIONS = {
-    "ottla.broker.cluster.inter_broker_client": (
-        WHOLE_BROKER,
-        "tests/integration/test_cluster_places.py",
-    ),
     "ottla.broker.cluster.remote_topics": (WHOLE_BROKER, "tests/integration/test_cluster.py"),
     "ottla.broker.coordination.coordinated_partitions": (
         THROUGH_ANOTHER,

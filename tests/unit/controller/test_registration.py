@@ -145,3 +145,23 @@ async def test_store_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(store, "create", lost)
     with pytest.raises(ConnectionLost):
         await registration(store).register()
+
+
+async def test_replicas_are_checked_after_each_registration_until_it_succeeds(
+    ensemble: Ensemble,
+) -> None:
+    checks: list[int] = []
+    fails = [True]
+
+    async def check(epoch: int) -> None:
+        checks.append(epoch)
+        if fails.pop():
+            raise ConnectionLost("", "away")
+
+    store = await ensemble.open()
+    made = BrokerRegistration(store, info(), lambda: 5, check_replicas=check)
+    with pytest.raises(ConnectionLost):
+        await made.register()
+    fails = [False]
+    epoch = await made.register()
+    assert checks == [epoch, epoch], "the registration itself was there already"

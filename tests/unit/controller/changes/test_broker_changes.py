@@ -119,6 +119,19 @@ async def test_overflown_line_gets_the_whole_state_again(cluster: Cluster) -> No
     await settle()
 
 
+async def test_deletion_goes_on_after_its_stop_replica_was_dropped(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (1, 2))
+    cluster.channels.silent.add(2)
+    await cluster.controller.delete_topics(["t"], timeout_ms=0)
+    await settle()
+    assert cluster.exists(znodes.topic_path("t"))
+    cluster.channels.silent.clear()
+    cluster.controller.resend_all(2)
+    await settle()
+    assert not cluster.exists(znodes.topic_path("t"))
+    assert T0 not in cluster.brokers[2].hosted
+
+
 def refusing(cluster: Cluster, code: int) -> LeaderAndIsrResponse:
     topic_id = cluster.topic("t").topic_id
     assert topic_id is not None
