@@ -10,8 +10,10 @@ import gc
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
+from ottla.broker.coordination.damaged_logs import DamagedLogReader
 from ottla.broker.coordination.ports import CoordinatorLog, Defer, partition_for_key
 from ottla.broker.runtime.clock import Clock
 from ottla.protocol.errors import ErrorCode
@@ -62,11 +64,13 @@ class CoordinatedPartitions(Generic[P]):
         self.topic = topic
         self.partition_count = partition_count
         self._log = log
+        self._reader = DamagedLogReader(topic, log, clock.now_ms)
         self._clock = clock
         self._defer = defer
         self._create = create
         self._active: dict[int, P] = {}
         self._loading: dict[int, P] = {}
+        self._load_failures: set[int] = set()
         self._epochs: dict[int, int] = {}
         self._queue: deque[P] = deque()
         self._current: tuple[P, Iterator[None], float] | None = None
@@ -112,6 +116,11 @@ class CoordinatedPartitions(Generic[P]):
         return bool(self._loading)
 
     @property
+    def load_failures(self) -> int:
+        """How many partitions that this broker leads could not be loaded, or not completely."""
+        return len(self._load_failures)
+
+    @property
     def is_running(self) -> bool:
         return self._is_running
 
@@ -148,6 +157,7 @@ class CoordinatedPartitions(Generic[P]):
         self._drop(index)
 
     def _drop(self, index: int) -> None:
+        self._load_failures.discard(index)
         self._loading.pop(index, None)
         partition = self._active.pop(index, None)
         if partition is not None:
@@ -168,6 +178,7 @@ class CoordinatedPartitions(Generic[P]):
         self._queue.clear()
         self._current = None
         self._loading.clear()
+        self._load_failures.clear()
         for index in list(self._active):
             self._drop(index)
 
@@ -210,11 +221,13 @@ class CoordinatedPartitions(Generic[P]):
         of before have to be replayed from the log. So there is no yield between the last look at
         the log end offset and the end of the iteration, when the caller makes the partition active.
         """
+        index = partition.index
+        on_damage = partial(self._load_failures.add, index)
         position = 0
         while True:
-            end = self._log.log_end_offset(partition.index)
-            yield from partition.replay_log(self._log.read_batches(partition.index, position))
-            if self._log.log_end_offset(partition.index) == end:
+            end = self._log.log_end_offset(index)
+            yield from partition.replay_log(self._reader.read_batches(index, position, on_damage))
+            if self._log.log_end_offset(index) == end:
                 return
             position = end
 
@@ -230,7 +243,9 @@ class CoordinatedPartitions(Generic[P]):
                 return
         except Exception:
             # What was replayed so far may be older than the committed state. The partition stays in
-            # loading; its next election retries.
+            # loading; its next election retries. The usual reason is a failed log directory, for
+            # which the controller elects another leader; damaged batches are skipped.
+            self._load_failures.add(partition.index)
             logger.exception(
                 "Failed to load %s-%d",
                 self.topic,

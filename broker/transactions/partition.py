@@ -38,13 +38,13 @@ class TransactionPartition:
     def replay_log(self, chunks: Iterator[memoryview]) -> Iterator[None]:
         for chunk in chunks:
             data = bytes(chunk)
-            for position, header in iterate_entries(data):
-                try:
+            try:
+                for position, header in iterate_entries(data):
                     for record in read_entry(data, position, header, check_crc=False):
                         self._replay_record(record.key, record.value)
-                except RecordsError as problem:
-                    self._skip(f"a batch is corrupt: {problem}")
-                yield
+            except RecordsError as problem:
+                self._skip(f"a batch is corrupt: {problem}")
+            yield
 
     def _replay_record(self, key: bytes | None, value: bytes | None) -> None:
         try:

@@ -154,10 +154,39 @@ def test_a_log_that_cannot_be_read_is_never_served(caplog: pytest.LogCaptureFixt
     setup.log.read_batches = broken  # type: ignore[method-assign]  # a broken disk
     setup.elect(1)
     assert setup.coordinator.commits.fetch(GROUP, None)[0] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    assert "cannot be loaded" in caplog.text
+    assert "Failed to load __consumer_offsets-0" in caplog.text
+    assert setup.coordinator.partitions.load_failures == 1
     setup.log.read_batches = read_batches  # type: ignore[method-assign]
     setup.elect(2)
     assert setup.offset() == 1
+    assert setup.coordinator.partitions.load_failures == 0
+
+
+def test_a_damaged_batch_is_left_out_and_the_partition_served(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    setup = Setup()
+    for offset in range(10):
+        append(setup, commit("a", TopicPartition("t", offset), offset))
+    setup.log.damaged = {(0, 3)}
+    setup.elect(1)
+    found = setup.fetch(group_id="a")
+    assert {key.partition for key in found} == {0, 1, 2, 4, 5, 6, 7, 8, 9}
+    assert "Error loading __consumer_offsets-0: skipping offsets 3 to 3" in caplog.text
+    assert setup.coordinator.partitions.load_failures == 1
+    setup.coordinator.on_resigned(0, 2)
+    assert setup.coordinator.partitions.load_failures == 0
+
+
+def test_commits_after_a_damaged_batch_survive_the_next_load() -> None:
+    setup = Setup()
+    setup.commit({T0: 1})
+    setup.log.damaged = {(0, 0)}
+    setup.elect(1)
+    assert setup.offset() == -1
+    setup.commit({T0: 2})
+    setup.elect(2)
+    assert setup.offset() == 2
 
 
 def test_many_empty_partitions_load_in_one_turn() -> None:
