@@ -24,13 +24,12 @@ SLICE_SECONDS = 0.01  # how long a slice of loading may block the event loop
 
 
 class CoordinatedPartition(Protocol):
-    """The state of one partition, for one leader epoch."""
+    """The state of one partition while this broker leads it."""
+
+    leader_epoch: int
 
     @property
     def index(self) -> int: ...
-
-    @property
-    def leader_epoch(self) -> int: ...
 
     def replay_log(self, chunks: Iterator[memoryview]) -> Iterator[None]:
         """Replays a part of the log that follows the parts before; yields often, so that the caller
@@ -104,7 +103,7 @@ class CoordinatedPartitions(Generic[P]):
         return self._active.get(index)
 
     def is_active(self, partition: P) -> bool:
-        """Whether this broker still leads the partition in the same leader epoch."""
+        """Whether this broker has led the partition ever since it was loaded."""
         return self._active.get(partition.index) is partition
 
     @property
@@ -144,6 +143,23 @@ class CoordinatedPartitions(Generic[P]):
         if not self._is_scheduled:
             self._is_scheduled = True
             self._defer(self._load_slice)
+
+    def advance_epoch(self, index: int, leader_epoch: int) -> None:
+        """This broker is still the leader, in a higher leader epoch: a replica has left the ISR.
+
+        Nobody else has written to its log, so what was loaded stays valid, and pending requests
+        stay pending; a load that failed is retried. A stale leader epoch is ignored.
+        """
+        if leader_epoch <= self._epochs.get(index, -1):
+            return
+        partition = self._active.get(index)
+        if partition is None and index not in self._load_failures:
+            partition = self._loading.get(index)
+        if partition is None:
+            self.elect(index, leader_epoch)
+            return
+        self._epochs[index] = leader_epoch
+        partition.leader_epoch = leader_epoch
 
     def resign(self, index: int, leader_epoch: int | None = None) -> None:
         """Another broker became leader in `leader_epoch` (None: the replica is deleted here).

@@ -63,6 +63,7 @@ def build_control(
         on_leadership=coordinators.on_leadership,
         before_delete=replicas.compaction.deleted,
         on_deleted=replicas_deleted,
+        on_new_leader_epoch=coordinators.on_new_leader_epoch,
     )
     replica_control = ReplicaControl(
         applier, metadata, base.dynamic_config, base.broker_epoch, metadata_changed

@@ -14,7 +14,7 @@ _MAX_SKIPPED_LOGGED = 10  # log lines about skipped records in one load
 
 
 class TransactionPartition:
-    """The transactional ids of one partition in one leader epoch."""
+    """The transactional ids of one partition while this broker leads it."""
 
     __slots__ = ("index", "leader_epoch", "records_skipped", "transactions")
 
