@@ -96,14 +96,18 @@ class LeaderAndIsrApplier:
         on_leadership: LeadershipListener,
         before_delete: Callable[[TopicPartition], None],
         on_deleted: Callable[[list[TopicPartition]], None],
+        on_new_leader_epoch: Callable[[list[Partition]], None] = lambda partitions: None,
     ) -> None:
         """`log_config` returns the settings of a topic's logs, `now_ms` the wall clock.
 
+        `on_leadership` gets the partitions that this broker did not lead before, and those that it
+        follows; `on_new_leader_epoch` those that it leads on, in a higher leader epoch.
         `before_delete` is called before a log is deleted, to abort its compaction.
         """
         self.controller_epoch = 0
         self.fetchers = fetchers
         self.on_leadership = on_leadership
+        self.on_new_leader_epoch = on_new_leader_epoch
         self.before_delete = before_delete
         self.on_deleted = on_deleted
         self._replica_manager = replica_manager
@@ -182,13 +186,15 @@ class LeaderAndIsrApplier:
                 (leaders if state.leader == own else followers)[partition] = state
             elif partition.log is None and partition.leader_epoch < 0:
                 self._replica_manager.partitions.pop(key, None)
+        led_before = {partition for partition in leaders if partition.is_leader}
         led = self._make(leaders, ids, codes, Partition.make_leader)
         following = self._make(followers, ids, codes, Partition.make_follower)
         self.fetchers.remove_fetcher_for_partitions([*led, *following])
         for partition in (*led, *following):
             # Requests that wait on the old state are completed with the error of the new one.
             self._replica_manager.complete_all_delayed_requests(partition)
-        self.on_leadership(led, following)
+        self.on_leadership([each for each in led if each not in led_before], following)
+        self.on_new_leader_epoch([each for each in led if each in led_before])
         return following
 
     def _get_or_create_partition(self, key: TopicPartition) -> Partition:

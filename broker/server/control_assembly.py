@@ -65,6 +65,7 @@ def build_control(
         on_leadership=coordinators.on_leadership,
         before_delete=replicas.compaction.deleted,
         on_deleted=replicas_deleted,
+        on_new_leader_epoch=coordinators.on_new_leader_epoch,
     )
     strays = StrayCheck(base.logs, base.store, base.broker_id, applier)
     replica_control = ReplicaControl(

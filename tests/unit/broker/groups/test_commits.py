@@ -126,6 +126,26 @@ def test_while_the_group_prepares_members_may_commit_and_later_not() -> None:
     assert response.value == {T0: ErrorCode.REBALANCE_IN_PROGRESS}
 
 
+def test_a_commit_between_join_and_sync_restarts_the_session() -> None:
+    setup = Setup()
+    member, generation_id = joined(setup)
+    for _ in range(3):
+        setup.timer.advance(6_000)  # of a session timeout of 10 s
+        response = setup.commit({T0: 1}, member, generation_id)
+        assert response.value == {T0: ErrorCode.REBALANCE_IN_PROGRESS}
+    assert member in setup.group().members
+    setup.timer.advance(10_000)
+    assert member not in setup.group().members
+
+
+def joined(setup: Setup) -> tuple[str, int]:
+    """A member that has its JoinGroup response, and its generation."""
+    response = setup.join().value
+    assert response.error_code == ErrorCode.NONE
+    assert setup.group().state is GroupState.COMPLETING_REBALANCE
+    return response.member_id, response.generation_id
+
+
 # Transactions.
 
 
