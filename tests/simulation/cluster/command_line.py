@@ -24,6 +24,7 @@ def main() -> None:
         producers=arguments.producers,
         troubles=arguments.troubles,
         power_loss=arguments.power_loss,
+        descriptor_faults=arguments.descriptor_faults,
     )
     deadline = _real_seconds() + arguments.seconds if arguments.seconds else None
     failed = played = 0
@@ -53,6 +54,7 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("--producers", type=int, default=4)
     parser.add_argument("--troubles", type=int, default=12)
     parser.add_argument("--power-loss", action="store_true")
+    parser.add_argument("--descriptor-faults", action="store_true", help="EMFILE at times")
     parser.add_argument("--twice", action="store_true", help="again in a fresh process: equal?")
     parser.add_argument("--verbose", action="store_true", help="the brokers' own log lines too")
     parser.add_argument("--steps", default="", help="a file for every callback and clock reading")

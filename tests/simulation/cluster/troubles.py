@@ -29,7 +29,7 @@ class Troubles:
     async def one(self) -> None:
         """Does the next thing, and undoes it where it can be undone."""
         kinds = ["kill", "kill", "quick", "stop", "cut", "isolate", "zookeeper", "expire", "depose"]
-        kinds += ["two", "lossy", "stale_controller", "pause", "no_descriptors", "no_space"]
+        kinds += ["two", "lossy", "stale_controller", "pause", "no_space"]
         kinds += [
             "reassign",
             "reassign",
@@ -39,6 +39,8 @@ class Troubles:
             "configure",
             "move",
         ]
+        if self.world.shape.descriptor_faults:
+            kinds += ["no_descriptors"]
         if self.world.shape.power_loss:
             kinds += ["power", "power"]
         kind = self.random.choice(kinds)

@@ -40,6 +40,7 @@ class Shape(NamedTuple):
     producers: int = 4
     troubles: int = 12
     power_loss: bool = False
+    descriptor_faults: bool = False
     settings: tuple[tuple[str, str], ...] = ()
 
 
