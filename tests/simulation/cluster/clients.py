@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.protocol.client.aio import AsyncClient
 from ottla.protocol.client.errors import ClientError
-from ottla.protocol.client.operations import TRANSACTION, CoordinatorOf, LeaderOf, Versions
+from ottla.protocol.client.operations import GROUP, TRANSACTION, CoordinatorOf, LeaderOf, Versions
 from ottla.protocol.errors import ErrorCode, KafkaError, error_name
 from ottla.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.protocol.messages.add_partitions_to_txn import (
@@ -318,6 +318,7 @@ class TransactionalProducer(Producer):
 
     async def until_known(self, request: Any, code_of: Any, group: str | None = None) -> Any:
         """The response without an error; None when the error is fatal."""
+        own = (self.name, TRANSACTION)
         while not self.world.abandoned:
             try:
                 if group is None:
@@ -336,6 +337,8 @@ class TransactionalProducer(Producer):
                 return response
             if code in FATAL or code == ErrorCode.OPERATION_NOT_ATTEMPTED:
                 return None
+            # The code may be where the client does not look for it.
+            self.client.state.forget_coordinator(*((group, GROUP) if group else own))
             await asyncio.sleep(RETRY_SECONDS)
         return None
 

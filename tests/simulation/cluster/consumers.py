@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.protocol.client.aio import AsyncClient
 from ottla.protocol.client.errors import ClientError
-from ottla.protocol.client.operations import CoordinatorOf, LeaderOf, Versions
+from ottla.protocol.client.operations import GROUP, CoordinatorOf, LeaderOf, Versions
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -180,6 +180,7 @@ class GroupMember(Consumer):
     commit_versions = Versions(2, 7)
 
     async def heartbeat_or_rejoin(self, code: int) -> None:
+        self.client.state.forget_coordinator(self.group, GROUP)
         if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
             self.member_id = ""
             self.epoch = -1
