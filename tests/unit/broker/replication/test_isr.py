@@ -130,7 +130,7 @@ def test_after_an_old_epoch_the_controllers_order_is_waited_for() -> None:
     assert scene.partition.maximal_isr == {1, 3}
 
 
-def test_an_unforeseen_error_is_asked_again() -> None:
+def test_an_unforeseen_error_is_retried() -> None:
     scene = Scene(isr=[1])
     scene.fetch(2, 0)
     scene.controller.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)

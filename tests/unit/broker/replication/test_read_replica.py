@@ -39,7 +39,7 @@ def test_others_read_from_the_leader(rack: str) -> None:
     assert Scene().choose(rack) == NO_PREFERENCE
 
 
-def test_nobody_is_sent_to_where_the_records_are_not() -> None:
+def test_no_client_is_sent_to_where_the_records_are_not() -> None:
     scene = Scene()
     assert scene.choose("b", 6) == NO_PREFERENCE
     scene.copied(2, 5, start=3)

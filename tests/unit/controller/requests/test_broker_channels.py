@@ -1,4 +1,4 @@
-"""One ordered line of requests to each broker."""
+"""One ordered request queue for each broker."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ async def test_broker_that_comes_back_starts_with_a_fresh_line(setup: Setup) -> 
     assert len(setup.remote.connections) == 2
 
 
-async def test_line_that_grows_too_long_is_dropped_and_told_of(
+async def test_queue_that_grows_too_long_is_dropped_and_logged(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker_channels, "MAX_QUEUED_REQUESTS", 3)
@@ -178,7 +178,7 @@ async def test_line_that_grows_too_long_is_dropped_and_told_of(
     assert setup.remote.received == [request(0), request(9)]
 
 
-async def test_controller_without_connector_reaches_nobody_else() -> None:
+async def test_controller_without_connector_reaches_no_other() -> None:
     runtime = ManualRuntime()
     channels = QueuedBrokerChannels(1, LocalBroker(), runtime)
     channels.add_broker(broker_info(2))
