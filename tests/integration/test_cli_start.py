@@ -37,7 +37,7 @@ def test_zookeeper_away(tmp_path: Path) -> None:
     )
     assert (code, line) == (
         1,
-        "ottla: no connection to ZooKeeper at 127.0.0.1:1 within 500 ms; is it running, and is "
+        "ottla: No connection to ZooKeeper at 127.0.0.1:1 within 500 ms; is it running, and is "
         "zookeeper.connect right?",
     )
 

@@ -204,7 +204,7 @@ def test_9_zookeeper_is_away(tmp_path: Path) -> None:
         "--override=zookeeper.connection.timeout.ms=1500",
     )
     assert code == 1
-    assert f"no connection to ZooKeeper at 127.0.0.1:{port} within 1500 ms" in output
+    assert f"No connection to ZooKeeper at 127.0.0.1:{port} within 1500 ms" in output
     assert "is it running, and is zookeeper.connect right?" in output
     assert output.count("Connection refused") <= 1
 
