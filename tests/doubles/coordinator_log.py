@@ -115,7 +115,7 @@ class MemoryLog:
             on_result(error_code, -1)
 
     def lose_held(self) -> None:
-        """A crash: what was not committed is gone, and nobody is told."""
+        """A crash: what was not committed is gone, without a notification."""
         for partition, base_offset, _ in reversed(self.held):
             self.batches[partition].pop()
             self.end_offsets[partition] = base_offset

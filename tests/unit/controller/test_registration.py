@@ -85,7 +85,7 @@ async def test_node_of_an_earlier_session_is_taken_over(ensemble: Ensemble) -> N
     assert stat.ephemeral_owner == now.session_id
 
 
-async def test_node_of_our_own_session_is_ours(ensemble: Ensemble) -> None:
+async def test_node_of_the_own_session_is_ours(ensemble: Ensemble) -> None:
     """The response to the first attempt was lost."""
     store = await ensemble.open()
     first = await registration(store).register()
@@ -102,7 +102,7 @@ async def test_another_broker_with_our_id_is_named(ensemble: Ensemble) -> None:
     assert await other.exists(znodes.broker_path(1)) is not None
 
 
-async def test_data_directory_tells_us_from_others() -> None:
+async def test_data_directory_distinguishes_us_from_others() -> None:
     ensemble = EmbeddedEnsemble()
     earlier, now = await ensemble.open(), await ensemble.open()
     await registration(earlier, info(1234), "ours").register()

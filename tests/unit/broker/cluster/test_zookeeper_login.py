@@ -25,7 +25,7 @@ def store(environment: dict[str, str] | None = None, **settings: str) -> ZooKeep
     return zookeeper_store(config, environment or {})
 
 
-def test_acls_need_somebody_to_give_the_nodes_to() -> None:
+def test_acls_need_an_identity_to_give_the_nodes_to() -> None:
     with pytest.raises(ConfigError, match="no setting names one"):
         store(zookeeper_set_acl="true")
     store(zookeeper_set_acl="true", ottla_zookeeper_digest="broker:secret")

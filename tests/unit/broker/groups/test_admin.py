@@ -310,7 +310,7 @@ def test_an_expiry_time_of_the_client_is_kept() -> None:
     assert list(again.fetch()) == [T1]
 
 
-def test_an_expiry_that_cannot_be_stored_is_tried_again() -> None:
+def test_an_expiry_that_cannot_be_stored_is_retried() -> None:
     setup = Setup()
     setup.commit({T0: 1})
     later_ms = setup.timer.clock.now_ms() + RETENTION_MS

@@ -94,7 +94,7 @@ def test_members_commit_with_their_generation() -> None:
     assert setup.commit({T0: 1}, member, 1).value == {T0: ErrorCode.NONE}
     assert setup.commit({T0: 2}, member, 0).value == {T0: ErrorCode.ILLEGAL_GENERATION}
     assert setup.commit({T0: 2}, member, 2).value == {T0: ErrorCode.ILLEGAL_GENERATION}
-    assert setup.commit({T0: 2}, "nobody", 1).value == {T0: ErrorCode.UNKNOWN_MEMBER_ID}
+    assert setup.commit({T0: 2}, "absent", 1).value == {T0: ErrorCode.UNKNOWN_MEMBER_ID}
     assert setup.commit({T0: 2}).value == {T0: ErrorCode.UNKNOWN_MEMBER_ID}
     assert setup.commit({T0: 2}, member).value == {T0: ErrorCode.ILLEGAL_GENERATION}
     assert setup.offset() == 1

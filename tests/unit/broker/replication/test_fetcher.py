@@ -291,7 +291,7 @@ def test_a_log_from_before_epochs_is_cut_to_its_high_watermark() -> None:
     run(body)
 
 
-def test_an_end_beyond_the_leaders_is_cut_back() -> None:
+def test_an_end_beyond_the_leaders_is_truncated() -> None:
     """An unclean election: the leader never had our last records."""
 
     async def body(pair: Pair) -> None:
@@ -310,7 +310,7 @@ def test_an_end_beyond_the_leaders_is_cut_back() -> None:
     run(body)
 
 
-def test_a_follower_that_was_away_too_long_starts_anew() -> None:
+def test_a_follower_that_was_away_too_long_restarts() -> None:
     async def body(pair: Pair) -> None:
         pair.begin()
         pair.leading.append(3)
@@ -396,7 +396,7 @@ def test_a_response_to_an_old_order_is_thrown_away() -> None:
     run(body)
 
 
-def test_nothing_is_asked_for_when_there_is_nothing_to_copy() -> None:
+def test_nothing_is_requested_when_there_is_nothing_to_copy() -> None:
     async def body(pair: Pair) -> None:
         await asyncio.sleep(0.02)
         assert pair.leader.connections == []

@@ -157,7 +157,7 @@ def test_a_fenced_leader_that_gets_its_new_epoch_goes_on() -> None:
     assert scene.fenced == []
 
 
-def test_an_unforeseen_error_is_asked_again() -> None:
+def test_an_unforeseen_error_is_retried() -> None:
     scene = Scene(isr=[1])
     scene.fetch(2, 0)
     for delay_ms in (50, 100, 200, 400, 800, 1_000, 1_000):

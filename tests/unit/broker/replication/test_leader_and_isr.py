@@ -156,7 +156,7 @@ def test_a_failed_disk_is_reported_and_the_partition_goes_offline() -> None:
     assert replicas.partition().offline
 
 
-def test_deleting_renames_the_log_and_tells_everybody() -> None:
+def test_deleting_renames_the_log_and_notifies_all() -> None:
     replicas = Replicas()
     listener = Listener(replicas)
     replicas.lead()

@@ -51,7 +51,7 @@ def test_a_replica_outside_of_the_isr_is_not_read() -> None:
     assert scene.choose("b") == NO_PREFERENCE
 
 
-def test_nobody_is_sent_to_where_the_records_are_not() -> None:
+def test_no_client_is_sent_to_where_the_records_are_not() -> None:
     scene = Scene()
     assert scene.choose("b", 6) == NO_PREFERENCE
     scene.copied(2, 5, start=3)

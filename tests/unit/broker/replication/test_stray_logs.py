@@ -90,7 +90,7 @@ async def test_a_disk_that_fails_meanwhile_is_said(caplog: pytest.LogCaptureFixt
     assert "Failed to rename stray log t-0" in caplog.text
 
 
-def test_nothing_is_asked_for_an_empty_disk() -> None:
+def test_nothing_is_requested_for_an_empty_disk() -> None:
     """Not even whether the tree can be reached: this is on the way of every first start."""
     coroutine = rename_stray_logs(manager_on(MemoryFileSystem()), EmbeddedStore(), US)
     with pytest.raises(StopIteration) as stopped:

@@ -42,7 +42,7 @@ def test_what_comes_while_a_request_is_under_way_shares_the_next() -> None:
         ErrorCode.UNKNOWN_SERVER_ERROR,
     ],
 )
-def test_what_failed_is_tried_again_after_a_moment(error: int) -> None:
+def test_what_failed_is_retried_after_a_moment(error: int) -> None:
     setup = Setup()
     setup.leaders.errors[T0] = [error, error]
     setup.end(setup.ongoing(T0, T1))

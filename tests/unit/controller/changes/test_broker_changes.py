@@ -20,7 +20,7 @@ from tests.doubles.controller_cluster import Cluster, broker_info, settle
 T0 = TopicPartition("t", 0)
 
 
-async def test_new_broker_is_told_everything_and_the_others_of_it(cluster: Cluster) -> None:
+async def test_new_broker_is_sent_everything_and_the_others_its_start(cluster: Cluster) -> None:
     await cluster.create_topic("t", (1, 2), (2, 3))
     cluster.sent.clear()
     await cluster.add_broker(4)

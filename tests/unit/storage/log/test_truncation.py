@@ -64,7 +64,7 @@ def test_an_offset_below_the_log_empties_it() -> None:
     assert append(log).first_offset == 40
 
 
-def test_full_truncation_starts_anew() -> None:
+def test_full_truncation_restarts() -> None:
     fs = MemoryFileSystem()
     log = new_log(fs, segment_bytes=300)
     for number in range(10):

@@ -395,7 +395,7 @@ def test_a_transaction_after_a_plain_commit_wins() -> None:
     assert setup.offset(T0, "a") == 10
 
 
-def test_aborted_offsets_and_markers_of_strangers_are_nothing() -> None:
+def test_aborted_offsets_and_markers_of_other_producers_are_nothing() -> None:
     setup = Setup()
     append(setup, commit("a", T0, 10), producer_id=7)
     mark(setup, 9, committed=True)
