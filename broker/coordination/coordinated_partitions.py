@@ -147,7 +147,7 @@ class CoordinatedPartitions(Generic[P]):
     def advance_epoch(self, index: int, leader_epoch: int) -> None:
         """This broker is still the leader, in a higher leader epoch: a replica has left the ISR.
 
-        Nobody else has written to its log, so what was loaded stays valid, and pending requests
+        No other broker has written to its log, so what was loaded stays valid, and pending requests
         stay pending; a load that failed is retried. A stale leader epoch is ignored.
         """
         if leader_epoch <= self._epochs.get(index, -1):

@@ -154,7 +154,7 @@ class Cleaner:
                 dirt = self.cleanable_range(log, now_ms)
             except OSError as error:
                 if is_exhausted(error):
-                    log.log_directory.exhausted(error)  # the log is looked at again later
+                    log.log_directory.exhausted(error)  # the log is checked again later
                 else:
                     self._mark_uncleanable(log, error)
                 continue

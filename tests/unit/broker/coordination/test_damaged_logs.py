@@ -69,7 +69,7 @@ def test_a_log_without_damage() -> None:
 @pytest.mark.parametrize(
     ("damaged", "after"), [(0, 20), (1, 20), (19, 20), (100, 120), (107, 120), (185, 190)]
 )
-def test_reading_goes_on_with_the_next_segment(
+def test_reading_continues_with_the_next_segment(
     damaged: int, after: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     scene = Scene()

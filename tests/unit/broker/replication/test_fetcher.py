@@ -480,7 +480,7 @@ def test_an_offset_that_the_leader_refuses_to_tell_does_not_stop_the_others() ->
         pair.begin(index=0)
         pair.begin(index=1)
         pair.leading.append(1, index=1)
-        await pair.answer_with(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
+        await pair.respond_with(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
         row = ListOffsetsPartitionResponse(0, ErrorCode.LEADER_NOT_AVAILABLE)
         await pair.leader.reply(
             ListOffsetsResponse(topics=[ListOffsetsTopicResponse(TOPIC, [row])])
@@ -495,7 +495,7 @@ def test_an_offset_that_the_leader_refuses_to_tell_does_not_stop_the_others() ->
 def test_a_connection_that_breaks_between_fetch_and_offsets_is_opened_again() -> None:
     async def body(pair: Pair) -> None:
         pair.begin()
-        await pair.answer_with(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
+        await pair.respond_with(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
         await pair.leader.fail(ConnectionResetError())
         await asyncio.sleep(0.02)
         pair.leading.append(1)

@@ -148,7 +148,7 @@ def test_a_fenced_leader_that_hears_no_more_steps_down(code: int) -> None:
     assert scene.fenced == [scene.partition]
 
 
-def test_a_fenced_leader_that_gets_its_new_epoch_goes_on() -> None:
+def test_a_fenced_leader_that_gets_its_new_epoch_continues() -> None:
     scene = Scene(isr=[1])
     scene.fetch(2, 0)
     scene.controller.refuse(ErrorCode.FENCED_LEADER_EPOCH)

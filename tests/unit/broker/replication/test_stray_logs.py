@@ -126,7 +126,7 @@ class Back:
     ids=["reassigned", "created again"],
 )
 async def test_a_leader_that_comes_back_leads_nothing_that_is_not_its_own(topic: bytes) -> None:
-    """It would acknowledge acks=1 into a log that nobody reads."""
+    """It would acknowledge acks=1 into a log that no client reads."""
     back = Back(topic)
     await back.start()
     await back.check.run(9)

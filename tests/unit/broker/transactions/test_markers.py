@@ -178,7 +178,7 @@ def test_a_fenced_coordinator_stops(error: int) -> None:
     assert len(setup.leaders.requests) == 1
 
 
-def test_a_leader_that_stays_the_leader_goes_on_with_its_new_epoch() -> None:
+def test_a_leader_that_stays_the_leader_continues_with_its_new_epoch() -> None:
     setup = Setup()
     setup.log.hold = True
     producer = setup.init_later()

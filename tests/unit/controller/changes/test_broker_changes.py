@@ -119,7 +119,7 @@ async def test_overflown_line_gets_the_whole_state_again(cluster: Cluster) -> No
     await settle()
 
 
-async def test_deletion_goes_on_after_its_stop_replica_was_dropped(cluster: Cluster) -> None:
+async def test_deletion_continues_after_its_stop_replica_was_dropped(cluster: Cluster) -> None:
     await cluster.create_topic("t", (1, 2))
     cluster.channels.silent.add(2)
     await cluster.controller.delete_topics(["t"], timeout_ms=0)

@@ -59,7 +59,7 @@ OPERATIONS: dict[str, Callable[[Log], object]] = {
     "flush": lambda log: log.flush(),
     "truncate": lambda log: log.truncate_to(9),
     "truncate-epoch": lambda log: (log.assign_epoch(9, log.log_end_offset), log.truncate_to(99)),
-    "start-anew": lambda log: log.truncate_fully_and_start_at(40),
+    "start-again": lambda log: log.truncate_fully_and_start_at(40),
     "delete-records": lambda log: log.delete_records_before(9),
 }
 
@@ -96,7 +96,7 @@ def test_the_directory_stays_online(name: str, code: int) -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-@pytest.mark.parametrize("name", ["produce", "abort", "flush", "truncate", "start-anew"])
+@pytest.mark.parametrize("name", ["produce", "abort", "flush", "truncate", "start-again"])
 def test_one_call_without_a_descriptor(name: str, clean: bool) -> None:
     """Each call in turn: the operation is undone, or complete, or the log is given up whole."""
     for number in range(MANY):
@@ -110,7 +110,7 @@ def test_one_call_without_a_descriptor(name: str, clean: bool) -> None:
         try:
             OPERATIONS[name](log)
         except LogDirectoryOffline:
-            assert name in ("truncate", "start-anew"), "these cannot be undone half-way"
+            assert name in ("truncate", "start-again"), "these cannot be undone half-way"
         except ResourceExhausted:
             OPERATIONS[name](log)
         fs.heal()
@@ -174,7 +174,7 @@ def test_a_sync_that_lacks_memory_is_a_failed_sync() -> None:
         log.flush()
 
 
-def test_a_log_that_cannot_be_looked_at_now_is_compacted_later(
+def test_a_log_that_cannot_be_checked_now_is_compacted_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fs = MemoryFileSystem()

@@ -167,5 +167,5 @@ def test_a_leader_that_was_replaced_steps_down(
         scene.replicas.lead(replicas=[1, 2], isr=[1, 2], epoch=6)
         assert scene.replicas.append(1).code == 0
     else:
-        assert not waiting.is_answered
+        assert not waiting.is_completed
         assert scene.replicas.append(1).code == 0
