@@ -54,7 +54,7 @@ class DamagedLogReader:
                 on_damage()
                 if end >= self._log.log_end_offset(partition):
                     self._log.roll_segment(partition, self._now_ms())
-                if end <= position:
+                if end <= position or end >= self._log.log_end_offset(partition):
                     return
                 position = end
             else:

@@ -44,10 +44,22 @@ def python_files() -> list[str]:
     ]
 
 
+# Cohesive files that are longer, with the reason; up to 700 lines.
+LONGER_FOR_A_REASON = {
+    "tests/unit/broker/replication/test_fetcher.py": "one scene of a leader and a follower",
+}
+LONGER_LINES_MAX = 700
+
+
 def test_files_stay_small() -> None:
     sizes = {name: len((ROOT / name).read_text().splitlines()) for name in python_files()}
-    too_long = {name: size for name, size in sizes.items() if size > LINES_MAX}
+    too_long = {
+        name: size
+        for name, size in sizes.items()
+        if size > (LONGER_LINES_MAX if name in LONGER_FOR_A_REASON else LINES_MAX)
+    }
     assert not too_long
+    assert not [name for name in LONGER_FOR_A_REASON if sizes[name] <= LINES_MAX], "take it away"
 
 
 def test_package_init_files_are_empty() -> None:
