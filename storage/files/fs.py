@@ -2,7 +2,7 @@
 
 `RealFileSystem` is the operating system. Tests use a double that keeps files in memory and can lose
 unsynced data, fail the next call, or run out of space (`tests/doubles/memory_file_system.py`).
-Both use real file descriptors, so `os.sendfile` and `mmap` work with either.
+Both use real file descriptors, so `os.sendfile` works with either.
 
 `pwrite` may write fewer bytes than given; `write_fully` handles that.
 """
@@ -10,7 +10,6 @@ Both use real file descriptors, so `os.sendfile` and `mmap` work with either.
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 from typing import Protocol
 
@@ -35,7 +34,6 @@ class FileSystem(Protocol):
     def truncate(self, descriptor: int, size: int) -> None: ...
     def size(self, descriptor: int) -> int: ...
     def sync(self, descriptor: int) -> None: ...
-    def map_for_reading(self, descriptor: int, length: int) -> mmap.mmap: ...
     def sync_directory(self, path: str) -> None: ...
     def replace(self, source: str, target: str) -> None: ...
     def remove(self, path: str) -> None: ...
@@ -65,10 +63,6 @@ class RealFileSystem:
 
     def size(self, descriptor: int) -> int:
         return os.fstat(descriptor).st_size
-
-    def map_for_reading(self, descriptor: int, length: int) -> mmap.mmap:
-        """A read-only map of the first `length` bytes, which must be in the file."""
-        return mmap.mmap(descriptor, length, access=mmap.ACCESS_READ)
 
     def sync_directory(self, path: str) -> None:
         """Makes creations, renames and removals in the directory durable."""

@@ -3,14 +3,13 @@
 An `OpenFile` closes its descriptor with the last reference: a `FileSlice` that is being sent keeps
 the file open even if its segment is closed, deleted or evicted meanwhile.
 
-`OpenFiles` is shared by the logs of a directory. Files and index maps are opened on first use.
+`OpenFiles` is shared by the logs of a directory. Files are opened on first use.
 Above the limit, those that were not used recently are closed (clock algorithm: one flag per holder,
 so that using a file costs no more than setting the flag).
 """
 
 from __future__ import annotations
 
-import mmap
 from typing import Protocol
 
 from ottla.storage.files.fs import FileSystem
@@ -113,42 +112,3 @@ class OpenFiles:
             holders.pop()
             candidate.release()
             return
-
-
-class MappedFile:
-    """A read-only map of a growing file: mapped on first use, and again when it has grown."""
-
-    __slots__ = ("_files", "_fs", "_map", "_mapped", "path", "recently_used")
-
-    def __init__(self, fs: FileSystem, path: str, files: OpenFiles) -> None:
-        self._fs = fs
-        self._files = files
-        self._map: mmap.mmap | None = None
-        self._mapped = 0
-        self.path = path
-        self.recently_used = False
-
-    def map(self, length: int) -> mmap.mmap:
-        """A map of at least `length` bytes (more than 0), which must be in the file."""
-        current = self._map
-        if current is not None and self._mapped >= length:
-            self.recently_used = True
-            return current
-        descriptor = self._fs.open(self.path, 0)
-        try:
-            fresh = self._fs.map_for_reading(descriptor, length)
-        finally:
-            self._fs.close(descriptor)
-        if current is None:
-            self._files.admit(self)
-        self._map, self._mapped = fresh, length
-        return fresh
-
-    def release(self) -> None:
-        """Drops the map. The next use maps the file again."""
-        self._map, self._mapped = None, 0
-
-    def close(self) -> None:
-        if self._map is not None:
-            self.release()
-            self._files.forget(self)

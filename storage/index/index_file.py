@@ -5,9 +5,8 @@ is never longer than its entries (Kafka preallocates 10 MB and trims the file wh
 closed; the closed files are the same). Nothing is lost: a flush writes the entries, and recovery
 rebuilds those of a segment that was not flushed.
 
-Most lookups are near the end and use the entries in memory. Older entries are searched in a
-read-only map of the file, first in the last 8 KiB and then in the rest, so that a frequently used
-index touches few pages (Kafka's warm section).
+Most lookups are near the end and use the entries in memory. Older entries are searched in blocks of
+the file that are read when they are needed (`index_blocks`).
 
 No checksum: an index can be rebuilt from its log. The segment detects a corrupt index when the
 batch at the position is not the expected one.
@@ -15,23 +14,22 @@ batch at the position is not the expected one.
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterator
 from struct import Struct
 
 from ottla.storage.errors import CorruptIndex
 from ottla.storage.files.fs import CREATE, CREATE_EMPTY, READ_WRITE, FileSystem, write_fully
-from ottla.storage.files.open_files import MappedFile, OpenFiles
+from ottla.storage.files.open_files import OpenFiles
+from ottla.storage.index.index_blocks import BLOCK_ENTRIES, IndexBlocks
 
 # Entries are kept in memory until they fill a page. Then they are written, without a sync.
 BLOCK_BYTES = 4096
-WARM_BYTES = 8192
 
 
 class IndexFile:
     """A file of entries of `ENTRY_BYTES` bytes, whose content subclasses define."""
 
-    __slots__ = ("_fs", "_map", "_stored_bytes", "_tail", "base_offset", "max_bytes")
+    __slots__ = ("_blocks", "_fs", "_stored_bytes", "_tail", "base_offset", "max_bytes")
 
     ENTRY_BYTES: int
 
@@ -45,7 +43,7 @@ class IndexFile:
         files: OpenFiles,
     ) -> None:
         self._fs = fs
-        self._map = MappedFile(fs, path, files)
+        self._blocks = IndexBlocks(fs, path, self.ENTRY_BYTES, files)
         self._stored_bytes = stored_bytes
         self._tail = bytearray()
         self.base_offset = base_offset
@@ -53,12 +51,12 @@ class IndexFile:
 
     @property
     def path(self) -> str:
-        return self._map.path
+        return self._blocks.path
 
     @path.setter
     def path(self, path: str) -> None:
-        # The directory was renamed: an open map stays valid.
-        self._map.path = path
+        # The directory was renamed: the open file stays valid.
+        self._blocks.path = path
 
     @property
     def size_in_bytes(self) -> int:
@@ -99,21 +97,20 @@ class IndexFile:
         self._fs.close(self._fs.open(self.path, CREATE_EMPTY))
         self._stored_bytes = 0
 
-    def _stored(self) -> mmap.mmap:
-        return self._map.map(self._stored_bytes)
-
-    def _bytes_of(self, number: int) -> tuple[mmap.mmap | bytearray, int]:
+    def _bytes_of(self, number: int) -> tuple[bytes | bytearray, int]:
         """(buffer, position) of the entry with this number."""
         position = number * self.ENTRY_BYTES
         if position >= self._stored_bytes:
             return self._tail, position - self._stored_bytes
-        return self._stored(), position
+        block, at = divmod(number, BLOCK_ENTRIES)
+        return self._blocks.block(block, self._stored_bytes), at * self.ENTRY_BYTES
 
     def _unpacked(self, entry: Struct) -> Iterator[tuple[int, ...]]:
         """All complete entries, unpacked."""
-        whole = self._stored_bytes - self._stored_bytes % self.ENTRY_BYTES
-        if whole:
-            yield from entry.iter_unpack(memoryview(self._stored())[:whole])
+        stored = self._stored_bytes // self.ENTRY_BYTES
+        for number in range((stored + BLOCK_ENTRIES - 1) // BLOCK_ENTRIES):
+            block = memoryview(self._blocks.block(number, self._stored_bytes))
+            yield from entry.iter_unpack(block[: len(block) - len(block) % self.ENTRY_BYTES])
         yield from entry.iter_unpack(self._tail)
 
     def _keep(self, entries: int) -> None:
@@ -123,7 +120,7 @@ class IndexFile:
             del self._tail[size - self._stored_bytes :]
             return
         self._tail = bytearray()
-        self._map.close()
+        self._blocks.close()
         descriptor = self._fs.open(self.path, READ_WRITE)
         try:
             self._fs.truncate(descriptor, size)
@@ -134,7 +131,7 @@ class IndexFile:
     def reset(self) -> None:
         """Truncates the file to no entries."""
         self._tail = bytearray()
-        self._map.close()
+        self._blocks.close()
         descriptor = self._fs.open(self.path, CREATE)
         try:
             self._fs.truncate(descriptor, 0)
@@ -143,11 +140,11 @@ class IndexFile:
         self._stored_bytes = 0
 
     def close(self) -> None:
-        """Writes pending entries and closes the map."""
+        """Writes pending entries and closes the file."""
         self.write()
-        self._map.close()
+        self._blocks.close()
 
     def discard(self) -> None:
-        """Closes the map without writing pending entries."""
+        """Closes the file without writing pending entries."""
         self._tail = bytearray()
-        self._map.close()
+        self._blocks.close()

@@ -8,11 +8,13 @@ that four bytes are enough; a segment is rolled before its offsets exceed them.
 
 from __future__ import annotations
 
-import mmap
+import sys
+from array import array
+from bisect import bisect_right
 from struct import Struct
 
 from ottla.storage.errors import CorruptIndex
-from ottla.storage.index.index_file import BLOCK_BYTES, WARM_BYTES, IndexFile
+from ottla.storage.index.index_file import BLOCK_BYTES, IndexFile
 
 _ENTRY = Struct(">ii")
 _KEY = Struct(">i")
@@ -23,7 +25,7 @@ _unpack_key = _KEY.unpack_from
 OFFSET_ENTRY_BYTES = 8
 
 
-def _floor(buffer: bytearray | mmap.mmap, low: int, high: int, key: int) -> int:
+def _floor(buffer: bytearray, low: int, high: int, key: int) -> int:
     """The number of the last entry in [low, high) whose key is at most `key`, or low - 1."""
     while low < high:
         middle = (low + high) >> 1
@@ -34,7 +36,7 @@ def _floor(buffer: bytearray | mmap.mmap, low: int, high: int, key: int) -> int:
     return low - 1
 
 
-def _floor_position(buffer: bytearray | mmap.mmap, high: int, position: int) -> int:
+def _floor_position(buffer: bytearray, high: int, position: int) -> int:
     """The last position among the first `high` entries that is at most `position`, or 0."""
     low = 0
     while low < high:
@@ -79,27 +81,38 @@ class OffsetIndex(IndexFile):
             number = _floor(tail, 0, len(tail) >> 3, key)
             relative, position = _unpack(tail, number << 3)
             return self.base_offset + relative, position
-        stored = self._stored_bytes >> 3
-        if not stored:
-            return self.base_offset, 0
-        buffer = self._stored()
-        warm = stored - (WARM_BYTES >> 3)
-        if warm > 0 and _unpack_key(buffer, warm << 3)[0] <= key:
-            number = _floor(buffer, warm, stored, key)
-        else:
-            number = _floor(buffer, 0, stored, key)
-        if number < 0:
-            return self.base_offset, 0
-        relative, position = _unpack(buffer, number << 3)
-        return self.base_offset + relative, position
+        blocks = self._blocks
+        keys = blocks.hot_keys
+        if not keys or not keys[0] <= key <= keys[-1]:
+            number = blocks.floor(_unpack_key, 0, key, self._stored_bytes)
+            if number < 0:
+                return self.base_offset, 0
+            self._make_hot(number)
+            keys = blocks.hot_keys
+        at = bisect_right(keys, key) - 1
+        return self.base_offset + keys[at], blocks.hot_values[at]
+
+    def _make_hot(self, number: int) -> None:
+        block = self._blocks.block(number, self._stored_bytes)
+        numbers = array("i", block[: len(block) & -OFFSET_ENTRY_BYTES])
+        if sys.byteorder == "little":
+            numbers.byteswap()
+        self._blocks.hot_keys, self._blocks.hot_values = numbers[::2], numbers[1::2]
 
     def floor_position(self, position: int) -> int:
         """The position of the last indexed batch that begins at or before `position`, or 0."""
         tail = self._tail
         if tail and _unpack_key(tail, 4)[0] <= position:
             return _floor_position(tail, len(tail) >> 3, position)
-        stored = self._stored_bytes >> 3
-        return _floor_position(self._stored(), stored, position) if stored else 0
+        blocks = self._blocks
+        positions = blocks.hot_values
+        if not positions or not positions[0] <= position <= positions[-1]:
+            number = blocks.floor(_unpack_key, 4, position, self._stored_bytes)
+            if number < 0:
+                return 0
+            self._make_hot(number)
+            positions = blocks.hot_values
+        return positions[bisect_right(positions, position) - 1]
 
     def truncate_to(self, offset: int) -> None:
         """Removes the entries at and above `offset`."""

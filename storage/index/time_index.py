@@ -18,6 +18,7 @@ from ottla.storage.index.index_file import BLOCK_BYTES, IndexFile
 _ENTRY = Struct(">qi")
 _pack = _ENTRY.pack
 _unpack = _ENTRY.unpack_from
+_unpack_key = Struct(">q").unpack_from
 
 TIME_ENTRY_BYTES = 12
 NO_TIMESTAMP = -1
@@ -71,14 +72,25 @@ class TimeIndex(IndexFile):
 
     def lookup(self, timestamp: int) -> tuple[int, int]:
         """The last entry at or below `timestamp`, or (-1, base offset) when all are above it."""
-        low, high = 0, self.entries
+        tail = self._tail
+        if tail and _unpack(tail, 0)[0] <= timestamp:
+            return self._floor(tail, timestamp)
+        number = self._blocks.floor(_unpack_key, 0, timestamp, self._stored_bytes)
+        if number < 0:
+            return NO_TIMESTAMP, self.base_offset
+        return self._floor(self._blocks.block(number, self._stored_bytes), timestamp)
+
+    def _floor(self, buffer: bytes | bytearray, timestamp: int) -> tuple[int, int]:
+        """The last entry of `buffer` at or below `timestamp`; the first one is."""
+        low, high = 1, len(buffer) // TIME_ENTRY_BYTES
         while low < high:
             middle = (low + high) >> 1
-            if self.entry(middle)[0] <= timestamp:
+            if _unpack_key(buffer, middle * TIME_ENTRY_BYTES)[0] <= timestamp:
                 low = middle + 1
             else:
                 high = middle
-        return self.entry(low - 1) if low else (NO_TIMESTAMP, self.base_offset)
+        found, relative = _unpack(buffer, (low - 1) * TIME_ENTRY_BYTES)
+        return found, self.base_offset + relative
 
     def truncate_to(self, offset: int) -> None:
         """Removes the entries at and above `offset`."""

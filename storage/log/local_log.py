@@ -238,7 +238,7 @@ class LocalLog:
     # --- the directory -----------------------------------------------------------------------
 
     def release(self) -> None:
-        """Closes descriptors and maps without writing anything. Slices stay readable."""
+        """Closes descriptors without writing anything. Slices stay readable."""
         self.closed = True
         for segment in self.segments:
             segment.release()

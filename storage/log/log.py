@@ -431,7 +431,7 @@ class Log:
         self._flusher.finish_close(flush)
 
     def release(self) -> None:
-        """Closes descriptors and maps without writing anything. Slices stay readable."""
+        """Closes descriptors without writing anything. Slices stay readable."""
         self.local.release()
 
     def move_to(self, path: str) -> None:

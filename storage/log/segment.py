@@ -362,12 +362,12 @@ class Segment:
         return [part.path for part in self._parts()]
 
     def close(self) -> None:
-        """Finishes the segment and closes its descriptors and maps."""
+        """Finishes the segment and closes its descriptors."""
         self.finish()
         self.release()
 
     def release(self) -> None:
-        """Closes descriptors and maps without writing anything."""
+        """Closes descriptors without writing anything."""
         self.offset_index.discard()
         self.time_index.discard()
         self.log.close()

@@ -1,6 +1,6 @@
 """A file system in memory for storage: loses what was not synced, fails on order, runs full.
 
-Files are anonymous memory files of the kernel, so descriptors are real: mmap and sendfile work.
+Files are anonymous memory files of the kernel, so descriptors are real: sendfile works.
 
 What a power failure leaves (`after_power_failure`): of each file what was last synced, plus, with a
 random generator, any part of what was written since; names as they were when their directory, or
@@ -10,7 +10,6 @@ the file itself, was last synced.
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 from random import Random
 
@@ -214,9 +213,6 @@ class MemoryFileSystem:
         node.synced = node.content()
         if path in self._live:
             self._durable[path] = node
-
-    def map_for_reading(self, descriptor: int, length: int) -> mmap.mmap:
-        return mmap.mmap(descriptor, length, access=mmap.ACCESS_READ)
 
     def sync_directory(self, path: str) -> None:
         self._call("sync_directory", path)

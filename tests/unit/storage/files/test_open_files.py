@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ottla.storage.files.fs import READ_ONLY, RealFileSystem
-from ottla.storage.files.open_files import FileSlice, MappedFile, OpenFile, OpenFiles
+from ottla.storage.files.open_files import FileSlice, OpenFile, OpenFiles
 
 
 class Holding:
@@ -65,19 +65,3 @@ def test_forgotten_holders_count_no_more() -> None:
     files.forget(holder)
     assert len(files) == 0
     assert not holder.released
-
-
-def test_a_map_grows_with_its_file(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    path.write_bytes(b"1234")
-    files = OpenFiles()
-    mapped = MappedFile(RealFileSystem(), str(path), files)
-    first = mapped.map(4)
-    assert bytes(first) == b"1234"
-    path.write_bytes(b"12345678")
-    assert mapped.map(4) is first
-    assert bytes(mapped.map(8)) == b"12345678"
-    assert len(files) == 1
-    mapped.close()
-    mapped.close()
-    assert len(files) == 0

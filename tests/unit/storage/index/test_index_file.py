@@ -1,11 +1,11 @@
-"""What both indexes share: blocks in memory, giving up and taking back the map."""
+"""What both indexes share: blocks in memory, giving up and opening the file again."""
 
 from ottla.storage.files.open_files import OpenFiles
 from ottla.storage.index.offset_index import OffsetIndex
 from tests.doubles.memory_file_system import MemoryFileSystem
 
 
-def test_old_entries_are_found_again_after_the_map_was_evicted() -> None:
+def test_old_entries_are_found_again_after_the_file_was_evicted() -> None:
     fs = MemoryFileSystem()
     fs.make_directory("/d")
     files = OpenFiles(1)
