@@ -34,8 +34,6 @@ from tests.doubles.wire import Wire
 
 KAFKA_VERSION = "3.9.1"
 REPOSITORY = Path(__file__).resolve().parents[2]
-LIBRARY = REPOSITORY / ".cache" / f"kafka-{KAFKA_VERSION}" / "lib"
-SERVER_JAR = f"kafka_2.13-{KAFKA_VERSION}.jar"
 
 # Small enough for a laptop that runs other tests too; Kafka with a few topics needs about 150 MB.
 JVM_OPTIONS = ("-Xmx512m", "-Xms64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -43,10 +41,7 @@ START_DEADLINE_S = 90.0
 # A broker that is killed because it was slow to stop leaves logs to recover: what tests look for.
 STOP_DEADLINE_S = 90.0
 
-_DEPENDENCIES = (
-    ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION, ""),
-    ("org.apache.kafka", "kafka-tools", KAFKA_VERSION, ""),
-)
+_ARTIFACTS = ("kafka_2.13", "kafka-tools")
 
 # A broker logs its work on INFO; a tool speaks only when something is wrong.
 _LOG4J = """log4j.rootLogger={level}, stdout
@@ -56,14 +51,15 @@ log4j.appender.stdout.layout.ConversionPattern=[%d] %p %m (%c)%n
 """
 
 
-def kafka_library() -> Path:
-    """The directory with Kafka's jars; skips the running test when it cannot be downloaded."""
+def kafka_library(version: str = KAFKA_VERSION) -> Path:
+    """The directory with the jars of a version; skips the running test when it cannot be
+    downloaded."""
     if shutil.which("java") is None:
         pytest.skip("Apache Kafka as the oracle needs Java: there is no `java` on the PATH")
-    if (LIBRARY / SERVER_JAR).exists():
-        return LIBRARY
-    fetch_jars(LIBRARY, _DEPENDENCIES)
-    return LIBRARY
+    library = REPOSITORY / ".cache" / f"kafka-{version}" / "lib"
+    if not (library / f"kafka_2.13-{version}.jar").exists():
+        fetch_jars(library, [("org.apache.kafka", name, version, "") for name in _ARTIFACTS])
+    return library
 
 
 @pytest.fixture(scope="session")
@@ -73,10 +69,14 @@ def kafka_jars() -> Path:
 
 
 def java_command(
-    main_class: str, *arguments: str, log_level: str = "INFO", options: Sequence[str] = ()
+    main_class: str,
+    *arguments: str,
+    log_level: str = "INFO",
+    options: Sequence[str] = (),
+    version: str = KAFKA_VERSION,
 ) -> list[str]:
     """The command line that runs a class of Kafka's jars."""
-    library = kafka_library()
+    library = kafka_library(version)
     configuration = library.parent / f"log4j-{log_level.lower()}.properties"
     if not configuration.exists():
         configuration.write_text(_LOG4J.format(level=log_level))
@@ -294,9 +294,13 @@ def _wait_for_controller(bootstrap: str) -> None:
 
 @contextmanager
 def start_kafka(
-    directory: Path, *, zookeeper: str | None = None, **settings: object
+    directory: Path,
+    *,
+    zookeeper: str | None = None,
+    version: str = KAFKA_VERSION,
+    **settings: object,
 ) -> Iterator[ApacheKafka]:
-    """A Kafka 3.9.1 broker on a free port with its data under `directory`; always stopped.
+    """A broker of a Kafka version on a free port with its data under `directory`; always stopped.
 
     Without `zookeeper` it gets one of its own, whose data is under `directory` too, so that a
     second start with the same directory is the same cluster.
@@ -304,7 +308,7 @@ def start_kafka(
     if zookeeper is None:
         with (
             start_zookeeper(directory) as own,
-            start_kafka(directory, zookeeper=own, **settings) as kafka,
+            start_kafka(directory, zookeeper=own, version=version, **settings) as kafka,
         ):
             yield kafka
         return
@@ -315,7 +319,8 @@ def start_kafka(
     found = re.search(r"^log\.dirs=(.*)$", text, re.MULTILINE)
     assert found is not None
     directories = [Path(name) for name in found.group(1).split(",")]
-    process = JavaProcess(java_command("kafka.Kafka", str(properties)), directory / "kafka.log")
+    command = java_command("kafka.Kafka", str(properties), version=version)
+    process = JavaProcess(command, directory / "kafka.log")
     try:
         process.wait_for(r"\[KafkaServer id=\d+\] started")
         port = process.wait_for(r"Awaiting socket connections on 127\.0\.0\.1:(\d+)").group(1)

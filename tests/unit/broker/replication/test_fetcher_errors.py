@@ -1,0 +1,72 @@
+"""An error of one partition, and one of the connection, while a response is processed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from ottla.storage.log.log import Log
+from tests.doubles.replicas import TOPIC
+from tests.unit.broker.replication.test_fetcher import Pair, run
+
+
+def test_an_unforeseen_error_of_one_partition_does_not_stop_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = Log.append_as_follower
+
+    def append_as_follower(log: Log, records: bytes, *, now_ms: int) -> object:
+        assert log.partition != 0, "a defect"
+        return real(log, records, now_ms=now_ms)
+
+    monkeypatch.setattr(Log, "append_as_follower", append_as_follower)
+
+    async def body(pair: Pair) -> None:
+        pair.begin(index=0)
+        pair.begin(index=1)
+        pair.leading.append(1, index=0)
+        pair.leading.append(1, index=1)
+        await pair.leader.response()
+        pair.assert_equal(1)
+        assert pair.following.log(0).log_end_offset == 0
+        assert len(pair.leader.connections) == 1
+
+    run(body)
+
+
+def test_an_offset_that_the_leader_refuses_to_tell_does_not_stop_the_others() -> None:
+    async def body(pair: Pair) -> None:
+        pair.begin(index=0)
+        pair.begin(index=1)
+        pair.leading.append(1, index=1)
+        await pair.respond_with(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
+        row = ListOffsetsPartitionResponse(0, ErrorCode.LEADER_NOT_AVAILABLE)
+        await pair.leader.reply(
+            ListOffsetsResponse(topics=[ListOffsetsTopicResponse(TOPIC, [row])])
+        )
+        assert len(pair.leader.connections) == 1
+        await pair.leader.response(2)
+        pair.assert_equal(1)
+
+    run(body)
+
+
+def test_a_connection_that_breaks_between_fetch_and_offsets_is_opened_again() -> None:
+    async def body(pair: Pair) -> None:
+        pair.begin()
+        await pair.respond_with(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
+        await pair.leader.fail(ConnectionResetError())
+        await asyncio.sleep(0.02)
+        pair.leading.append(1)
+        await pair.leader.response()
+        pair.assert_equal()
+        assert len(pair.leader.connections) == 2
+
+    run(body)
