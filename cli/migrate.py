@@ -46,6 +46,7 @@ _BETWEEN_BROKERS = (
     ApiKey.UPDATE_METADATA,
     ApiKey.CONTROLLED_SHUTDOWN,
     ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    ApiKey.ALTER_PARTITION,
 )
 
 # Settings of Java plugins, which an Ottla broker does not load.
@@ -194,6 +195,8 @@ def _check_versions(broker: BrokerFacts, what: str) -> Finding:
     for key in _BETWEEN_BROKERS:
         low, high = broker.versions.get(key, (0, -1))
         own = API[key]
+        if high < 0:
+            return Finding(PROBLEM, what, f"{own.name}: it does not have this request")
         if high < own.min_version or low > own.max_version:
             text = (
                 f"{own.name}: it has versions {low} to {high}, Ottla has {own.min_version} to "

@@ -4,7 +4,7 @@ The czxid of that znode is the broker epoch (KIP-380); it increases with each re
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from ottla.controller.model import BrokerInfo
@@ -98,7 +98,10 @@ class BrokerRegistration:
         inter_broker_protocol_version: str = "3.9",
         instance: str | None = None,
         on_registered: Callable[[int], None] = lambda _epoch: None,
+        check_replicas: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
+        """``on_registered`` and then ``check_replicas`` are called with the broker epoch after each
+        registration."""
         self.store = store
         self.info = info
         self.broker_epoch = -1
@@ -107,6 +110,7 @@ class BrokerRegistration:
         self._version = control_versions(inter_broker_protocol_version).broker_znode_version
         self._instance = instance
         self._on_registered = on_registered
+        self._check_replicas = check_replicas
 
     def _payload(self) -> bytes:
         return znodes.encode_broker(
@@ -121,7 +125,8 @@ class BrokerRegistration:
         """Creates the znode of the broker and returns the broker epoch.
 
         A znode of an earlier session of this broker is replaced: the broker was restarted before
-        that session expired. The znode belongs to this broker if it has the same ``instance``, or,
+        that session expired. A failure of ``check_replicas`` is raised; a further call repeats it,
+        and keeps the znode. The znode belongs to this broker if it has the same ``instance``, or,
         if it has none, the same listeners. Otherwise BrokerIdTaken is raised.
         """
         path = znodes.broker_path(self.info.broker_id)
@@ -139,6 +144,8 @@ class BrokerRegistration:
         self.broker_epoch = stat.czxid
         logger.info("Registered broker %d with broker epoch %d", self.info.broker_id, stat.czxid)
         self._on_registered(stat.czxid)
+        if self._check_replicas is not None:
+            await self._check_replicas(stat.czxid)
         return stat.czxid
 
     async def _resolve_existing_registration(self, path: str) -> Stat | None:

@@ -120,6 +120,15 @@ class DiskFull(StorageError):
         self.reason = reason
 
 
+class ResourceExhausted(StorageError):
+    """The process or the machine lacks descriptors or memory. Nothing changed; can be retried."""
+
+    def __init__(self, directory: str, reason: str) -> None:
+        super().__init__(f"log dir {directory} cannot be used at the moment: {reason}")
+        self.directory = directory
+        self.reason = reason
+
+
 class LogClosed(StorageError):
     """The log was closed or deleted while it was in use."""
 

@@ -7,6 +7,7 @@ listener, on a connection that is kept.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -74,14 +75,29 @@ class ControllerChannel:
         return create_topics_response(response)
 
     async def alter_partition(
-        self, request: AlterPartitionRequest, version: int
+        self, newest_version: int, build: Callable[[int], AlterPartitionRequest]
     ) -> AlterPartitionResponse:
-        """Requests changes of in-sync replicas; raises when the controller cannot be reached."""
-        request.broker_id = self._broker_id
-        request.broker_epoch = self._broker_epoch.value
+        """Requests changes of in-sync replicas; raises when the controller cannot be reached.
+
+        `build` returns the request in a version, up to `newest_version`; it is called with the
+        newest one that the controller has. UnsupportedApiError when it has none of them: a Kafka
+        controller before 2.7.
+        """
+
+        def build_as_broker(version: int) -> AlterPartitionRequest:
+            request = build(version)
+            request.broker_id = self._broker_id
+            request.broker_epoch = self._broker_epoch.value
+            return request
+
         if self._controller.is_active:
-            return await self._controller.alter_partition(request, version)
-        return cast("AlterPartitionResponse", await self._send(request, version))
+            request = build_as_broker(newest_version)
+            return await self._controller.alter_partition(request, newest_version)
+        controller_id = self._controller_id()
+        response = await self._inter_broker_client.request_in_version(
+            controller_id, AlterPartitionRequest.API_KEY, newest_version, build_as_broker
+        )
+        return cast("AlterPartitionResponse", response)
 
     async def allocate_producer_ids(self) -> ProducerIdBlock:
         """The next block of producer ids."""
@@ -116,8 +132,12 @@ class ControllerChannel:
             raise KafkaError(response.error_code)
         return len(response.remaining_partitions)
 
-    async def _send(self, request: Message, version: int | None = None) -> Message:
+    async def _send(self, request: Message) -> Message:
+        controller_id = self._controller_id()
+        return await self._inter_broker_client.request(controller_id, request)
+
+    def _controller_id(self) -> int:
         controller_id = self._metadata.snapshot.controller_id
         if controller_id < 0:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "there is no controller now")
-        return await self._inter_broker_client.request(controller_id, request, version)
+        return controller_id

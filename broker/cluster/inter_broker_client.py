@@ -51,14 +51,40 @@ class InterBrokerClient:
         self._security = security
         self._connections: dict[tuple[str, int], AsyncConnection] = {}
 
-    async def request(
-        self, broker_id: int, request: Message, version: int | None = None
+    async def request(self, broker_id: int, request: Message) -> Message:
+        """Sends to a live broker, in its newest version; may raise."""
+        return await self._request(await self._to_broker(broker_id), request, None)
+
+    async def request_in_version(
+        self, broker_id: int, api_key: int, newest_version: int, build: Callable[[int], Message]
     ) -> Message:
-        """Sends to a live broker, in its newest version unless one is given; may raise."""
+        """Sends what `build` returns for the newest version, up to `newest_version`, that the
+        broker has.
+
+        Raises UnsupportedApiError if it has none; nothing is sent then, and the connection stays:
+        other requests share it.
+        """
+        from ottla.protocol.client.errors import UnsupportedApiError
+
+        connection = await self._to_broker(broker_id)
+        low, high = connection.versions.get(api_key, (0, -1))
+        version = min(newest_version, high)
+        if version < low:
+            raise UnsupportedApiError(
+                f"broker {broker_id} has versions {low} to {high} of API {api_key}, "
+                f"at most {newest_version} can be sent"
+            )
+        return await self._request(connection, build(version), version)
+
+    async def _to_broker(self, broker_id: int) -> AsyncConnection:
         endpoint = self._metadata.snapshot.alive(broker_id, self._listener_name)
         if endpoint is None:
             raise ConnectionError(f"broker {broker_id} is not registered on {self._listener_name}")
-        connection = await self._shared(endpoint.host, endpoint.port)
+        return await self._shared(endpoint.host, endpoint.port)
+
+    async def _request(
+        self, connection: AsyncConnection, request: Message, version: int | None
+    ) -> Message:
         try:
             return await connection.request(request, self.timeout_ms, version=version)
         except Exception:

@@ -10,8 +10,10 @@ import gc
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
+from ottla.broker.coordination.damaged_logs import DamagedLogReader
 from ottla.broker.coordination.ports import CoordinatorLog, Defer, partition_for_key
 from ottla.broker.runtime.clock import Clock
 from ottla.protocol.errors import ErrorCode
@@ -22,13 +24,12 @@ SLICE_SECONDS = 0.01  # how long a slice of loading may block the event loop
 
 
 class CoordinatedPartition(Protocol):
-    """The state of one partition, for one leader epoch."""
+    """The state of one partition while this broker leads it."""
+
+    leader_epoch: int
 
     @property
     def index(self) -> int: ...
-
-    @property
-    def leader_epoch(self) -> int: ...
 
     def replay_log(self, chunks: Iterator[memoryview]) -> Iterator[None]:
         """Replays a part of the log that follows the parts before; yields often, so that the caller
@@ -62,11 +63,13 @@ class CoordinatedPartitions(Generic[P]):
         self.topic = topic
         self.partition_count = partition_count
         self._log = log
+        self._reader = DamagedLogReader(topic, log, clock.now_ms)
         self._clock = clock
         self._defer = defer
         self._create = create
         self._active: dict[int, P] = {}
         self._loading: dict[int, P] = {}
+        self._load_failures: set[int] = set()
         self._epochs: dict[int, int] = {}
         self._queue: deque[P] = deque()
         self._current: tuple[P, Iterator[None], float] | None = None
@@ -100,7 +103,7 @@ class CoordinatedPartitions(Generic[P]):
         return self._active.get(index)
 
     def is_active(self, partition: P) -> bool:
-        """Whether this broker still leads the partition in the same leader epoch."""
+        """Whether this broker has led the partition ever since it was loaded."""
         return self._active.get(partition.index) is partition
 
     @property
@@ -110,6 +113,11 @@ class CoordinatedPartitions(Generic[P]):
     @property
     def is_loading(self) -> bool:
         return bool(self._loading)
+
+    @property
+    def load_failures(self) -> int:
+        """How many partitions that this broker leads could not be loaded, or not completely."""
+        return len(self._load_failures)
 
     @property
     def is_running(self) -> bool:
@@ -136,6 +144,23 @@ class CoordinatedPartitions(Generic[P]):
             self._is_scheduled = True
             self._defer(self._load_slice)
 
+    def advance_epoch(self, index: int, leader_epoch: int) -> None:
+        """This broker is still the leader, in a higher leader epoch: a replica has left the ISR.
+
+        No other broker has written to its log, so what was loaded stays valid, and pending requests
+        stay pending; a load that failed is retried. A stale leader epoch is ignored.
+        """
+        if leader_epoch <= self._epochs.get(index, -1):
+            return
+        partition = self._active.get(index)
+        if partition is None and index not in self._load_failures:
+            partition = self._loading.get(index)
+        if partition is None:
+            self.elect(index, leader_epoch)
+            return
+        self._epochs[index] = leader_epoch
+        partition.leader_epoch = leader_epoch
+
     def resign(self, index: int, leader_epoch: int | None = None) -> None:
         """Another broker became leader in `leader_epoch` (None: the replica is deleted here).
 
@@ -148,6 +173,7 @@ class CoordinatedPartitions(Generic[P]):
         self._drop(index)
 
     def _drop(self, index: int) -> None:
+        self._load_failures.discard(index)
         self._loading.pop(index, None)
         partition = self._active.pop(index, None)
         if partition is not None:
@@ -168,6 +194,7 @@ class CoordinatedPartitions(Generic[P]):
         self._queue.clear()
         self._current = None
         self._loading.clear()
+        self._load_failures.clear()
         for index in list(self._active):
             self._drop(index)
 
@@ -210,11 +237,13 @@ class CoordinatedPartitions(Generic[P]):
         of before have to be replayed from the log. So there is no yield between the last look at
         the log end offset and the end of the iteration, when the caller makes the partition active.
         """
+        index = partition.index
+        on_damage = partial(self._load_failures.add, index)
         position = 0
         while True:
-            end = self._log.log_end_offset(partition.index)
-            yield from partition.replay_log(self._log.read_batches(partition.index, position))
-            if self._log.log_end_offset(partition.index) == end:
+            end = self._log.log_end_offset(index)
+            yield from partition.replay_log(self._reader.read_batches(index, position, on_damage))
+            if self._log.log_end_offset(index) == end:
                 return
             position = end
 
@@ -230,7 +259,9 @@ class CoordinatedPartitions(Generic[P]):
                 return
         except Exception:
             # What was replayed so far may be older than the committed state. The partition stays in
-            # loading; its next election retries.
+            # loading; its next election retries. The usual reason is a failed log directory, for
+            # which the controller elects another leader; damaged batches are skipped.
+            self._load_failures.add(partition.index)
             logger.exception(
                 "Failed to load %s-%d",
                 self.topic,

@@ -54,6 +54,15 @@ class CoordinatorLog(Protocol):
         """The offset after the last record of the local log; 0 when there is no log here."""
         ...
 
+    def segment_end_offset(self, partition: int, offset: int) -> int:
+        """Where the segment of the local log that has `offset` ends: the base offset of the next
+        segment, or the log end offset."""
+        ...
+
+    def roll_segment(self, partition: int, now_ms: int) -> None:
+        """Starts a new segment at the log end; nothing happens when the disk does not allow it."""
+        ...
+
     def read_batches(self, partition: int, from_offset: int = 0) -> Iterator[memoryview]:
         """The complete batches of the local log of a partition, from `from_offset` (or log start
         offset, if that is higher) to what is the log end offset at the time of the call."""

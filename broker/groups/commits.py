@@ -85,8 +85,6 @@ class GroupCommits:
                 return
             group = self._partitions.find_or_create(committer.group_id)
         error = _check_committer(group, committer, is_transactional=False)
-        if not error and group.state is GroupState.COMPLETING_REBALANCE:
-            error = ErrorCode.REBALANCE_IN_PROGRESS
         if error:
             response_callback(dict.fromkeys(offsets, error))
             return
@@ -94,6 +92,11 @@ class GroupCommits:
             member = group.members.get(committer.member_id)
             if member is not None:
                 self._rebalancer.restart_session_timer(group, member)
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            # The generation is the new one, so the member has got its JoinGroup response; its
+            # commit is retried after SyncGroup.
+            response_callback(dict.fromkeys(offsets, ErrorCode.REBALANCE_IN_PROGRESS))
+            return
         self._store(group, offsets, response_callback, None)
 
     def _unknown_group(self, committer: Committer) -> int:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ottla.broker.replication.replica_manager import ReplicaManager
     from ottla.broker.requests.request_channel import RequestChannel
     from ottla.broker.runtime.tasks import WorkerPool
+    from ottla.broker.transactions.coordinator import TransactionCoordinator
     from ottla.controller.controller import Controller
 
 
@@ -70,6 +71,7 @@ class MeasuredParts(NamedTuple):
     deferred_validation: DeferredValidation
     fetch_sessions: FetchSessionCache
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
     controller: Controller
     metadata: MetadataCache
     workers: WorkerPool
@@ -133,10 +135,25 @@ def build_registry(parts: MeasuredParts) -> MetricsRegistry:
     )
     _add_replicas(registry, replicas, parts.isr_manager)
     add_groups(registry, parts.groups, end_offset_reader(replicas), parts.now_ms)
+    _add_coordinators(registry, parts.groups, parts.transactions)
     _add_controller(registry, parts.controller, parts.metadata)
     if parts.client_metrics is not None:
         metrics_sources.add_client_metrics(registry, *parts.client_metrics)
     return registry
+
+
+def _add_coordinators(
+    registry: MetricsRegistry, groups: GroupCoordinator, transactions: TransactionCoordinator
+) -> None:
+    registry.gauge(
+        "ottla_coordinator_load_failures",
+        "Partitions coordinated here whose load failed or left out what cannot be read.",
+        lambda: {
+            (partitions.topic,): partitions.load_failures
+            for partitions in (groups.partitions, transactions.partitions)
+        },
+        "topic",
+    )
 
 
 def _add_replicas(

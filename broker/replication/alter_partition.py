@@ -32,12 +32,14 @@ logger = logging.getLogger("ottla.replication")
 _RETRY_SECONDS = 0.05
 
 Decided = Callable[[IsrDecision], None]
-# Called with the request and its version.
-Send = Callable[[AlterPartitionRequest, int], Coroutine[Any, Any, AlterPartitionResponse]]
+# Builds the request in a version.
+Build = Callable[[int], AlterPartitionRequest]
+# Called with the newest version that can be built; sends the newest that the controller has, too.
+Send = Callable[[int, Build], Coroutine[Any, Any, AlterPartitionResponse]]
 
-# Version 3 has topic ids and broker epochs; version 1 is the last one with topic names.
-_VERSION_WITH_IDS = 3
-_VERSION_WITH_NAMES = 1
+# Versions before 2 have topic names, and since then topic ids; version 3 has broker epochs.
+_NEWEST_VERSION = 3
+_NEWEST_VERSION_WITH_NAMES = 1
 
 
 class AlterPartitionManager:
@@ -61,7 +63,7 @@ class AlterPartitionManager:
             batch, self._waiting = self._waiting, {}
             problem: object = None
             try:
-                response = await self._send(*_request(batch))
+                response = await self._send(_newest_version(batch), _builder(batch))
                 if response.error_code != ErrorCode.NONE:
                     problem = error_name(response.error_code)
             except Exception as error:
@@ -80,17 +82,25 @@ class AlterPartitionManager:
             await asyncio.sleep(_RETRY_SECONDS)
 
 
-def _request(
-    batch: dict[TopicPartition, tuple[IsrProposal, Decided]],
-) -> tuple[AlterPartitionRequest, int]:
-    """The request for a batch, and its version."""
+def _newest_version(batch: dict[TopicPartition, tuple[IsrProposal, Decided]]) -> int:
     ids = all(proposal.partition.topic_id != ZERO_UUID for proposal, _ in batch.values())
+    return _NEWEST_VERSION if ids else _NEWEST_VERSION_WITH_NAMES
+
+
+def _builder(batch: dict[TopicPartition, tuple[IsrProposal, Decided]]) -> Build:
+    return lambda version: _request(batch, version)
+
+
+def _request(
+    batch: dict[TopicPartition, tuple[IsrProposal, Decided]], version: int
+) -> AlterPartitionRequest:
+    """The request for a batch; each version has fields that others do not have."""
     topics: dict[str, AlterPartitionRequestTopicData] = {}
     for key, (proposal, _) in batch.items():
         topic = topics.get(key.topic)
         if topic is None:
             topic = topics[key.topic] = AlterPartitionRequestTopicData()
-            if ids:
+            if version > _NEWEST_VERSION_WITH_NAMES:
                 topic.topic_id = proposal.partition.topic_id
             else:
                 topic.topic_name = key.topic
@@ -99,7 +109,7 @@ def _request(
             leader_epoch=proposal.leader_epoch,
             partition_epoch=proposal.partition_epoch,
         )
-        if ids:
+        if version >= _NEWEST_VERSION:
             # The leader itself is fenced by the broker epoch of the request.
             row.new_isr_with_epochs = [
                 BrokerState(broker_id, proposal.broker_epochs.get(broker_id, UNKNOWN_BROKER_EPOCH))
@@ -108,8 +118,7 @@ def _request(
         else:
             row.new_isr = proposal.new_isr
         topic.partitions.append(row)
-    request = AlterPartitionRequest(topics=list(topics.values()))
-    return request, _VERSION_WITH_IDS if ids else _VERSION_WITH_NAMES
+    return AlterPartitionRequest(topics=list(topics.values()))
 
 
 def _decide(

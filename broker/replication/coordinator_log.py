@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ from ottla.storage.producer.producer_entry import AppendOrigin
 if TYPE_CHECKING:
     from ottla.broker.replication.replica_manager import ReplicaManager
     from ottla.storage.producer.verification import Verification
+
+logger = logging.getLogger("ottla.coordinators")
 
 _ALL = -1
 
@@ -68,6 +71,24 @@ class ReplicatedCoordinatorLog:
         """See `CoordinatorLog.log_end_offset`."""
         log = self._replica_manager.log_of(TopicPartition(self._topic, partition))
         return 0 if log is None else log.log_end_offset
+
+    def segment_end_offset(self, partition: int, offset: int) -> int:
+        """See `CoordinatorLog.segment_end_offset`."""
+        log = self._replica_manager.log_of(TopicPartition(self._topic, partition))
+        if log is None:
+            return 0
+        following = (each.base_offset for each in log.segments if each.base_offset > offset)
+        return min(following, default=log.log_end_offset)
+
+    def roll_segment(self, partition: int, now_ms: int) -> None:
+        """See `CoordinatorLog.roll_segment`."""
+        log = self._replica_manager.log_of(TopicPartition(self._topic, partition))
+        if log is None:
+            return
+        try:
+            log.roll(now_ms)
+        except Exception as problem:  # DiskFull, or the damage is where the segment begins
+            logger.warning("Failed to roll a segment of %s-%d: %s", self._topic, partition, problem)
 
     def read_batches(self, partition: int, from_offset: int = 0) -> Iterator[memoryview]:
         """See `CoordinatorLog.read_batches`."""

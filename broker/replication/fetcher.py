@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 from ottla.broker.replication.fetch_session_handler import FetchSessionHandler, PartitionFetchState
 from ottla.broker.replication.partition import Partition
 from ottla.broker.runtime.tasks import spawn
-from ottla.protocol.errors import ErrorCode, error_name
+from ottla.protocol.errors import ErrorCode, KafkaError, error_name
 from ottla.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData, ReplicaState
 from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -63,6 +63,10 @@ _RETRIABLE = frozenset(
         ErrorCode.OFFSET_NOT_AVAILABLE,
     )
 )
+
+
+class _LeaderUnreachable(Exception):
+    """A request besides Fetch got no response: an error of the connection, not of a partition."""
 
 
 class Fetcher:
@@ -252,9 +256,19 @@ class Fetcher:
         code = data.error_code
         try:
             if code == ErrorCode.NONE:
-                self._append(partition, data)
+                diverging = data.diverging_epoch
+                if diverging is not None and diverging.epoch >= 0:
+                    await self._truncate_on_diverging_epoch(
+                        partition, diverging.epoch, diverging.end_offset
+                    )
+                else:
+                    self._append(partition, data)
             elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                await self._handle_out_of_range(partition, fetch_state)
+                try:
+                    await self._handle_out_of_range(partition, fetch_state)
+                except KafkaError as error:
+                    self._errors.setdefault(error.code, []).append(partition.key)
+                    self._delay(partition.key)
             elif code == ErrorCode.FENCED_LEADER_EPOCH:
                 # There is a newer leader epoch; its LeaderAndIsr request adds the partition again.
                 logger.info(
@@ -281,6 +295,17 @@ class Fetcher:
                 extra=partition.key._asdict(),
             )
             self._delay(partition.key)
+        except _LeaderUnreachable:
+            raise
+        except Exception:
+            # A defect: were it not caught, the partitions after this one would never be processed.
+            logger.exception(
+                "Unexpected error while processing data for partition %s at offset %d",
+                partition.key,
+                fetch_state.fetch_offset,
+                extra=partition.key._asdict(),
+            )
+            self._delay(partition.key)
 
     def _log_errors(self) -> None:
         """One line for each error code: a new topic may have a thousand partitions."""
@@ -300,10 +325,6 @@ class Fetcher:
     def _append(self, partition: Partition, data: PartitionData) -> None:
         log = partition.log
         assert log is not None
-        diverging = data.diverging_epoch
-        if diverging is not None and diverging.epoch >= 0:
-            self._truncate_on_diverging_epoch(partition, diverging.epoch, diverging.end_offset)
-            return
         if data.records:
             self._append_records(log, cast("memoryview", data.records))
         is_behind = log.log_end_offset < data.high_watermark
@@ -339,7 +360,7 @@ class Fetcher:
             self._replica_manager.on_truncated(log)
             log.append_as_follower(records, now_ms=now_ms)
 
-    def _truncate_on_diverging_epoch(
+    async def _truncate_on_diverging_epoch(
         self, partition: Partition, leader_epoch: int, leader_end: int
     ) -> None:
         """Truncates the log to the last offset at which it matches the leader's log.
@@ -371,7 +392,7 @@ class Fetcher:
             target,
             extra=partition.key._asdict(),
         )
-        self._truncate(log, target)
+        await self._truncate_in_steps(partition, log, target)
 
     async def _handle_out_of_range(
         self, partition: Partition, fetch_state: PartitionFetchState
@@ -394,7 +415,7 @@ class Fetcher:
                 log.log_end_offset,
                 extra=partition.key._asdict(),
             )
-            self._truncate(log, latest)
+            await self._truncate_in_steps(partition, log, latest)
             return
         earliest = await self._leader_offset(partition.key, fetch_state, _EARLIEST_LOCAL)
         if partition.leader_epoch != fetch_state.leader_epoch or partition.log is not log:
@@ -415,7 +436,11 @@ class Fetcher:
     async def _leader_offset(
         self, key: TopicPartition, fetch_state: PartitionFetchState, timestamp: int
     ) -> int:
-        connection = await self._connect()
+        """Raises KafkaError for an error of the partition, _LeaderUnreachable without response."""
+        try:
+            connection = await self._connect()
+        except Exception as error:
+            raise _LeaderUnreachable(str(error) or type(error).__name__) from error
         version = min(9, connection.versions[2][1])
         if timestamp == _EARLIEST_LOCAL and version < _EARLIEST_LOCAL_SINCE:
             timestamp = -2
@@ -425,16 +450,22 @@ class Fetcher:
         request = ListOffsetsRequest(
             replica_id=self._settings.broker_id, topics=[ListOffsetsTopic(key.topic, [row])]
         )
-        response = cast(
-            "ListOffsetsResponse",
-            await connection.request(request, self._settings.timeout_ms, version=version),
-        )
-        found = response.topics[0].partitions[0]
+        try:
+            response = await connection.request(request, self._settings.timeout_ms, version=version)
+        except Exception as error:
+            raise _LeaderUnreachable(str(error) or type(error).__name__) from error
+        found = cast("ListOffsetsResponse", response).topics[0].partitions[0]
         if found.error_code != ErrorCode.NONE:
-            raise ConnectionError(
-                f"{error_name(found.error_code)} in the ListOffsets response for {key}"
-            )
+            raise KafkaError(found.error_code)
         return found.offset
+
+    async def _truncate_in_steps(self, partition: Partition, log: Log, offset: int) -> None:
+        leader_epoch = partition.leader_epoch
+        for _ in log.prepare_truncation(offset):
+            await asyncio.sleep(0)
+            if partition.leader_epoch != leader_epoch or partition.log is not log:
+                return  # another leader says where to truncate, or there is nothing to truncate
+        self._truncate(log, offset)
 
     def _truncate(self, log: Log, offset: int) -> None:
         # Without a record to truncate there may still be an epoch to remove: that of a former

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.broker.replication.partition import Partition
 from ottla.broker.replication.replica import FollowerReplica
 from ottla.protocol.errors import ErrorCode, error_name
+
+if TYPE_CHECKING:
+    from ottla.broker.runtime.timer import DelayQueue
 
 logger = logging.getLogger("ottla.replication")
 
@@ -32,6 +35,15 @@ _WAIT_FOR_CONTROLLER = frozenset(
 )
 # The controller refused the change, and the committed ISR holds.
 _REFUSED = frozenset((ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA))
+
+# There is a higher leader epoch, or the topic is gone. The LeaderAndIsr or StopReplica that says
+# so is usually on its way, and may keep this leader: only without it the leader steps down.
+_FENCED = frozenset((ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_TOPIC_ID))
+_FENCED_WAIT_MS = 5_000
+
+# The delay of a retry after an error of the partition; it doubles.
+_MIN_RETRY_MS = 50
+_MAX_RETRY_MS = 1_000
 
 
 class IsrProposal(NamedTuple):
@@ -67,10 +79,20 @@ class IsrManager:
     """Expands and shrinks the ISR of partitions. Loop only."""
 
     def __init__(
-        self, submitter: IsrSubmitter, on_high_watermark: Callable[[Partition], None]
+        self,
+        submitter: IsrSubmitter,
+        on_high_watermark: Callable[[Partition], None],
+        on_fenced: Callable[[Partition], None],
+        timer: DelayQueue,
     ) -> None:
-        """`on_high_watermark` is called when a committed ISR advanced a high watermark."""
+        """`on_high_watermark` is called when a committed ISR advanced a high watermark.
+
+        `on_fenced` is called when the controller has a higher leader epoch, or not this topic, and
+        no LeaderAndIsr or StopReplica has followed.
+        """
         self._submitter = submitter
+        self._on_fenced = on_fenced
+        self._timer = timer
         self._on_high_watermark = on_high_watermark
         self.expands_total = 0
         self.shrinks_total = 0
@@ -142,15 +164,24 @@ class IsrManager:
             partition.partition_epoch,
             {each: followers[each].broker_epoch for each in ordered if each in followers},
         )
-        self._submitter.submit(
-            proposal, lambda decision: self._decided(proposal, new_isr, decision)
-        )
+        self._submit(proposal, new_isr, 0)
+
+    def _submit(self, proposal: IsrProposal, proposed: frozenset[int], failures: int) -> None:
+        """Nothing happens when the proposal was superseded while a retry was delayed."""
+        if _is_pending(proposal, proposed):
+            self._submitter.submit(
+                proposal, lambda decision: self._decided(proposal, proposed, decision, failures)
+            )
 
     def _decided(
-        self, proposal: IsrProposal, proposed: frozenset[int], decision: IsrDecision
+        self,
+        proposal: IsrProposal,
+        proposed: frozenset[int],
+        decision: IsrDecision,
+        failures: int,
     ) -> None:
         partition = proposal.partition
-        if partition.pending_isr is not proposed or partition.leader_epoch != proposal.leader_epoch:
+        if not _is_pending(proposal, proposed):
             return  # A LeaderAndIsr request has set the ISR meanwhile.
         error_code = decision.error_code
         if error_code == ErrorCode.NONE:
@@ -177,6 +208,8 @@ class IsrManager:
         self.failed_updates_total += 1
         if error_code in _REFUSED:
             partition.set_isr(partition.isr)
+        elif error_code in _FENCED:
+            self._timer.schedule(_FENCED_WAIT_MS, lambda: self._step_down(proposal, proposed))
         elif error_code not in _WAIT_FOR_CONTROLLER:
             logger.warning(
                 "[Partition %s] Failed to update ISR to %s due to %s, retrying",
@@ -185,7 +218,17 @@ class IsrManager:
                 error_name(error_code),
                 extra=partition.key._asdict(),
             )
-            self._submitter.submit(proposal, lambda again: self._decided(proposal, proposed, again))
+            delay_ms = min(_MIN_RETRY_MS << min(failures, 10), _MAX_RETRY_MS)
+            self._timer.schedule(delay_ms, lambda: self._submit(proposal, proposed, failures + 1))
+
+    def _step_down(self, proposal: IsrProposal, proposed: frozenset[int]) -> None:
+        if _is_pending(proposal, proposed) and proposal.partition.is_leader:
+            self._on_fenced(proposal.partition)
+
+
+def _is_pending(proposal: IsrProposal, proposed: frozenset[int]) -> bool:
+    partition = proposal.partition
+    return partition.pending_isr is proposed and partition.leader_epoch == proposal.leader_epoch
 
 
 def _ids(brokers: Iterable[int]) -> str:

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from ottla.broker.replication.partition import Partition
+from ottla.broker.replication.partition import NO_LEADER, Partition
 from ottla.broker.requests.error_map import error_code
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.leader_and_isr import (
@@ -27,6 +27,10 @@ from ottla.protocol.messages.stop_replica import (
     StopReplicaPartitionError,
     StopReplicaRequest,
     StopReplicaResponse,
+)
+from ottla.protocol.messages.update_metadata import (
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
 )
 from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import ZERO_UUID
@@ -92,14 +96,18 @@ class LeaderAndIsrApplier:
         on_leadership: LeadershipListener,
         before_delete: Callable[[TopicPartition], None],
         on_deleted: Callable[[list[TopicPartition]], None],
+        on_new_leader_epoch: Callable[[list[Partition]], None] = lambda partitions: None,
     ) -> None:
         """`log_config` returns the settings of a topic's logs, `now_ms` the wall clock.
 
+        `on_leadership` gets the partitions that this broker did not lead before, and those that it
+        follows; `on_new_leader_epoch` those that it leads on, in a higher leader epoch.
         `before_delete` is called before a log is deleted, to abort its compaction.
         """
         self.controller_epoch = 0
         self.fetchers = fetchers
         self.on_leadership = on_leadership
+        self.on_new_leader_epoch = on_new_leader_epoch
         self.before_delete = before_delete
         self.on_deleted = on_deleted
         self._replica_manager = replica_manager
@@ -178,13 +186,15 @@ class LeaderAndIsrApplier:
                 (leaders if state.leader == own else followers)[partition] = state
             elif partition.log is None and partition.leader_epoch < 0:
                 self._replica_manager.partitions.pop(key, None)
+        led_before = {partition for partition in leaders if partition.is_leader}
         led = self._make(leaders, ids, codes, Partition.make_leader)
         following = self._make(followers, ids, codes, Partition.make_follower)
         self.fetchers.remove_fetcher_for_partitions([*led, *following])
         for partition in (*led, *following):
             # Requests that wait on the old state are completed with the error of the new one.
             self._replica_manager.complete_all_delayed_requests(partition)
-        self.on_leadership(led, following)
+        self.on_leadership([each for each in led if each not in led_before], following)
+        self.on_new_leader_epoch([each for each in led if each in led_before])
         return following
 
     def _get_or_create_partition(self, key: TopicPartition) -> Partition:
@@ -320,6 +330,61 @@ class LeaderAndIsrApplier:
                 self._replica_manager.complete_all_delayed_requests(partition)
         return ErrorCode.NONE
 
+    # -- stepping down --------------------------------------------------------------------------
+
+    def step_down(self, partition: Partition, reason: str) -> None:
+        """Stops leading until a LeaderAndIsr with a higher leader epoch arrives.
+
+        From now on appends and fetches are refused with NOT_LEADER_OR_FOLLOWER, and those that wait
+        are completed with it.
+        """
+        if not partition.is_leader:
+            return
+        logger.warning(
+            "[Partition %s] Stepping down as leader of epoch %d: %s",
+            partition.key,
+            partition.leader_epoch,
+            reason,
+            extra=partition.key._asdict(),
+        )
+        partition.resign()
+        self._replica_manager.complete_all_delayed_requests(partition)
+        self.on_leadership([], [partition])
+
+    def step_down_where_replaced(self, request: UpdateMetadataRequest) -> None:
+        """Steps down where the metadata have another leader of a higher epoch, or a new topic.
+
+        Usually the LeaderAndIsr or StopReplica that says so was before; it was not if this broker
+        was not registered at that time.
+        """
+        own = self._replica_manager.context.broker_id
+        partitions = self._replica_manager.partitions
+        for topic, topic_id, state in _metadata_states(request):
+            partition = partitions.get((topic, state.partition_index))
+            if partition is None or not partition.is_leader or state.leader < NO_LEADER:
+                continue
+            if ZERO_UUID not in (topic_id, partition.topic_id) and topic_id != partition.topic_id:
+                self.step_down(partition, "the topic was deleted and created again")
+            elif state.leader != own and state.leader_epoch > partition.leader_epoch:
+                self.step_down(
+                    partition, f"broker {state.leader} leads in epoch {state.leader_epoch}"
+                )
+
+    def leader_epoch(self, key: TopicPartition) -> int:
+        """The leader epoch of a replica, -1 when there is none."""
+        partition = self._replica_manager.partitions.get(key)
+        return -1 if partition is None else partition.leader_epoch
+
+    def remove_stray(self, key: TopicPartition) -> None:
+        """Before a stray log is renamed: its replica stops, as if StopReplica had arrived."""
+        partition = self._replica_manager.partitions.pop(key, None)
+        if partition is not None:
+            self.fetchers.remove_fetcher_for_partitions([partition])
+            partition.resign()
+            self._replica_manager.complete_all_delayed_requests(partition)
+        self.before_delete(key)
+        self.on_deleted([key])
+
 
 def _log_stale_leader_epoch(partition: Partition, state: LeaderAndIsrPartitionState) -> None:
     """The controller sends a state again after a lost response, so an equal epoch is usual."""
@@ -350,6 +415,16 @@ def _log_start(partition: Partition, log: Log) -> None:
 
 
 def _states(request: LeaderAndIsrRequest) -> Iterable[TopicPartitionState]:
+    for state in request.ungrouped_partition_states:
+        yield state.topic_name, ZERO_UUID, state
+    for topic in request.topic_states:
+        for state in topic.partition_states:
+            yield topic.topic_name, topic.topic_id, state
+
+
+def _metadata_states(
+    request: UpdateMetadataRequest,
+) -> Iterable[tuple[str, bytes, UpdateMetadataPartitionState]]:
     for state in request.ungrouped_partition_states:
         yield state.topic_name, ZERO_UUID, state
     for topic in request.topic_states:

@@ -153,6 +153,14 @@ class Partition:
         self.set_isr(frozenset())
         return is_new_epoch
 
+    def resign(self) -> None:
+        """Leads no more, and knows of no other leader; the leader epoch stays what it was.
+
+        A pending AlterPartition is dropped."""
+        self.is_leader = False
+        self.leader_id = NO_LEADER
+        self.set_isr(self.isr)
+
     def _assign(self, state: LeaderAndIsrPartitionState) -> None:
         self.controller_epoch = state.controller_epoch
         self.partition_epoch = state.partition_epoch

@@ -1,9 +1,9 @@
 """The preferred read replica of a consumer (KIP-392).
 
 With `replica.selector.class` set to Kafka's `RackAwareReplicaSelector`, a consumer with a
-`client.rack` reads from a replica in that rack that has the fetch offset: from the leader if it is
-in the rack, otherwise from the replica with the highest log end offset. A consumer goes back to the
-leader when a fetch from that replica fails.
+`client.rack` reads from an in-sync replica in that rack that has the fetch offset: from the leader
+if it is in the rack, otherwise from the replica with the highest log end offset. A consumer goes
+back to the leader when a fetch from that replica fails.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ class RackAwareReplicaSelector:
             return NO_PREFERENCE
         best: FollowerReplica | None = None
         for follower in partition.followers.values():
+            if follower.broker_id not in partition.isr:
+                # It may stay behind for ever, and the consumer with it.
+                continue
             broker = brokers.get(follower.broker_id)
             if broker is None or broker.rack != client_rack:
                 continue

@@ -1,8 +1,9 @@
 """Stray logs: logs on the disks that are not replicas of this broker any more.
 
-While a broker is down its partitions may be reassigned, and a topic may be removed from ZooKeeper
-by hand and created again with the same name. The controller sends no StopReplica for those when the
-broker is back, so the broker looks for them once, before it handles requests of the controller. A
+While a broker is down, or without a session, its partitions may be reassigned, and a topic may be
+deleted and created again with the same name. The controller sends no StopReplica for those when the
+broker is back, so the broker looks for them after each registration, before it handles LeaderAndIsr
+requests for it. A
 stray log is renamed with the suffix `-stray` and kept, as it may be the only copy of its records.
 (Kafka does this in KRaft mode; in ZooKeeper mode it leaves such a log where it is, and refuses the
 new topic of that name.)
@@ -10,11 +11,13 @@ new topic of that name.)
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ottla.controller.tree import znodes
 from ottla.controller.tree.znode_json import MalformedZnode
+from ottla.protocol.topics import TopicPartition
 from ottla.storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -26,13 +29,64 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.broker")
 
 
-async def rename_stray_logs(logs: LogManager, store: ZnodeStore, broker_id: int) -> int:
+class HostedReplicas(Protocol):
+    """The replicas of this broker; see `leader_and_isr.LeaderAndIsrApplier`."""
+
+    def leader_epoch(self, key: TopicPartition) -> int:
+        """The leader epoch of a replica, -1 for a log without one."""
+
+    def remove_stray(self, key: TopicPartition) -> None:
+        """Stops the replica of a log that is renamed next."""
+
+
+class _NoReplicas:
+    """For a check before the first LeaderAndIsr."""
+
+    def leader_epoch(self, key: TopicPartition) -> int:
+        return -1
+
+    def remove_stray(self, key: TopicPartition) -> None:
+        """Nothing to stop."""
+
+
+class StrayCheck:
+    """Looks for stray logs after each registration. Loop only."""
+
+    def __init__(
+        self, logs: LogManager, store: ZnodeStore, broker_id: int, hosted: HostedReplicas
+    ) -> None:
+        self._logs = logs
+        self._store = store
+        self._broker_id = broker_id
+        self._hosted = hosted
+        self._checked_epoch = -1
+        self._checked = asyncio.Event()
+
+    async def run(self, broker_epoch: int) -> None:
+        """The broker registered with `broker_epoch`. Raises StoreError: it is to be run again."""
+        await rename_stray_logs(self._logs, self._store, self._broker_id, self._hosted)
+        self._checked_epoch = max(self._checked_epoch, broker_epoch)
+        checked, self._checked = self._checked, asyncio.Event()
+        checked.set()
+
+    async def wait_for(self, broker_epoch: int) -> None:
+        """Waits until the check for this registration, or a later one, is complete."""
+        while self._checked_epoch < broker_epoch:
+            await self._checked.wait()
+
+
+async def rename_stray_logs(
+    logs: LogManager, store: ZnodeStore, broker_id: int, hosted: HostedReplicas | None = None
+) -> int:
     """Renames the logs that are not assigned to this broker; returns their number.
 
     Call it after the registration and before the first request of the controller: a session reads
-    at least everything that was written before its own last write.
+    at least everything that was written before its own last write. A replica that changes while the
+    tree is read is left alone.
     """
-    topics = list(dict.fromkeys(log.topic for log in logs.logs()))
+    replicas = hosted or _NoReplicas()
+    before = {log: replicas.leader_epoch(_key(log)) for log in logs.logs()}
+    topics = list(dict.fromkeys(log.topic for log in before))
     if not topics:
         return 0
     nodes = await store.get_many([znodes.topic_path(topic) for topic in topics])
@@ -43,10 +97,14 @@ async def rename_stray_logs(logs: LogManager, store: ZnodeStore, broker_id: int)
         except MalformedZnode as error:
             logger.error("Failed to check for stray logs of topic %s: %s", topic, error)
     count = 0
-    for log in logs.logs():
+    for log, leader_epoch in before.items():
         reason = _stray_reason(log, states[log.topic], broker_id) if log.topic in states else ""
         if not reason:
             continue
+        key = _key(log)
+        if logs.get(*key) is not log or replicas.leader_epoch(key) != leader_epoch:
+            continue
+        replicas.remove_stray(key)
         try:
             logs.delete_async(log.topic, log.partition, stray=True)
         except StorageError as error:
@@ -55,6 +113,10 @@ async def rename_stray_logs(logs: LogManager, store: ZnodeStore, broker_id: int)
         logger.warning("Renamed stray log %s to %s: %s", log.name, log.path, reason)
         count += 1
     return count
+
+
+def _key(log: Log) -> TopicPartition:
+    return TopicPartition(log.topic, log.partition)
 
 
 def _stray_reason(log: Log, state: TopicState | None, broker_id: int) -> str:

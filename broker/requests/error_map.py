@@ -31,6 +31,7 @@ _CODES: dict[type[BaseException], int] = {
     storage.TransactionCoordinatorFenced: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     storage.LogDirectoryOffline: ErrorCode.KAFKA_STORAGE_ERROR,
     storage.DiskFull: ErrorCode.KAFKA_STORAGE_ERROR,
+    storage.ResourceExhausted: ErrorCode.KAFKA_STORAGE_ERROR,
     storage.LogClosed: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     storage.CorruptFile: ErrorCode.KAFKA_STORAGE_ERROR,
     storage.SegmentOffsetOverflow: ErrorCode.KAFKA_STORAGE_ERROR,

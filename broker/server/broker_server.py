@@ -12,7 +12,6 @@ from ottla.broker.cluster.controlled_shutdown import hand_over
 from ottla.broker.cluster.identity import StartError, broker_info, establish, open_store
 from ottla.broker.coordination.ports import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.broker.observability.monitoring import event_log
-from ottla.broker.replication.stray_logs import rename_stray_logs
 from ottla.broker.runtime.tasks import run_in_threads
 from ottla.broker.server.http_assembly import open_http
 from ottla.broker.server.parts import BrokerParts, build_parts
@@ -220,8 +219,7 @@ def _check_directories(logs: LogManager) -> None:
 
 
 async def _join_cluster(parts: BrokerParts) -> None:
-    """Registers, then lets the controller tell this broker what it leads. Requests of a controller
-    elsewhere wait in the backlog of the listener, which is why strays can be looked for here."""
+    """Registers, then lets the controller tell this broker what it leads."""
     counts = [
         await _partition_count(parts.base.store, topic)
         for topic in (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC)
@@ -229,7 +227,6 @@ async def _join_cluster(parts: BrokerParts) -> None:
     parts.coordinators.startup(*counts)
     parts.network.request_channel.start()
     await parts.control.registration.register()
-    await rename_stray_logs(parts.base.logs, parts.base.store, parts.base.broker_id)
     await parts.control.controller.start()
 
 

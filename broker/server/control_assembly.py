@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.broker.handlers.cluster.replica_control import ReplicaControl
 from ottla.broker.replication.directory_failures import LogDirFailureHandler
 from ottla.broker.replication.leader_and_isr import LeaderAndIsrApplier
+from ottla.broker.replication.stray_logs import StrayCheck
 from ottla.broker.server.scheduler import BrokerScheduler
 from ottla.controller.controller import Controller
 from ottla.controller.model import BrokerInfo
@@ -27,6 +28,7 @@ class ControlParts(NamedTuple):
     """The controller, the registration, and the appliers of its requests."""
 
     replica_control: ReplicaControl
+    leader_and_isr: LeaderAndIsrApplier
     registration: BrokerRegistration
     controller: Controller
 
@@ -63,9 +65,11 @@ def build_control(
         on_leadership=coordinators.on_leadership,
         before_delete=replicas.compaction.deleted,
         on_deleted=replicas_deleted,
+        on_new_leader_epoch=coordinators.on_new_leader_epoch,
     )
+    strays = StrayCheck(base.logs, base.store, base.broker_id, applier)
     replica_control = ReplicaControl(
-        applier, metadata, base.dynamic_config, base.broker_epoch, metadata_changed
+        applier, metadata, base.dynamic_config, base.broker_epoch, metadata_changed, strays
     )
     registration = BrokerRegistration(
         base.store,
@@ -73,6 +77,7 @@ def build_control(
         base.clock.now_ms,
         inter_broker_protocol_version=config.inter_broker_protocol_version,
         on_registered=base.broker_epoch.registered,
+        check_replicas=strays.run,
     )
     channels = QueuedBrokerChannels(
         base.broker_id,
@@ -91,7 +96,7 @@ def build_control(
         base.runtime,
     )
     cluster.channel.connect(controller)
-    return ControlParts(replica_control, registration, controller)
+    return ControlParts(replica_control, applier, registration, controller)
 
 
 def build_upkeep(

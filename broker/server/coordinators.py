@@ -111,7 +111,7 @@ class Coordinators:
         self.transactions.shutdown()
 
     def on_leadership(self, leaders: list[Partition], followers: list[Partition]) -> None:
-        """This broker leads, or follows, these partitions now."""
+        """This broker became leader, or follower, of these partitions."""
         for partition in leaders:
             if partition.topic == GROUP_METADATA_TOPIC:
                 self.groups.on_elected(partition.index, partition.leader_epoch)
@@ -122,6 +122,14 @@ class Coordinators:
                 self.groups.on_resigned(partition.index, partition.leader_epoch)
             elif partition.topic == TRANSACTION_STATE_TOPIC:
                 self.transactions.on_resigned(partition.index, partition.leader_epoch)
+
+    def on_new_leader_epoch(self, partitions: list[Partition]) -> None:
+        """This broker leads these partitions on, in a higher leader epoch."""
+        for partition in partitions:
+            if partition.topic == GROUP_METADATA_TOPIC:
+                self.groups.partitions.advance_epoch(partition.index, partition.leader_epoch)
+            elif partition.topic == TRANSACTION_STATE_TOPIC:
+                self.transactions.partitions.advance_epoch(partition.index, partition.leader_epoch)
 
     def on_replicas_deleted(self, partitions: list[TopicPartition]) -> None:
         """Replicas of this broker are gone."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from ottla.broker.config.dynamic_config import ConfigListener
     from ottla.broker.replication.directory_failures import LogDirFailureHandler
+    from ottla.broker.replication.leader_and_isr import LeaderAndIsrApplier
     from ottla.broker.replication.log_cleaner import LogCleaner
     from ottla.broker.replication.log_dir_mover import LogDirMover
     from ottla.broker.replication.partition import Partition
@@ -29,6 +30,7 @@ class EventReceivers(NamedTuple):
     mover: LogDirMover
     failures: LogDirFailureHandler
     controller: Controller
+    leader_and_isr: LeaderAndIsrApplier
 
 
 class BrokerEvents:
@@ -80,6 +82,12 @@ class BrokerEvents:
     def directory_failed(self, directory: str) -> None:
         """An append or a read found that a log directory has failed."""
         self._receivers.failures.handle(directory)
+
+    def leader_fenced(self, partition: Partition) -> None:
+        """The controller has a higher leader epoch, and did not send it for a while."""
+        self._receivers.leader_and_isr.step_down(
+            partition, "the controller fenced its leader epoch"
+        )
 
     # -- controller -----------------------------------------------------------------------------
 

@@ -45,6 +45,7 @@ def _measured(parts: BrokerParts) -> MeasuredParts:
         deferred_validation=parts.replicas.deferred_validation,
         fetch_sessions=parts.network.sessions.cache,
         groups=parts.coordinators.groups,
+        transactions=parts.coordinators.transactions,
         controller=parts.control.controller,
         metadata=parts.base.metadata,
         workers=parts.base.workers,

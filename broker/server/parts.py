@@ -106,6 +106,7 @@ def build_parts(
             mover=replicas.mover,
             failures=upkeep.failures,
             controller=control.controller,
+            leader_and_isr=control.leader_and_isr,
         )
     )
     return BrokerParts(

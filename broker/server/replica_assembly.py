@@ -81,7 +81,10 @@ def build_replicas(base: Foundation, cluster: ClusterParts) -> ReplicaParts:
     deferred_validation = DeferredValidation(clock.now_ms)
     throttles = ReplicationThrottles(config, base.broker_id)
     isr_manager = IsrManager(
-        AlterPartitionManager(cluster.channel.alter_partition), events.high_watermark_advanced
+        AlterPartitionManager(cluster.channel.alter_partition),
+        events.high_watermark_advanced,
+        events.leader_fenced,
+        base.timer,
     )
     rack_aware = config.replica_selector_class == RACK_AWARE
     manager = ReplicaManager(

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from ottla.broker.runtime.tasks import WorkerPool, spawn, stop
-from ottla.storage.errors import DiskFull, StorageError
+from ottla.storage.errors import DiskFull, ResourceExhausted, StorageError
 
 if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
@@ -130,7 +130,7 @@ class BrokerScheduler:
                 continue  # it was deleted while another one was flushed
             try:
                 await self._flush_one(log)
-            except DiskFull:
+            except (DiskFull, ResourceExhausted):
                 continue  # logged once for the whole disk
             except StorageError as error:
                 logger.error("cannot flush %s: %s", log.name, error)

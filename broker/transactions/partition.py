@@ -14,7 +14,7 @@ _MAX_SKIPPED_LOGGED = 10  # log lines about skipped records in one load
 
 
 class TransactionPartition:
-    """The transactional ids of one partition in one leader epoch."""
+    """The transactional ids of one partition while this broker leads it."""
 
     __slots__ = ("index", "leader_epoch", "records_skipped", "transactions")
 
@@ -38,13 +38,13 @@ class TransactionPartition:
     def replay_log(self, chunks: Iterator[memoryview]) -> Iterator[None]:
         for chunk in chunks:
             data = bytes(chunk)
-            for position, header in iterate_entries(data):
-                try:
+            try:
+                for position, header in iterate_entries(data):
                     for record in read_entry(data, position, header, check_crc=False):
                         self._replay_record(record.key, record.value)
-                except RecordsError as problem:
-                    self._skip(f"a batch is corrupt: {problem}")
-                yield
+            except RecordsError as problem:
+                self._skip(f"a batch is corrupt: {problem}")
+            yield
 
     def _replay_record(self, key: bytes | None, value: bytes | None) -> None:
         try:

@@ -221,8 +221,19 @@ class BrokerChanges:
             self.batch.send(context.epoch)
 
     async def on_resend(self, broker_id: int) -> None:
-        """The request queue of the broker overflowed: handles it like a restarted one."""
-        if broker_id in self.context.brokers:
+        """The request queue of the broker overflowed: handles it like a restarted one.
+
+        Deletions are started again: their StopReplica may have been dropped.
+        """
+        context = self.context
+        if broker_id in context.brokers:
+            await self.deletion.fail_replica_deletion(
+                [
+                    each
+                    for each in context.replicas_on([broker_id])
+                    if context.replica_states.get(each) is ReplicaState.DELETION_STARTED
+                ]
+            )
             await self.on_startup([broker_id])
 
     async def on_leader_and_isr_response(

@@ -245,10 +245,11 @@ class IsrChanges:
         ineligible = [
             each
             for each in isr
-            if each not in context.assignment(partition).replicas
-            or (
-                each not in current.isr
-                and not self._is_eligible_replica(each, epochs.get(each, -1))
+            # A member stays one until it is removed: also one that was taken out of the assignment.
+            if each not in current.isr
+            and (
+                each not in context.assignment(partition).replicas
+                or not self._is_eligible_replica(each, epochs.get(each, -1))
             )
         ]
         if ineligible:

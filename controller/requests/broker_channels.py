@@ -11,7 +11,7 @@ The local broker is called through a ``LocalChannel``; connections to others are
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.controller.model import BrokerInfo
@@ -32,7 +32,8 @@ cleared and ``on_overflow`` makes the controller send the full state, which is s
 thousand changes."""
 
 Callback = Callable[["Message | None"], None]
-"""Called with the response, or with None if the broker was removed before it arrived."""
+"""Called with the response, or with None if the request was dropped: the broker was removed, or its
+queue overflowed."""
 
 
 class BrokerChannels(Protocol):
@@ -81,6 +82,7 @@ class _RequestSender:
         self.channels = channels
         self.broker = broker
         self.items: deque[_Item] = deque()
+        self.in_flight: _Item | None = None
         self.stopped = False
         self.waiter: asyncio.Future[None] | None = None
         self.connection: Connection | None = None
@@ -95,7 +97,10 @@ class _RequestSender:
                 self.broker.broker_id,
                 len(self.items),
             )
+            # The one in flight gets a response of its own.
+            self._drop([each for each in self.items if each is not self.in_flight])
             self.items.clear()
+            item.callback(None)
             self.channels.on_overflow(self.broker.broker_id)
             return
         self.items.append(item)
@@ -112,10 +117,15 @@ class _RequestSender:
     def stop(self) -> None:
         self.stopped = True
         dropped, self.items = self.items, deque()
-        for item in dropped:
-            item.callback(None)
+        if self.in_flight is not None and not any(each is self.in_flight for each in dropped):
+            dropped.appendleft(self.in_flight)  # the queue has overflowed since it was sent
+        self._drop(dropped)
         if self.task is not None:
             self.task.cancel()
+
+    def _drop(self, items: Iterable[_Item]) -> None:
+        for item in items:
+            item.callback(None)
 
     async def run(self) -> None:
         """Sends until ``stop``."""
@@ -127,8 +137,9 @@ class _RequestSender:
                     self.waiter = asyncio.get_running_loop().create_future()
                     await self.waiter
                     continue
-                item = self.items[0]
+                item = self.in_flight = self.items[0]
                 response = await self._send(item)
+                self.in_flight = None
                 # ``put`` may have cleared the queue meanwhile.
                 if self.items and self.items[0] is item:
                     self.items.popleft()

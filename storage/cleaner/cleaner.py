@@ -16,7 +16,7 @@ from ottla.storage.cleaner.offset_map import OffsetMap
 from ottla.storage.errors import CorruptFile
 from ottla.storage.files.checkpoints import Offsets, read_offset_checkpoint, write_offset_checkpoint
 from ottla.storage.files.layout import CLEANER_CHECKPOINT
-from ottla.storage.files.log_directory import LogDirectory
+from ottla.storage.files.log_directory import LogDirectory, is_exhausted
 from ottla.storage.log.log import Log
 
 logger = logging.getLogger("ottla.storage")
@@ -152,6 +152,12 @@ class Cleaner:
                 continue
             try:
                 dirt = self.cleanable_range(log, now_ms)
+            except OSError as error:
+                if is_exhausted(error):
+                    log.log_directory.exhausted(error)  # the log is checked again later
+                else:
+                    self._mark_uncleanable(log, error)
+                continue
             except Exception as error:  # an error in one log must not stop the others
                 self._mark_uncleanable(log, error)
                 continue

@@ -353,7 +353,7 @@ class Compaction:
         except FileNotFoundError:
             return  # the directory was renamed: the log is being deleted or moved
         except OSError as error:
-            self.log.log_directory.fail(error)
+            self.log.log_directory.read_failed(error)  # the next flush syncs the directory, too
 
     def discard(self) -> None:
         """Deletes the compacted segments."""

@@ -60,8 +60,10 @@ class OffsetCheckpoints:
             chosen = self._directories.online() if only is None else [only]
             by_directory: dict[str, Offsets] = {directory.path: {} for directory in chosen}
             for key, log in list(self._logs.items()):
-                offset = offset_of(log)
                 offsets = by_directory.get(log.log_directory.path)
-                if offset is not None and offsets is not None:
+                if offsets is None:
+                    continue  # offline: a log there may have been left without a segment
+                offset = offset_of(log)
+                if offset is not None:
                     offsets[key] = offset
             self._directories.write_checkpoint(name, by_directory)

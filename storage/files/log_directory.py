@@ -6,7 +6,7 @@ import errno
 import logging
 from collections.abc import Callable
 
-from ottla.storage.errors import DiskFull, LogDirectoryOffline, StorageError
+from ottla.storage.errors import DiskFull, LogDirectoryOffline, ResourceExhausted, StorageError
 from ottla.storage.files.fs import FileSystem
 
 logger = logging.getLogger("ottla.storage")
@@ -14,6 +14,19 @@ logger = logging.getLogger("ottla.storage")
 # Appends resume when so many times the minimum is free, so that a disk near the limit does not
 # change state all the time.
 _HYSTERESIS = 1.1
+
+# Errors that say nothing about the disk, and what an operator can do about them.
+_EXHAUSTED = {
+    errno.EMFILE: "the process has reached its limit of open files; raise it (ulimit -n, or"
+    " LimitNOFILE= of the systemd unit), or lower max.connections",
+    errno.ENFILE: "the machine has reached its limit of open files; raise it (sysctl fs.file-max)",
+    errno.ENOMEM: "the machine or the cgroup of the process is out of memory; give it more",
+}
+
+
+def is_exhausted(error: OSError) -> bool:
+    """Whether descriptors or memory are lacking, which is no failure of a disk."""
+    return error.errno in _EXHAUSTED
 
 
 class LogDirectory:
@@ -23,12 +36,20 @@ class LogDirectory:
     error (until the broker is restarted), DiskFull while there is too little space.
     """
 
-    __slots__ = ("append_error", "fs", "path", "write_recovery_points")
+    __slots__ = (
+        "_exhausted_lately",
+        "_exhausted_logged",
+        "append_error",
+        "fs",
+        "path",
+        "write_recovery_points",
+    )
 
     def __init__(self, fs: FileSystem, path: str) -> None:
         self.fs = fs
         self.path = path
         self.append_error: StorageError | None = None
+        self._exhausted_lately = self._exhausted_logged = False
         # Writes `recovery-point-offset-checkpoint` at once, where the periodic one is too late:
         # - A truncated log may be appended to below the recovery point on disk. It must be lowered
         #   on disk first, or recovery after a crash would not read the new records.
@@ -78,12 +99,33 @@ class LogDirectory:
             )
         return LogDirectoryOffline(self.path, str(error))
 
+    def exhausted(self, error: OSError) -> ResourceExhausted:
+        """Descriptors or memory are lacking (`is_exhausted`). Returns the exception to raise.
+
+        The directory stays online. Logged once, until nothing was lacking for a while.
+        """
+        assert error.errno is not None
+        reason = f"{error.strerror or error}: {_EXHAUSTED[error.errno]}"
+        if not self._exhausted_logged:
+            logger.error("Log dir %s stays online, operations are retried: %s", self.path, reason)
+        self._exhausted_lately = self._exhausted_logged = True
+        return ResourceExhausted(self.path, reason)
+
+    def read_failed(self, error: OSError) -> StorageError:
+        """A read failed. Returns the exception to raise.
+
+        Takes the directory offline, unless descriptors or memory are lacking.
+        """
+        return self.exhausted(error) if is_exhausted(error) else self.fail(error)
+
     def write_failed(self, error: OSError) -> StorageError:
         """A write failed without an effect. Returns the exception to raise.
 
-        Without disk space appends are rejected until there is space again; any other error takes
-        the directory offline.
+        Without disk space appends are rejected until there is space again; without descriptors or
+        memory only this one is. Any other error takes the directory offline.
         """
+        if is_exhausted(error) and not self.is_offline:
+            return self.exhausted(error)
         if error.errno in (errno.ENOSPC, errno.EDQUOT) and not self.is_offline:
             return self.mark_full(error.strerror or str(error))
         return self.fail(error)
@@ -110,12 +152,14 @@ class LogDirectory:
     def update_free_bytes(self, free: int | OSError, min_free_bytes: int) -> None:
         """Rejects appends when less than `min_free_bytes` are free, resumes them when more are.
 
-        `free` is the result of `free_bytes`; an error takes the directory offline.
+        `free` is the result of `free_bytes`; an error takes the directory offline. Called
+        periodically: a lack of descriptors is logged again when there was none in between.
         """
         if self.is_offline:
             return
+        self._exhausted_logged, self._exhausted_lately = self._exhausted_lately, False
         if isinstance(free, OSError):
-            self.fail(free)
+            self.read_failed(free)
         elif free < min_free_bytes:
             self.mark_full(f"{free} bytes are free, the minimum is {min_free_bytes}")
         elif self.is_full and free >= min_free_bytes * _HYSTERESIS:

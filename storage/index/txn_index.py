@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from ottla.storage.errors import CorruptIndex
 from ottla.storage.files.fs import CREATE, READ_ONLY, FileSystem, write_fully
+from ottla.storage.files.open_files import OpenFile
 
 _ENTRY = Struct(">hqqqq")
 TXN_ENTRY_BYTES = _ENTRY.size
@@ -33,12 +34,13 @@ class AbortedTransaction(NamedTuple):
 class TransactionIndex:
     """The aborted transactions of one segment, in the order of their markers."""
 
-    __slots__ = ("_entries", "_fs", "_stored_bytes", "base_offset", "path")
+    __slots__ = ("_entries", "_fs", "_opened", "_stored_bytes", "base_offset", "path")
 
     def __init__(self, fs: FileSystem, path: str, base_offset: int, stored_bytes: int) -> None:
         self._fs = fs
         self._entries: list[AbortedTransaction] | None = None if stored_bytes else []
         self._stored_bytes = stored_bytes
+        self._opened: OpenFile | None = None
         self.path = path
         self.base_offset = base_offset
 
@@ -78,17 +80,20 @@ class TransactionIndex:
             found.append(entry)
         return found
 
+    def prepare(self) -> None:
+        """Opens the file for the next `append`, which needs no descriptor then. Raises OSError."""
+        self.entries()
+        self._opened = OpenFile(self._fs, self.path, CREATE)
+
     def append(self, entry: AbortedTransaction) -> None:
         """Adds an aborted transaction. It is in the page cache when this returns."""
         entries = self.entries()
         if entries and entries[-1].last_offset >= entry.last_offset:
             raise ValueError(f"{entry} does not come after {entries[-1]}")
-        descriptor = self._fs.open(self.path, CREATE)
-        try:
-            content = _ENTRY.pack(_VERSION, *entry)
-            write_fully(self._fs, descriptor, content, self._stored_bytes)
-        finally:
-            self._fs.close(descriptor)
+        file = self._opened or OpenFile(self._fs, self.path, CREATE)
+        self._opened = None  # closed with the last reference, when this returns
+        content = _ENTRY.pack(_VERSION, *entry)
+        write_fully(self._fs, file.descriptor, content, self._stored_bytes)
         self._stored_bytes += TXN_ENTRY_BYTES
         entries.append(entry)
 
@@ -107,6 +112,7 @@ class TransactionIndex:
             self._resize(0)
 
     def _resize(self, size: int) -> None:
+        self._opened = None
         if size == 0:
             self._fs.remove(self.path)
         elif size != self._stored_bytes:

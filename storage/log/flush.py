@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ottla.storage.errors import StorageError
 from ottla.storage.files.fs import READ_ONLY
+from ottla.storage.files.log_directory import is_exhausted
 from ottla.storage.files.open_files import OpenFile
 from ottla.storage.log.leader_epochs import LeaderEpochs
 from ottla.storage.log.local_log import LocalLog
@@ -19,7 +20,16 @@ class Flush:
     is on disk. A truncation of the log meanwhile lowers `offset` (`LogOffsets.flushing`).
     """
 
-    __slots__ = ("_directory", "_files", "_fs", "_optional", "error", "offset")
+    __slots__ = (
+        "_directory",
+        "_epochs",
+        "_files",
+        "_fs",
+        "_optional",
+        "_syncing",
+        "error",
+        "offset",
+    )
 
     def __init__(
         self, local: LocalLog, offsets: LogOffsets, producers: ProducerState, epochs: LeaderEpochs
@@ -30,6 +40,8 @@ class Flush:
         self._optional: list[str] = []
         self.offset = offsets.log_end_offset
         self.error: OSError | None = None
+        self._syncing = False
+        self._epochs = epochs if epochs.unsynced else None
         for segment in local.segments.from_offset(offsets.recovery_point):
             segment.offset_index.write()
             segment.time_index.write()
@@ -51,7 +63,7 @@ class Flush:
         """Syncs. Safe in a worker thread while the log is appended to, rolled or truncated."""
         try:
             for file in self._files:
-                self._fs.sync(file.descriptor)
+                self._sync(file.descriptor)
             for path in self._optional:
                 self._sync_path(path)
             try:
@@ -61,6 +73,22 @@ class Flush:
         except OSError as error:
             self.error = error
 
+    def _sync(self, descriptor: int) -> None:
+        self._syncing = True
+        self._fs.sync(descriptor)
+        self._syncing = False
+
+    def lacked_descriptors(self) -> bool:
+        """Whether a file could not even be opened to be synced: the next flush syncs it.
+
+        A sync itself that lacks memory is a failed one: the kernel may have dropped the pages.
+        """
+        if self.error is None or self._syncing or not is_exhausted(self.error):
+            return False
+        if self._epochs is not None:
+            self._epochs.unsynced = True
+        return True
+
     def _sync_path(self, path: str) -> None:
         # These files may be renamed or deleted while this runs. Then they need not be on disk.
         try:
@@ -68,7 +96,7 @@ class Flush:
         except FileNotFoundError:
             return
         try:
-            self._fs.sync(descriptor)
+            self._sync(descriptor)
         finally:
             self._fs.close(descriptor)
 
@@ -108,6 +136,9 @@ class LogFlusher:
         """`Log.finish_flush`."""
         if flush in self._offsets.flushing:
             self._offsets.flushing.remove(flush)
+        if flush.lacked_descriptors():
+            assert flush.error is not None
+            raise self._local.directory.log_directory.exhausted(flush.error) from flush.error
         if flush.error is not None:
             # After a failed fsync the kernel may have dropped the pages: the disk cannot be
             # trusted with this log until it has been read again.

@@ -69,11 +69,7 @@ class LeaderEpochs:
             raise ValueError(f"epoch {epoch} cannot start at offset {start_offset}")
         before = self.entries
         if self._add(epoch, start_offset):
-            try:
-                self._write()
-            except OSError:
-                self._set(before)  # or the retry would not write it either
-                raise
+            self._write_or_restore(before)
 
     def _add(self, epoch: int, start_offset: int) -> bool:
         epochs, starts = self._epochs, self._starts
@@ -110,13 +106,12 @@ class LeaderEpochs:
         return self._epochs[index - 1] if index else NO_EPOCH
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Removes epochs that start at or after `end_offset`. Raises OSError."""
+        """Removes epochs that start at or after `end_offset`. Raises OSError, with none removed."""
         keep = bisect_left(self._starts, end_offset)
         if keep < len(self._starts):
-            del self._epochs[keep:]
-            del self._starts[keep:]
-            self._update_latest()
-            self._write()
+            before = self.entries
+            self._set(before[:keep])
+            self._write_or_restore(before)
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Removes epochs that end at or before `start_offset`, where the first one starts then."""
@@ -138,6 +133,13 @@ class LeaderEpochs:
         """Replaces all entries by these, which are ascending. Raises OSError."""
         self._set(entries)
         self._write()
+
+    def _write_or_restore(self, before: list[tuple[int, int]]) -> None:
+        try:
+            self._write()
+        except OSError:
+            self._set(before)  # or a retry would find nothing to write
+            raise
 
     def _write(self) -> None:
         write_epoch_checkpoint(self._fs, self.path, self.entries, sync=False)

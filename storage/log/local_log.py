@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import LogClosed, StorageError
 from ottla.storage.files.deletions import Deletions
+from ottla.storage.files.fs import READ_ONLY
 from ottla.storage.files.layout import DELETED_SUFFIX
+from ottla.storage.files.log_directory import is_exhausted
 from ottla.storage.log.partition_directory import PartitionDirectory
 from ottla.storage.log.segment import MAX_RELATIVE_OFFSET, Segment
 from ottla.storage.log.segment_list import SegmentList
@@ -22,6 +24,8 @@ from ottla.storage.producer.producer_state import ProducerState
 logger = logging.getLogger("ottla.storage")
 
 _NOT_KNOWN = -1
+# A truncation has no more files open at the same time than this.
+_SPARE_DESCRIPTORS = 4
 
 
 class LocalLog:
@@ -167,6 +171,20 @@ class LocalLog:
         else:
             self.directory.log_directory.check_writable()
 
+    def check_descriptors(self) -> None:
+        """Opens a few descriptors and closes them. Raises OSError when there are too few.
+
+        For operations that open one file after the other and cannot be undone half-way.
+        """
+        fs, path = self.directory.fs, self.active.log.path
+        opened: list[int] = []
+        try:
+            for _ in range(_SPARE_DESCRIPTORS):
+                opened.append(fs.open(path, READ_ONLY))
+        finally:
+            for descriptor in opened:
+                fs.close(descriptor)
+
     def write_failed(self, error: OSError) -> StorageError:
         """Removes a partial write from the active segment. Returns the exception to raise."""
         self.roll_timestamp = _NOT_KNOWN  # the first batch may be gone
@@ -174,6 +192,10 @@ class LocalLog:
             try:
                 self.active.log.remove_partial_write()
             except OSError as second:
+                if is_exhausted(second):
+                    # Not needed: the next append overwrites it, `finish` cuts it off, and recovery
+                    # discards it.
+                    return self.directory.log_directory.write_failed(error)
                 return self.directory.log_directory.fail(second)
         return self.directory.log_directory.write_failed(error)
 

@@ -310,6 +310,15 @@ class Log:
 
     # --- removing records --------------------------------------------------------------------
 
+    def prepare_truncation(self, offset: int) -> Iterator[None]:
+        """Does most of the work of `truncate_to` before it, in steps of a few milliseconds.
+
+        Replays the producer state up to `offset`, which takes seconds for a large segment. Changes
+        nothing: the log may be used between the steps, and `truncate_to` may be called without it,
+        or for another offset. Raises LogDirectoryOffline, ResourceExhausted.
+        """
+        return self._truncator.prepare(offset)
+
     def truncate_to(self, offset: int) -> bool:
         """Removes everything from `offset` on. False when the log ends at or below it anyway.
 

@@ -149,6 +149,7 @@ class LogAppender:
         batches = accepted.batches
         first, last = batches[0].first_offset, batches[-1].last_offset
         newest = max(batch.max_timestamp for batch in batches)
+        changes.prepare(self._local)
         if len(batches) == 1:
             epoch = batches[0].leader_epoch
             must_flush = self._writer.write(accepted.buffer, first, last, newest, epoch, now_ms)
@@ -248,6 +249,14 @@ class _ProducerChanges:
                 f"{self._name}: producer {producer_id} wrote outside of a verified transaction",
                 producer_id,
             )
+
+    def prepare(self, local: LocalLog) -> None:
+        """Opens what `apply` writes: it must not fail for want of a descriptor after the write."""
+        if any(completed.aborted for completed in self._completed):
+            try:
+                local.active.txn_index.prepare()
+            except OSError as error:
+                raise local.write_failed(error) from error
 
     def apply(self, local: LocalLog) -> bool:
         """The batches have been written to `local`. True when transactions may have changed."""

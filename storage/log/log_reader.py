@@ -249,4 +249,4 @@ class _TranslatedErrors:
         directory = self._directory
         if isinstance(error, FileNotFoundError) and not directory.fs.exists(directory.path):
             return LogClosed(f"{directory.name} was deleted")
-        return directory.log_directory.fail(error)
+        return directory.log_directory.read_failed(error)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 
-from ottla.storage.errors import DiskFull, OffsetOutOfRange
+from ottla.storage.errors import DiskFull, OffsetOutOfRange, ResourceExhausted
+from ottla.storage.log.batch_scan import CorruptLog
 from ottla.storage.log.leader_epochs import LeaderEpochs
 from ottla.storage.log.local_log import LocalLog
 from ottla.storage.log.log_offsets import LogOffsets
-from ottla.storage.log.producer_replay import rebuild_producers
+from ottla.storage.log.producer_replay import rebuild_producers, replay_in_steps
 from ottla.storage.producer.producer_state import ProducerState
 
 logger = logging.getLogger("ottla.storage")
@@ -17,7 +19,7 @@ logger = logging.getLogger("ottla.storage")
 class LogTruncator:
     """Truncates one log, with its leader epochs and producer state."""
 
-    __slots__ = ("_epochs", "_local", "_offsets", "_producers")
+    __slots__ = ("_epochs", "_local", "_offsets", "_prepared", "_producers")
 
     def __init__(
         self, local: LocalLog, offsets: LogOffsets, producers: ProducerState, epochs: LeaderEpochs
@@ -26,6 +28,29 @@ class LogTruncator:
         self._offsets = offsets
         self._producers = producers
         self._epochs = epochs
+        # (truncations, offset) that it was prepared for, and the producer state to be used then.
+        self._prepared: tuple[int, int, ProducerState] | None = None
+
+    def prepare(self, offset: int) -> Iterator[None]:
+        """`Log.prepare_truncation`."""
+        local, offsets, producers = self._local, self._offsets, self._producers
+        log_directory = local.directory.log_directory
+        log_directory.check_online()
+        segment = local.segments.floor(offset)
+        if segment is None or offset >= offsets.log_end_offset or producers.is_empty:
+            return
+        truncations = offsets.truncations
+        try:
+            place = segment.find_batch(offset)
+            stop = offset if place is None else min(offset, place.base_offset)
+            state = producers.as_of_snapshot(offsets.log_start_offset, stop)
+            complete = yield from replay_in_steps(state, local.segments, stop)
+        except CorruptLog:
+            return  # `truncate_to` finds it again
+        except OSError as error:
+            raise log_directory.read_failed(error) from error
+        if complete:
+            self._prepared = truncations, offset, state
 
     def truncate_to(self, offset: int) -> bool:
         """`Log.truncate_to`."""
@@ -42,8 +67,12 @@ class LogTruncator:
         if offset >= offsets.log_end_offset:
             # A leader assigns its epoch before it has written anything in it. Another leader's log
             # may have a different epoch at that offset, or none.
-            epochs.truncate_from_end(offsets.log_end_offset)
+            try:
+                epochs.truncate_from_end(offsets.log_end_offset)
+            except OSError as error:
+                raise directory.log_directory.write_failed(error) from error
             return False
+        self._check_descriptors()
         logger.info(
             "%s: Truncating to %d, the log end offset was %d",
             directory.name,
@@ -61,6 +90,12 @@ class LogTruncator:
             # The batch that holds `offset` is removed as a whole. The log does not begin below its
             # start because of that.
             end = max(min(offset, active.next_offset()), min(offset, offsets.log_start_offset))
+            prepared, self._prepared = self._prepared, None
+            if producers.is_empty:
+                # No part of the log has a producer that has not expired.
+                producers.end_offset = end
+            elif prepared is not None and prepared[:2] == (offsets.truncations, offset):
+                producers.become(prepared[2], end)
             lowered = offsets.lower_to(end)
             epochs.truncate_from_end(end)
             rebuild_producers(producers, local.segments, offsets.log_start_offset, end, now_ms=0)
@@ -73,10 +108,19 @@ class LogTruncator:
         offsets.check()
         return True
 
+    def _check_descriptors(self) -> None:
+        # Half of a truncation leaves a log that must not be used: it goes offline then.
+        local = self._local
+        try:
+            local.check_descriptors()
+        except OSError as error:
+            raise local.directory.log_directory.write_failed(error) from error
+
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """`Log.truncate_fully_and_start_at`."""
         local, log_directory = self._local, self._local.directory.log_directory
         log_directory.check_online()
+        self._check_descriptors()
         logger.info("%s: Truncating fully and starting at offset %d", local.directory.name, offset)
         try:
             local.retire_segments(list(local.segments), due_ms=0)
@@ -103,7 +147,8 @@ class LogTruncator:
             self._epochs.truncate_from_start(offset)
         except OSError as error:
             failure = directory.log_directory.write_failed(error)
-            # Deleting must work on a full disk. Too many epochs in the file do no harm.
-            if not isinstance(failure, DiskFull):
+            # Deleting must work on a full disk, and without descriptors. Too many epochs in the
+            # file do no harm.
+            if not isinstance(failure, DiskFull | ResourceExhausted):
                 raise failure from error
         return True

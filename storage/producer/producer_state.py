@@ -100,6 +100,11 @@ class ProducerState:
         """The offsets of the snapshot files, ascending."""
         return list(self._snapshots)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no producer and no transaction."""
+        return not (self.producers or self._ongoing or self._unreplicated)
+
     def first_open_offset(self) -> int | None:
         """The first offset of the oldest open transaction."""
         return next(iter(self._ongoing), None)
@@ -275,6 +280,22 @@ class ProducerState:
         opened = (e for e in self.producers.values() if e.transaction_first_offset >= 0)
         for entry in sorted(opened, key=lambda e: e.transaction_first_offset):
             self._ongoing[entry.transaction_first_offset] = entry.producer_id
+
+    def as_of_snapshot(self, log_start_offset: int, offset: int) -> ProducerState:
+        """Another state, as of the newest snapshot in (log start, offset], to replay batches on.
+
+        Its `end_offset` is that of the snapshot, or the log start. Raises OSError.
+        """
+        state = ProducerState(self._fs, self._name, self.directory, None, self.expiration_ms)
+        state._snapshots = [each for each in self._snapshots if log_start_offset < each <= offset]
+        state._load_newest(log_start_offset, now_ms=0)
+        return state
+
+    def become(self, other: ProducerState, end_offset: int) -> None:
+        """Takes the producers of another state of the log. Snapshots stay as they are."""
+        self.producers, self._ongoing = other.producers, other._ongoing
+        self._unreplicated = other._unreplicated
+        self.end_offset = end_offset
 
     def reset(self, offset: int) -> None:
         """Removes all producers and snapshots; the log is empty and starts at `offset`."""

@@ -1,4 +1,4 @@
-"""What must hold while everything goes wrong; looked at by clients, from outside.
+"""What must hold while everything goes wrong, as clients see it.
 
 Two minutes with one seed in every run. For more:
 

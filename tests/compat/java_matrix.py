@@ -66,7 +66,7 @@ def test_a_static_member_crashes_and_is_back(group: JavaGroup) -> None:
     )
     sent = group.produce(1)
     eventually(lambda: group.read() >= sent, group.story, seconds=DEADLINE_S)
-    assert first.assignments == assignments  # nobody else was disturbed
+    assert first.assignments == assignments  # no other member was disturbed
 
 
 def test_ten_members(group: JavaGroup) -> None:

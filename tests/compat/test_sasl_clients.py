@@ -197,11 +197,11 @@ def test_wrong_passwords(broker: BrokerProcess, address: str, tmp_path: Path) ->
     wrong = librdkafka(address, "SCRAM-SHA-256", "hunter2") | {"error_cb": errors.append}
     admin = AdminClient(wrong)
 
-    def is_told() -> bool:
+    def has_error() -> bool:
         admin.poll(1)
         return bool(errors)
 
-    eventually(is_told, "the client is not told", pause_seconds=0)
+    eventually(has_error, "the client has no error", pause_seconds=0)
     assert errors[0].code() == KafkaError._AUTHENTICATION
     path = str(properties(tmp_path, "SCRAM-SHA-512", "hunter2"))
     with pytest.raises(AssertionError, match="invalid credentials with SASL mechanism SCRAM-SHA-"):

@@ -152,7 +152,7 @@ def copy_once(bootstrap: str, source: str, target: str, group: str, limit: int) 
     return copied
 
 
-def test_copying_is_exact_through_kills_of_everybody(tmp_path: Path) -> None:
+def test_copying_is_exact_through_kills_of_all(tmp_path: Path) -> None:
     with start_broker(tmp_path, group_initial_rebalance_delay_ms="0") as broker:
         make_topic(broker.bootstrap, "source", 2)
         make_topic(broker.bootstrap, "target", 2)

@@ -138,16 +138,16 @@ def of_groups() -> dict[str, Ask]:
     for group in groups:
         found |= {
             f"join {group}": lambda version, g=group: join_group.JoinGroupRequest(
-                g, 10_000, 10_000, "nobody", protocol_type="consumer"
+                g, 10_000, 10_000, "absent", protocol_type="consumer"
             ),
             f"sync {group}": lambda version, g=group: sync_group.SyncGroupRequest(
-                g, 1, "nobody", protocol_type="consumer", protocol_name="range"
+                g, 1, "absent", protocol_type="consumer", protocol_name="range"
             ),
             f"heartbeat {group}": lambda version, g=group: heartbeat.HeartbeatRequest(
-                g, 1, "nobody"
+                g, 1, "absent"
             ),
             f"leave {group}": lambda version, g=group: leave_group.LeaveGroupRequest(
-                g, "nobody", [leave_group.MemberIdentity("nobody")]
+                g, "absent", [leave_group.MemberIdentity("absent")]
             ),
             f"commit {group}": lambda version, g=group: offset_commit.OffsetCommitRequest(
                 g, topics=committed

@@ -51,7 +51,7 @@ def sort_key(item: object) -> tuple[str, ...]:
 
 
 def differences(kafka: object, ottla: object, path: str = "") -> list[str]:
-    """Every place in which the two differ, in words; empty where they agree."""
+    """Every place in which the two differ, as text; empty where they agree."""
     if isinstance(kafka, dict) and isinstance(ottla, dict):
         return [
             line

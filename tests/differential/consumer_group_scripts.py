@@ -67,7 +67,7 @@ def prepare(t: Transcript) -> None:
 
 def wait_for_assignments(t: Transcript) -> None:
     """Until groups are given partitions of `wide`: on a busy machine Kafka's coordinator hears of a
-    topic some time after Metadata tells of it."""
+    topic some time after Metadata has it."""
     beginning = ConsumerGroupHeartbeatRequest(
         group_id="ready",
         member_id="m",
@@ -206,9 +206,9 @@ def heartbeat_mistakes(t: Transcript) -> None:
     enter(t, "hm", "m")
     for epoch in (0, 1, 2, 3, 9):
         beat(t, "hm", "m", epoch)
-    beat(t, "hm", "nobody", 2)
-    beat(t, "hm", "nobody", -1)
-    beat(t, "hm", "nobody", -2, instance="i")
+    beat(t, "hm", "absent", 2)
+    beat(t, "hm", "absent", -1)
+    beat(t, "hm", "absent", -2, instance="i")
     beat(t, "hm", "m", 2, instance="i")
     beat(t, "hm", "m", 2, assignor="sticky")
 
@@ -232,7 +232,7 @@ def lone_member(t: Transcript) -> None:
     beat(t, group, "m", 2, owned={"u": [0]})
     beat(t, group, "m", 2, owned={"u": [0], "t": [0]})
     beat(t, group, "m", 2)
-    t.say("it begins anew")
+    t.say("it restarts")
     enter(t, group, "m", ["u", "t"])
     look(t, group)
     for request in (
@@ -327,10 +327,10 @@ def offsets(t: Transcript) -> None:
         t.ask(commit(group, {("t", 0): 6}, "m", 0), version)
         t.ask(commit(group, {("t", 0): 6}, "m", 2), version)
         t.ask(commit(group, {("t", 0): 6}, "m", -1), version)
-        t.ask(commit(group, {("t", 0): 6}, "nobody", 1), version)
+        t.ask(commit(group, {("t", 0): 6}, "absent", 1), version)
         t.ask(commit(group, {("t", 0): 6}), version)
     t.say("who may read")
-    for member, epoch in (("m", 1), ("m", 0), ("m", 2), ("m", -1), ("nobody", 1), ("", 1)):
+    for member, epoch in (("m", 1), ("m", 0), ("m", 2), ("m", -1), ("absent", 1), ("", 1)):
         read(t, group, member, epoch, {"t": [0, 1]})
         read(t, group, member, epoch, None)
     read(t, group, None, -1, {"t": [0, 1]})
@@ -341,7 +341,7 @@ def offsets(t: Transcript) -> None:
     t.ask(commit(group, {("u", 0): 7}, "m", 1), 9)
     t.ask(offset_delete(group, {"t": [0], "u": [0]}), 0)
     read(t, group, None, -1, None)
-    t.say("with nobody in it")
+    t.say("without members")
     beat(t, group, "m", -1)
     t.ask(commit(group, {("t", 1): 8}), 9)
     t.ask(commit(group, {("t", 1): 8}, "m", 1), 9)
@@ -410,7 +410,7 @@ def upgrade_and_downgrade(t: Transcript) -> None:
     t.ask(join(group, protocols=(("roundrobin", WANTS_T),)), 3)
     t.ask(join(group, protocols=CLASSIC), 4)
     other = member_of(t.ask(join(group, instance="k", protocols=CLASSIC), 5))
-    t.ask(join(group, "nobody", instance="k", protocols=CLASSIC), 5)
+    t.ask(join(group, "absent", instance="k", protocols=CLASSIC), 5)
     look(t, group)
     beat(t, group, "new", 2, owned={"t": [1]})
     t.ask(HeartbeatRequest(group, 2, old), 3)
@@ -430,7 +430,7 @@ RECORDED = "recorded"
 
 def what_is_written_down(t: Transcript) -> None:
     """All members have ids of their own choice, so that the records can be compared."""
-    t.say("two members, one of them static; one gives back, one is replaced, one leaves")
+    t.say("two members, one of them static; one revokes, one is replaced, one leaves")
     enter(t, RECORDED, "a", ["wide"], assignor="range")
     enter(t, RECORDED, "b", ["wide"], assignor="range", instance="i")
     beat(t, RECORDED, "a", 1, owned={"wide": [0, 1, 2, 3, 4, 5]})

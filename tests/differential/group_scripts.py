@@ -79,7 +79,7 @@ def join_mistakes(t: Transcript) -> None:
         t.ask(join("jm", session_ms=10), version)
         t.ask(join("jm", session_ms=2_000_000), version)
         t.ask(join("jm", session_ms=-1), version)
-        t.ask(join("jm", "nobody"), version)
+        t.ask(join("jm", "absent"), version)
         t.ask(join("jm", protocols=()), version)
         t.ask(join("jm", protocol_type=""), version)
         t.ask(join("jm", "", protocol_type="", protocols=()), version)
@@ -110,19 +110,19 @@ def joined_group_mistakes(t: Transcript) -> None:
     t.ask(join(group, protocol_type="connect"), 3, on="other")
     t.ask(join(group, protocols=(("roundrobin", b""),)), 3, on="other")
     t.ask(join(group, member), 3)
-    t.ask(sync(group, "nobody", 1), 3)
+    t.ask(sync(group, "absent", 1), 3)
     t.ask(sync(group, member, 2), 3)
     t.ask(sync(group, member, 1, protocol_type="connect", protocol_name="range"), 5)
     t.ask(sync(group, member, 1, protocol_type="consumer", protocol_name="x"), 5)
     t.ask(sync(group, member, 1), 5)
-    t.ask(sync(group, member, 1, instance="nobody"), 3)
+    t.ask(sync(group, member, 1, instance="absent"), 3)
     t.ask(describe_state(group), 5)
-    t.ask(sync(group, member, 1, {"nobody": b"x"}), 3)
+    t.ask(sync(group, member, 1, {"absent": b"x"}), 3)
     t.say("stable, with an empty assignment")
     t.ask(sync(group, member, 1, {member: b"ignored"}), 3)
-    t.ask(HeartbeatRequest(group, 1, member, "nobody"), 3)
+    t.ask(HeartbeatRequest(group, 1, member, "absent"), 3)
     t.ask(HeartbeatRequest(group, 0, member), 3)
-    t.ask(HeartbeatRequest(group, 1, "nobody"), 3)
+    t.ask(HeartbeatRequest(group, 1, "absent"), 3)
     t.ask(HeartbeatRequest("", 1, member), 3)
     t.ask(HeartbeatRequest("unknown", 1, member), 3)
     t.ask(sync("", member, 1), 3)
@@ -140,17 +140,17 @@ def joined_group_mistakes(t: Transcript) -> None:
     t.ask(HeartbeatRequest(group, 1, member), 3)
     t.ask(HeartbeatRequest(group, 2, member), 3)
     t.say("leaving in versions 0 to 2 and 3 to 5")
-    t.ask(LeaveGroupRequest(group, "nobody"), 2)
-    t.ask(LeaveGroupRequest("", "nobody"), 2)
-    t.ask(LeaveGroupRequest("unknown", "nobody"), 2)
-    t.ask(LeaveGroupRequest("unknown", members=[MemberIdentity("nobody")]), 3)
-    t.ask(LeaveGroupRequest("", members=[MemberIdentity("nobody")]), 3)
+    t.ask(LeaveGroupRequest(group, "absent"), 2)
+    t.ask(LeaveGroupRequest("", "absent"), 2)
+    t.ask(LeaveGroupRequest("unknown", "absent"), 2)
+    t.ask(LeaveGroupRequest("unknown", members=[MemberIdentity("absent")]), 3)
+    t.ask(LeaveGroupRequest("", members=[MemberIdentity("absent")]), 3)
     t.ask(LeaveGroupRequest(group, members=[]), 3)
     t.ask(
         LeaveGroupRequest(
             group,
             members=[
-                MemberIdentity("nobody"),
+                MemberIdentity("absent"),
                 MemberIdentity("", "noone"),
                 MemberIdentity("", None),
                 MemberIdentity(member, "noone"),
@@ -286,9 +286,9 @@ def offsets_in_every_version(t: Transcript) -> None:
         t.ask(commit(group, {("t", 0): 8}, metadata=None), version)
         t.ask(commit(group, {("t", 0): 8}, metadata="m" * 4_096), version)
         t.ask(commit(group, {("t", 0): 9, ("t", 1): 9}, metadata="m" * 4_097), version)
-        t.ask(commit(group, {("t", 0): 10}, "somebody"), version)
+        t.ask(commit(group, {("t", 0): 10}, "someone"), version)
         t.ask(commit(group, {("t", 0): 11}, "", 0), version)
-        t.ask(commit(group, {("t", 0): 12}, "somebody", 0), version)
+        t.ask(commit(group, {("t", 0): 12}, "someone", 0), version)
         t.ask(commit(group, {}), version)
         t.ask(fetch(group, None, 7), 7)
     for version in range(1, 10):
@@ -305,7 +305,7 @@ def offsets_in_every_version(t: Transcript) -> None:
                 OffsetFetchRequestGroup("unknown", topics=[OffsetFetchRequestTopics("t", [0, 1])]),
                 OffsetFetchRequestGroup("unknown", topics=None),
                 OffsetFetchRequestGroup("simple-1", topics=[OffsetFetchRequestTopics("t", [1])]),
-                OffsetFetchRequestGroup("simple-2", "nobody", 5, topics=None),
+                OffsetFetchRequestGroup("simple-2", "absent", 5, topics=None),
             ],
             require_stable=True,
         ),
@@ -384,7 +384,7 @@ def expiring_members(t: Transcript) -> None:
     until(t, join(group, member, session_ms=1), 4, lambda r: True)
     time.sleep(1.5)  # nothing shows that the id is gone but using it
     t.ask(join(group, member, session_ms=1_000), 4)
-    t.say("a member that does not sync is removed and the group goes on")
+    t.say("a member that does not sync is removed and the group continues")
     first = member_of(t.ask(join(group, session_ms=9_000, rebalance_ms=1_500), 3))
     until(t, describe_state(group), 0, lambda r: "Empty" in repr(r))
     t.ask(HeartbeatRequest(group, 2, first), 3)

@@ -1,4 +1,4 @@
-"""The two brokers with a listener that asks for SASL, and conversations with both."""
+"""The two brokers with a listener that requires SASL, and conversations with both."""
 
 from __future__ import annotations
 

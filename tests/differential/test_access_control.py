@@ -1,6 +1,6 @@
-"""Access control: what a client without rights is told, field by field as by Apache Kafka.
+"""Access control: what a client without rights gets, field by field as by Apache Kafka.
 
-Nobody has a name on a plain listener, so rights are given by address: everything is allowed from
+No client has a name on a plain listener, so rights are given by address: everything is allowed from
 127.0.0.1, where the brokers and the administrator are, and next to nothing from 127.0.0.2.
 """
 
@@ -65,8 +65,8 @@ ADMINISTRATOR, CLIENT = "127.0.0.1", "127.0.0.2"
 def rights() -> dict[AclResource, list[Acl]]:
     found: dict[AclResource, list[Acl]] = {}
     for kind in ("Topic", "Group", "TransactionalId"):
-        everybody, mine = AclResource(LITERAL, kind, "*"), AclResource(PREFIXED, kind, OPEN)
-        found[everybody] = [Acl("User:ANONYMOUS", "Allow", "All", ADMINISTRATOR)]
+        of_all, mine = AclResource(LITERAL, kind, "*"), AclResource(PREFIXED, kind, OPEN)
+        found[of_all] = [Acl("User:ANONYMOUS", "Allow", "All", ADMINISTRATOR)]
         found[mine] = [Acl("User:*", "Allow", "All", CLIENT)]
         seen = AclResource(LITERAL, kind, SEEN)
         found[seen] = [Acl("User:ANONYMOUS", "Allow", "Describe", CLIENT)]
@@ -113,7 +113,7 @@ def wait_for_coordinators(pair: Pair) -> None:
         (find_coordinator.FindCoordinatorRequest(OPEN, 1), 3),
         (init_producer_id.InitProducerIdRequest(None, 1000), 1),
         (init_producer_id.InitProducerIdRequest(OPEN, 1000), 1),
-        (heartbeat.HeartbeatRequest(OPEN, 1, "nobody"), 0),
+        (heartbeat.HeartbeatRequest(OPEN, 1, "absent"), 0),
     ]
     for question, version in questions:
 
@@ -229,7 +229,7 @@ def test_metadata(client: Pair, names: tuple[str, ...] | None) -> None:
 
 
 def test_metadata_with_creation(brokers: Pair, client: Pair) -> None:
-    """Of topics that may not be seen, nobody learns whether they exist."""
+    """Of topics that may not be seen, no client learns whether they exist."""
     shown, hidden = (
         metadata.MetadataRequestTopic(name=CLOSED),
         metadata.MetadataRequestTopic(name="not-there"),
@@ -241,7 +241,7 @@ def test_metadata_with_creation(brokers: Pair, client: Pair) -> None:
 
 
 @pytest.mark.parametrize("name", list(whole_cluster()))
-def test_the_cluster_is_not_for_everybody(client: Pair, name: str) -> None:
+def test_the_cluster_is_not_for_all_clients(client: Pair, name: str) -> None:
     compare(client, whole_cluster()[name])
 
 

@@ -56,7 +56,7 @@ def cases(now_ms: int) -> list[tuple[str, int, bytes]]:
     keyless = [(now_ms, b"k", b"v", []), (now_ms, None, b"v", []), (now_ms, None, b"w", [])]
     old = [(now_ms, b"k", b"v", []), (OLD_MS, b"k", b"v", []), (-1, b"k", b"v", [])]
     late = [(now_ms + 3 * DAY_MS, b"k", b"v", []), (now_ms, b"k", None, [])]
-    # More than are looked at on the event loop.
+    # More than are read on the event loop.
     many = [(now_ms + n % 9, b"k%d" % n, b"v", []) for n in range(6_000)]
     but_one = [*many[:4_321], (now_ms, None, b"v", []), *many[4_321:]]
     found = []

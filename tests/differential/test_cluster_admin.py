@@ -54,7 +54,7 @@ def move(name: str, partition: int, replicas: list[int] | None) -> ReassignableT
 MOVES = {
     "nothing": [],
     "to where it is": [move(TOPIC, 0, [0])],
-    "to nobody": [move(TOPIC, 0, [7])],
+    "to an unknown broker": [move(TOPIC, 0, [7])],
     "to no broker": [move(TOPIC, 0, [])],
     "twice to one": [move(TOPIC, 0, [0, 0])],
     "to a negative id": [move(TOPIC, 0, [-1])],
@@ -85,7 +85,7 @@ GROWTH = {
     "fewer": CreatePartitionsTopic(name=TOPIC, count=1, assignments=None),
     "as many": CreatePartitionsTopic(name=TOPIC, count=2, assignments=None),
     "none": CreatePartitionsTopic(name=TOPIC, count=0, assignments=None),
-    "to nobody": CreatePartitionsTopic(
+    "to no broker": CreatePartitionsTopic(
         name=TOPIC, count=3, assignments=[CreatePartitionsAssignment(broker_ids=[7])]
     ),
     "too few places": CreatePartitionsTopic(

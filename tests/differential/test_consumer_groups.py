@@ -70,7 +70,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 
 def records_of(bootstrap: str, group: str, topic_ids: dict[bytes, str]) -> dict[bytes, list[bytes]]:
     """The values of each key of the group in `__consumer_offsets`, but for commits and times."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "nobody"})
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "absent"})
     home = TopicPartition("__consumer_offsets", 0, 0)
     _, end = consumer.get_watermark_offsets(home, 60)
     consumer.assign([home])
@@ -129,7 +129,7 @@ PAGES: dict[str, tuple[list[str], int, tuple[str, int] | None]] = {
     "from a name between": (["t", "u"], 2000, ("ta", 0)),
     "from behind all": (["t", "u"], 2000, ("zz", 0)),
     "from below the first": (["t"], 2000, ("t", -1)),
-    "from what was not asked for": (["u"], 2, ("t", 1)),
+    "from what was not requested": (["u"], 2, ("t", 1)),
 }
 
 
@@ -170,7 +170,7 @@ def test_subscriptions_to_metrics_of_clients(prepared: Pair) -> None:
         ),
         "a subscription never arrived",
     )
-    for name in ("all", "bad", "nobody", ""):
+    for name in ("all", "bad", "absent", ""):
         asked = DescribeConfigsResource(
             resource_type=16, resource_name=name, configuration_keys=None
         )

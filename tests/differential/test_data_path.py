@@ -69,7 +69,7 @@ def test_frames_of_lz4(pair: Pair, topic: str, case: str, payload: bytes) -> Non
     if case == "independent blocks":
         pair.compare(request, [3, 7, 8, 9, 11])
         return
-    # Apache Kafka cannot say what is wrong; we can, and neither error is tried again.
+    # Apache Kafka cannot say what is wrong; we can, and neither error is retried.
     pair.compare(
         request, [3, 7, 8, 9, 11], ignore=["error_message", "error_code", "log_start_offset"]
     )

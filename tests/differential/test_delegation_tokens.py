@@ -110,7 +110,7 @@ def conversation(people: People) -> None:
         describe("bob")
         describe("bob", "bob")
         describe("bob", "anna")
-        describe("anna", "carl", "nobody")
+        describe("anna", "carl", "absent")
         people.ask("anna", DescribeDelegationTokenRequest([]), 1)
         people.ask("anna", DescribeDelegationTokenRequest(None), 2)
         renew("anna", third.hmac, 1_200_000)

@@ -1,4 +1,4 @@
-"""`ottla migrate` looks at Apache Kafka."""
+"""`ottla migrate` reads Apache Kafka."""
 
 from tests.differential.asking import Pair
 from tests.doubles.command_line import CommandLine

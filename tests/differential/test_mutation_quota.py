@@ -96,12 +96,12 @@ def topics(pair: Pair) -> Iterator[list[str]]:
 
 
 def throttled(pair: Pair, request: Message | Callable[[int], Message], version: int) -> bool:
-    """Whether both, or neither, told the client to wait; their responses are compared, too."""
+    """Whether both, or neither, throttled the client; their responses are compared, too."""
     ((kafka, ottla),) = pair.compare(request, [version])
     # Every response here has the field; that of a message in general is not known.
-    told = {getattr(response, "throttle_time_ms", 0) > 0 for response in (kafka, ottla)}
-    assert len(told) == 1
-    return told == {True}
+    throttled = {getattr(response, "throttle_time_ms", 0) > 0 for response in (kafka, ottla)}
+    assert len(throttled) == 1
+    return throttled == {True}
 
 
 @pytest.mark.parametrize("version", range(2, API[19].max_version + 1))

@@ -45,7 +45,7 @@ def question(*components: tuple[str, int, str | None], strict: bool) -> Describe
     return DescribeClientQuotasRequest([ComponentData(*each) for each in components], strict)
 
 
-def told(response: object) -> object:
+def comparable(response: object) -> object:
     """A response without what may rightly differ: words, and the order of what is a set."""
     if isinstance(response, AlterClientQuotasResponse):
         return [
@@ -69,8 +69,8 @@ def told(response: object) -> object:
 def same(pair: Pair, request: Message, version: int) -> object:
     """Asks both and compares; gives what they agree on."""
     kafka, ottla = pair.responses(request, version)
-    assert told(ottla) == told(kafka)
-    return told(ottla)
+    assert comparable(ottla) == comparable(kafka)
+    return comparable(ottla)
 
 
 USER: Entity = (("user", "CN=alice, O=a/b*%"),)
@@ -119,7 +119,7 @@ FILTERS: dict[str, list[tuple[str, int, str | None]]] = {
     "an address": [("ip", EXACT, "10.1.2.3")],
     "the default address": [("ip", DEFAULT, None)],
     "addresses": [("ip", ANY, None)],
-    "not there": [("user", EXACT, "nobody")],
+    "not there": [("user", EXACT, "absent")],
 }
 
 
@@ -130,7 +130,7 @@ def test_filters(pair: Pair, some_quotas: None, version: int, strict: bool) -> N
         found = same(pair, question(*components, strict=strict), version)
         assert isinstance(found, tuple)
         assert found[0] == 0, name
-        # Strictly nothing named is nothing found, and nobody has the last one's name.
+        # Strictly nothing named is nothing found, and no user has the last one's name.
         assert bool(found[1]) == (name != "not there" and not (strict and name == "all")), name
 
 
@@ -243,7 +243,7 @@ def test_several_entities_in_one_request(pair: Pair) -> None:
     good, bad = alteration((("user", "u"),), (PRODUCE, 5.0)), alteration((), (PRODUCE, 5.0))
     both = AlterClientQuotasRequest([*good.entries, *bad.entries], False)
     kafka, ottla = pair.responses(both, 1)
-    rows, expected = told(ottla), told(kafka)
+    rows, expected = comparable(ottla), comparable(kafka)
     assert isinstance(rows, list)
     assert isinstance(expected, list)
     assert sorted(rows) == sorted(expected)

@@ -41,7 +41,7 @@ PLAIN_TOKENS = (
     b"\0\0x",
     b"\0anna\0",
     b"\0anna\0wrong",
-    b"\0nobody\0wrong",
+    b"\0absent\0wrong",
     b"bob\0anna\0s3cret",
     b"\xff\0\xfe\0\xfd",
 )
@@ -59,7 +59,7 @@ def test_scram(both: Both, mechanism: str) -> None:
     notes = both.compare(lambda talk: talk.scram(mechanism, "anna", "s3cret"))
     assert [note[1] for note in notes if isinstance(note, tuple)] == [0, 0, 0]
     both.compare(lambda talk: talk.scram(mechanism, "anna", "wrong"))
-    both.compare(lambda talk: talk.scram(mechanism, "nobody", "s3cret"))
+    both.compare(lambda talk: talk.scram(mechanism, "absent", "s3cret"))
     both.compare(lambda talk: talk.scram(mechanism, "anna", "s3cret", ",tokenauth=true"))
     both.compare(lambda talk: talk.scram(mechanism, "anna", "s3cret", ",unknown=x"))
 
@@ -285,7 +285,7 @@ def test_credentials_of_users(both: Both) -> None:
     pair.compare(changes, [0])
     pair.compare(described(), [0])
     pair.compare(DescribeUserScramCredentialsRequest(None), [0])
-    pair.compare(described("b\u00e4r <x>/%", "nobody", "", "twice", "twice", "", "anna"), [0])
+    pair.compare(described("b\u00e4r <x>/%", "absent", "", "twice", "twice", "", "anna"), [0])
     gone = [ScramCredentialDeletion("b\u00e4r <x>/%", number) for number in (1, 2)]
     pair.compare(AlterUserScramCredentialsRequest(deletions=gone), [0])
     pair.compare(described(), [0])

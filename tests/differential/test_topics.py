@@ -77,7 +77,7 @@ BAD_TOPICS = {
     "setting out of range": topic("bad-config", 1, 1, {"segment.bytes": "1"}),
     "null setting": topic("bad-config", 1, 1, {"retention.ms": None}),
     "assignment and count": topic("bad-assignment", 2, 1, None, [[0]]),
-    "assignment to nobody": topic("bad-assignment", -1, -1, None, [[7]]),
+    "assignment to no broker": topic("bad-assignment", -1, -1, None, [[7]]),
     "assignment twice": topic("bad-assignment", -1, -1, None, [[0, 0]]),
     "assignment uneven": topic("bad-assignment", -1, -1, None, [[0], []]),
 }

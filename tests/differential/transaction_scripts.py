@@ -42,7 +42,7 @@ TIMEOUT_MS = 60_000
 
 
 def prepare(t: Transcript) -> None:
-    """Topics, and a first producer id: Kafka's broker asks for its block of them then."""
+    """Topics, and a first producer id: Kafka's broker requests its block of them then."""
     group_requests.prepare(t)
     until(t, InitProducerIdRequest(None), 0, lambda response: "error_code=0" in repr(response))
 
@@ -328,7 +328,7 @@ def offsets_in_a_transaction(t: Transcript) -> None:
         if version >= 3:
             t.say("a member of a group that has none")
             t.ask(
-                txn_offsets(name, group, producer, {("t", 0): 6}, member_id="nobody", generation=1),
+                txn_offsets(name, group, producer, {("t", 0): 6}, member_id="absent", generation=1),
                 version,
             )
             t.ask(txn_offsets(name, group, producer, {("t", 0): 6}, generation=1), version)
@@ -407,7 +407,7 @@ def time_outs(t: Transcript) -> None:
     t.ask(describe("slow"), 0)
     t.ask(end("slow", producer, True), 3)
     t.ask(add("slow", producer, {"t": [0]}), 3)
-    t.say("the producer asks for another epoch")
+    t.say("the producer requests another epoch")
     init(t, "slow", producer=producer)
     init(t, "slow")
 

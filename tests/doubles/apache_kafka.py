@@ -48,7 +48,7 @@ _DEPENDENCIES = (
     ("org.apache.kafka", "kafka-tools", KAFKA_VERSION, ""),
 )
 
-# A broker tells its story on INFO; a tool speaks only when something is wrong.
+# A broker logs its work on INFO; a tool speaks only when something is wrong.
 _LOG4J = """log4j.rootLogger={level}, stdout
 log4j.appender.stdout=org.apache.log4j.ConsoleAppender
 log4j.appender.stdout.layout=org.apache.log4j.PatternLayout
@@ -57,7 +57,7 @@ log4j.appender.stdout.layout.ConversionPattern=[%d] %p %m (%c)%n
 
 
 def kafka_library() -> Path:
-    """The directory with Kafka's jars; skips the running test when it cannot be had."""
+    """The directory with Kafka's jars; skips the running test when it cannot be downloaded."""
     if shutil.which("java") is None:
         pytest.skip("Apache Kafka as the oracle needs Java: there is no `java` on the PATH")
     if (LIBRARY / SERVER_JAR).exists():
@@ -181,11 +181,11 @@ class ApacheKafka:
         return self.process.output()
 
     def kill(self) -> None:
-        """kill -9 the broker (ZooKeeper goes on)."""
+        """kill -9 the broker (ZooKeeper keeps running)."""
         self.process.kill()
 
     def stop(self) -> None:
-        """Clean shutdown of the broker (ZooKeeper goes on)."""
+        """Clean shutdown of the broker (ZooKeeper keeps running)."""
         self.process.stop()
 
     def run_tool(self, main_class: str, *arguments: str, text_input: str | None = None) -> str:
@@ -220,7 +220,7 @@ def start_zookeeper(directory: Path) -> Iterator[str]:
 
 
 def _launch_zookeeper(data: Path, output: Path) -> tuple[JavaProcess, int]:
-    for attempt in range(3):  # between choosing a port and binding it, somebody may take it
+    for attempt in range(3):  # between choosing a port and binding it, another process may take it
         port = free_port()
         configuration = data.parent / "zookeeper.properties"
         configuration.write_text(
@@ -280,7 +280,7 @@ def _broker_properties(directory: Path, zookeeper: str, settings: dict[str, obje
 
 
 def _wait_for_controller(bootstrap: str) -> None:
-    """Until the broker has heard of a controller: it says "started" before, and then refuses to
+    """Until the broker knows a controller: it says "started" before, and then refuses to
     create topics."""
 
     def is_elected() -> bool:

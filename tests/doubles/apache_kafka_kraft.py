@@ -22,7 +22,7 @@ from tests.doubles.apache_kafka import (
 )
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
-_ATTEMPTS = 3  # between choosing the controller's port and binding it, somebody may take it
+_ATTEMPTS = 3  # between choosing the controller's port and binding it, another process may take it
 
 
 def _properties(directory: Path, controller_port: int, settings: dict[str, object]) -> str:

@@ -1,4 +1,4 @@
-"""Who looks at a cluster in trouble: a writer, a reader, and one who watches for leaders.
+"""The clients of a cluster in trouble: a writer, a reader, and one who watches for leaders.
 
 Each runs on a thread of its own until it is stopped. What must never happen is written down in
 `complaints`; nothing is asserted on these threads.
@@ -99,7 +99,7 @@ class Writer(Watcher):
 
     One batch is under way, and it is sent until it is acknowledged, so that only the cluster can
     double a record. (librdkafka has several under way, and where one of them overtook another at a
-    new leader it begins a new producer epoch, after which nobody can tell a repetition any more.)
+    new leader it begins a new producer epoch, and repetitions are not seen any more.)
     """
 
     def __init__(self, bootstrap: str, partition: int) -> None:
@@ -224,7 +224,7 @@ class LeaderWatch(Watcher):
         self._connections: dict[int, BlockingConnection] = {}
         # Since when, by partition; and the time at which we looked last.
         self._missing: dict[int, float] = {}
-        self._looked_at = time.monotonic()
+        self._checked_at = time.monotonic()
 
     def _step(self) -> None:
         victims = set(self._cluster.victims)
@@ -234,8 +234,8 @@ class LeaderWatch(Watcher):
             led.update(self._led_partitions(broker_id, healthy))
         now = time.monotonic()
         # Time in which this thread did not get to run is the machine's, not the cluster's.
-        lost = max(0.0, now - self._looked_at - 1.0)
-        self._looked_at = now
+        lost = max(0.0, now - self._checked_at - 1.0)
+        self._checked_at = now
         for partition in range(PARTITIONS):
             if partition in led or not self.is_bounded:
                 self._missing.pop(partition, None)

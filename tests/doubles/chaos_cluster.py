@@ -116,7 +116,7 @@ class ChaosCluster:
         return b"".join(file.read_bytes() for file in files)
 
     def story(self) -> str:
-        """The ends of all logs, for whoever has to find out."""
+        """The ends of all logs, for diagnosis."""
         return "\n".join(
             f"--- {broker_id}\n{broker.log()[-6000:]}" for broker_id, broker in self.brokers.items()
         )

@@ -1,7 +1,7 @@
 """Cables between the processes of a test that can be cut, or made to swallow everything.
 
 Each process reaches another through a port of its own here. A port that several share (the
-inter-broker listener of a broker) tells its callers apart by the client id in their first request,
+inter-broker listener of a broker) distinguishes callers by the client id in their first request,
 so that a single pair of brokers can be parted. Everything runs on a thread of its own.
 """
 

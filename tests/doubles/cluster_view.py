@@ -1,4 +1,4 @@
-"""A cluster looked at from all sides: its znodes, what single brokers tell clients, its data."""
+"""A cluster seen from all sides: its znodes, what single brokers return to clients, its data."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class ClusterView:
     def is_registered(self, broker_id: int) -> bool:
         return self.exists(f"/brokers/ids/{broker_id}")
 
-    # -- what clients are told ------------------------------------------------------------------
+    # -- what clients see -----------------------------------------------------------------------
 
     def ask(self, broker_id: int, request: Message) -> Message:
         """The response of one broker, whatever the others would say."""
@@ -108,7 +108,7 @@ class ClusterView:
         return response
 
     def partitions(self, broker_id: int, topic: str) -> list[MetadataResponsePartition]:
-        """What a broker tells of a topic, by index; nothing of a topic that it does not know."""
+        """What a broker returns of a topic, by index; nothing of a topic that it does not know."""
         (found,) = self.metadata(broker_id, topic).topics
         return sorted(found.partitions, key=lambda each: each.partition_index)
 
@@ -116,7 +116,7 @@ class ClusterView:
         return [each.leader_id for each in self.partitions(by, topic)]
 
     def wait_for_leaders(self, topic: str, leaders: list[int], *brokers: int) -> None:
-        """Until each of the brokers (all, when none is named) tells clients of these leaders."""
+        """Until each of the brokers (all, when none is named) returns these leaders to clients."""
         for broker_id in brokers or tuple(self.cluster.brokers):
             eventually(
                 lambda by=broker_id: self.leaders(topic, by) == leaders,  # type: ignore[misc]
@@ -165,7 +165,7 @@ class ClusterView:
         assert [each.error_code for each in response.responses] == [0]
 
     def reassign(self, topic: str, replicas: list[int] | None) -> None:
-        """Partition 0 is to be there; None takes back what was asked for."""
+        """Partition 0 is to be there; None cancels what was requested."""
         row = ReassignableTopic(topic, [ReassignablePartition(0, replicas)])
         response = self.client.call_controller(AlterPartitionReassignmentsRequest(topics=[row]))
         assert isinstance(response, AlterPartitionReassignmentsResponse)

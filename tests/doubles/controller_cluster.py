@@ -173,7 +173,7 @@ class Cluster:
     # Acts
 
     def write(self, *ops: Op) -> None:
-        """Somebody else writes to the tree."""
+        """Another process writes to the tree."""
         session = self.tree.open_session()
         self.tree.apply(session, ops)
 

@@ -1,4 +1,4 @@
-"""A runtime for the controller with a clock that moves only when told to."""
+"""A runtime for the controller with a clock that moves only when a test moves it."""
 
 import asyncio
 import heapq

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from ottla.broker.coordination.ports import AppendResult
 from ottla.protocol.records.batch import patch_base_offset, read_header
+from ottla.protocol.records.errors import CorruptRecordError
 from ottla.protocol.records.reader import read_records
 from ottla.protocol.records.record import Record
 from ottla.storage.producer.verification import Verification
@@ -15,11 +16,13 @@ class MemoryLog:
 
     `next_error` fails the next append. `held` are appends in the log that are not committed yet:
     `commit_one` and `commit_all` commit them in order, `lose_held` is what a crash does to them.
+    `damaged` are batches, by partition and base offset, whose header cannot be read.
     """
 
     def __init__(self) -> None:
         self.batches: dict[int, list[bytes]] = {}
         self.end_offsets: dict[int, int] = {}
+        self.damaged: set[tuple[int, int]] = set()
         self.next_error = 0
         self.hold = False
         self.held: deque[tuple[int, int, AppendResult]] = deque()
@@ -65,10 +68,29 @@ class MemoryLog:
     def log_end_offset(self, partition: int) -> int:
         return self.end_offsets.get(partition, 0)
 
+    def segment_end_offset(self, partition: int, offset: int) -> int:
+        """Each batch is a segment of its own."""
+        bases = [read_header(batch).base_offset for batch in self.batches.get(partition, ())]
+        following = (base for base in bases if base > offset)
+        return min(following, default=self.log_end_offset(partition))
+
+    def roll_segment(self, partition: int, now_ms: int) -> None:
+        """Each batch is a segment of its own."""
+
     def read_batches(self, partition: int, from_offset: int = 0) -> Iterator[memoryview]:
         # A list, as the log ends where it does at the time of the call.
-        batches = [memoryview(batch) for batch in self.batches.get(partition, ())]
-        return iter([batch for batch in batches if read_header(batch).base_offset >= from_offset])
+        wanted = []
+        for batch in self.batches.get(partition, ()):
+            header = read_header(batch)
+            if header.last_offset >= from_offset:
+                wanted.append((header.base_offset, memoryview(batch)))
+        return self._read(partition, wanted)
+
+    def _read(self, partition: int, batches: list[tuple[int, memoryview]]) -> Iterator[memoryview]:
+        for base_offset, batch in batches:
+            if (partition, base_offset) in self.damaged:
+                raise CorruptRecordError(f"the batch at offset {base_offset} is damaged")
+            yield batch
 
     def commit_one(self) -> None:
         _, base_offset, on_result = self.held.popleft()
@@ -93,7 +115,7 @@ class MemoryLog:
             on_result(error_code, -1)
 
     def lose_held(self) -> None:
-        """A crash: what was not committed is gone, and nobody is told."""
+        """A crash: what was not committed is gone, without a notification."""
         for partition, base_offset, _ in reversed(self.held):
             self.batches[partition].pop()
             self.end_offsets[partition] = base_offset

@@ -1,4 +1,4 @@
-"""Waiting for what another process, thread or task brings about, and nothing tells a test of."""
+"""Waiting for what another process, thread or task brings about, without a notification."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def eventually_async(
     *,
     seconds: float = DEADLINE_SECONDS,
 ) -> None:
-    """As `eventually`, while the event loop goes on."""
+    """As `eventually`, while the event loop runs."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, _text(message)

@@ -1,4 +1,4 @@
-"""A transaction that nobody will ever end, as a message held up in the network leaves it behind.
+"""A transaction that no producer will ever end, as left by a message held up in the network.
 
 The records come in after the coordinator has forgotten all about the transaction. A broker that
 verifies (KIP-890) does not let them in; so this is for one started with

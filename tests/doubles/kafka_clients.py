@@ -59,7 +59,7 @@ def java_command(library: Path, main_class: str, *arguments: str) -> list[str]:
 
 
 class JsonLines:
-    """A process that prints one JSON object a line, to a file; other lines are somebody's log."""
+    """A process that prints one JSON object a line, to a file; other lines are a log."""
 
     def __init__(self, command: list[str], output: Path) -> None:
         self._output = output
@@ -136,7 +136,7 @@ class VerifiableConsumer(JsonLines):
         for event in self.new_objects():
             if event["name"] == "partitions_assigned":
                 self.partitions |= {row["partition"] for row in event["partitions"]}
-                # A cooperative member is told of nothing new, too, after everybody else has his.
+                # A cooperative member also gets an event without partitions, after the others.
                 self.assignments += bool(event["partitions"])
             elif event["name"] == "partitions_revoked":
                 self.partitions -= {row["partition"] for row in event["partitions"]}

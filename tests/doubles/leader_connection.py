@@ -1,4 +1,4 @@
-"""A follower's connection to a leader in the same process, one request at a time when told to."""
+"""A follower's connection to a leader in the same process, one request at a time on command."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Leader:
         return self.connections[-1]
 
     async def next_request(self) -> tuple[Message, int]:
-        """What the follower asks for now, without a response to it."""
+        """What the follower requests now, without a response to it."""
         await settle()
         request, version, _ = self.waiting[0]
         return request, version

@@ -32,7 +32,7 @@ class Model:
         self.start = 0
         self.end = 0
         self.epoch = 0
-        # Whether `batches` still tells the sequence numbers of every producer.
+        # Whether `batches` still has the sequence numbers of every producer.
         self.compacted_once = False
 
     def append(

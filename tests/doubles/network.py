@@ -37,7 +37,7 @@ def api_versions_response(context: RequestContext, request: ApiVersionsRequest) 
 
 
 def metadata_response(_: RequestContext, request: MetadataRequest) -> Message:
-    """Echoes the topics that were asked for."""
+    """Echoes the topics that were requested."""
     return MetadataResponse(
         topics=[MetadataResponseTopic(name=topic.name) for topic in request.topics or ()]
     )

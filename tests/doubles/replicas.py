@@ -156,7 +156,7 @@ class Replicas:
         return log
 
     def publish(self, index: int = 0, leader: int = BROKER, epoch: int = 0) -> None:
-        """The controller tells everybody of a partition."""
+        """The controller sends a partition to all brokers."""
         state = UpdateMetadataPartitionState(
             partition_index=index,
             leader=leader,

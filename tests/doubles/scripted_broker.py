@@ -128,7 +128,7 @@ class ScriptedBroker:
 def describes_itself(
     server: "Callable[[], ScriptedServer]", topics: dict[str, dict[int, int]]
 ) -> Callable[[RequestHeader, MetadataRequest], MetadataResponse]:
-    """A Metadata response with the one broker, 0, that leads everything; topics as asked for."""
+    """A Metadata response with the one broker, 0, that leads everything; topics as requested."""
 
     def response(header: RequestHeader, request: MetadataRequest) -> MetadataResponse:
         wanted = topics

@@ -1,4 +1,4 @@
-"""Bearer tokens that nobody signed, as Kafka takes them unless told otherwise, and an endpoint."""
+"""Bearer tokens without a signature, as Kafka takes them by default, and an endpoint."""
 
 from __future__ import annotations
 

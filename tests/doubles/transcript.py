@@ -134,7 +134,7 @@ class Transcript:
                 shown.sort()
             return f"[{', '.join(shown)}]"
         if field == "error_message" and value not in (None, "", "NONE"):
-            return "TEXT"  # in words of its own
+            return "TEXT"  # each broker has its own
         if field == "topic_id" and isinstance(value, bytes):
             return self.topic_ids.get(value, repr(value))
         if field == "member_id" and isinstance(value, str) and _SHORT_UUID.fullmatch(value):

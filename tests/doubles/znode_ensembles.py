@@ -77,7 +77,7 @@ class ZooKeeperEnsemble:
         from kazoo.client import KazooClient
 
         assert isinstance(store, ZooKeeperStore)
-        # Whoever presents the id and password of a session owns it, and may close it.
+        # The client that presents the id and password of a session owns it, and may close it.
         client_id = store.session.kazoo().client_id
         twin = KazooClient(hosts=self.connect.partition("/")[0], client_id=client_id)
         await asyncio.to_thread(twin.start)

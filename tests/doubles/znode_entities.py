@@ -15,7 +15,7 @@ BROKER = 1
 
 
 class NotedChanges:
-    """Notes the topics and settings that it is told of."""
+    """Notes the topics and settings that it is notified of."""
 
     def __init__(self) -> None:
         self.topics: list[str] = []

@@ -4,7 +4,7 @@
         ...  # zookeeper.connect is "127.0.0.1:port"
         zookeeper.restart()
 
-The process is always stopped. A test that asks for it is skipped, with the reason, when there is
+The process is always stopped. A test that requests it is skipped, with the reason, when there is
 no `java` or no jar. Sessions may be as short as 300 ms, so that expiry can be tested.
 """
 

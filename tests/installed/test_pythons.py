@@ -1,4 +1,4 @@
-"""The wheel's modules compile without a warning on every supported Python that is at hand.
+"""The wheel's modules compile without a warning on every supported Python that is installed.
 
 `make test-pythons` installs the wheel with its dependencies there, which downloads them.
 """

@@ -1,4 +1,4 @@
-"""The list of what a wheel may hold: `python -m tests.installed.wheel_files` writes it anew.
+"""The list of what a wheel may hold: `python -m tests.installed.wheel_files` writes it again.
 
 One line is a folder's Python files (`ottla/cli/*.py`), or one other file; what is directly in
 `ottla/` is public and named. A test compares: a new folder, a new kind of file or another name at

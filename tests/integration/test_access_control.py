@@ -1,6 +1,6 @@
 """Access control as an administrator and a client see it: Kafka's own tool, and a real producer.
 
-The super user is the broker's own address book: nobody has a name on a plain listener, so the
+The super user is the broker's own address book: no client has a name on a plain listener, so the
 administrator's rights are put into the tree before the broker starts, as people do it.
 """
 
@@ -77,7 +77,7 @@ def test_kafkas_tool_closes_and_opens_a_topic(broker: BrokerProcess) -> None:
 
 
 def test_a_closed_cluster_is_closed(tmp_path: Path) -> None:
-    """Without a super user and without ACLs nobody may do anything, and the log says to whom."""
+    """Without a super user and without ACLs no client may do anything, and the log names each."""
     with start_broker(
         tmp_path, authorizer_class_name="kafka.security.authorizer.AclAuthorizer"
     ) as broker:

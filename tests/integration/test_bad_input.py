@@ -71,7 +71,7 @@ def test_an_unknown_version_of_api_versions_gets_the_range_in_version_0(
     broker: BrokerProcess,
 ) -> None:
     with connect(broker) as sock:
-        sock.sendall(frame(header(18, 127) + b"\x00garbage that nobody can decode"))
+        sock.sendall(frame(header(18, 127) + b"\x00garbage that no broker decodes"))
         response = read_frame(sock)
     correlation_id, error_code, count = struct.unpack(">ihi", response[:10])
     assert (correlation_id, error_code) == (7, 35)
@@ -124,12 +124,12 @@ def test_other_protocols_are_named_in_the_log(tmp_path: Path, greeting: bytes, w
         with connect(broker) as sock:
             sock.sendall(greeting)
             while sock.recv(4096):
-                pass  # An HTTP client is told what it reached, in HTTP.
+                pass  # An HTTP client gets the reason in HTTP.
         assert still_serves(broker)
         assert word in broker.log()
 
 
-def test_a_torn_frame_harms_nobody(broker: BrokerProcess) -> None:
+def test_a_torn_frame_harms_no_client(broker: BrokerProcess) -> None:
     with connect(broker) as sock:
         sock.sendall(struct.pack(">i", 1000) + header(3, 1) + b"half")
     assert still_serves(broker)

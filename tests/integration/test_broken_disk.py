@@ -1,4 +1,4 @@
-"""Two log directories of which one fails: only its partitions are away, until it is mended."""
+"""Two log directories of which one fails: only its partitions are away, until it is repaired."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def directory_of(broker: Broker, partition: int, topic: str = TOPIC) -> str:
     return log.log_directory.path
 
 
-def test_only_its_partitions_are_away_until_it_is_mended(tmp_path: Path) -> None:
+def test_only_its_partitions_are_away_until_it_is_repaired(tmp_path: Path) -> None:
     directories = f"{tmp_path / 'one'},{tmp_path / 'two'}"
     with Broker(tmp_path, log_dirs=directories) as broker:
         disk = Disk(broker)
@@ -116,7 +116,7 @@ def test_only_its_partitions_are_away_until_it_is_mended(tmp_path: Path) -> None
         codes = {result.log_dir: result.error_code for result in response.results}
         assert sorted(codes.values()) == [0, ErrorCode.KAFKA_STORAGE_ERROR]
         assert codes[disk.broken] == ErrorCode.KAFKA_STORAGE_ERROR
-        # Nobody has the log of a new partition: it need not be on the broken disk.
+        # No directory has the log of a new partition: it need not be on the broken disk.
         create(broker, "later", 1)
         assert directory_of(broker, 0, "later") != disk.broken
         assert produce(broker, 0, b"new", "later") == 0

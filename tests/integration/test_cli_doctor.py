@@ -24,7 +24,7 @@ def test_a_broker_that_can_be_reached(ottla: CommandLine, shared_broker: BrokerP
     assert "loopback" in found["checks"][1]["advice"]
 
 
-def test_an_advertised_name_that_nobody_knows(tmp_path: Path) -> None:
+def test_an_advertised_name_without_an_address(tmp_path: Path) -> None:
     """The most frequent mistake of all: it connects, and then nothing works."""
     advertised = "PLAINTEXT://no-such-host.invalid:9092"
     with start_broker(tmp_path, advertised_listeners=advertised) as broker:
@@ -37,7 +37,7 @@ def test_an_advertised_name_that_nobody_knows(tmp_path: Path) -> None:
     assert response.errors == "ottla: 1 of 2 checks found a problem.\n"
 
 
-def test_nobody_at_the_bootstrap_address(ottla: CommandLine) -> None:
+def test_no_broker_at_the_bootstrap_address(ottla: CommandLine) -> None:
     response = ottla("doctor", "-b", "127.0.0.1:1")
     assert response.code == 3
     assert "nothing listens there (127.0.0.1): check that the broker runs" in response.output

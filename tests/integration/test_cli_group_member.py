@@ -91,7 +91,7 @@ def test_members_share_take_over_and_leave_a_commit(broker: BrokerProcess, tmp_p
     finally:
         for member in members:
             member.kill()
-    # What was read is committed: nobody is there any more, and nothing is left to read.
+    # What was read is committed: no member is there any more, and nothing is left to read.
     assert ottla.done("consume", "shared", "-g", "g").output == ""
 
 

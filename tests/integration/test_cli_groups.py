@@ -77,20 +77,20 @@ def test_lag_and_members_of_a_group_that_reads(
     assert gone.errors == "ottla: group readers does not exist; see `ottla groups list`.\n"
 
 
-def test_events_say_who_came_and_went_and_why(
+def test_events_say_who_joined_and_left_and_why(
     ottla: CommandLine, shared_broker: BrokerProcess
 ) -> None:
-    fill(ottla, "told")
+    fill(ottla, "history")
     assert ottla.done("groups", "events", "tellers").output == (
         "The coordinator has no events of group tellers.\n"
     )
-    with reading(shared_broker.bootstrap, "tellers", "told", 4):
+    with reading(shared_broker.bootstrap, "tellers", "history", 4):
         pass
     stale = OffsetCommitRequest(
         group_id="tellers",
         generation_id_or_member_epoch=1,
         member_id="zombie",
-        topics=[OffsetCommitRequestTopic("told", [OffsetCommitRequestPartition(0, 1)])],
+        topics=[OffsetCommitRequestTopic("history", [OffsetCommitRequestPartition(0, 1)])],
     )
     with BlockingClient(shared_broker.bootstrap, client_id="late") as client:
         client.call_coordinator("tellers", stale)
@@ -108,14 +108,14 @@ def test_events_say_who_came_and_went_and_why(
     assert len(table) == 1 + len(events)
 
 
-def test_consume_as_a_group_goes_on_where_it_was(ottla: CommandLine) -> None:
+def test_consume_as_a_group_continues_where_it_was(ottla: CommandLine) -> None:
     fill(ottla, "resumed", 5)
     assert ottla.done("consume", "resumed", "-g", "g", "-n", "2").output == "0\n1\n"
     assert ottla.done("consume", "resumed", "-g", "g").output == "2\n3\n4\n"
     assert ottla.done("consume", "resumed", "-g", "g").output == ""
 
 
-def test_resetting_shows_first_and_does_it_when_told(ottla: CommandLine, tmp_path: Path) -> None:
+def test_resetting_shows_first_and_does_it_on_request(ottla: CommandLine, tmp_path: Path) -> None:
     fill(ottla, "moved")
     ottla.done("consume", "moved", "-g", "mover")
 

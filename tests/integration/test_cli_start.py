@@ -1,4 +1,4 @@
-"""`ottla start` that cannot start: what the user reads, beside what test_start looks at."""
+"""`ottla start` that cannot start: what the user reads, beside what test_start checks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_zookeeper_away(tmp_path: Path) -> None:
     )
 
 
-def test_advertising_what_nobody_can_connect_to(tmp_path: Path) -> None:
+def test_advertising_what_no_client_can_connect_to(tmp_path: Path) -> None:
     code, line = start(tmp_path, "advertised.listeners=PLAINTEXT://0.0.0.0:9092")
     assert code == 2
     assert line.startswith("ottla: advertised.listeners cannot use 0.0.0.0, which no client can")

@@ -98,7 +98,7 @@ def test_wrong_usage_is_2(ottla: CommandLine) -> None:
         assert sentence in response.errors
 
 
-def test_nobody_there_is_3() -> None:
+def test_no_broker_there_is_3() -> None:
     response = CommandLine("127.0.0.1:1")("topics", "list")
     assert (response.code, response.output) == (3, "")
     assert response.errors.startswith("ottla: cannot reach the cluster: cannot connect to broker ")

@@ -1,4 +1,4 @@
-"""Three brokers on a real ZooKeeper: what happens to clusters, looked at from outside."""
+"""Three brokers on a real ZooKeeper: what happens to clusters, seen from outside."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """What a controller hears of and acts upon: three real brokers on a real ZooKeeper, one cluster for
-all tests. Each looks at the znodes, at what clients are told, and at the data."""
+all tests. Each checks the znodes, the responses to clients, and the data."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def restart(seen: ClusterView, broker_id: int) -> None:
 def kill(seen: ClusterView, broker_id: int) -> None:
     """Returns when its session has ended."""
     seen.cluster[broker_id].kill()
-    eventually(lambda: not seen.is_registered(broker_id), "the session of a dead broker goes on")
+    eventually(lambda: not seen.is_registered(broker_id), "the session of a dead broker stays")
 
 
 def test_a_topic_is_created_grown_deleted_and_made_again(seen: ClusterView) -> None:
@@ -100,7 +100,7 @@ def test_a_topic_is_created_grown_deleted_and_made_again(seen: ClusterView) -> N
     assert not seen.exists("/config/topics/changing")
     assert not seen.exists("/admin/delete_topics/changing")
     for broker_id in ALL:
-        eventually(lambda by=broker_id: not seen.leaders("changing", by), "it is told of")  # type: ignore[misc]
+        eventually(lambda by=broker_id: not seen.leaders("changing", by), "it is in the metadata")  # type: ignore[misc]
         assert not seen.has_data(broker_id, "changing")
 
     seen.create("changing", [1, 2])
@@ -126,7 +126,7 @@ def test_a_topic_is_created_grown_and_deleted_by_its_znodes(seen: ClusterView) -
     eventually(lambda: not seen.exists("/brokers/topics/by-znode"), "the topic stays")
     assert not seen.exists("/admin/delete_topics/by-znode")
     for broker_id in ALL:
-        eventually(lambda by=broker_id: not seen.leaders("by-znode", by), "it is told of")  # type: ignore[misc]
+        eventually(lambda by=broker_id: not seen.leaders("by-znode", by), "it is in the metadata")  # type: ignore[misc]
         assert not seen.has_data(broker_id, "by-znode")
 
 
@@ -218,7 +218,9 @@ def test_a_reassignment_by_znode_and_a_broker_that_misses_it(seen: ClusterView) 
     row = {"topic": "taken", "partition": 0, "replicas": [1, 2]}
     wanted = {"version": 1, "partitions": [row]}
     seen.tree.create("/admin/reassign_partitions", json.dumps(wanted).encode())
-    eventually(lambda: not seen.exists("/admin/reassign_partitions"), "nobody carries it out")
+    eventually(
+        lambda: not seen.exists("/admin/reassign_partitions"), "no controller carries it out"
+    )
     seen.wait_for_isr("taken", {1, 2})
     node = seen.znode("/brokers/topics/taken")
     assert node["partitions"] == {"0": [1, 2]}
@@ -269,7 +271,8 @@ def test_preferred_leaders_by_znode_and_by_request(seen: ClusterView) -> None:
             wanted = {"version": 1, "partitions": [{"topic": "preferred", "partition": 0}]}
             seen.tree.create("/admin/preferred_replica_election", json.dumps(wanted).encode())
             eventually(
-                lambda: not seen.exists("/admin/preferred_replica_election"), "nobody reads it"
+                lambda: not seen.exists("/admin/preferred_replica_election"),
+                "no controller reads it",
             )
         else:
             topics = [TopicPartitions("preferred", [0])]
@@ -284,11 +287,11 @@ def test_an_isr_change_of_an_old_broker_is_passed_on(seen: ClusterView) -> None:
     seen.create("isr", [1, 2])
     state = {**seen.state("isr"), "isr": [1]}
     seen.tree.set("/brokers/topics/isr/partitions/0/state", json.dumps(state).encode())
-    told = {"version": 1, "partitions": [{"topic": "isr", "partition": 0}]}
+    change = {"version": 1, "partitions": [{"topic": "isr", "partition": 0}]}
     seen.tree.create(
-        "/isr_change_notification/isr_change_", json.dumps(told).encode(), sequence=True
+        "/isr_change_notification/isr_change_", json.dumps(change).encode(), sequence=True
     )
-    eventually(lambda: seen.partitions(3, "isr")[0].isr_nodes == [1], "brokers are not told")
+    eventually(lambda: seen.partitions(3, "isr")[0].isr_nodes == [1], "brokers have the old state")
     eventually(lambda: seen.children("/isr_change_notification") == [], "the notification stays")
 
 
@@ -302,7 +305,7 @@ def test_a_changed_address_of_a_broker_is_passed_on(seen: ClusterView) -> None:
         node["endpoints"] = [f"PLAINTEXT://{host}:{seen.cluster[3].port}"]
         seen.tree.set("/brokers/ids/3", json.dumps(node).encode())
         wanted = {host}
-        eventually(lambda wanted=wanted: hosts() == wanted, "brokers are not told")  # type: ignore[misc]
+        eventually(lambda wanted=wanted: hosts() == wanted, "brokers have the old state")  # type: ignore[misc]
 
 
 def test_unclean_election_is_a_choice_of_the_topic(seen: ClusterView) -> None:
@@ -333,7 +336,7 @@ def test_a_fenced_controller_changes_nothing(seen: ClusterView) -> None:
     process = seen.cluster[old].pid
     os.kill(process, signal.SIGSTOP)
     try:
-        eventually(lambda: seen.controller() in others, "nobody takes over")
+        eventually(lambda: seen.controller() in others, "no broker takes over")
         leader = min(others)
         seen.wait_for_leaders("ruled", [leader], *others)
     finally:
@@ -355,7 +358,7 @@ def test_a_controller_whose_znode_is_deleted_resigns(seen: ClusterView) -> None:
     epoch = int(seen.tree.get("/controller_epoch")[0])
     before = seen.tree.exists("/controller").czxid
     seen.tree.delete("/controller")
-    eventually(lambda: seen.controller() in ALL, "nobody takes over")
+    eventually(lambda: seen.controller() in ALL, "no broker takes over")
     assert seen.tree.exists("/controller").czxid > before
     assert int(seen.tree.get("/controller_epoch")[0]) > epoch
     for broker_id in ALL:

@@ -197,7 +197,7 @@ def test_a_disk_of_a_leader_fails(seen: ClusterView) -> None:
         assert (state["leader"], state["isr"]) == (2, [2])
         eventually(
             lambda n=index: seen.partitions(3, "disk")[n].offline_replicas == [1],  # type: ignore[misc]
-            "clients are not told which replica is away",
+            "clients do not see which replica is away",
         )
     eventually(lambda: seen.children("/log_dir_event_notification") == [], "the event stays")
     response = seen.ask(1, DescribeLogDirsRequest(topics=None))
@@ -252,7 +252,7 @@ def test_features_are_asked_of_the_controller_and_refused(seen: ClusterView) -> 
 
 
 def prefer(seen: ClusterView, replicas: list[int], *topics: str) -> None:
-    """Gives topics another order of replicas, all at once; it moves nobody's leadership."""
+    """Gives topics another order of replicas, all at once; it moves no leadership."""
     rows = [ReassignableTopic(topic, [ReassignablePartition(0, replicas)]) for topic in topics]
     response = seen.client.call_controller(AlterPartitionReassignmentsRequest(topics=rows))
     assert isinstance(response, AlterPartitionReassignmentsResponse)

@@ -106,7 +106,7 @@ class Container:
             **{name: text for name, text in os.environ.items() if name[:6] not in PREFIXES},
             **environment,
             "KAFKA_LOG_DIRS": str(directory / f"broker{number}"),
-            # The last one to stop asks three times for somebody to take over, and nobody is left.
+            # The last one to stop asks three times for another to take over; none is left.
             "KAFKA_CONTROLLED_SHUTDOWN_RETRY_BACKOFF_MS": "50",
             "PYTHONPATH": str(ROOT),
         }
@@ -141,7 +141,7 @@ class Container:
             self._process.send_signal(number)
 
     def end(self) -> int:
-        """Its exit code, once it has been told to end."""
+        """Its exit code, after a request to end."""
         process, self._process = self._process, None
         if process is None:
             return 0

@@ -157,7 +157,7 @@ def test_groups_with_their_lag(broker: Broker) -> None:
     assert [(each["offset"], each["lag"]) for each in one["offsets"]] == [(READ, RECORDS - READ)]
     assert len(one["member_rows"]) == 1
     assert "stable" in {each["kind"] for each in one["events"]}
-    assert get(broker, "/api/group?name=nobody")[0] == 404
+    assert get(broker, "/api/group?name=absent")[0] == 404
 
 
 def test_secrets_are_masked(broker: Broker) -> None:
@@ -172,7 +172,7 @@ def test_secrets_are_masked(broker: Broker) -> None:
 
 
 def test_another_name_for_this_machine_is_refused(broker: Broker) -> None:
-    """A page of somebody else whose name points here must not read anything."""
+    """A page of another site whose name points here must not read anything."""
     status, _, body = get(broker, "/api/overview", host="evil.example:9404")
     assert status == 403
     assert b"ottla.console.allow.remote" in body

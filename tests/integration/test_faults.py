@@ -165,7 +165,7 @@ def test_a_crash_keeps_what_was_taken(broker: Broker) -> None:
         crashing.start()
         assert crashing.bootstrap == before
         assert crashing.end_offset("t") == 20
-        assert deliver(client, "t") == ""  # the same producer goes on
+        assert deliver(client, "t") == ""  # the same producer continues
         consumer = Consumer({"bootstrap.servers": before, "group.id": "g", **QUIET})
         consumer.assign([TopicPartition("t", 0, 0)])
         values = [message.value() for message in consumer.consume(21, SECONDS)]
@@ -191,7 +191,7 @@ def test_many_brokers_at_once() -> None:
         assert list(pool.map(use, range(8))) == [1] * 8
 
 
-def test_nobody_hears_of_an_admin_call_that_failed(broker: Broker) -> None:
+def test_no_broker_hears_of_an_admin_call_that_failed(broker: Broker) -> None:
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, **QUIET})

@@ -1,4 +1,4 @@
-"""A disk below its watermark: producers wait, everything else goes on, and no restart is needed."""
+"""A disk below its watermark: producers wait, all else continues, no restart is needed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def read(broker: Broker, count: int) -> list[bytes]:
     return [message.value() for message in messages]
 
 
-def test_producers_wait_for_room_while_the_rest_goes_on() -> None:
+def test_producers_wait_for_room_while_the_rest_continues() -> None:
     with Broker() as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         for future in admin.create_topics([NewTopic("t", 1), NewTopic("other", 1)]).values():
@@ -49,7 +49,7 @@ def test_producers_wait_for_room_while_the_rest_goes_on() -> None:
 
         alter(broker, _BROKER, "", SETTING, str(MORE_THAN_ANY_DISK))
         directory = broker.server.parts.base.logs.directories.all[0]
-        eventually(lambda: directory.is_full, "nobody looked at the free room")
+        eventually(lambda: directory.is_full, "the free room was not checked")
         delivered: list[object] = []
         producer.produce("t", b"meanwhile", on_delivery=lambda error, _: delivered.append(error))
         producer.poll(1.0)

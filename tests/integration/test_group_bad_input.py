@@ -1,4 +1,4 @@
-"""What clients of groups do wrong: Kafka's error code, a line in words, and the group goes on."""
+"""What clients of groups do wrong: Kafka's error code, a log line, and the group continues."""
 
 from __future__ import annotations
 
@@ -108,12 +108,12 @@ Mistake = Callable[[Talk, str, str], int]
 MISTAKES: list[tuple[str, Mistake, int]] = [
     (
         "unknown member",
-        lambda t, g, _: t.heartbeat_code(g, 1, "nobody"),
+        lambda t, g, _: t.heartbeat_code(g, 1, "absent"),
         ErrorCode.UNKNOWN_MEMBER_ID,
     ),
     (
         "unknown member commits",
-        lambda t, g, _: t.commit_code(commit(g, {("t", 0): 9}, "nobody", 1)),
+        lambda t, g, _: t.commit_code(commit(g, {("t", 0): 9}, "absent", 1)),
         ErrorCode.UNKNOWN_MEMBER_ID,
     ),
     (
@@ -140,7 +140,9 @@ MISTAKES: list[tuple[str, Mistake, int]] = [
 
 
 @pytest.mark.parametrize(("name", "mistake", "code"), MISTAKES, ids=[m[0] for m in MISTAKES])
-def test_a_mistake_hurts_nobody_else(talk: Talk, name: str, mistake: Mistake, code: int) -> None:
+def test_a_mistake_hurts_no_other_client(
+    talk: Talk, name: str, mistake: Mistake, code: int
+) -> None:
     group = name.replace(" ", "-")
     member = talk.lone_member(group)
     assert talk.commit_code(commit(group, {("t", 0): 5}, member, 1)) == ErrorCode.NONE
@@ -198,7 +200,7 @@ def test_foreign_bytes_in_the_offsets_topic(broker: BrokerProcess) -> None:
     talk = Talk(broker)
     assert talk.commit_code(commit("survivor", {("t", 0): 41})) == ErrorCode.NONE
     # Clients may not write there; Kafka's own admin client may, by its name.
-    refused = produce_raw(broker, "anybody", b"foreign", b"bytes")
+    refused = produce_raw(broker, "anyone", b"foreign", b"bytes")
     assert refused == ErrorCode.INVALID_TOPIC_EXCEPTION
     for key in (b"foreign", b"", b"\x00\x01\x00", b"\x00\x01\x7f\xff", b"\x00\x02\x00\x05gro"):
         assert produce_raw(broker, "__admin_client", key, b"\xff" * 9) == ErrorCode.NONE

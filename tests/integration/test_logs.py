@@ -18,7 +18,7 @@ def lines(broker: BrokerProcess) -> list[dict[str, Any]]:
     return [json.loads(line) for line in broker.log().splitlines() if line.endswith("}")]
 
 
-def come_and_go(broker: BrokerProcess) -> None:
+def connect_and_leave(broker: BrokerProcess) -> None:
     """A client that connects, says nothing, and waits until the broker has seen it leave."""
     with socket.create_connection(("127.0.0.1", broker.port), timeout=SECONDS) as sock:
         sock.shutdown(socket.SHUT_WR)
@@ -34,13 +34,13 @@ def level_of(ottla: CommandLine, name: str) -> str:
 def test_levels_change_while_it_runs(tmp_path: Path) -> None:
     with start_broker(tmp_path, broker_id="0", ottla_log_format="json") as broker:
         ottla = CommandLine(broker.bootstrap)
-        come_and_go(broker)
+        connect_and_leave(broker)
         assert level_of(ottla, "ottla.net") == "INFO"
         assert not [line for line in lines(broker) if line["level"] == "debug"]
 
         ottla.done("configs", "set", "logger", "0", "ottla.net=DEBUG")
         assert level_of(ottla, "ottla.net") == "DEBUG"
-        come_and_go(broker)
+        connect_and_leave(broker)
         broker.wait_for_log("closing")
         found = [line for line in lines(broker) if line["level"] == "debug"]
         assert {line["logger"] for line in found} == {"ottla.net"}

@@ -1,4 +1,4 @@
-"""The ten mistakes that people make most often, and what they are told about each."""
+"""The ten mistakes that people make most often, and what is reported about each."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         yield started
 
 
-def told(directory: Path, *arguments: str, **options: Any) -> tuple[int, str]:
-    """Exit code and words of a start that is expected to fail."""
+def failed_start(directory: Path, *arguments: str, **options: Any) -> tuple[int, str]:
+    """Exit code and output of a start that is expected to fail."""
     harmless = {k: v for k, v in os.environ.items() if not k.startswith(("KAFKA_", "OTTLA_"))}
     result = subprocess.run(
         [sys.executable, "-m", "ottla.cli.main", "start", *arguments],
@@ -63,16 +63,16 @@ def data(directory: Path) -> str:
     return f"--override=log.dirs={directory / 'data'}"
 
 
-def test_1_an_advertised_listener_that_nobody_can_use(tmp_path: Path) -> None:
-    code, words = told(
+def test_1_an_advertised_listener_that_no_client_can_use(tmp_path: Path) -> None:
+    code, output = failed_start(
         tmp_path,
         data(tmp_path),
         "--override=listeners=PLAINTEXT://0.0.0.0:0",
         "--override=advertised.listeners=PLAINTEXT://0.0.0.0:9092",
     )
     assert code == 2
-    assert "advertised.listeners cannot use 0.0.0.0, which no client can connect to" in words
-    assert "write the host name or address that clients use for this machine" in words
+    assert "advertised.listeners cannot use 0.0.0.0, which no client can connect to" in output
+    assert "write the host name or address that clients use for this machine" in output
 
 
 def test_1_an_advertised_name_that_is_not_known_here(tmp_path: Path) -> None:
@@ -99,11 +99,13 @@ def test_3_the_data_of_another_cluster(tmp_path: Path) -> None:
         lines = meta.read_text().splitlines()
         (own,) = (line.partition("=")[2] for line in lines if "cluster.id" in line)
         meta.write_text("\n".join(line.replace(own, other) for line in lines))
-        code, words = told(tmp_path, f"--override=log.dirs={broker.data_directory}", ANY_PORT)
+        code, output = failed_start(
+            tmp_path, f"--override=log.dirs={broker.data_directory}", ANY_PORT
+        )
     assert code == 1
-    assert f"belongs to the cluster {other}" in words
-    assert f"is the cluster {own}" in words
-    assert "Point zookeeper.connect" in words
+    assert f"belongs to the cluster {other}" in output
+    assert f"is the cluster {own}" in output
+    assert "Point zookeeper.connect" in output
 
 
 def test_4_more_replicas_than_brokers(broker: BrokerProcess) -> None:
@@ -116,33 +118,33 @@ def test_4_more_replicas_than_brokers(broker: BrokerProcess) -> None:
 def test_5_a_port_in_use(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        code, words = told(
+        code, output = failed_start(
             tmp_path, data(tmp_path), f"--override=listeners=PLAINTEXT://127.0.0.1:{port}"
         )
     assert code == 1
-    assert f"127.0.0.1:{port}: another process uses that port" in words
+    assert f"127.0.0.1:{port}: another process uses that port" in output
 
 
 def test_6_a_directory_of_another_broker(tmp_path: Path, broker: BrokerProcess) -> None:
-    code, words = told(tmp_path, f"--override=log.dirs={broker.data_directory}", ANY_PORT)
+    code, output = failed_start(tmp_path, f"--override=log.dirs={broker.data_directory}", ANY_PORT)
     assert code == 1
-    assert f"log dir {broker.data_directory} is locked by another broker process" in words
-    assert "stop that one, or give this broker another log.dirs" in words
+    assert f"log dir {broker.data_directory} is locked by another broker process" in output
+    assert "stop that one, or give this broker another log.dirs" in output
 
 
 def test_7_no_right_to_write(tmp_path: Path) -> None:
     locked = tmp_path / "locked"
     locked.mkdir(mode=0o500)
-    code, words = told(
+    code, output = failed_start(
         tmp_path,
         f"--override=log.dirs={locked / 'data'}",
         ANY_PORT,
         preexec_fn=_without_the_rights_of_root if os.geteuid() == 0 else None,
     )
     assert code == 1
-    assert f"no directory of log.dirs can be written: {locked / 'data'}" in words
-    assert "Permission denied" in words
-    assert f"The broker runs as user {os.geteuid()}: give it the right to write there" in words
+    assert f"no directory of log.dirs can be written: {locked / 'data'}" in output
+    assert "Permission denied" in output
+    assert f"The broker runs as user {os.geteuid()}: give it the right to write there" in output
 
 
 def _without_the_rights_of_root() -> None:
@@ -153,7 +155,7 @@ def _without_the_rights_of_root() -> None:
 
 
 def test_8_a_full_disk(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """The client is told, the operator too, and room that is made is enough: no restart."""
+    """Client and operator get an error, and room that is made is enough: no restart."""
     caplog.set_level("INFO", "ottla.storage")
     full = False
 
@@ -194,7 +196,7 @@ def _produce(client: BlockingClient) -> tuple[int, str | None]:
 def test_9_zookeeper_is_away(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
-    code, words = told(
+    code, output = failed_start(
         tmp_path,
         data(tmp_path),
         ANY_PORT,
@@ -202,21 +204,21 @@ def test_9_zookeeper_is_away(tmp_path: Path) -> None:
         "--override=zookeeper.connection.timeout.ms=1500",
     )
     assert code == 1
-    assert f"No connection to ZooKeeper at 127.0.0.1:{port} within 1500 ms" in words
-    assert "is it running, and is zookeeper.connect right?" in words
-    assert words.count("Connection refused") <= 1
+    assert f"No connection to ZooKeeper at 127.0.0.1:{port} within 1500 ms" in output
+    assert "is it running, and is zookeeper.connect right?" in output
+    assert output.count("Connection refused") <= 1
 
 
 def test_10_an_unknown_setting(tmp_path: Path) -> None:
     settings = tmp_path / "server.properties"
     settings.write_text("# a comment\nnum.partitons=3\n")
-    code, words = told(tmp_path, str(settings))
+    code, output = failed_start(tmp_path, str(settings))
     assert code == 2
-    assert f"{settings}:2: unknown setting num.partitons" in words
-    assert "Did you mean num.partitions?" in words
+    assert f"{settings}:2: unknown setting num.partitons" in output
+    assert "Did you mean num.partitions?" in output
 
 
-def test_every_line_is_json_when_asked_for(tmp_path: Path) -> None:
+def test_every_line_is_json_on_request(tmp_path: Path) -> None:
     with start_broker(tmp_path, ottla_log_format="json") as broker:
         broker.talk_http()
         broker.stop()

@@ -55,7 +55,7 @@ def produce_once(broker: BrokerProcess, client_id: str) -> int:
     return response.throttle_time_ms
 
 
-def test_a_producer_over_its_quota_is_told_to_wait(broker: BrokerProcess) -> None:
+def test_a_producer_over_its_quota_is_throttled(broker: BrokerProcess) -> None:
     set_quota(broker, "held back", "producer_byte_rate", 1000.0)
     throttled: list[float] = []
     producer = Producer(

@@ -1,4 +1,4 @@
-"""A cluster in which everybody authenticates by SCRAM: Apache Kafka and us."""
+"""A cluster in which all authenticate by SCRAM: Apache Kafka and us."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def in_sync(bootstrap: str) -> dict[int, set[int]]:
     return {number: set(each.isrs) for number, each in metadata.topics[TOPIC].partitions.items()}
 
 
-def everybody_in_sync(bootstrap: str) -> bool:
+def all_in_sync(bootstrap: str) -> bool:
     return in_sync(bootstrap) == {0: {1, 2}, 1: {1, 2}}
 
 
@@ -109,12 +109,12 @@ def test_a_mixed_cluster(tmp_path: Path) -> None:
         )
         admin.create_topics([NewTopic(TOPIC, 2, 2)])[TOPIC].result(60)
         write(both, 0)
-        eventually(lambda: everybody_in_sync(both), "not everybody is in sync")
+        eventually(lambda: all_in_sync(both), "not all are in sync")
         with_kafka.close()
         eventually(lambda: in_sync(ours.bootstrap) == {0: {2}, 1: {2}}, "the other is not missed")
         write(ours.bootstrap, RECORDS)
         again = stack.enter_context(kafka_broker(tmp_path, zookeeper))
-        eventually(lambda: everybody_in_sync(ours.bootstrap), "Kafka is not back in sync")
+        eventually(lambda: all_in_sync(ours.bootstrap), "Kafka is not back in sync")
         write(f"{again.bootstrap},{ours.bootstrap}", 2 * RECORDS)
         assert consume(again.bootstrap, 3 * RECORDS) == list(range(3 * RECORDS))
         assert_no_secret(ours)

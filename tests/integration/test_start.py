@@ -49,7 +49,7 @@ def test_an_ill_typed_variable_is_named(tmp_path: Path) -> None:
 
 
 def test_settings_come_from_file_environment_and_override(tmp_path: Path) -> None:
-    """The later source wins: a failing value in an earlier one is never looked at."""
+    """The later source wins: a failing value in an earlier one is never read."""
     settings = tmp_path / "server.properties"
     settings.write_text("broker.id=5\nnum.partitions=2\nlisteners=PLAINTEXT://127.0.0.1:1\n")
     result = run(

@@ -67,7 +67,7 @@ def test_produce_and_consume(broker: Broker, certificates: Certificates) -> None
 def test_the_user_comes_from_the_certificate(broker: Broker, certificates: Certificates) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, **with_certificate(certificates)})
     admin.list_topics(timeout=SECONDS)
-    # The client may be opening another connection, which is nobody's until its handshake is done.
+    # The client may be opening another connection, which has no owner until its handshake is done.
     network = broker.server.parts.network.server
     eventually(
         lambda: {str(each.principal) for each in network.connections} == {"User:CLIENT"},

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.zookeeper
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 60.0
-# Kafka's factor of three for the internal topics cannot be had from one broker.
+# Kafka's factor of three for the internal topics cannot be met by one broker.
 LONE_BROKER = {
     "offsets_topic_num_partitions": 1,
     "offsets_topic_replication_factor": 1,
@@ -48,7 +48,7 @@ class Cluster:
         self.tree.start()
 
     def owners(self, group: str) -> dict[int, str]:
-        """Who owns what now; a node that goes while the list is read is nobody's."""
+        """Who owns what now; a node that goes while the list is read has no owner."""
         path = f"/consumers/{group}/owners/t"
         found: dict[int, str] = {}
         with suppress(NoNodeError):

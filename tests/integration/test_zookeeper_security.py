@@ -43,16 +43,16 @@ def test_tls_credentials_acls_a_path_and_a_dead_host(tmp_path: Path) -> None:
     ):
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         admin.create_topics([NewTopic("t", 1, 1)])["t"].result(SECONDS)
-        stranger = KazooClient(zookeeper.connect)
-        stranger.start(SECONDS)
+        other = KazooClient(zookeeper.connect)
+        other.start(SECONDS)
         try:
-            assert stranger.get_children("/some/path/brokers/topics") == ["t"]
+            assert other.get_children("/some/path/brokers/topics") == ["t"]
             with pytest.raises(NoAuthError):
-                stranger.set("/some/path/brokers/topics/t", b"")
+                other.set("/some/path/brokers/topics/t", b"")
             with pytest.raises(NoAuthError):
-                stranger.get("/some/path/config/users")
-            stranger.add_auth("digest", "broker:secret")
-            stranger.get("/some/path/config/users")
+                other.get("/some/path/config/users")
+            other.add_auth("digest", "broker:secret")
+            other.get("/some/path/config/users")
         finally:
-            stranger.stop()
-            stranger.close()
+            other.stop()
+            other.close()

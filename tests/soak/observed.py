@@ -42,7 +42,7 @@ class ObservedServer:
 
 
 def halves(memory: Sequence[int]) -> tuple[int, int]:
-    """Of each half of the rounds the least: what allocators keep of a round comes and goes."""
+    """Of each half of the rounds the least: what allocators keep of a round varies."""
     middle = len(memory) // 2
     return min(memory[:middle]), min(memory[middle:])
 

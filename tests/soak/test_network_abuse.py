@@ -138,7 +138,7 @@ class GoodClient(threading.Thread):
 
 @contextmanager
 def open_sockets(server: Server, count: int, **options: int) -> Iterator[list[socket.socket]]:
-    """Connections that stay open for as long as the abuse goes on."""
+    """Connections that stay open for as long as the abuse lasts."""
     socks = [server.connect(**options) for _ in range(count)]
     try:
         yield socks
@@ -164,7 +164,7 @@ def slow_writers(server: Server, stay: Callable[[], None]) -> None:
 
 
 def readers_that_never_read(server: Server, stay: Callable[[], None]) -> None:
-    """Fetches of megabytes, one after the other, whose responses nobody takes."""
+    """Fetches of megabytes, one after the other, whose responses are never read."""
     with open_sockets(server, 20, receive_buffer_bytes=4096) as socks:
         for sock in socks:
             sock.sendall(FETCH * 20)
@@ -208,7 +208,7 @@ def random_bytes(server: Server, stay: Callable[[], None]) -> None:
     with open_sockets(server, 200) as socks:
         for sock in socks:
             content = bytearray(generator.randbytes(generator.randrange(1, 400)))
-            if generator.random() < 0.7:  # the header of a request, so that its body is looked at
+            if generator.random() < 0.7:  # the header of a request, so that its body is decoded
                 key = generator.choice((0, 1, 3, 18))
                 content[:8] = pack(">hhi", key, generator.randrange(5), 1)
             with suppress(ConnectionResetError, BrokenPipeError):
@@ -274,7 +274,7 @@ def one_round(server: Server, good: GoodClient) -> int:
     for abuse in ABUSES:
 
         def stay(name: str = abuse.__name__) -> None:
-            """While the abuse goes on, the good client gets responses as before."""
+            """During the abuse, the good client gets responses as before."""
             wanted = good.responses + 9
             deadline = monotonic() + DEADLINE_SECONDS
             while good.responses < wanted:
@@ -288,7 +288,7 @@ def one_round(server: Server, good: GoodClient) -> int:
         return int(server.process.memory_info().rss)
 
 
-def test_abuse_leaves_nothing_behind_and_harms_nobody(server: Server, tmp_path: Path) -> None:
+def test_abuse_leaves_nothing_behind_and_harms_no_client(server: Server, tmp_path: Path) -> None:
     good = GoodClient(server, (tmp_path / "segment.log").read_bytes())
     good.start()
     try:

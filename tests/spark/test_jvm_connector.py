@@ -1,6 +1,6 @@
 """Beside Spark's own Kafka connector: equal rows, and a checkpoint carried over and back.
 
-Both read from our broker. Runs where the connector's jars can be had (see `spark_kafka_jars`).
+Both read from our broker. Runs where the connector's jars are available (see `spark_kafka_jars`).
 """
 
 from __future__ import annotations

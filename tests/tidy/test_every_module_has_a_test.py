@@ -22,10 +22,6 @@ WHOLE_QUERY = "is what Spark runs in a query"
 
 # module: (why no test names it, the test that runs it)
 EXCEPTIONS = {
-    "ottla.broker.cluster.inter_broker_client": (
-        WHOLE_BROKER,
-        "tests/integration/test_cluster_places.py",
-    ),
     "ottla.broker.cluster.remote_topics": (WHOLE_BROKER, "tests/integration/test_cluster.py"),
     "ottla.broker.coordination.coordinated_partitions": (
         THROUGH_ANOTHER,
@@ -217,7 +213,6 @@ EXCEPTIONS = {
         THROUGH_ANOTHER,
         "tests/unit/protocol/test_assignors.py",
     ),
-    "ottla.storage.log.log_info": (THROUGH_ANOTHER, "tests/unit/storage/log/test_log.py"),
     "pyspark_ottla.cluster.calls": (
         THROUGH_ANOTHER,
         "tests/unit/pyspark_ottla/cluster/test_cluster.py",

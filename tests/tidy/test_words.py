@@ -7,6 +7,8 @@ The list has one entry a line, `word -> replacement`, and comments. There are tw
   ends. `answer/s/ed/ing` stands for answer, answers, answered, answering.
 - An entry with a capital letter is an identifier. It is searched as a whole, case-sensitively.
 
+An entry that ends in `[not in tests]` is not searched in tests/, where code has the words.
+
 A line that begins with `allow` is an exception: `allow word in path: reason`.
 """
 
@@ -33,6 +35,7 @@ NOT_SEARCHED = (
     "tests/tidy/retired_words.txt",
     "tests/tidy/test_words.py",
 )
+NOT_IN_TESTS = " [not in tests]"
 ALLOW = re.compile(r"allow (?P<word>.+) in (?P<path>\S+): (?P<reason>\S.*)")
 # Between the words of a phrase: blanks, or the end of a line with the marks of a comment.
 GAP = r"[\s#*>/\"-]+"
@@ -42,6 +45,7 @@ class Retired(NamedTuple):
     words: tuple[str, ...]
     replacement: str
     pattern: re.Pattern[str]
+    is_for_tests: bool = True
 
     @property
     def is_identifier(self) -> bool:
@@ -58,7 +62,9 @@ def retired(line: str) -> Retired:
         return Retired(words, replacement, re.compile(rf"\b{re.escape(stem)}\b"))
     words = tuple(word.replace("_", " ") for word in words)
     either = "|".join(GAP.join(map(re.escape, word.split())) for word in words)
-    return Retired(words, replacement, re.compile(rf"(?<![a-z])(?:{either})(?![a-z])"))
+    pattern = re.compile(rf"(?<![a-z])(?:{either})(?![a-z])")
+    is_for_tests = not replacement.endswith(NOT_IN_TESTS)
+    return Retired(words, replacement.removesuffix(NOT_IN_TESTS), pattern, is_for_tests)
 
 
 def split_words(text: str) -> str:
@@ -129,6 +135,8 @@ def test_no_retired_words() -> None:
     for name in searched_files():
         text = text_of(name)
         for entry in entries():
+            if name.startswith("tests/") and not entry.is_for_tests:
+                continue
             wrong += [
                 f"{name}:{line}: {word!r}; use: {entry.replacement}"
                 for line, word in found_in(text, entry)
@@ -171,3 +179,9 @@ def test_phrases_are_found_over_line_ends() -> None:
 def test_identifiers_are_found_as_they_are() -> None:
     entry = retired("Peers -> InterBrokerClient")
     assert found_in(Text.of("peers: Peers, PeersOf"), entry) == [(1, "Peers")]
+
+
+def test_entries_may_leave_out_the_tests() -> None:
+    entry = retired("in words -> as text [not in tests]")
+    assert (entry.replacement, entry.is_for_tests) == ("as text", False)
+    assert retired("answer -> response").is_for_tests

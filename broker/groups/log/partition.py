@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class GroupPartition:
-    """The groups of one partition in one leader epoch."""
+    """The groups of one partition while this broker leads it."""
 
     __slots__ = (
         "_clock",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.broker.config.dynamic_config import DynamicConfig
     from ottla.broker.replication.leader_and_isr import LeaderAndIsrApplier
+    from ottla.broker.replication.stray_logs import StrayCheck
     from ottla.protocol.topics import TopicPartition
 
 
@@ -45,9 +46,12 @@ class ReplicaControl:
         dynamic_config: DynamicConfig,
         broker_epoch: BrokerEpoch,
         on_metadata: Callable[[list[TopicPartition]], None],
+        strays: StrayCheck | None = None,
     ) -> None:
         """`on_metadata` is called after each change of the metadata, with the partitions that are
-        deleted."""
+        deleted. LeaderAndIsr requests wait for the check of `strays` after a registration: a log
+        of a deleted topic would refuse the new topic of that name."""
+        self._strays = strays
         self._broker_epoch = broker_epoch
         self._on_metadata = on_metadata
         self._applier = applier
@@ -93,6 +97,8 @@ class ReplicaControl:
             return LeaderAndIsrResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
         names = {topic.topic_name for topic in request.topic_states}
         names.update(state.topic_name for state in request.ungrouped_partition_states)
+        if self._strays is not None:
+            await self._strays.wait_for(request.broker_epoch)
         await self._load_topic_configs(names)
         if self._is_stale(request.broker_epoch):
             return LeaderAndIsrResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
@@ -120,6 +126,7 @@ class ReplicaControl:
             return UpdateMetadataResponse(ErrorCode.STALE_CONTROLLER_EPOCH)
         self._applier.controller_epoch = request.controller_epoch
         deleted = self._metadata.update(request)
+        self._applier.step_down_where_replaced(request)
         self._on_metadata(deleted)
         return UpdateMetadataResponse()
 

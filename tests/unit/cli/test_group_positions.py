@@ -46,7 +46,7 @@ def test_partitions_without_a_commit_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("codes", [(ErrorCode.GROUP_AUTHORIZATION_FAILED, 0), (0, 3)])
-def test_errors_of_the_group_and_of_a_partition_are_told(codes: tuple[int, int]) -> None:
+def test_errors_of_the_group_and_of_a_partition_are_reported(codes: tuple[int, int]) -> None:
     with pytest.raises(Failure, match="group g"):
         all_committed(cast(Session, fetched(*codes)), "g")
 

@@ -25,6 +25,7 @@ from ottla.protocol.messages.metadata import (
 from ottla.protocol.registry import API, ApiKey
 
 VERSIONS = {key: (api.min_version, api.max_version) for key, api in API.items() if key < 50}
+VERSIONS[ApiKey.ALTER_PARTITION] = (0, 0)  # of Kafka 3.0
 VERSION = {"inter.broker.protocol.version": "3.6", "zookeeper.connect": "zk:2181/kafka"}
 
 
@@ -54,6 +55,10 @@ def test_no_problem_is_found() -> None:
         (broker(versions={**VERSIONS, 55: (0, 1)}), "runs without ZooKeeper (KRaft)"),
         (broker(versions={ApiKey.FETCH: (0, 17)}), "runs without ZooKeeper (KRaft)"),
         (broker(versions={**VERSIONS, 1: (20, 21)}), "Fetch: it has versions 20 to 21"),
+        (
+            broker(versions={key: both for key, both in VERSIONS.items() if key != 56}),
+            "AlterPartition: it does not have this request",  # Kafka 2.6
+        ),
         (broker(create_topic_policy_class_name="com.x.Policy"), "com.x.Policy is a Java class"),
         (broker(remote_log_storage_system_enable="true"), "has tiered storage"),
         (broker(zookeeper_metadata_migration_enable="true"), "migrates to KRaft"),

@@ -72,7 +72,7 @@ def test_it_is_taken_away_again() -> None:
     assert session.altered == {(TOPIC, "t"): gone, (BROKER, "1"): rates(DELETE, None)}
 
 
-def test_a_topic_that_is_gone_has_no_throttle_and_other_errors_are_told() -> None:
+def test_a_topic_that_is_gone_has_no_throttle_and_other_errors_are_reported() -> None:
     gone = Recorder(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     remove_throttle(cast(Session, gone), ["t"], [])
     refusing = Recorder(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

@@ -143,7 +143,7 @@ async def test_silent_broker_makes_the_caller_wait_no_longer_than_it_wants(
     assert cluster.exists(znodes.state_path(T0))
 
 
-async def test_caller_that_does_not_wait_is_told_so(cluster: Cluster) -> None:
+async def test_caller_that_does_not_wait_gets_a_timeout(cluster: Cluster) -> None:
     rows = await cluster.controller.create_topics([NewTopic("t", 1, 1)], timeout_ms=0)
     assert rows[0].error.code == ErrorCode.REQUEST_TIMED_OUT
     grown = await cluster.controller.create_partitions([NewPartitions("t", 2)], timeout_ms=0)

@@ -50,7 +50,7 @@ async def test_resignation(ensemble: Ensemble) -> None:
     assert await current_controller(first) == 2
 
 
-async def test_lost_response_of_our_own_election(ensemble: Ensemble) -> None:
+async def test_lost_response_of_the_own_election(ensemble: Ensemble) -> None:
     store = await ensemble.open()
     before = await elect(store, 1, 0)
     assert await elect(store, 1, 0) == before

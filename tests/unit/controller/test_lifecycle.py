@@ -16,7 +16,7 @@ from tests.doubles.controller_cluster import Cluster, settle
 T0 = TopicPartition("t", 0)
 
 
-def somebody_else_is_elected(cluster: Cluster) -> None:
+def another_is_elected(cluster: Cluster) -> None:
     """As another broker does it, before our watches fire."""
     epoch = int(cluster.tree.nodes[znodes.CONTROLLER_EPOCH].data)
     if cluster.exists(znodes.CONTROLLER):
@@ -47,7 +47,7 @@ async def test_deletion_of_the_controller_node_starts_an_election(cluster: Clust
 
 async def test_another_controller_makes_us_resign(cluster: Cluster) -> None:
     await cluster.create_topic("t", (2, 1))
-    somebody_else_is_elected(cluster)
+    another_is_elected(cluster)
     await settle()
     assert not cluster.controller.is_active
     assert cluster.controller.controller_id == 2
@@ -66,7 +66,7 @@ async def test_fenced_controller_learns_it_by_its_next_write(
 
     async def fenced(batches: object) -> object:
         monkeypatch.undo()
-        somebody_else_is_elected(cluster)
+        another_is_elected(cluster)
         return await original(batches)  # type: ignore[arg-type] # passed through
 
     before = cluster.state("t")
@@ -109,7 +109,7 @@ async def test_lost_write_makes_us_start_over_from_the_tree(
     assert cluster.controller.context.leadership[T0] == cluster.state("t")
 
 
-async def test_store_that_fails_again_and_again_is_tried_again_and_again(
+async def test_store_that_fails_again_and_again_is_retried_each_time(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def lost(*_: object, **__: object) -> object:
@@ -206,7 +206,7 @@ async def test_session_that_expires_between_registration_and_start() -> None:
 
 async def test_expired_session_while_another_takes_over(cluster: Cluster) -> None:
     cluster.store.lose_session()
-    somebody_else_is_elected(cluster)
+    another_is_elected(cluster)
     cluster.store.expire_session()
     await settle()
     assert not cluster.controller.is_active
@@ -214,7 +214,7 @@ async def test_expired_session_while_another_takes_over(cluster: Cluster) -> Non
     assert cluster.exists(znodes.broker_path(1))
 
 
-async def test_registration_that_fails_is_tried_again(
+async def test_registration_that_fails_is_retried(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.store.lose_session()

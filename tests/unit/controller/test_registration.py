@@ -85,7 +85,7 @@ async def test_node_of_an_earlier_session_is_taken_over(ensemble: Ensemble) -> N
     assert stat.ephemeral_owner == now.session_id
 
 
-async def test_node_of_our_own_session_is_ours(ensemble: Ensemble) -> None:
+async def test_node_of_the_own_session_is_ours(ensemble: Ensemble) -> None:
     """The response to the first attempt was lost."""
     store = await ensemble.open()
     first = await registration(store).register()
@@ -102,7 +102,7 @@ async def test_another_broker_with_our_id_is_named(ensemble: Ensemble) -> None:
     assert await other.exists(znodes.broker_path(1)) is not None
 
 
-async def test_data_directory_tells_us_from_others() -> None:
+async def test_data_directory_distinguishes_us_from_others() -> None:
     ensemble = EmbeddedEnsemble()
     earlier, now = await ensemble.open(), await ensemble.open()
     await registration(earlier, info(1234), "ours").register()
@@ -145,3 +145,23 @@ async def test_store_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(store, "create", lost)
     with pytest.raises(ConnectionLost):
         await registration(store).register()
+
+
+async def test_replicas_are_checked_after_each_registration_until_it_succeeds(
+    ensemble: Ensemble,
+) -> None:
+    checks: list[int] = []
+    fails = [True]
+
+    async def check(epoch: int) -> None:
+        checks.append(epoch)
+        if fails.pop():
+            raise ConnectionLost("", "away")
+
+    store = await ensemble.open()
+    made = BrokerRegistration(store, info(), lambda: 5, check_replicas=check)
+    with pytest.raises(ConnectionLost):
+        await made.register()
+    fails = [False]
+    epoch = await made.register()
+    assert checks == [epoch, epoch], "the registration itself was there already"

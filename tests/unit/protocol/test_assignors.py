@@ -71,7 +71,7 @@ def test_instance_ids_decide_the_order_and_come_first() -> None:
         }
 
 
-def test_round_robin_passes_over_those_who_do_not_want_it() -> None:
+def test_round_robin_skips_those_who_do_not_want_it() -> None:
     members = {"a": Subscription(["t"]), "b": Subscription(["t", "u"]), "c": Subscription(["u"])}
     assert assign_round_robin({"t": 3, "u": 2}, members) == {
         "a": parts("t", 0, 2),
@@ -127,7 +127,7 @@ def test_cooperative_holds_back_in_the_general_case_too() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(ASSIGNORS))
-def test_nobody_and_nothing(name: str) -> None:
+def test_no_members_and_no_topics(name: str) -> None:
     assert ASSIGNORS[name]({}, {}) == {}
     assert ASSIGNORS[name]({"t": 3}, {}) == {}
     assert ASSIGNORS[name]({}, {"a": Subscription(["t"]), "b": Subscription([])}) == {

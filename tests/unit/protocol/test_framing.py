@@ -57,7 +57,7 @@ def test_a_frame_of_the_largest_size_passes() -> None:
     assert splitter.next_frame() == b"abc"
 
 
-def test_missing_tells_how_much_to_read() -> None:
+def test_missing_is_how_much_to_read() -> None:
     splitter = FrameSplitter(100)
     assert splitter.missing == 4
     splitter.feed(b"\x00\x00")

@@ -120,8 +120,8 @@ def test_controlled_shutdown_0_has_no_client_id() -> None:
     assert request == ControlledShutdownRequest(broker_id=3)
 
 
-def test_bytes_after_a_request_are_passed_over() -> None:
-    """As librdkafka asks for the metadata of all topics: an array of null, and three bytes more."""
+def test_bytes_after_a_request_are_skipped() -> None:
+    """As librdkafka requests the metadata of all topics: an array of null, and three bytes more."""
     frame = bytes.fromhex("0003000c00000004000772646b61666b610000000000010000")
     _, request = decode_request(frame)
     assert request == MetadataRequest(topics=None, allow_auto_topic_creation=False)

@@ -45,8 +45,8 @@ def test_what_cannot_be_read_counts_as_nothing(blob: bytes) -> None:
 
 
 def test_cooperative_state_is_in_the_subscription_or_before_in_the_user_data() -> None:
-    told = Subscription([], encode_cooperative_state(3), OWNED, 9)
-    assert read_cooperative_state(told) == MemberState(OWNED, 9)
+    newest = Subscription([], encode_cooperative_state(3), OWNED, 9)
+    assert read_cooperative_state(newest) == MemberState(OWNED, 9)
     older = Subscription([], encode_cooperative_state(3), OWNED)
     assert read_cooperative_state(older) == MemberState(OWNED, 3)
     assert read_cooperative_state(Subscription([], None, OWNED)) == MemberState(OWNED, None)

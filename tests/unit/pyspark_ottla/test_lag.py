@@ -42,7 +42,7 @@ def test_several_sources_are_added() -> None:
         {"sources": [source({"logOffset": 1}, {"logOffset": 5})]},
     ],
 )
-def test_other_sources_are_passed_over(progress: dict[str, Any] | None) -> None:
+def test_other_sources_are_skipped(progress: dict[str, Any] | None) -> None:
     assert lag_of_progress(progress) == Lag({})
 
 

@@ -1,4 +1,4 @@
-"""The user's function in the source: found by name, and held to the columns Spark was told."""
+"""The user's function in the source: found by name, and held to the columns Spark was given."""
 
 from __future__ import annotations
 

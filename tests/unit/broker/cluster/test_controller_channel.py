@@ -6,9 +6,16 @@ import pytest
 
 from ottla.broker.cluster.broker_epoch import BrokerEpoch
 from ottla.broker.cluster.controller_channel import ControllerChannel
+from ottla.broker.cluster.inter_broker_client import InterBrokerClient
 from ottla.broker.cluster.metadata_cache import MetadataCache
+from ottla.protocol.client.errors import UnsupportedApiError
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from ottla.protocol.messages.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataRequest,
+)
 
 
 class Controller:
@@ -34,7 +41,7 @@ async def test_it_is_connected_before_use() -> None:
     with pytest.raises(RuntimeError, match="connect was not called"):
         unconnected.check_connected()
     with pytest.raises(RuntimeError, match="connect was not called"):
-        await unconnected.alter_partition(AlterPartitionRequest(), 3)
+        await unconnected.alter_partition(3, lambda version: AlterPartitionRequest())
 
 
 async def test_the_active_controller_of_this_process_is_called_with_the_current_epoch() -> None:
@@ -43,9 +50,9 @@ async def test_the_active_controller_of_this_process_is_called_with_the_current_
     connected.connect(cast(Any, controller))
     connected.check_connected()
     epoch.registered(5)
-    await connected.alter_partition(AlterPartitionRequest(), 3)
+    await connected.alter_partition(3, lambda version: AlterPartitionRequest())
     epoch.registered(8)
-    await connected.alter_partition(AlterPartitionRequest(), 3)
+    await connected.alter_partition(3, lambda version: AlterPartitionRequest())
     assert controller.epochs == [5, 8]
 
 
@@ -53,5 +60,78 @@ async def test_without_a_known_controller_the_error_is_not_controller() -> None:
     connected = channel(BrokerEpoch())
     connected.connect(cast(Any, Controller(is_active=False)))
     with pytest.raises(KafkaError) as raised:
-        await connected.alter_partition(AlterPartitionRequest(), 3)
+        await connected.alter_partition(3, lambda version: AlterPartitionRequest())
     assert raised.value.code == ErrorCode.NOT_CONTROLLER
+
+
+class Connection:
+    """To a controller elsewhere, with the versions it offers."""
+
+    def __init__(self, versions: dict[int, tuple[int, int]]) -> None:
+        self.versions = versions
+        self.is_usable = True
+        self.sent: list[tuple[int, AlterPartitionRequest]] = []
+
+    async def request(
+        self, request: AlterPartitionRequest, timeout_ms: int, *, version: int
+    ) -> AlterPartitionResponse:
+        self.sent.append((version, request))
+        return AlterPartitionResponse()
+
+    def close(self) -> None:
+        self.is_usable = False
+
+
+def to_remote(
+    monkeypatch: pytest.MonkeyPatch, versions: dict[int, tuple[int, int]]
+) -> tuple[ControllerChannel, Connection]:
+    metadata = MetadataCache()
+    metadata.update(
+        UpdateMetadataRequest(
+            controller_id=2,
+            live_brokers=[
+                UpdateMetadataBroker(
+                    id=2, endpoints=[UpdateMetadataEndpoint(9092, "host", "PLAINTEXT")]
+                )
+            ],
+        )
+    )
+    client = InterBrokerClient(metadata, "PLAINTEXT", "broker-1", 1_000)
+    connection = Connection(versions)
+
+    async def open_one(host: str, port: int, timeout_ms: int) -> Connection:
+        return connection
+
+    monkeypatch.setattr(client, "_open", open_one)
+    remote = ControllerChannel(1, BrokerEpoch(5), metadata, client)
+    remote.connect(cast(Any, Controller(is_active=False)))
+    return remote, connection
+
+
+@pytest.mark.parametrize(("offered", "used"), [(0, 0), (1, 1), (2, 2), (3, 3), (4, 3)])
+async def test_the_version_is_the_newest_that_both_have(
+    monkeypatch: pytest.MonkeyPatch, offered: int, used: int
+) -> None:
+    remote, connection = to_remote(monkeypatch, {56: (0, offered)})
+    built: list[int] = []
+
+    def build(version: int) -> AlterPartitionRequest:
+        built.append(version)
+        return AlterPartitionRequest()
+
+    await remote.alter_partition(3, build)
+    ((version, request),) = connection.sent
+    assert built == [version] == [used]
+    assert (request.broker_id, request.broker_epoch) == (1, 5)
+
+
+@pytest.mark.parametrize("versions", [{}, {56: (2, 3)}])
+async def test_without_a_common_version_nothing_is_sent(
+    monkeypatch: pytest.MonkeyPatch, versions: dict[int, tuple[int, int]]
+) -> None:
+    """The connection is shared: closing it would fail transaction markers on their way."""
+    remote, connection = to_remote(monkeypatch, versions)
+    with pytest.raises(UnsupportedApiError):
+        await remote.alter_partition(1, lambda version: AlterPartitionRequest())
+    assert connection.sent == []
+    assert connection.is_usable

@@ -111,5 +111,5 @@ def test_listeners_without_an_address_of_their_own() -> None:
         ("db.example", "wherever db.example is reachable"),
     ],
 )
-def test_reach_in_words(host: str, words: str) -> None:
+def test_reach_as_text(host: str, words: str) -> None:
     assert reach(Endpoint("PLAINTEXT", "PLAINTEXT", host, 9092)) == words

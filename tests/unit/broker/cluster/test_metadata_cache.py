@@ -78,7 +78,7 @@ def test_a_deleted_partition_goes_and_with_the_last_one_the_topic() -> None:
     assert cache.snapshot.topic_names == {}
 
 
-def test_a_topic_that_is_made_anew_forgets_its_old_partitions_and_id() -> None:
+def test_a_topic_that_is_created_again_forgets_its_old_partitions_and_id() -> None:
     cache = MetadataCache()
     cache.update(update(("t", ID, [state(0), state(1)])))
     cache.update(update(("t", OTHER_ID, [state(0)])))

@@ -25,8 +25,8 @@ def store(environment: dict[str, str] | None = None, **settings: str) -> ZooKeep
     return zookeeper_store(config, environment or {})
 
 
-def test_acls_need_somebody_to_give_the_nodes_to() -> None:
-    with pytest.raises(ConfigError, match="nothing says who that is"):
+def test_acls_need_an_identity_to_give_the_nodes_to() -> None:
+    with pytest.raises(ConfigError, match="no setting names one"):
         store(zookeeper_set_acl="true")
     store(zookeeper_set_acl="true", ottla_zookeeper_digest="broker:secret")
     with pytest.raises(ConfigError, match="user:password"):

@@ -45,7 +45,7 @@ def test_a_login_without_options() -> None:
         f"{PLAIN} required {{user_a=hunter2}};",
     ],
 )
-def test_what_is_wrong_is_told_without_the_values(text: str) -> None:
+def test_what_is_wrong_is_named_without_the_values(text: str) -> None:
     with pytest.raises(ValueError, match=r"it |option|quotation") as raised:
         parse_jaas(text)
     assert "hunter2" not in str(raised.value)

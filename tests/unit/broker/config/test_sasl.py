@@ -82,7 +82,7 @@ def test_scram_needs_no_login() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_refused_in_words(settings: dict[str, str], words: str) -> None:
+def test_what_does_not_fit_is_refused_with_a_reason(settings: dict[str, str], words: str) -> None:
     with pytest.raises(ConfigError, match=words) as raised:
         config(**settings)
     assert "hunter2" not in str(raised.value)

@@ -57,7 +57,7 @@ def test_own_settings_need_no_second_prefix() -> None:
     assert values(OTTLA_METRICS_ADDRESS=":9404") == {"ottla.metrics.address": ":9404"}
 
 
-def test_what_is_no_setting_is_passed_over_with_one_warning() -> None:
+def test_what_is_no_setting_is_ignored_with_one_warning() -> None:
     given, warnings = collect(
         None,
         (),

@@ -64,7 +64,7 @@ def test_a_topic_gets_the_brokers_defaults() -> None:
     run(body)
 
 
-def test_a_topic_on_its_way_is_not_asked_for_again() -> None:
+def test_a_topic_on_its_way_is_not_requested_again() -> None:
     async def body(scene: Scene) -> None:
         scene.may_go_on.clear()
         scene.creation.create_in_background(["new"])

@@ -22,7 +22,7 @@ Owned = dict[str, set[int]]
 
 
 class Catalog:
-    """Satisfies `TopicCatalog`; topics come and go by hand."""
+    """Satisfies `TopicCatalog`; topics are added and removed by hand."""
 
     def __init__(self, **partition_counts: int) -> None:
         self.version: object = object()

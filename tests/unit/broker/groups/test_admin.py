@@ -248,7 +248,7 @@ def test_offsets_expire_by_retention_and_take_the_group_along() -> None:
     assert tombstones(setup) == [OffsetKey(GROUP, T0), OffsetKey(GROUP, T1)]
 
 
-def test_expiry_goes_on_after_one_run_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expiry_continues_after_one_run_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     setup = Setup()
     setup.commit({T0: 1})
     with monkeypatch.context() as patch:
@@ -310,7 +310,7 @@ def test_an_expiry_time_of_the_client_is_kept() -> None:
     assert list(again.fetch()) == [T1]
 
 
-def test_an_expiry_that_cannot_be_stored_is_tried_again() -> None:
+def test_an_expiry_that_cannot_be_stored_is_retried() -> None:
     setup = Setup()
     setup.commit({T0: 1})
     later_ms = setup.timer.clock.now_ms() + RETENTION_MS

@@ -94,7 +94,7 @@ def test_members_commit_with_their_generation() -> None:
     assert setup.commit({T0: 1}, member, 1).value == {T0: ErrorCode.NONE}
     assert setup.commit({T0: 2}, member, 0).value == {T0: ErrorCode.ILLEGAL_GENERATION}
     assert setup.commit({T0: 2}, member, 2).value == {T0: ErrorCode.ILLEGAL_GENERATION}
-    assert setup.commit({T0: 2}, "nobody", 1).value == {T0: ErrorCode.UNKNOWN_MEMBER_ID}
+    assert setup.commit({T0: 2}, "absent", 1).value == {T0: ErrorCode.UNKNOWN_MEMBER_ID}
     assert setup.commit({T0: 2}).value == {T0: ErrorCode.UNKNOWN_MEMBER_ID}
     assert setup.commit({T0: 2}, member).value == {T0: ErrorCode.ILLEGAL_GENERATION}
     assert setup.offset() == 1
@@ -124,6 +124,26 @@ def test_while_the_group_prepares_members_may_commit_and_later_not() -> None:
     setup.join(follower)
     response = setup.commit({T0: 2}, follower, generation + 1)
     assert response.value == {T0: ErrorCode.REBALANCE_IN_PROGRESS}
+
+
+def test_a_commit_between_join_and_sync_restarts_the_session() -> None:
+    setup = Setup()
+    member, generation_id = joined(setup)
+    for _ in range(3):
+        setup.timer.advance(6_000)  # of a session timeout of 10 s
+        response = setup.commit({T0: 1}, member, generation_id)
+        assert response.value == {T0: ErrorCode.REBALANCE_IN_PROGRESS}
+    assert member in setup.group().members
+    setup.timer.advance(10_000)
+    assert member not in setup.group().members
+
+
+def joined(setup: Setup) -> tuple[str, int]:
+    """A member that has its JoinGroup response, and its generation."""
+    response = setup.join().value
+    assert response.error_code == ErrorCode.NONE
+    assert setup.group().state is GroupState.COMPLETING_REBALANCE
+    return response.member_id, response.generation_id
 
 
 # Transactions.

@@ -68,7 +68,7 @@ def test_the_text_keeps_the_newest_that_fit() -> None:
     assert events_text([]) == "[]"
 
 
-def test_the_coordinator_tells_the_history_of_its_own_groups() -> None:
+def test_the_coordinator_returns_the_history_of_its_own_groups() -> None:
     setup = Setup()
     (member,) = setup.stable_group(1)
     found = json.loads(setup.coordinator.history(GROUP))

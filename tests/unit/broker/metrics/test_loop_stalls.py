@@ -11,7 +11,7 @@ from tests.doubles.eventually import eventually_async
 
 
 class Clock:
-    """Stands still until it is told to move."""
+    """Stands still until a test moves it."""
 
     def __init__(self) -> None:
         self.now = 1_000.0

@@ -290,7 +290,7 @@ async def test_a_response_to_a_client_that_is_gone_goes_nowhere() -> None:
 
 @pytest.mark.parametrize("kind", ["half a request", "half a big request", "acks=0"])
 async def test_a_reset_right_behind_bytes_is_noticed(kind: str) -> None:
-    """uvloop tells of both at once, and then watches the socket no more."""
+    """uvloop reports both at once, and then watches the socket no more."""
     if kind == "acks=0":
         sent = encode_request(1, "t", produce_request(b"x"), 3)
     else:

@@ -45,7 +45,7 @@ async def test_every_method_of_http_is_known(method: str) -> None:
         (b"SSH-2.0-OpenSSH_9.6\r\n", "sent SSH"),
     ],
 )
-async def test_others_are_closed_with_a_line_in_words(
+async def test_others_are_closed_with_a_log_line(
     first_bytes: bytes, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running_network() as network:

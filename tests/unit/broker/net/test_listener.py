@@ -29,12 +29,12 @@ def test_a_port_in_use_is_said_in_one_sentence_with_the_fix() -> None:
         ("no-such-host.invalid", "cannot use the address no-such-host.invalid:9092"),
     ],
 )
-def test_a_wrong_host_is_said_in_words(host: str, words: str) -> None:
+def test_a_wrong_host_is_named(host: str, words: str) -> None:
     with pytest.raises(ListenError, match=words):
         bind("PLAINTEXT", host, 9092, SocketSettings())
 
 
-def test_no_right_to_a_low_port_is_said_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_right_to_a_low_port_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     class Refusing(socket.socket):
         def bind(self, _: object) -> None:
             raise PermissionError(errno.EACCES, "Permission denied")
@@ -47,7 +47,7 @@ def test_no_right_to_a_low_port_is_said_in_words(monkeypatch: pytest.MonkeyPatch
 def test_socket_settings_are_applied() -> None:
     settings = SocketSettings(receive_buffer_bytes=50_000)
     with bind("PLAINTEXT", "127.0.0.1", 0, settings) as sock:
-        # Linux doubles what it is told, for its own book-keeping.
+        # Linux doubles what it is given, for its own book-keeping.
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 100_000
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
         assert not sock.getblocking()

@@ -157,7 +157,7 @@ def test_a_file_that_is_too_short_is_an_error(
     with path.open("rb") as file:
         output = Output(pair[0], NetworkStatistics())
         output.add([b"head", Slice(file.fileno(), 50, 100)])
-        assert output.flush() == BLOCKED  # less than it asked for: it looks like a full socket
+        assert output.flush() == BLOCKED  # less than it requested: it looks like a full socket
         with pytest.raises(FileTruncated, match="50 bytes are missing"):
             output.flush()
         assert drain(pair[1]) == b"head" + b"x" * 50
@@ -172,7 +172,7 @@ def test_a_broken_connection_is_an_error(pair: tuple[socket.socket, socket.socke
         output.flush()
 
 
-def test_cold_parts_are_left_to_somebody_who_may_wait(
+def test_cold_parts_are_left_to_a_thread_that_may_wait(
     pair: tuple[socket.socket, socket.socket], fd: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(output_module, "MAX_TURN_BYTES", 40_000)
@@ -209,14 +209,14 @@ def test_what_was_just_written_is_cached(fd: int) -> None:
 
 
 @pytest.mark.parametrize("missing", ["preadv", "RWF_NOWAIT"])
-def test_where_it_cannot_be_told_everything_counts_as_cached(
+def test_where_it_cannot_be_known_everything_counts_as_cached(
     fd: int, missing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(os, missing)
     assert is_cached(fd, 0, 10)
 
 
-def test_cached_is_asked_for_both_ends_of_long_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_is_checked_for_both_ends_of_long_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     def probe(_: int, buffers: object, position: int, flags: int) -> int:

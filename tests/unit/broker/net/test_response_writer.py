@@ -107,7 +107,7 @@ async def test_responses_of_both_kinds_stay_in_order(fetches: Fetches) -> None:
                 check(response, 5_000)
 
 
-async def test_a_client_that_reads_slowly_gets_everything_and_holds_up_nobody(
+async def test_a_client_that_reads_slowly_gets_everything_and_holds_up_no_other(
     fetches: Fetches,
 ) -> None:
     length = 2_500_000  # three parts of it are more than the buffers of both sockets hold

@@ -98,7 +98,7 @@ async def test_drain_waits_for_requests_in_flight() -> None:
         assert (await client.receive())[1] == MetadataResponse()
 
 
-async def test_nobody_comes_in_after_stop_accepting() -> None:
+async def test_no_client_connects_after_stop_accepting() -> None:
     async with running_network() as network:
         client = await network.connect()
         assert await client.ask(metadata_request()) == MetadataResponse()

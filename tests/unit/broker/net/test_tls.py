@@ -164,7 +164,7 @@ async def test_a_client_is_known_by_its_certificate(certificates: Certificates) 
     assert seen == [Principal("User", "client")]
 
 
-async def test_a_client_without_the_certificate_asked_for_is_refused_in_words(
+async def test_a_client_without_the_required_certificate_is_refused_with_a_reason(
     certificates: Certificates, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = certificates.server_context(ask_for_certificate=True)
@@ -182,7 +182,7 @@ async def test_a_client_without_the_certificate_asked_for_is_refused_in_words(
         (b"GET / HTTP/1.1\r\n\r\n", "sent HTTP to a TLS listener"),
     ],
 )
-async def test_clients_that_do_not_speak_tls_are_told_in_words(
+async def test_clients_that_do_not_speak_tls_get_the_reason(
     first_bytes: bytes,
     words: str,
     tls_options: dict[str, Any],

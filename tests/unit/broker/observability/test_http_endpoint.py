@@ -121,7 +121,9 @@ async def test_probes() -> None:
         )
 
 
-async def test_a_check_that_fails_is_an_error_in_words(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_check_that_fails_is_an_error_with_its_text(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with running_network() as network, running_endpoint(network) as endpoint:
         endpoint.endpoint._checks["/readyz"] = lambda: str(1 // 0)
         assert (await endpoint.get("/readyz"))[0] == "HTTP/1.1 500 Internal Server Error"
@@ -159,7 +161,7 @@ async def test_slow_and_too_many_clients_are_closed(monkeypatch: pytest.MonkeyPa
         assert (await endpoint.get("/healthz"))[1] == "ok\n"
 
 
-async def test_close_cuts_off_who_is_connected() -> None:
+async def test_close_disconnects_clients() -> None:
     async with running_network() as network:
         async with running_endpoint(network) as endpoint:
             reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)

@@ -121,7 +121,7 @@ class TestMutationQuota:
 
 
 class TestClientQuotas:
-    def test_somebody_called_default_is_not_everybody(self) -> None:
+    def test_a_user_called_default_is_not_all_users(self) -> None:
         quotas = ClientQuotas()
         quotas.apply("clients/%3Cdefault%3E", {"producer_byte_rate": "1"})
         assert quotas.produce.table.find("bob", "x") is None

@@ -3,9 +3,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from ottla.broker.replication.alter_partition import AlterPartitionManager
+import pytest
+
+from ottla.broker.replication.alter_partition import AlterPartitionManager, Build
 from ottla.broker.replication.isr import IsrDecision, IsrProposal
 from ottla.broker.replication.partition import Partition
+from ottla.protocol.codec import decoder, encoder
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -14,6 +17,12 @@ from ottla.protocol.messages.alter_partition import (
     AlterPartitionResponseTopicData,
 )
 from tests.doubles.replicas import TOPIC_ID, Replicas
+
+
+def _over_the_wire(request: AlterPartitionRequest, version: int) -> AlterPartitionRequest:
+    encoded = encoder(AlterPartitionRequest, version)(request)
+    decoded, _ = decoder(AlterPartitionRequest, version)(bytearray(encoded), 0)
+    return decoded
 
 
 class Controller:
@@ -25,9 +34,12 @@ class Controller:
         self.decided: dict[int, IsrDecision] = {}
         self.was_asked = asyncio.Event()
         self._decision = asyncio.Event()
+        self.newest_version = 3
         self.manager = AlterPartitionManager(self.send)
 
-    async def send(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
+    async def send(self, newest_version: int, build: Build) -> AlterPartitionResponse:
+        version = min(newest_version, self.newest_version)
+        request = _over_the_wire(build(version), version)
         self.requests.append((request, version))
         self.was_asked.set()
         await asyncio.sleep(0)
@@ -96,6 +108,29 @@ def test_topics_without_ids_go_by_name() -> None:
         assert (version, request.topics[0].topic_name) == (1, "t")
         assert request.topics[0].partitions[0].new_isr == [1]
         assert controller.decided[0].isr == [1]
+
+    run(body)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
+def test_every_version_that_a_controller_may_offer(version: int) -> None:
+    """Kafka 3.0 has version 0, 3.2 version 1, 3.3 version 2, 3.5 version 3."""
+
+    async def body(controller: Controller, replicas: Replicas) -> None:
+        controller.newest_version = version
+        controller.submit(replicas.lead(replicas=[1, 2]), 1, 2)
+        await controller.settle()
+        assert controller.decided == {0: IsrDecision(0, [1, 2], 3, 9)}
+        ((request, used),) = controller.requests
+        assert used == version
+        (topic,) = request.topics
+        (row,) = topic.partitions
+        assert (topic.topic_name, topic.topic_id) == (
+            ("t", bytes(16)) if version < 2 else ("", TOPIC_ID)
+        )
+        members = [(each.broker_id, each.broker_epoch) for each in row.new_isr_with_epochs]
+        assert row.new_isr == ([1, 2] if version < 3 else [])
+        assert members == ([(1, -1), (2, 77)] if version == 3 else [])
 
     run(body)
 

@@ -1,4 +1,4 @@
-"""Appends whose records are looked at in a worker thread, and what may happen meanwhile."""
+"""Appends whose records are validated in a worker thread, and what may happen meanwhile."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def test_a_coordinator_waits_for_no_thread(worker: DeferredValidation) -> 
     assert appended.offset == 0
 
 
-async def test_what_is_wrong_is_told_as_ever(compacted: Replicas) -> None:
+async def test_what_is_wrong_is_returned_as_ever(compacted: Replicas) -> None:
     records = keyed(MANY)
     records[4_321] = (NOW_MS, None, b"v", [])
     appended = compacted.append(records)
@@ -180,7 +180,7 @@ async def test_settings_that_change_meanwhile_are_obeyed(
 async def test_the_same_batch_twice_is_written_once(
     compacted: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client whose connection broke sends it again, while the first is still looked at."""
+    """A client whose connection broke sends it again, while the first is still validated."""
     gate = Gate(monkeypatch)
     fields = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0}
     both = [compacted.append(keyed(MANY), **fields) for _ in range(2)]

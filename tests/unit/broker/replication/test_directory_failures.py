@@ -74,7 +74,7 @@ def test_the_partitions_of_a_broken_disk_go_offline() -> None:
     asyncio.run(whole())
 
 
-def test_the_controller_is_told_until_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_controller_is_notified_until_it_accepts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory_failures, "_RETRY_SECONDS", 0.001)
 
     async def whole() -> None:

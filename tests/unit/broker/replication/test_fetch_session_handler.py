@@ -76,7 +76,7 @@ def test_what_is_not_wanted_any_more_is_forgotten(session: FetchSessionHandler) 
     assert forgotten(request) == [(ID, [1])]
 
 
-def test_a_topic_made_anew_is_forgotten_and_named(session: FetchSessionHandler) -> None:
+def test_a_topic_created_again_is_forgotten_and_named(session: FetchSessionHandler) -> None:
     request = fill(session, {ZERO: wanted(topic_id=OTHER_ID), ONE: wanted()})
     assert positions_in(request) == [(0, 0)]
     assert [topic.topic_id for topic in request.topics] == [OTHER_ID]
@@ -86,14 +86,14 @@ def test_a_topic_made_anew_is_forgotten_and_named(session: FetchSessionHandler) 
 @pytest.mark.parametrize(
     "code", [ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH]
 )
-def test_a_lost_session_is_opened_anew(session: FetchSessionHandler, code: int) -> None:
+def test_a_lost_session_is_opened_again(session: FetchSessionHandler, code: int) -> None:
     assert not session.handle_response(code, 0)
     request = fill(session, {ZERO: wanted(), ONE: wanted()})
     assert (request.session_id, request.session_epoch) == (0, 0)
     assert positions_in(request) == [(0, 0), (1, 0)]
 
 
-def test_a_leader_without_room_for_a_session_is_told_everything_each_time() -> None:
+def test_a_leader_without_room_for_a_session_is_sent_everything_each_time() -> None:
     session = FetchSessionHandler(1000)
     for _ in range(2):
         request = fill(session, {ZERO: wanted()})

@@ -143,7 +143,7 @@ def test_a_preferred_replica_is_news() -> None:
     assert response[2] == [("one", 0)]
 
 
-def test_positions_change_partitions_come_and_go() -> None:
+def test_positions_change_partitions_are_added_and_removed() -> None:
     cache = Cache()
     session_id = cache.open(*BOTH)
     fetch_request = request(

@@ -17,7 +17,13 @@ from ottla.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
+from ottla.protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from ottla.storage.log.log import Log
+from ottla.storage.log.log_info import AppendInfo
 from tests.doubles.leader_connection import Leader, LeaderSettings
 from tests.doubles.replicas import TOPIC, TOPIC_ID, Replicas
 from tests.unit.broker.handlers.scene import DataPath
@@ -285,7 +291,7 @@ def test_a_log_from_before_epochs_is_cut_to_its_high_watermark() -> None:
     run(body)
 
 
-def test_an_end_beyond_the_leaders_is_cut_back() -> None:
+def test_an_end_beyond_the_leaders_is_truncated() -> None:
     """An unclean election: the leader never had our last records."""
 
     async def body(pair: Pair) -> None:
@@ -304,7 +310,7 @@ def test_an_end_beyond_the_leaders_is_cut_back() -> None:
     run(body)
 
 
-def test_a_follower_that_was_away_too_long_starts_anew() -> None:
+def test_a_follower_that_was_away_too_long_restarts() -> None:
     async def body(pair: Pair) -> None:
         pair.begin()
         pair.leading.append(3)
@@ -390,7 +396,7 @@ def test_a_response_to_an_old_order_is_thrown_away() -> None:
     run(body)
 
 
-def test_nothing_is_asked_for_when_there_is_nothing_to_copy() -> None:
+def test_nothing_is_requested_when_there_is_nothing_to_copy() -> None:
     async def body(pair: Pair) -> None:
         await asyncio.sleep(0.02)
         assert pair.leader.connections == []
@@ -435,11 +441,66 @@ def test_a_batch_that_overlaps_records_is_refused() -> None:
         await pair.leader.response()
         pair.leading.append(3)
         whole = content(pair.leading.log())
-        await pair.answer_with(records=whole, high_watermark=6)
+        await pair.respond_with(records=whole, high_watermark=6)
         assert pair.following.log().log_end_offset == 3
         assert pair.truncated == []
         await asyncio.sleep(0.02)
         await pair.leader.response(2)
         pair.assert_equal()
+
+    run(body)
+
+
+def test_an_unforeseen_error_of_one_partition_does_not_stop_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = Log.append_as_follower
+
+    def append_as_follower(log: Log, records: bytes, *, now_ms: int) -> AppendInfo:
+        assert log.partition != 0, "a defect"
+        return real(log, records, now_ms=now_ms)
+
+    monkeypatch.setattr(Log, "append_as_follower", append_as_follower)
+
+    async def body(pair: Pair) -> None:
+        pair.begin(index=0)
+        pair.begin(index=1)
+        pair.leading.append(1, index=0)
+        pair.leading.append(1, index=1)
+        await pair.leader.response()
+        pair.assert_equal(1)
+        assert pair.following.log(0).log_end_offset == 0
+        assert len(pair.leader.connections) == 1
+
+    run(body)
+
+
+def test_an_offset_that_the_leader_refuses_to_tell_does_not_stop_the_others() -> None:
+    async def body(pair: Pair) -> None:
+        pair.begin(index=0)
+        pair.begin(index=1)
+        pair.leading.append(1, index=1)
+        await pair.respond_with(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
+        row = ListOffsetsPartitionResponse(0, ErrorCode.LEADER_NOT_AVAILABLE)
+        await pair.leader.reply(
+            ListOffsetsResponse(topics=[ListOffsetsTopicResponse(TOPIC, [row])])
+        )
+        assert len(pair.leader.connections) == 1
+        await pair.leader.response(2)
+        pair.assert_equal(1)
+
+    run(body)
+
+
+def test_a_connection_that_breaks_between_fetch_and_offsets_is_opened_again() -> None:
+    async def body(pair: Pair) -> None:
+        pair.begin()
+        await pair.respond_with(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
+        await pair.leader.fail(ConnectionResetError())
+        await asyncio.sleep(0.02)
+        pair.leading.append(1)
+        await pair.leader.response()
+        pair.assert_equal()
+        assert len(pair.leader.connections) == 2
 
     run(body)

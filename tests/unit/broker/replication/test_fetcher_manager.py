@@ -101,7 +101,7 @@ def test_a_partition_moves_with_its_leader() -> None:
     run(body)
 
 
-def test_what_is_stopped_is_asked_for_no_more() -> None:
+def test_what_is_stopped_is_requested_no_more() -> None:
     async def body(scene: Scene) -> None:
         partition = scene.partition(0, 2)
         scene.manager.add_fetcher_for_partitions([partition])

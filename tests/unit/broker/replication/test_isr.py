@@ -2,7 +2,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from ottla.broker.replication.isr import IsrDecision, IsrManager, IsrProposal
+from ottla.broker.replication.partition import Partition
 from ottla.protocol.errors import ErrorCode
 from tests.doubles.replicas import Replicas
 
@@ -32,8 +35,12 @@ class Scene:
         self.replicas = Replicas()
         self.controller = Controller()
         self.completed: list[str] = []
+        self.fenced: list[Partition] = []
         self.manager = IsrManager(
-            self.controller, lambda partition: self.completed.append(partition.topic)
+            self.controller,
+            lambda partition: self.completed.append(partition.topic),
+            self.fenced.append,
+            self.replicas.timer,
         )
         self.partition = self.replicas.lead(replicas=[1, 2, 3], isr=isr, epoch=4)
 
@@ -130,12 +137,48 @@ def test_after_an_old_epoch_the_controllers_order_is_waited_for() -> None:
     assert scene.partition.maximal_isr == {1, 3}
 
 
-def test_an_unforeseen_error_is_asked_again() -> None:
+@pytest.mark.parametrize("code", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_TOPIC_ID])
+def test_a_fenced_leader_that_hears_no_more_steps_down(code: int) -> None:
+    scene = Scene(isr=[1])
+    scene.fetch(2, 0)
+    scene.controller.refuse(code)
+    scene.replicas.timer.advance(4_999)
+    assert scene.fenced == [], "its LeaderAndIsr is usually on its way"
+    scene.replicas.timer.advance(1)
+    assert scene.fenced == [scene.partition]
+
+
+def test_a_fenced_leader_that_gets_its_new_epoch_continues() -> None:
+    scene = Scene(isr=[1])
+    scene.fetch(2, 0)
+    scene.controller.refuse(ErrorCode.FENCED_LEADER_EPOCH)
+    scene.replicas.order(1, epoch=5, replicas=[1, 2, 3], isr=[1], partition_epoch=7)
+    scene.replicas.timer.advance(60_000)
+    assert scene.fenced == []
+
+
+def test_an_unforeseen_error_is_retried() -> None:
+    scene = Scene(isr=[1])
+    scene.fetch(2, 0)
+    for delay_ms in (50, 100, 200, 400, 800, 1_000, 1_000):
+        scene.controller.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
+        scene.replicas.timer.advance(delay_ms - 1)
+        assert scene.controller.proposals == [], "it would be sent thousands of times a second"
+        scene.replicas.timer.advance(1)
+        assert len(scene.controller.proposals) == 1
+    scene.controller.agree()
+    assert scene.partition.isr == {1, 2}
+
+
+def test_a_retry_that_waits_is_dropped_when_the_state_is_another() -> None:
     scene = Scene(isr=[1])
     scene.fetch(2, 0)
     scene.controller.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
-    scene.controller.agree()
-    assert scene.partition.isr == {1, 2}
+    scene.replicas.order(1, epoch=5, replicas=[1, 2, 3], isr=[1], partition_epoch=3)
+    scene.fetch(3, 0)
+    scene.replicas.timer.advance(2_000)
+    (only,) = scene.controller.proposals
+    assert only[0].new_isr == [1, 3]
 
 
 def test_a_response_to_an_earlier_leadership_is_ignored() -> None:

@@ -31,13 +31,18 @@ class Listener:
     def __init__(self, replicas: Replicas) -> None:
         self.leads: list[TopicPartition] = []
         self.follows: list[TopicPartition] = []
+        self.leads_on: list[tuple[TopicPartition, int]] = []
         self.deleted: list[TopicPartition] = []
         replicas.leader_and_isr.on_leadership = self._changed
+        replicas.leader_and_isr.on_new_leader_epoch = self._leads_on
         replicas.leader_and_isr.on_deleted = self.deleted.extend
 
     def _changed(self, leaders: list[Partition], followers: list[Partition]) -> None:
         self.leads.extend(partition.key for partition in leaders)
         self.follows.extend(partition.key for partition in followers)
+
+    def _leads_on(self, partitions: list[Partition]) -> None:
+        self.leads_on.extend((each.key, each.leader_epoch) for each in partitions)
 
 
 class Fetchers:
@@ -77,6 +82,19 @@ def test_leading_then_following_then_leading() -> None:
     replicas.order(1, epoch=2, replicas=[1, 2])
     assert fetchers.following == {}
     assert (listener.leads, listener.follows) == ([KEY, KEY], [KEY])
+
+
+def test_a_leader_that_stays_the_leader_does_not_become_leader_again() -> None:
+    replicas = Replicas()
+    listener = Listener(replicas)
+    replicas.order(1, epoch=0, replicas=[1, 2])
+    # A new controller sends the known state again; then broker 2 leaves the ISR.
+    response = replicas.order(1, epoch=0, replicas=[1, 2], controller_epoch=2)
+    assert codes(response) == [ErrorCode.STALE_CONTROLLER_EPOCH]
+    replicas.order(1, epoch=1, replicas=[1, 2], isr=[1], partition_epoch=1, controller_epoch=2)
+    assert replicas.partition().leader_epoch == 1
+    assert (listener.leads, listener.follows) == ([KEY], [])
+    assert listener.leads_on == [(KEY, 1)]
 
 
 def test_an_order_that_is_not_newer_changes_nothing() -> None:
@@ -138,7 +156,7 @@ def test_a_failed_disk_is_reported_and_the_partition_goes_offline() -> None:
     assert replicas.partition().offline
 
 
-def test_deleting_renames_the_log_and_tells_everybody() -> None:
+def test_deleting_renames_the_log_and_notifies_all() -> None:
     replicas = Replicas()
     listener = Listener(replicas)
     replicas.lead()

@@ -38,7 +38,7 @@ def loops() -> set[str]:
 
 
 class Waits:
-    """A throttle on a clock that goes on only as the throttle waits."""
+    """A throttle on a clock that moves only as the throttle waits."""
 
     def __init__(self, rate: float) -> None:
         self.rate = rate

@@ -144,7 +144,7 @@ def test_refusals(scene: Scene) -> None:
     assert scene.refusal(key=longest) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_replica_that_comes_later_is_made_where_it_was_asked_for(scene: Scene) -> None:
+def test_a_replica_that_comes_later_is_made_where_it_was_requested(scene: Scene) -> None:
     scene.hosted.elsewhere.add(TopicPartition("u", 0))
     assert scene.refusal("/c", TopicPartition("u", 0)) == ErrorCode.REPLICA_NOT_AVAILABLE
     assert scene.logs.get_or_create("u", 0, now_ms=NOW_MS).log_directory.path == "/c"

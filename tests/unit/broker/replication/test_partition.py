@@ -22,7 +22,7 @@ def test_alone_the_high_watermark_is_the_end() -> None:
     assert replicas.log().high_watermark == 3
 
 
-def test_the_high_watermark_waits_for_everybody_in_sync() -> None:
+def test_the_high_watermark_waits_for_all_in_sync() -> None:
     replicas = Replicas()
     replicas.lead(replicas=[1, 2, 3])
     replicas.append(3)
@@ -113,7 +113,7 @@ def test_an_offline_disk_is_said() -> None:
     assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_who_is_no_replica_is_told_to_try_again() -> None:
+def test_who_is_no_replica_gets_a_retriable_error() -> None:
     replicas = Replicas()
     partition = replicas.lead(replicas=[1, 2])
     assert partition.follower(2, 0, -1).broker_id == 2

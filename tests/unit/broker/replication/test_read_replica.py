@@ -39,7 +39,19 @@ def test_others_read_from_the_leader(rack: str) -> None:
     assert Scene().choose(rack) == NO_PREFERENCE
 
 
-def test_nobody_is_sent_to_where_the_records_are_not() -> None:
+def test_a_replica_outside_of_the_isr_is_not_read() -> None:
+    """It may have the offset and then stay behind for ever."""
+    scene = Scene()
+    scene.led.set_isr(frozenset((1, 2)))
+    scene.copied(3, 5)
+    scene.append(1)
+    scene.copied(3, 6)
+    assert scene.choose("b") == 2
+    scene.led.set_isr(frozenset((1,)))
+    assert scene.choose("b") == NO_PREFERENCE
+
+
+def test_no_client_is_sent_to_where_the_records_are_not() -> None:
     scene = Scene()
     assert scene.choose("b", 6) == NO_PREFERENCE
     scene.copied(2, 5, start=3)

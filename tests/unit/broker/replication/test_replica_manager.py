@@ -246,14 +246,14 @@ def test_read_committed_stops_at_an_open_transaction() -> None:
     assert committed.data().last_stable_offset == 1
 
 
-def test_a_stranger_is_no_follower() -> None:
+def test_an_unknown_broker_is_no_follower() -> None:
     replicas = Replicas()
     replicas.lead(replicas=[1, 2])
     fetched = Fetched(replicas, at(0), replica_id=9, isolation=READ_LOG_END)
     assert fetched.data().error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_follower_whose_epoch_ends_elsewhere_is_told_where() -> None:
+def test_a_follower_whose_epoch_ends_elsewhere_learns_where() -> None:
     replicas = Replicas()
     replicas.lead(epoch=0, replicas=[1, 2])
     replicas.append(2)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from ottla.broker.replication.stray_logs import rename_stray_logs
+from ottla.broker.replication.stray_logs import StrayCheck, rename_stray_logs
 from ottla.controller.model import ReplicaAssignment, TopicState
 from ottla.controller.tree import znodes
 from ottla.controller.tree.embedded_store import EmbeddedStore
+from ottla.controller.tree.store import ConnectionLost, Stat
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import random_uuid
 from ottla.storage.directories.log_manager import LogManager
 from tests.doubles.memory_file_system import MemoryFileSystem
+from tests.doubles.replicas import TOPIC, Replicas, codes
+from tests.doubles.replicas import TOPIC_ID as TOPIC_ID_OF_REPLICAS
 from tests.doubles.storage_logs import NOW_MS, append, manager_on
 
 US = 1
@@ -83,9 +90,96 @@ async def test_a_disk_that_fails_meanwhile_is_said(caplog: pytest.LogCaptureFixt
     assert "Failed to rename stray log t-0" in caplog.text
 
 
-def test_nothing_is_asked_for_an_empty_disk() -> None:
+def test_nothing_is_requested_for_an_empty_disk() -> None:
     """Not even whether the tree can be reached: this is on the way of every first start."""
     coroutine = rename_stray_logs(manager_on(MemoryFileSystem()), EmbeddedStore(), US)
     with pytest.raises(StopIteration) as stopped:
         coroutine.send(None)
     assert stopped.value.value == 0
+
+
+class Back:
+    """Broker 1 led t-0 with three records; its session was lost and is there again."""
+
+    def __init__(self, topic: bytes) -> None:
+        self.replicas = Replicas()
+        self.replicas.lead(epoch=4, replicas=[1, 2], isr=[1, 2])
+        self.log = self.replicas.log()
+        self.waiting = self.replicas.append(3, acks=-1)
+        self.deleted: list[TopicPartition] = []
+        self.replicas.leader_and_isr.on_deleted = self.deleted.extend
+        self.store = EmbeddedStore()
+        self.topic = topic
+        self.check = StrayCheck(self.replicas.logs, self.store, US, self.replicas.leader_and_isr)
+
+    async def start(self) -> None:
+        await self.store.connect()
+        await self.store.create(znodes.topic_path(TOPIC), self.topic, make_parents=True)
+
+
+@pytest.mark.parametrize(
+    "topic",
+    [
+        znodes.encode_topic(TopicState(TOPIC_ID_OF_REPLICAS, {0: ReplicaAssignment((2, 3))})),
+        znodes.encode_topic(TopicState(TOPIC_ID, {0: ReplicaAssignment((US, 2))})),
+    ],
+    ids=["reassigned", "created again"],
+)
+async def test_a_leader_that_comes_back_leads_nothing_that_is_not_its_own(topic: bytes) -> None:
+    """It would acknowledge acks=1 into a log that no client reads."""
+    back = Back(topic)
+    await back.start()
+    await back.check.run(9)
+    assert back.replicas.manager.partitions == {}
+    assert back.waiting.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert back.log.path.endswith("-stray")
+    assert back.deleted == [TopicPartition(TOPIC, 0)]
+    assert back.replicas.append(1).code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    # The new topic of that name, or a later reassignment, has a log of its own.
+    response = back.replicas.order(1, epoch=5, topic_id=TOPIC_ID, replicas=[1, 2], isr=[1])
+    assert codes(response) == [0]
+    assert back.replicas.log().log_end_offset == 0
+    await back.store.close()
+
+
+async def test_a_replica_that_changes_during_the_check_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    back = Back(znodes.encode_topic(TopicState(TOPIC_ID_OF_REPLICAS, {0: ReplicaAssignment((2,))})))
+    await back.start()
+    real = back.store.get_many
+
+    async def get_many(paths: list[str]) -> list[tuple[bytes, Stat] | None]:
+        found = await real(paths)
+        back.replicas.order(1, epoch=5, replicas=[1, 2], isr=[1, 2])
+        return found
+
+    monkeypatch.setattr(back.store, "get_many", get_many)
+    await back.check.run(9)
+    assert back.replicas.partition().is_leader
+    assert not back.log.path.endswith("-stray")
+    await back.store.close()
+
+
+async def test_who_waits_for_the_check_waits_until_it_succeeded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    back = Back(znodes.encode_topic(TopicState(TOPIC_ID_OF_REPLICAS, {0: ReplicaAssignment((1,))})))
+    await back.start()
+    waiting = asyncio.gather(back.check.wait_for(9))
+    await asyncio.sleep(0)
+    monkeypatch.setattr(back.store, "get_many", _lost)
+    with pytest.raises(ConnectionLost):
+        await back.check.run(9)
+    assert not waiting.done()
+    monkeypatch.undo()
+    await back.check.run(12)
+    await waiting
+    await back.check.wait_for(12)
+    await back.check.wait_for(-1)  # of a controller before KIP-380
+    assert back.replicas.partition().is_leader
+    await back.store.close()
+
+
+async def _lost(paths: list[str]) -> list[tuple[bytes, Stat] | None]:
+    raise ConnectionLost("", "ZooKeeper is away")

@@ -10,7 +10,7 @@ LEADERS = "leader.replication.throttled.replicas"
 FOLLOWERS = "follower.replication.throttled.replicas"
 
 
-def test_rates_come_and_go() -> None:
+def test_rates_are_set_and_removed() -> None:
     config = BrokerConfig()
     throttles = ReplicationThrottles(config, 1)
     disks = ReplicationQuota()

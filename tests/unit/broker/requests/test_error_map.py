@@ -32,7 +32,7 @@ def test_a_subclass_without_a_line_gets_the_code_of_its_base() -> None:
     assert error_code(Odd("x")) == ErrorCode.INVALID_RECORD
 
 
-def test_what_nobody_foresaw_is_logged_and_hidden(caplog: pytest.LogCaptureFixture) -> None:
+def test_unforeseen_errors_are_logged_and_hidden(caplog: pytest.LogCaptureFixture) -> None:
     error = ZeroDivisionError("inner workings")
     with caplog.at_level(logging.ERROR):
         assert error_code(error) == ErrorCode.UNKNOWN_SERVER_ERROR

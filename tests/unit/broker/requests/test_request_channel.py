@@ -295,7 +295,7 @@ class TestBackpressure:
 
     async def test_so_many_requests_wait_in_the_queue_and_no_more_are_read(self) -> None:
         async with running_network(max_requests=3) as network:
-            await network.channel.close()  # nobody takes requests out
+            await network.channel.close()  # no handler takes requests out
             clients = [await network.connect() for _ in range(8)]
             for client in clients:
                 client.send(metadata_request("t"))
@@ -358,7 +358,7 @@ class TestBackpressure:
             await network.until(lambda: network.channel.in_progress_bytes == 1_800_000)
             busy = await network.connect()
             big = metadata_request(*["x" * 30_000] * 3)
-            # While nobody waits, they may be as slow as they like.
+            # While no client waits, they may be as slow as they like.
             await asyncio.sleep(0.06)
             assert len(network.server.connections) == 3
             assert isinstance(await busy.ask(big), MetadataResponse)

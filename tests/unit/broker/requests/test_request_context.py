@@ -86,5 +86,5 @@ def test_closing_is_a_response_too(context: RequestContext, peer: Peer) -> None:
         context.respond(None)
 
 
-def test_everybody_without_authentication_is_anonymous() -> None:
+def test_every_client_without_authentication_is_anonymous() -> None:
     assert str(ANONYMOUS) == "User:ANONYMOUS"

@@ -60,7 +60,7 @@ async def test_pipelined_newer_requests_get_responses_one_by_one() -> None:
         (METADATA, -1, "Metadata (API key 3) version -1; supported versions are 0 to 4"),
     ],
 )
-async def test_what_is_not_offered_closes_the_connection_with_a_line_in_words(
+async def test_what_is_not_offered_closes_the_connection_with_a_log_line(
     key: int, version: int, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running_network() as network:

@@ -74,7 +74,7 @@ class TestTimer:
         timer.close()
         assert all(handle.cancelled() for handle in live)
 
-    async def test_a_failing_callback_is_logged_and_disturbs_nobody(
+    async def test_a_failing_callback_is_logged_and_disturbs_no_other(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         timer = Timer()

@@ -26,6 +26,7 @@ EVENTS: list[tuple[Callable[[BrokerEvents], None], list[str]]] = [
         ["compaction.truncated", "mover.truncated"],
     ),
     (lambda events: events.directory_failed("/disk"), ["failures.handle"]),
+    (lambda events: events.leader_fenced(cast(Any, None)), ["leader_and_isr.step_down"]),
     (lambda events: events.request_queue_overflowed(2), ["controller.resend_all"]),
 ]
 

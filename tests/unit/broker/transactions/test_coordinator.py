@@ -62,7 +62,7 @@ def test_the_init_response_waits_for_the_commit_of_the_epoch() -> None:
     assert responses == [(0, Producer(100, 0))]
 
 
-def test_without_a_producer_id_the_client_tries_again() -> None:
+def test_without_a_producer_id_the_client_retries() -> None:
     setup = Setup()
     setup.ids.error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert setup.init() == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, NO_PRODUCER)
@@ -241,7 +241,7 @@ def test_a_transaction_that_takes_too_long_is_aborted() -> None:
     assert setup.init()[0] == ErrorCode.NONE
 
 
-def test_an_abort_that_cannot_be_written_is_tried_again() -> None:
+def test_an_abort_that_cannot_be_written_is_retried() -> None:
     setup = Setup()
     setup.ongoing(T0)
     setup.timer.advance(60_001)
@@ -284,7 +284,7 @@ def test_while_an_id_is_being_forgotten_its_producer_waits() -> None:
     assert setup.add(producer, T0) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
-# Coordinators come and go, in every state.
+# Coordinators start and stop, in every state.
 
 
 def test_while_loading_and_elsewhere() -> None:
@@ -323,7 +323,7 @@ def test_the_markers_carry_the_epoch_of_the_coordinator() -> None:
     assert request.markers[0].coordinator_epoch == 7
 
 
-def test_an_open_transaction_goes_on_with_the_next_coordinator() -> None:
+def test_an_open_transaction_continues_with_the_next_coordinator() -> None:
     first = Setup()
     producer = first.ongoing(T0)
     second = Setup(first.log)
@@ -392,7 +392,9 @@ def test_time_outs_go_on_after_one_run_has_failed(monkeypatch: pytest.MonkeyPatc
     setup.ongoing(T0)
     setup.timer.advance(60_001)
     with monkeypatch.context() as patch:
-        patch.setattr(setup.coordinator, "_decide", Mock(side_effect=LogClosed("deleted")))
+        patch.setattr(
+            setup.coordinator, "_prepare_completion", Mock(side_effect=LogClosed("deleted"))
+        )
         with pytest.raises(LogClosed):
             setup.timer.advance(10_000)
     setup.timer.advance(10_000)

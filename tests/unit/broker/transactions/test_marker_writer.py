@@ -217,7 +217,7 @@ async def test_a_check_during_a_read_gets_a_read_of_its_own() -> None:
     assert deleted == [True, False]
 
 
-async def test_a_cancelled_read_tells_nothing_of_the_partition() -> None:
+async def test_a_cancelled_read_reports_nothing_of_the_partition() -> None:
     async def existing(topic: str) -> frozenset[int]:
         await asyncio.Event().wait()
         return frozenset()

@@ -42,7 +42,7 @@ def test_what_comes_while_a_request_is_under_way_shares_the_next() -> None:
         ErrorCode.UNKNOWN_SERVER_ERROR,
     ],
 )
-def test_what_failed_is_tried_again_after_a_moment(error: int) -> None:
+def test_what_failed_is_retried_after_a_moment(error: int) -> None:
     setup = Setup()
     setup.leaders.errors[T0] = [error, error]
     setup.end(setup.ongoing(T0, T1))
@@ -176,6 +176,24 @@ def test_a_fenced_coordinator_stops(error: int) -> None:
     assert setup.state() is S.PREPARE_COMMIT
     assert setup.coordinator.markers.pending == 0
     assert len(setup.leaders.requests) == 1
+
+
+def test_a_leader_that_stays_the_leader_continues_with_its_new_epoch() -> None:
+    setup = Setup()
+    setup.log.hold = True
+    producer = setup.init_later()
+    setup.coordinator.partitions.advance_epoch(0, 3)
+    setup.log.commit_all()
+    ((error, _),) = producer
+    assert error == ErrorCode.NONE
+    setup.log.hold = False
+    setup.leaders.errors[T0] = [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    setup.end(setup.ongoing(T0))
+    assert setup.state() is S.PREPARE_COMMIT
+    setup.coordinator.partitions.advance_epoch(0, 4)
+    setup.timer.advance(RETRY_DELAY_MS)
+    assert setup.state() is S.COMPLETE_COMMIT
+    assert [request.markers[0].coordinator_epoch for _, request in setup.leaders.requests] == [3, 4]
 
 
 def test_responses_to_a_cancelled_request_are_ignored() -> None:

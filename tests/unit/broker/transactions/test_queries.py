@@ -7,7 +7,7 @@ from ottla.protocol.messages.describe_transactions import TopicData
 from tests.unit.broker.transactions.helpers import ID, T0, T1, TIMEOUT_MS, U0, Setup
 
 NOTHING: frozenset[str] = frozenset()
-NOBODY: frozenset[int] = frozenset()
+NO_PRODUCERS: frozenset[int] = frozenset()
 
 
 def test_an_open_transaction_is_described() -> None:
@@ -38,13 +38,13 @@ def test_what_cannot_be_described() -> None:
     assert setup.queries.describe("x").error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
     setup.coordinator.on_elected(0, 1)
     assert setup.queries.describe("x").error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    listed = setup.queries.list_transactions(NOTHING, NOBODY, -1)
+    listed = setup.queries.list_transactions(NOTHING, NO_PRODUCERS, -1)
     assert listed.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     setup.coordinator.on_resigned(0, 2)
     assert setup.queries.describe("x").error_code == ErrorCode.NOT_COORDINATOR
     setup.coordinator.shutdown()
     assert setup.queries.describe("x").error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    listed = setup.queries.list_transactions(NOTHING, NOBODY, -1)
+    listed = setup.queries.list_transactions(NOTHING, NO_PRODUCERS, -1)
     assert listed.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 

@@ -45,7 +45,7 @@ def test_every_start_counts_the_epoch_up(state: TransactionState) -> None:
     assert value.partitions == frozenset()
 
 
-def test_a_producer_that_goes_on_is_remembered_with_its_old_epoch() -> None:
+def test_a_producer_that_continues_is_remembered_with_its_old_epoch() -> None:
     transaction = Transaction("x", EMPTY)
     value = transaction.init_producer(1_000, Producer(5, 3), None, 50)
     assert (value.epoch, value.last_epoch) == (4, 3)
@@ -64,7 +64,7 @@ def test_a_new_start_makes_the_old_epoch_worthless() -> None:
 
 
 @pytest.mark.parametrize("expected", [Producer(5, 2), Producer(6, 3), Producer(5, MAX_EPOCH)])
-def test_a_stranger_is_fenced(expected: Producer) -> None:
+def test_an_unknown_producer_is_fenced(expected: Producer) -> None:
     code = refusal(Transaction("x", EMPTY).init_producer, 1_000, expected, None, 50)
     assert code == ErrorCode.PRODUCER_FENCED
 

@@ -87,7 +87,7 @@ async def test_disabled_it_verifies_nothing() -> None:
 
 
 @pytest.mark.parametrize("leader", [None, 3])
-async def test_without_a_coordinator_the_producer_tries_again(leader: int | None) -> None:
+async def test_without_a_coordinator_the_producer_retries(leader: int | None) -> None:
     response = await ask(verifier(Setup(), leader, Remote().send), Producer(1, 1), T0)
     assert response == {T0: ErrorCode.COORDINATOR_NOT_AVAILABLE}
 

@@ -153,7 +153,7 @@ async def test_topic_that_waits_for_its_deletion_exists(cluster: Cluster) -> Non
     assert row.error.code == ErrorCode.TOPIC_ALREADY_EXISTS
 
 
-async def test_topic_made_by_somebody_else_at_the_same_moment(
+async def test_topic_made_by_another_process_at_the_same_moment(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     admin = cluster.controller._components.topic_admin
@@ -225,7 +225,7 @@ async def test_added_partitions_get_leaders(cluster: Cluster) -> None:
         assert cluster.leader("t", index) == assignments[index].replicas[0]
 
 
-async def test_added_partitions_where_they_were_asked_for(cluster: Cluster) -> None:
+async def test_added_partitions_where_they_were_requested(cluster: Cluster) -> None:
     await cluster.create_topic("t", (1, 2))
     assert await grow(cluster, NewPartitions("t", 3, [[2, 3], [3, 1]])) == [0]
     assert cluster.topic("t").assignments[2] == ReplicaAssignment((3, 1))
@@ -270,7 +270,7 @@ async def test_growth_that_is_only_validated(cluster: Cluster) -> None:
     assert cluster.tree.nodes == before
 
 
-async def test_growth_asked_for_twice_in_one_request(cluster: Cluster) -> None:
+async def test_growth_requested_twice_in_one_request(cluster: Cluster) -> None:
     await cluster.create_topic("t", (1,))
     codes = await grow(cluster, NewPartitions("t", 2), NewPartitions("t", 3))
     assert codes == [ErrorCode.INVALID_REQUEST]

@@ -24,7 +24,7 @@ def test_legal_names(name: str) -> None:
         ("\u00fc", "other than ASCII alphanumerics"),
     ],
 )
-def test_illegal_names_are_told_in_kafkas_words(name: str, words: str) -> None:
+def test_illegal_names_get_kafkas_text(name: str, words: str) -> None:
     problem = name_problem(name)
     assert problem is not None
     assert problem.startswith("Topic name is invalid: ")

@@ -20,7 +20,7 @@ from tests.doubles.controller_cluster import Cluster, broker_info, settle
 T0 = TopicPartition("t", 0)
 
 
-async def test_new_broker_is_told_everything_and_the_others_of_it(cluster: Cluster) -> None:
+async def test_new_broker_is_sent_everything_and_the_others_its_start(cluster: Cluster) -> None:
     await cluster.create_topic("t", (1, 2), (2, 3))
     cluster.sent.clear()
     await cluster.add_broker(4)
@@ -117,6 +117,19 @@ async def test_overflown_line_gets_the_whole_state_again(cluster: Cluster) -> No
     assert cluster.requests(UpdateMetadataRequest, 2)
     cluster.controller.resend_all(9)  # gone meanwhile
     await settle()
+
+
+async def test_deletion_continues_after_its_stop_replica_was_dropped(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (1, 2))
+    cluster.channels.silent.add(2)
+    await cluster.controller.delete_topics(["t"], timeout_ms=0)
+    await settle()
+    assert cluster.exists(znodes.topic_path("t"))
+    cluster.channels.silent.clear()
+    cluster.controller.resend_all(2)
+    await settle()
+    assert not cluster.exists(znodes.topic_path("t"))
+    assert T0 not in cluster.brokers[2].hosted
 
 
 def refusing(cluster: Cluster, code: int) -> LeaderAndIsrResponse:

@@ -30,7 +30,7 @@ async def test_leaderships_move_and_places_are_given_up(cluster: Cluster) -> Non
     assert stopped == {TopicPartition("t", 1)}  # the one it followed
 
 
-async def test_leadership_that_nobody_can_take_is_named(cluster: Cluster) -> None:
+async def test_leadership_that_no_broker_can_take_is_named(cluster: Cluster) -> None:
     await cluster.create_topic("t", (2, 3), (2, 1))
     await cluster.create_topic("alone", (2,))  # has no other replica and so does not count
     await cluster.change_isr("t", (2,), 1)

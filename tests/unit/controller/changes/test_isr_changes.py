@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from ottla.controller.model import ReplicaAssignment
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import CreateOp
 from ottla.controller.tree.znodes_admin import encode_isr_change, encode_log_dir_event
@@ -119,6 +120,15 @@ async def test_replica_outside_the_assignment_is_ineligible(cluster: Cluster) ->
     await cluster.create_topic("t", (1, 2))
     assert await alter(cluster, (1, 3)) == (0, ErrorCode.INELIGIBLE_REPLICA)
     assert await alter(cluster, (1, 3), version=1) == (0, ErrorCode.OPERATION_NOT_ATTEMPTED)
+
+
+async def test_isr_that_holds_a_broker_outside_the_assignment_can_change(shared: Cluster) -> None:
+    """A reassignment has taken it out, and the leader does not know yet."""
+    shared.controller.context.set_assignment(T0, ReplicaAssignment((1, 2)))
+    assert await alter(shared, (1, 3)) == (0, 0)
+    assert shared.state("t").isr == (1, 3)
+    assert await alter(shared, (1,)) == (0, 0)
+    assert await alter(shared, (1, 3)) == (0, ErrorCode.INELIGIBLE_REPLICA)
 
 
 async def test_broker_on_its_way_out_is_ineligible(shared: Cluster) -> None:

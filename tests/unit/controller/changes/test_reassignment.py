@@ -232,7 +232,7 @@ async def test_partition_that_never_had_a_leader_begins_at_its_targets(cluster: 
     assert cluster.leader("t") == 2
 
 
-async def test_new_controller_goes_on_with_the_move(cluster: Cluster) -> None:
+async def test_new_controller_continues_with_the_move(cluster: Cluster) -> None:
     await cluster.create_topic("t", (1,))
     await move(cluster, 3)
     cluster.delete_node(znodes.CONTROLLER)

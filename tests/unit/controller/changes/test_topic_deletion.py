@@ -121,7 +121,7 @@ async def test_broker_that_restarts_quickly_in_the_middle(cluster: Cluster) -> N
     assert not cluster.exists(znodes.topic_path("t"))
 
 
-async def test_refused_deletion_is_tried_again_when_the_broker_starts(cluster: Cluster) -> None:
+async def test_refused_deletion_is_retried_when_the_broker_starts(cluster: Cluster) -> None:
     await cluster.create_topic("t", (1, 2))
     cluster.brokers[2].refuse_deletion = True
     delete(cluster)
@@ -155,7 +155,7 @@ async def test_topic_marked_before_it_is_known_is_deleted_when_it_is(cluster: Cl
     assert not cluster.exists(znodes.topic_path("t"))
 
 
-async def test_new_controller_goes_on_with_the_deletion(cluster: Cluster) -> None:
+async def test_new_controller_continues_with_the_deletion(cluster: Cluster) -> None:
     await cluster.create_topic("t", (1, 2))
     await cluster.create_topic("halted", (3,))
     await cluster.remove_broker(3)
@@ -186,7 +186,7 @@ async def test_topic_with_more_nodes_than_one_write_takes(
     assert not cluster.exists(znodes.topic_path("t"))
 
 
-async def test_nodes_that_nobody_expects_go_too(cluster: Cluster) -> None:
+async def test_unexpected_nodes_go_too(cluster: Cluster) -> None:
     await cluster.create_topic("t", (1, 2))
     cluster.create_node(f"{znodes.partition_path(T0)}/strange")
     delete(cluster)

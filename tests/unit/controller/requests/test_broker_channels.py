@@ -1,4 +1,4 @@
-"""One ordered line of requests to each broker."""
+"""One ordered request queue for each broker."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ async def test_broker_that_comes_back_starts_with_a_fresh_line(setup: Setup) -> 
     assert len(setup.remote.connections) == 2
 
 
-async def test_line_that_grows_too_long_is_dropped_and_told_of(
+async def test_queue_that_grows_too_long_is_dropped_and_logged(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker_channels, "MAX_QUEUED_REQUESTS", 3)
@@ -203,14 +203,33 @@ async def test_line_that_grows_too_long_is_dropped_and_told_of(
         await settle()
     assert setup.overflows == [2]
     assert setup.channels.queued(2) == 0
+    # All that was dropped is known to be, but for the one in flight.
+    assert setup.responses == [None] * 3
     setup.send(2, 9)
     setup.runtime.advance(RETRY_BACKOFF_MS)
     await settle()
     # The request in flight is completed; then comes what was sent after the overflow.
     assert setup.remote.received == [request(0), request(9)]
+    assert setup.responses == [None, None, None, 1, 2]
 
 
-async def test_controller_without_connector_reaches_nobody_else() -> None:
+async def test_a_broker_is_removed_after_its_line_overflowed(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_channels, "MAX_QUEUED_REQUESTS", 1)
+    setup.remote.failures = [TimeoutError()]
+    setup.send(2, 1)
+    await settle()
+    setup.send(2, 2)
+    assert setup.responses == [None]
+    setup.channels.remove_broker(2)
+    assert setup.responses == [None, None]
+    setup.runtime.advance(RETRY_BACKOFF_MS)
+    await settle()
+    assert setup.responses == [None, None]
+
+
+async def test_controller_without_connector_reaches_no_other() -> None:
     runtime = ManualRuntime()
     channels = QueuedBrokerChannels(1, LocalBroker(), runtime)
     channels.add_broker(broker_info(2))

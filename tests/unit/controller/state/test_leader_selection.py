@@ -98,7 +98,7 @@ def test_unclean_election_starts_over_with_one_recovering_replica() -> None:
     )
 
 
-def test_reassignment_takes_a_target_and_tells_all_targets() -> None:
+def test_reassignment_takes_a_target_and_returns_all_targets() -> None:
     assignment = ReplicaAssignment((4, 2, 1, 3), adding=(4,), removing=(1, 3))
     current = CURRENT._replace(isr=(1, 2, 3, 4))
     election = elect_leader(

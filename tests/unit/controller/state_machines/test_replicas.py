@@ -56,7 +56,7 @@ async def test_only_the_moves_of_the_table_are_made(
     assert reached is (after if (before, after) in ALLOWED else before)
 
 
-async def test_new_replica_is_told_that_it_is_new(cluster: Cluster) -> None:
+async def test_new_replica_gets_the_flag_that_it_is_new(cluster: Cluster) -> None:
     await cluster.create_topic("t", (1, 2))
     cluster.sent.clear()
     cluster.controller.context.replica_states.pop(FOLLOWER)

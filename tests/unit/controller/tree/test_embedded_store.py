@@ -111,7 +111,7 @@ async def test_transaction_ids_outgrow_their_block(tmp_path: Path) -> None:
     await again.close()
 
 
-async def test_second_process_is_told_who_is_there(tmp_path: Path) -> None:
+async def test_second_process_learns_who_is_there(tmp_path: Path) -> None:
     path = str(tmp_path / "znodes.db")
     store = EmbeddedStore(path)
     await store.connect()

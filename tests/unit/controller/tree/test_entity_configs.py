@@ -140,7 +140,7 @@ async def test_listener_that_fails_hears_the_next_change() -> None:
     assert [name for _, name, _ in listener.heard] == ["t", "u"]
 
 
-async def test_changes_that_pile_up_are_told_with_their_last_state() -> None:
+async def test_changes_that_pile_up_are_notified_with_their_last_state() -> None:
     store, listener = await embedded()
     for value in ("1", "2", "3"):
         await write_config(store, "topics/t", {"a": value})
@@ -148,7 +148,7 @@ async def test_changes_that_pile_up_are_told_with_their_last_state() -> None:
     assert listener.heard == [("topics", "t", {"a": "3"})]
 
 
-async def test_malformed_change_is_passed_over() -> None:
+async def test_malformed_change_is_skipped() -> None:
     store, listener = await embedded()
     await store.create(znodes.CONFIG_CHANGE_PREFIX, b"{", sequential=True)
     old = b'{"version":1,"entity_type":"clients","entity_name":"c"}'

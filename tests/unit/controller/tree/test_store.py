@@ -311,7 +311,7 @@ async def test_children_watch_waits_for_its_node(ensemble: Ensemble) -> None:
     await eventually_async(lambda: bool(events))
 
 
-async def test_what_a_watch_tells_of_can_be_seen(ensemble: Ensemble) -> None:
+async def test_what_a_watch_notifies_of_can_be_seen(ensemble: Ensemble) -> None:
     """However fast the changes: after the last call the last of them is there to be read."""
     watcher, writer = await ensemble.open(), await ensemble.open()
     await writer.create("/a")

@@ -104,7 +104,7 @@ async def test_path_is_made_and_kept_apart(zookeeper: ZooKeeperProcess) -> None:
     await outside.close()
 
 
-async def test_nobody_there() -> None:
+async def test_no_server_there() -> None:
     store = ZooKeeperStore(f"127.0.0.1:{free_port()}", connection_timeout_ms=300)
     with pytest.raises(ConnectionLost, match=r"within 300 ms.*zookeeper\.connect"):
         await store.connect()
@@ -186,7 +186,7 @@ async def test_write_whose_response_was_lost_is_not_sent_again(
 
 
 @pytest.mark.parametrize("in_a_pipeline", [False, True])
-async def test_loss_that_is_told_after_the_reconnection_does_not_cost_the_new_connection(
+async def test_loss_that_is_reported_after_the_reconnection_does_not_cost_the_new_connection(
     zookeeper: ZooKeeperProcess, proxy: TcpProxy, in_a_pipeline: bool
 ) -> None:
     """kazoo reports states and results from two threads, so either may be first."""
@@ -392,7 +392,7 @@ async def test_client_that_died_is_replaced(
     await eventually_async(lambda: bool(events))
 
 
-class StoppedBySomebody:
+class StoppedElsewhere:
     """A client of kazoo's whose thread has not quite ended, so that it refuses to be closed."""
 
     def __init__(self, refusals: int) -> None:
@@ -411,11 +411,11 @@ class StoppedBySomebody:
 
 def test_a_client_is_closed_when_its_thread_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else its notification pipe would be left to the garbage collector."""
-    client = StoppedBySomebody(refusals=3)
+    client = StoppedElsewhere(refusals=3)
     zookeeper_session._stop(cast("KazooClient", client))
     assert client.is_closed
     monkeypatch.setattr(zookeeper_session, "CLOSE_TIMEOUT_SECONDS", 0.0)
-    zookeeper_session._stop(cast("KazooClient", StoppedBySomebody(refusals=3)))
+    zookeeper_session._stop(cast("KazooClient", StoppedElsewhere(refusals=3)))
 
 
 async def test_error_words_name_the_node(ensemble: ZooKeeperEnsemble) -> None:

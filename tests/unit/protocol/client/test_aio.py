@@ -129,7 +129,7 @@ async def test_requests_in_flight_are_bounded(
     assert all(isinstance(result, BrokerConnectionError) for result in results)
 
 
-async def test_silence_ends_the_connection_for_everybody(
+async def test_silence_ends_the_connection_for_all_callers(
     connection: AsyncConnection, broker: ScriptedBroker
 ) -> None:
     broker.responses[ApiKey.LIST_GROUPS] = SILENCE
@@ -213,7 +213,7 @@ async def test_next_bootstrap_address_is_tried(server: ScriptedServer) -> None:
         assert (await client.metadata()).cluster_id == "scripted"
 
 
-async def test_nobody_there() -> None:
+async def test_no_server_there() -> None:
     async with AsyncClient(f"127.0.0.1:{unused_port()}") as client:
         with pytest.raises(BrokerConnectionError, match=r"cannot connect to broker 127\.0\.0\.1"):
             await client.metadata()

@@ -158,7 +158,7 @@ def test_no_leader(client: BlockingClient) -> None:
         client.leader(TopicPartition("t", 1), timeout_ms=50)
 
 
-def test_forgotten_leaders_are_asked_for_again(
+def test_forgotten_leaders_are_requested_again(
     client: BlockingClient, broker: ScriptedBroker
 ) -> None:
     client.leader(TopicPartition("t", 0))
@@ -174,7 +174,7 @@ def test_next_bootstrap_address_is_tried(server: ScriptedServer) -> None:
         assert client.metadata().cluster_id == "scripted"
 
 
-def test_nobody_there() -> None:
+def test_no_server_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     with (

@@ -33,7 +33,7 @@ def test_bootstrap_addresses_that_are_none(text: str) -> None:
         parse_bootstrap(text)
 
 
-def test_addresses_in_words() -> None:
+def test_addresses_as_text() -> None:
     assert str(Address("a", 1)) == "a:1"
     assert str(Address("::1", 1)) == "[::1]:1"
 

@@ -52,7 +52,7 @@ def connected(broker: ScriptedBroker, **options: object) -> ClientConnection:
     return connection
 
 
-def test_versions_are_asked_for_first() -> None:
+def test_versions_are_requested_first() -> None:
     broker = ScriptedBroker()
     connection = ClientConnection(NAME, client_id="me")
     assert connection.take_output() == b""
@@ -71,7 +71,7 @@ def test_versions_are_asked_for_first() -> None:
 
 
 @pytest.mark.parametrize("highest", [0, 1, 2])
-def test_older_brokers_are_asked_again_in_a_version_they_have(highest: int) -> None:
+def test_older_brokers_get_a_second_request_in_a_version_they_have(highest: int) -> None:
     broker = ScriptedBroker()
     broker.versions[ApiKey.API_VERSIONS] = (0, highest)
     assert connected(broker).is_ready
@@ -213,7 +213,7 @@ def test_deadline_of_the_setup() -> None:
         (b"\0\0\0\x01\0", "cannot be read"),
     ],
 )
-def test_others_than_brokers_are_told_apart(data: bytes, words: str) -> None:
+def test_others_than_brokers_are_distinguished(data: bytes, words: str) -> None:
     connection = ClientConnection(NAME, client_id=None)
     connection.start(100)
     with pytest.raises(BadResponseError, match=words):

@@ -1,4 +1,4 @@
-"""Routes, retries and deadlines: operations driven by hand, with a clock of our own."""
+"""Routes, retries and deadlines: operations driven by hand, with a clock of the test's own."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -247,7 +247,7 @@ def test_jitter_spreads_the_pauses() -> None:
     assert pauses == [80, 120]
 
 
-def test_last_response_is_given_back_when_time_is_up() -> None:
+def test_last_response_is_returned_when_time_is_up() -> None:
     shell = Shell()
     shell.replies["ListGroupsRequest"] = [ListGroupsResponse(error_code=15)]
     response = shell.run(shell.operations.call(ListGroupsRequest(), AnyBroker(), 1000))
@@ -284,7 +284,7 @@ def test_what_may_have_been_done_is_sent_again_unless_it_is_produce() -> None:
 
 
 @pytest.mark.parametrize("failure", [AuthenticationError("no"), UnsupportedApiError("none")])
-def test_hopeless_failures_are_not_tried_again(failure: ClientError) -> None:
+def test_hopeless_failures_are_not_retried(failure: ClientError) -> None:
     shell = Shell()
     shell.replies["ListGroupsRequest"] = [failure]
     with pytest.raises(type(failure)):

@@ -30,7 +30,7 @@ def test_the_example_of_the_rfc() -> None:
     assert exchange.done
 
 
-def test_sha_512_against_a_server_of_our_own() -> None:
+def test_sha_512_against_a_scripted_server() -> None:
     exchange = ScramMechanism("SCRAM-SHA-512", "a=b,c", "p\u00e4ss")
     first = exchange.first().decode()
     assert first.startswith("n,,n=a=3Db=2Cc,r=")
@@ -117,7 +117,7 @@ def test_a_bearer_token_that_is_refused() -> None:
     assert not exchange.done
 
 
-def test_each_connection_asks_for_a_token() -> None:
+def test_each_connection_requests_a_token() -> None:
     tokens = iter(["one", "two"])
     factory = mechanism_factory(
         Security("SASL_SSL", mechanism="OAUTHBEARER", token=lambda: next(tokens))

@@ -130,7 +130,7 @@ def test_stamping_what_is_not_all_there_is_refused() -> None:
         patch_log_append_time(bytearray(BATCH[:-1]), 0, 1)
 
 
-def test_iterating_passes_over_a_cut_off_batch() -> None:
+def test_iterating_skips_a_cut_off_batch() -> None:
     buffer = BATCH + BATCH + BATCH[:-1]
     positions = [position for position, _ in iterate_batches(buffer)]
     assert positions == [0, len(BATCH)]

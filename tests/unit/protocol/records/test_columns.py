@@ -68,7 +68,7 @@ def test_columns_are_the_rows(batches: list[tuple[list[NewRecord], int]]) -> Non
 
 @pytest.mark.parametrize("start", range(12))
 @pytest.mark.parametrize("stop", [None, *range(12)])
-def test_only_offsets_that_were_asked_for(start: int, stop: int | None) -> None:
+def test_only_offsets_that_were_requested(start: int, stop: int | None) -> None:
     wanted = [
         row
         for row in read_records(BUFFER)
@@ -100,7 +100,7 @@ def test_batches_can_be_skipped() -> None:
     assert columns.next_offset == 10
 
 
-def test_crc_is_checked_unless_told_otherwise() -> None:
+def test_crc_is_checked_by_default() -> None:
     for buffer in (build_batch(RECORDS), build_message_set(as_rows(RECORDS), magic=1)):
         damaged = bytearray(buffer)
         damaged[-1 if damaged[16] == 1 else -2] ^= 1

@@ -70,6 +70,6 @@ def test_what_is_no_marker_is_invalid(key: bytes | None, value: bytes | None) ->
         read_end_transaction_marker(record_with(key, value))
 
 
-def test_types_that_are_not_known_can_be_told_apart() -> None:
+def test_types_that_are_not_known_can_be_distinguished() -> None:
     assert control_type(b"\0\0\0\2") == LEADER_CHANGE
     assert control_type(b"\0\0\x01\x00") == 256

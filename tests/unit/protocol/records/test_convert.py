@@ -158,7 +158,7 @@ def test_it_is_lazy() -> None:
         next(chunks)
 
 
-def test_partial_batch_at_the_end_is_passed_over() -> None:
+def test_partial_batch_at_the_end_is_skipped() -> None:
     converted = b"".join(down_convert(BATCH + BATCH[:50], 0))
     assert len(list(read_records(converted))) == 10
 

@@ -19,7 +19,7 @@ def test_known_values() -> None:
 
 
 def test_loading_it_does_not_load_the_slow_package() -> None:
-    """importlib.metadata, which the package asks for its own version, takes 40 ms to import."""
+    """importlib.metadata, which the package reads for its own version, takes 40 ms to import."""
     program = (
         "import sys; before = set(sys.modules); import ottla.protocol.records.crc32c; "
         "assert ottla.protocol.records.crc32c.crc32c(b'123456789') == 0xE3069283; "

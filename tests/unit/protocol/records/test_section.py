@@ -43,7 +43,7 @@ def test_both_paths_give_what_was_written(records: list[NewRecord]) -> None:
 
 
 def test_the_vectorised_path_takes_what_producers_send() -> None:
-    """Or else it would never be used and nobody would notice."""
+    """Or else it would never be used, unnoticed."""
     pytest.importorskip("numpy")
     records: list[NewRecord] = [
         (10_000 * index, b"%d" % index, b"v" * (index % 300), [("h", b"x")] if index % 3 else None)

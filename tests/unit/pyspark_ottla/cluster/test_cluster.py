@@ -123,7 +123,7 @@ def test_brokers_that_do_not(client: ScriptedClient, error: Exception, condition
 def respond_with_offsets(
     client: ScriptedClient, ends: dict[TopicPartition, int], codes: dict[TopicPartition, list[int]]
 ) -> None:
-    """Offsets are `ends` plus the timestamp asked for; `codes` come first, one a response."""
+    """Offsets are `ends` plus the timestamp requested; `codes` come first, one a response."""
 
     def response(request: ListOffsetsRequest) -> ListOffsetsResponse:
         topics = []
@@ -153,7 +153,7 @@ def test_one_request_to_each_leader(client: ScriptedClient) -> None:
     assert all(isinstance(r, ListOffsetsRequest) and r.replica_id == -1 for r in requests)
 
 
-def test_read_committed_asks_for_the_stable_end(client: ScriptedClient) -> None:
+def test_read_committed_requests_the_stable_end(client: ScriptedClient) -> None:
     respond_with_offsets(client, {A: 10}, {})
     cluster(client, isolation_level="read_committed").offsets_at({A: -1})
     [(_, request)] = client.sent

@@ -43,7 +43,7 @@ def by_endpoint(endpoint: TokenEndpoint, **changes: object) -> OAuthOptions:
     # ... values of several types in one dict
 
 
-def words_of(options: OAuthOptions) -> str:
+def error_text(options: OAuthOptions) -> str:
     with pytest.raises(AuthenticationError) as raised:
         TokenSource(options)()
     assert SECRET not in str(raised.value)
@@ -63,18 +63,18 @@ def test_a_token_serves_until_most_of_its_life_is_over(endpoint: TokenEndpoint) 
 
 
 def test_a_refusal_is_said_and_not_repeated(endpoint: TokenEndpoint) -> None:
-    words = words_of(by_endpoint(endpoint, client_secret="other"))
+    words = error_text(by_endpoint(endpoint, client_secret="other"))
     assert words == (
         f"the token endpoint {endpoint.url} gave no token: 401 invalid_client: who is that?"
     )
     assert len(endpoint.forms) == 1
 
 
-def test_an_endpoint_that_fails_is_asked_again(endpoint: TokenEndpoint) -> None:
+def test_an_endpoint_that_fails_is_retried(endpoint: TokenEndpoint) -> None:
     endpoint.responses += [(503, {}, b"busy")] * 2
     assert TokenSource(by_endpoint(endpoint))().count(".") == 2
     endpoint.responses += [(503, {}, b"busy")] * 3
-    assert "gave no token: 503" in words_of(by_endpoint(endpoint))
+    assert "gave no token: 503" in error_text(by_endpoint(endpoint))
 
 
 @pytest.mark.parametrize(
@@ -92,17 +92,17 @@ def test_responses_that_are_no_tokens(
     endpoint: TokenEndpoint, response: tuple[int, dict[str, str], bytes], text: str
 ) -> None:
     endpoint.responses.append(response)
-    assert text in words_of(by_endpoint(endpoint))
+    assert text in error_text(by_endpoint(endpoint))
 
 
-def test_nobody_at_the_address() -> None:
+def test_no_server_at_the_address() -> None:
     options = OAuthOptions("endpoint", "http://127.0.0.1:1/t?key=s3cret", "spark", SECRET)
-    assert "the token endpoint http://127.0.0.1:1/t gave no token: " in words_of(options)
+    assert "the token endpoint http://127.0.0.1:1/t gave no token: " in error_text(options)
 
 
 def test_credentials_with_odd_characters_can_be_encoded(endpoint: TokenEndpoint) -> None:
     """As RFC 6749 has it, which not every endpoint follows."""
-    assert "401" in words_of(by_endpoint(endpoint, encodes_credentials=True))
+    assert "401" in error_text(by_endpoint(endpoint, encodes_credentials=True))
 
 
 def test_an_unsecured_token() -> None:
@@ -120,7 +120,7 @@ def test_an_unsecured_token() -> None:
     assert source() is not token
 
 
-def test_a_file_is_read_anew_when_its_token_nears_its_end(tmp_path: Path) -> None:
+def test_a_file_is_read_again_when_its_token_nears_its_end(tmp_path: Path) -> None:
     file = tmp_path / "token"
     clock = Clock()
     source = TokenSource(OAuthOptions("file", str(file)), clock)
@@ -168,6 +168,6 @@ def test_a_function_of_the_users() -> None:
         ("number", "must give a token, or a token and when it ends (seconds since 1970)"),
     ):
         path = f"{__name__}:{function}"
-        assert words_of(OAuthOptions("function", path)) == f"the token function {path} {words}"
+        assert error_text(OAuthOptions("function", path)) == f"the token function {path} {words}"
     with pytest.raises(ConnectorError, match=r"token\.function names nowhere:token, which"):
         TokenSource(OAuthOptions("function", "nowhere:token"))()

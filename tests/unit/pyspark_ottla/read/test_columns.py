@@ -144,7 +144,7 @@ def test_control_batches_and_a_torn_end_are_left_out() -> None:
     assert [row[0] for row in rows(data)] == [0, 2]
 
 
-def test_a_wrong_checksum_is_noticed_unless_told_not_to() -> None:
+def test_a_wrong_checksum_is_noticed_by_default() -> None:
     data = bytearray(batch([(5, b"key", b"value", None)], 0))
     data[-3] ^= 1
     with pytest.raises(CorruptRecordError, match="stored CRC"):
@@ -259,7 +259,7 @@ def test_a_timestamp_beyond_sparks_range_is_an_error_or_null() -> None:
     assert made.column(0).cast(pa.int64()).to_pylist() == [None, 1_000_000]
 
 
-def test_skip_is_asked_with_the_batch_at_hand() -> None:
+def test_skip_is_asked_with_the_current_batch() -> None:
     data = bytearray(batch([(5, b"k", b"v", None)], 0) * 2)
     patch_base_offset(data, len(data) // 2, 1, 0)
     asked: list[int] = []

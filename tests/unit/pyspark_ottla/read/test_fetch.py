@@ -110,7 +110,7 @@ def walk(
     ]
 
 
-def test_it_goes_on_where_the_last_batch_ended() -> None:
+def test_it_continues_where_the_last_batch_ended() -> None:
     brokers = ScriptedBrokers(data(batch(0, 10) + batch(10, 15)), data(batch(15, 40)))
     assert walk(brokers, 3, 30) == [(15, []), (40, [])]
     assert [offset for offset, _ in brokers.asked] == [3, 15]
@@ -234,7 +234,7 @@ def test_an_open_transaction_is_no_hole() -> None:
     assert walk(brokers, 0, 10, read_committed=True) == [(5, []), (10, [])]
 
 
-def test_a_batch_cut_off_by_an_old_broker_is_asked_for_with_more_bytes() -> None:
+def test_a_batch_cut_off_by_an_old_broker_is_requested_with_more_bytes() -> None:
     torn = data(batch(0, 5)[:100])
     brokers = ScriptedBrokers(torn, torn, data(batch(0, 5)))
     assert walk(brokers, 0, 5, fetch_bytes=100) == [(5, [])]

@@ -52,7 +52,7 @@ def test_refused_schemas(fields: list[StructField], text: str) -> None:
 
 
 def test_the_arrow_schema_on_newer_and_on_older_sparks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """4.0 and 4.1 name the parameter otherwise and make UTC of it without being told."""
+    """4.0 and 4.1 name the parameter otherwise and make UTC of it by themselves."""
     schema = row_schema(options(includeHeaders="true"))
     newer = arrow_schema(schema)
     assert str(newer.field("timestamp").type) == "timestamp[us, tz=UTC]"

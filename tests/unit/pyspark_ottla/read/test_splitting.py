@@ -51,7 +51,7 @@ def test_without_limits_one_task_a_partition() -> None:
         # One partition is cut evenly, the last piece takes what is left over.
         ([4], 2, [(0, 2), (0, 2)]),
         ([5], 3, [(0, 1), (0, 2), (0, 2)]),
-        # As many as asked for, by size.
+        # As many as requested, by size.
         ([100, 5], 3, [(0, 50), (0, 50), (1, 5)]),
         ([1, 2], 3, [(0, 1), (1, 1), (1, 1)]),
         # Fewer records than tasks: no empty ones.

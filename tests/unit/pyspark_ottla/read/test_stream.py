@@ -190,7 +190,7 @@ def test_a_log_start_behind_an_empty_range_is_none(cluster: FakeCluster) -> None
     ]
 
 
-def test_a_topic_made_anew_is_read_from_its_beginning(cluster: FakeCluster) -> None:
+def test_a_topic_created_again_is_read_from_its_beginning(cluster: FakeCluster) -> None:
     cluster.ids = {"t": "new"}
     start = StreamOffset({A: 20, B: 10}, topic_ids={"t": "old"})
     run = tracker(cluster, trackTopicIds="true", failOnDataLoss="false")

@@ -107,7 +107,7 @@ def test_the_reader_travels_without_its_connection(cluster: FakeCluster) -> None
 
 
 def test_the_protocol_of_spark_4_0(cluster: FakeCluster) -> None:
-    """Offsets are asked for without a start; after a restart the journal's end comes first."""
+    """Offsets are requested without a start; after a restart the journal's end comes first."""
     chosen = options()
     reader = UnlimitedStreamReader(chosen, row_schema(chosen))
     with_cluster(reader, cluster)
@@ -119,7 +119,7 @@ def test_the_protocol_of_spark_4_0(cluster: FakeCluster) -> None:
     assert reader.latestOffset() == {"t": {"0": 150}}
 
 
-def test_a_restart_on_spark_4_0_does_not_resolve_the_start_anew(cluster: FakeCluster) -> None:
+def test_a_restart_on_spark_4_0_does_not_resolve_the_start_again(cluster: FakeCluster) -> None:
     """The options name the partitions there were when the query began; now there is one more."""
     group = {"commitOffsets": "true", "kafka.group.id": "g"}
     chosen = options(startingOffsets='{"t":{"0":5}}', **group)

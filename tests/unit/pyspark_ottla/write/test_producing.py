@@ -92,7 +92,7 @@ def producer(
 
 
 def section(count: int = 1, size: int = 100, first_row: int = 0) -> Section:
-    """The payload is not looked at here."""
+    """The payload is not checked here."""
     rows = np.arange(first_row, first_row + count)
     return Section(memoryview(b"x" * size), rows, 1000, 1000)
 

@@ -194,7 +194,7 @@ def test_a_failing_disk_goes_offline() -> None:
     cleaner.write_checkpoints()
 
 
-def test_cancelling_is_tried_again_later() -> None:
+def test_cancelling_is_retried_later() -> None:
     manager = manager_with(MemoryFileSystem())
     cleaner = Cleaner(manager.logs)
     (log,) = manager.logs()

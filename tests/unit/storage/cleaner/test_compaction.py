@@ -226,14 +226,14 @@ def test_too_many_keys_are_compacted_in_several_runs() -> None:
     assert ends[-1] == log.active_segment.base_offset
 
 
-def test_the_throttle_is_told_every_byte() -> None:
+def test_the_throttle_gets_every_byte() -> None:
     _, log = started(MemoryFileSystem())
     fill(log)
-    told: list[int] = []
-    compaction = compaction_of(log, throttle=told.append)
+    reported: list[int] = []
+    compaction = compaction_of(log, throttle=reported.append)
     compaction.run()
     stats = compaction.stats
-    assert sum(told) == stats.map_bytes_read + stats.bytes_read + stats.bytes_written
+    assert sum(reported) == stats.map_bytes_read + stats.bytes_read + stats.bytes_written
 
 
 def test_snapshots_of_segments_that_are_gone_go_too() -> None:

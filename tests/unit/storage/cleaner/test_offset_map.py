@@ -24,7 +24,7 @@ def test_long_keys_are_kept_as_their_digest() -> None:
     assert offsets.newest(md5(long[1]).digest()) == -1, "a digest is no key"
 
 
-def test_records_below_the_start_are_passed_over() -> None:
+def test_records_below_the_start_are_skipped() -> None:
     offsets = OffsetMap(100 * BYTES_PER_KEY)
     offsets.put_all([b"a", b"b"], [4, 5], from_offset=5)
     assert (offsets.newest(b"a"), offsets.newest(b"b")) == (-1, 5)

@@ -213,7 +213,7 @@ def test_a_move_can_be_given_up_or_redirected() -> None:
     assert fs.list_directories("/b") == fs.list_directories("/c") == []
 
 
-def test_a_copy_goes_on_after_a_restart_but_not_without_its_original(
+def test_a_copy_continues_after_a_restart_but_not_without_its_original(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     fs = MemoryFileSystem()

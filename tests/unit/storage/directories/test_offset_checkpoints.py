@@ -30,7 +30,7 @@ def test_a_log_that_starts_with_a_segment_needs_no_log_start() -> None:
     assert fs.content(f"{ROOT}/log-start-offset-checkpoint") == b"0\n0\n"
 
 
-def test_only_the_directory_that_is_asked_for_is_written() -> None:
+def test_only_the_directory_that_is_requested_is_written() -> None:
     fs = MemoryFileSystem()
     manager = manager_on(fs, ("/a", "/b"))
     logs = {(t, 0): manager.get_or_create(t, 0, now_ms=NOW_MS) for t in ("t", "u")}

@@ -1,4 +1,4 @@
-"""What may run in a worker thread, run there while the owner of the log goes on.
+"""What may run in a worker thread, run there while the owner of the log continues.
 
 On real files: the owner appends, rolls and deletes without pause; workers flush, compact,
 checkpoint and purge. In the end the log has to hold what was appended.
@@ -84,7 +84,7 @@ def test_compacting_while_appending(tmp_path: Path) -> None:
     assert PartitionCheck(log.path, deep=True).run().problems == []
 
 
-def test_chores_while_logs_come_and_go(tmp_path: Path) -> None:
+def test_chores_while_logs_are_created_and_deleted(tmp_path: Path) -> None:
     manager, _ = started(tmp_path, segment_bytes=1000, retention_bytes=2000)
     manager.min_free_bytes = 1
     chores: list[Callable[[], object]] = [

@@ -1,4 +1,4 @@
-"""What a dump tells."""
+"""What a dump prints."""
 
 import pytest
 
@@ -66,7 +66,7 @@ def test_everything_else(fs: MemoryFileSystem) -> None:
     assert dumped(fs, "meta.properties")[0]["broker.id"] == "4"
 
 
-def test_damage_is_told(fs: MemoryFileSystem) -> None:
+def test_damage_is_reported(fs: MemoryFileSystem) -> None:
     path = next(p for p in fs.paths() if p.endswith(".log"))
     content = bytearray(fs.content(path))
     content[-1] ^= 1

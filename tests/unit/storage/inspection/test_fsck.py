@@ -114,8 +114,8 @@ def test_segments_that_overlap() -> None:
     first = log.segments.first.log.path
     second = list(log.segments)[1].log.path
     fs.overwrite(first, fs.content(first) + fs.content(second))
-    words = [str(problem["problem"]) for problem in check(fs, log.path).problems]
-    assert any("overlaps the previous segment" in word for word in words)
+    found = [str(problem["problem"]) for problem in check(fs, log.path).problems]
+    assert any("overlaps the previous segment" in text for text in found)
 
 
 def test_indexes_only() -> None:

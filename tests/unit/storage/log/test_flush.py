@@ -111,7 +111,7 @@ def test_a_truncation_meanwhile_leaves_what_was_written_after_it_unflushed() -> 
     assert log.recovery_point == 11
 
 
-def test_starting_anew_meanwhile_leaves_what_was_written_after_it_unflushed() -> None:
+def test_starting_again_meanwhile_leaves_what_was_written_after_it_unflushed() -> None:
     log = new_log()
     append(log, 10)
     flush = log.begin_flush()

@@ -1,4 +1,4 @@
-"""A disk without any room: appends wait, everything else goes on, and no restart is needed."""
+"""A disk without any room: appends wait, all else continues, no restart is needed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_appends_are_refused_and_come_back_with_the_room() -> None:
     assert [r.offset for r in records_in(log)] == list(range(25))
 
 
-def test_deleting_goes_on_and_is_remembered() -> None:
+def test_deleting_continues_and_is_remembered() -> None:
     fs = MemoryFileSystem()
     manager = filled(fs)
     log = manager.logs()[0]

@@ -84,7 +84,7 @@ def test_a_duplicate_is_acknowledged_with_the_first_offsets() -> None:
         idempotent(log, 13)
 
 
-def test_a_duplicate_tells_when_it_was_stamped() -> None:
+def test_a_duplicate_returns_when_it_was_stamped() -> None:
     log = new_log(message_timestamp_type="LogAppendTime")
     idempotent(log, 0)
     log.append(

@@ -257,7 +257,7 @@ def test_a_timestamp_that_is_left_in_a_header_only_is_not_found() -> None:
     assert log.offset_for_timestamp(90) == (90, 3, 0)
 
 
-def test_a_search_gives_up_where_its_allowance_ends_and_goes_on_with_what_is_known() -> None:
+def test_a_search_gives_up_where_its_budget_ends_and_continues_with_what_is_known() -> None:
     log = new_log()
     append(log, [(NOW_MS + number % 7, b"k", b"v", []) for number in range(6_000)], codec=3)
     append(log, [(NOW_MS + 9, b"k", b"v", [])])

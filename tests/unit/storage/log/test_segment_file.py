@@ -57,7 +57,7 @@ def test_a_short_write_is_completed(fs: MemoryFileSystem) -> None:
     assert fs.content(PATH) == b"0123456789"
 
 
-def test_preallocated_room_is_given_back(fs: MemoryFileSystem) -> None:
+def test_preallocated_room_is_released(fs: MemoryFileSystem) -> None:
     file = new(fs)
     file.preallocate(100)
     file.append(b"abc")
@@ -74,7 +74,7 @@ def test_truncation(fs: MemoryFileSystem) -> None:
     assert (file.size, fs.content(PATH)) == (2, b"he")
 
 
-def test_a_file_that_is_gone_is_not_made_anew(fs: MemoryFileSystem) -> None:
+def test_a_file_that_is_gone_is_not_created_again(fs: MemoryFileSystem) -> None:
     file = new(fs)
     file.close()
     fs.remove(PATH)

@@ -52,7 +52,7 @@ def test_changing_while_iterating() -> None:
     assert by
 
 
-def test_doubles_and_strangers_are_refused() -> None:
+def test_doubles_and_other_files_are_refused() -> None:
     segments, _ = listed(0, 10)
     with pytest.raises(ValueError, match="already"):
         segments.add(cast(Segment, Fake(10)))

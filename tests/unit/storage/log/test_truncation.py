@@ -4,8 +4,10 @@ import errno
 
 import pytest
 
+from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.errors import LogDirectoryOffline
 from ottla.storage.files.layout import RECOVERY_POINT_CHECKPOINT
+from ottla.storage.log.log import Log
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import (
     NOW_MS,
@@ -62,7 +64,7 @@ def test_an_offset_below_the_log_empties_it() -> None:
     assert append(log).first_offset == 40
 
 
-def test_full_truncation_starts_anew() -> None:
+def test_full_truncation_restarts() -> None:
     fs = MemoryFileSystem()
     log = new_log(fs, segment_bytes=300)
     for number in range(10):
@@ -111,3 +113,145 @@ def test_a_failing_disk_goes_offline() -> None:
     fs.fail("truncate", errno.EIO)
     with pytest.raises(LogDirectoryOffline):
         log.truncate_to(0)
+
+
+def preads(fs: MemoryFileSystem) -> int:
+    return sum(operation == "pread" for operation, _ in fs.calls)
+
+
+def test_nothing_is_replayed_when_there_are_no_producers() -> None:
+    fs = MemoryFileSystem()
+    log = new_log(fs)
+    for _ in range(200):
+        append(log, [(NOW_MS, None, bytes(20_000), [])])
+    fs.calls.clear()
+    log.truncate_to(199)
+    assert preads(fs) < 10
+    assert not log.producer_state.producers
+    append(log, producer_id=7, producer_epoch=0, base_sequence=0)
+    log.truncate_to(150)
+    assert not log.producer_state.producers, "as there are producers, the batches count"
+
+
+def producing(fs: MemoryFileSystem, **settings: object) -> tuple[LogManager, Log]:
+    """Batches of producers and transactions, ended and not, in several segments."""
+    manager = manager_on(fs, **{"segment_bytes": 3000, "index_interval_bytes": 200, **settings})
+    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+    for sequence in range(40):
+        append(log, producer_id=sequence % 3, producer_epoch=0, base_sequence=sequence // 3)
+        if sequence % 5 == 0:
+            producer_id = 10 + sequence
+            append(
+                log,
+                2,
+                producer_id=producer_id,
+                producer_epoch=0,
+                base_sequence=0,
+                transactional=True,
+            )
+            if sequence % 10 == 0:
+                end_transaction(log, producer_id, committed=sequence % 20 == 0)
+    log.offsets.high_watermark = 0
+    return manager, log
+
+
+def producers_of(log: Log) -> tuple[object, ...]:
+    state = log.producer_state
+    entries = {
+        each.producer_id: (each.epoch, list(each.batches), each.transaction_first_offset)
+        for each in state.producers.values()
+    }
+    return entries, state.open_transactions(), state.snapshots, state.end_offset, log.log_end_offset
+
+
+@pytest.fixture
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.storage.log.producer_replay._STEP_BATCHES", 3)
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize("offset", range(0, 56, 5))
+def test_a_prepared_truncation_leaves_the_same_producers(offset: int) -> None:
+    _, plain_log = producing(MemoryFileSystem())
+    plain_log.truncate_to(offset)
+    _, log = producing(MemoryFileSystem())
+    before = producers_of(log)
+    for _ in log.prepare_truncation(offset):
+        assert producers_of(log) == before, "the log can be used between the steps"
+    log.truncate_to(offset)
+    ours, plain_ones = producers_of(log), producers_of(plain_log)
+    # The plain one has the last five batches of a producer since the snapshot, as the prepared one.
+    assert ours == plain_ones
+    assert log.last_stable_offset == plain_log.last_stable_offset
+
+
+def test_a_prepared_truncation_replays_in_steps() -> None:
+    fs = MemoryFileSystem()
+    log = new_log(fs)
+    for sequence in range(300):
+        append(
+            log,
+            [(NOW_MS, None, bytes(50_000), [])],
+            producer_id=7,
+            producer_epoch=0,
+            base_sequence=sequence,
+        )
+    fs.calls.clear()
+    steps = 0
+    for _ in log.prepare_truncation(299):
+        steps += 1
+        assert preads(fs) <= 8 * steps
+    assert steps >= 3, "four MiB each"
+    fs.calls.clear()
+    log.truncate_to(299)
+    assert preads(fs) < 10
+    assert log.producer_state.producers[7].last_sequence == 298
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize("after", range(8))
+def test_what_happens_between_the_steps_counts(after: int) -> None:
+    def retention(manager: LogManager, log: Log) -> None:
+        log.update_high_watermark(30)
+        log.delete_records_before(20)
+        manager.cleanup(NOW_MS)
+        manager.purge(NOW_MS + 10**9)
+
+    def truncation(_: LogManager, log: Log) -> None:
+        log.truncate_to(35)
+        append(log, producer_id=77, producer_epoch=0, base_sequence=0)
+        for sequence in range(20):
+            append(log, producer_id=78, producer_epoch=0, base_sequence=sequence)
+        log.offsets.high_watermark = 0
+
+    def appends(_: LogManager, log: Log) -> None:
+        append(log, producer_id=79, producer_epoch=0, base_sequence=0)
+        log.offsets.high_watermark = 0
+
+    for event in (retention, truncation, appends):
+        # Without snapshots the whole log is replayed.
+        results = []
+        for is_prepared in (True, False):
+            manager, log = producing(MemoryFileSystem())
+            for snapshot in log.producer_state.snapshots:
+                log.producer_state.delete_snapshot(snapshot)
+            steps = log.prepare_truncation(45)
+            if is_prepared:
+                for _ in zip(range(after), steps, strict=False):
+                    pass
+            event(manager, log)
+            if is_prepared:
+                for _ in steps:
+                    pass
+            log.truncate_to(45)
+            assert manager.offline_directories == []
+            entries, transactions, _, end, log_end = producers_of(log)
+            if event is retention:
+                # What was replayed before the log start moved may count, as without a truncation.
+                assert not {
+                    first for first in log.producer_state.open_transactions() if first >= 45
+                }
+                results.append((end, log_end))
+            else:
+                results.append((entries, transactions, end, log_end))
+        assert results[0] == results[1]

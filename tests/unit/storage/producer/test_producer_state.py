@@ -68,7 +68,7 @@ def test_loading_goes_back_to_the_newest_snapshot_in_range(fs: MemoryFileSystem)
     assert sorted(again.producers) == [0, 1, 2]
 
 
-def test_a_damaged_snapshot_is_passed_over(
+def test_a_damaged_snapshot_is_skipped(
     fs: MemoryFileSystem, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = new_log(fs)

@@ -70,7 +70,7 @@ def test_the_record_is_named() -> None:
         walk_records(data, 1_000)
 
 
-def test_offsets_out_of_order_are_told() -> None:
+def test_offsets_out_of_order_are_reported() -> None:
     data = bytearray()
     for delta in (0, 0, 5):
         encode_record(data, delta, 0, b"k", None, None)

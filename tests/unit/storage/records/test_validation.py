@@ -146,7 +146,7 @@ def test_a_batch_of_too_many_records_is_not_unpacked(settings: dict[str, object]
     bomb = assemble(record_count=MAX_RECORDS_DECODED + 1, last_offset_delta=MAX_RECORDS_DECODED)
     with pytest.raises(RecordTooLargeError, match="500001 records"):
         prepare(bomb, **settings)
-    prepare(bomb)  # where nobody looks at the records, their number does not matter
+    prepare(bomb)  # where the records are not read, their number does not matter
 
 
 def test_timestamps_have_limits_when_set() -> None:
@@ -341,7 +341,7 @@ def test_what_takes_long_is_left_to_others(content: bytearray, settings: dict[st
     assert validate_records(content, config, CLIENT, NOW_MS).batches
 
 
-def test_an_allowance_is_for_all_batches_together() -> None:
+def test_a_budget_is_for_all_batches_together() -> None:
     config = LogConfig(cleanup_policy=("compact",))
     budget = ValidationBudget()
     for _ in range(4):

@@ -254,7 +254,7 @@ def test_a_damaged_topic_id_is_written_again(caplog: pytest.LogCaptureFixture) -
     assert "topic id" in caplog.text
 
 
-def test_a_log_that_ends_below_its_start_begins_anew(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_log_that_ends_below_its_start_restarts(caplog: pytest.LogCaptureFixture) -> None:
     fs = MemoryFileSystem()
     manager, log = started(fs)
     fill(log)
@@ -280,14 +280,14 @@ def test_a_closed_log_that_is_damaged_is_recovered(caplog: pytest.LogCaptureFixt
     assert "it is corrupt after a clean shutdown" in caplog.text
 
 
-def test_progress_is_told() -> None:
+def test_progress_is_reported() -> None:
     fs = MemoryFileSystem()
     _, log = started(fs)
     fill(log)
-    told: list[int] = []
+    reported: list[int] = []
     manager = LogManager(["/disk"], fs=fs.after_kill())
-    manager.load(NOW_MS, progress=told.append)
-    assert sum(told) == log.size_in_bytes
+    manager.load(NOW_MS, progress=reported.append)
+    assert sum(reported) == log.size_in_bytes
 
 
 @pytest.mark.parametrize(("compacted_to", "end"), [(-1, 4), (5, 4), (6, 6)])

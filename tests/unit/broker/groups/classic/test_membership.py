@@ -99,7 +99,7 @@ def test_session_timeouts_have_bounds(session_timeout_ms: int) -> None:
 
 def test_an_unknown_member_makes_no_group() -> None:
     setup = Setup()
-    assert setup.join("nobody").value.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert setup.join("absent").value.error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert setup.coordinator.partitions.find(GROUP) is None
 
 
@@ -297,7 +297,7 @@ def test_a_join_while_the_assignment_is_stored_rebalances() -> None:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"member_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"member_id": "absent"}, ErrorCode.UNKNOWN_MEMBER_ID),
         ({"generation_id": 2}, ErrorCode.ILLEGAL_GENERATION),
         ({"generation_id": 0}, ErrorCode.ILLEGAL_GENERATION),
         ({"protocol_type": "connect"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
@@ -332,7 +332,7 @@ def test_heartbeats_tell_of_a_rebalance() -> None:
     generation = setup.group().generation_id
     assert setup.heartbeat(follower, generation) == ErrorCode.NONE
     assert setup.heartbeat(follower, generation - 1) == ErrorCode.ILLEGAL_GENERATION
-    assert setup.heartbeat("nobody", generation) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert setup.heartbeat("absent", generation) == ErrorCode.UNKNOWN_MEMBER_ID
     assert setup.heartbeat(follower, generation, "i") == ErrorCode.UNKNOWN_MEMBER_ID
     setup.join(leader)
     assert setup.heartbeat(follower, generation) == ErrorCode.REBALANCE_IN_PROGRESS
@@ -363,7 +363,7 @@ def test_the_last_member_leaves_an_empty_group_with_its_offsets() -> None:
 def test_one_batch_of_leaves_may_fail_in_part() -> None:
     setup = Setup()
     member, _ = setup.stable_group(2)
-    assert setup.leave((member, None), ("nobody", None), ("", None), (member, None)) == (
+    assert setup.leave((member, None), ("absent", None), ("", None), (member, None)) == (
         ErrorCode.NONE,
         [
             ErrorCode.NONE,

@@ -128,7 +128,7 @@ def test_a_restart_with_another_favourite_protocol_rebalances() -> None:
     assert (turned.generation_id, turned.protocol_name) == (2, "sticky")
 
 
-def test_a_rebalance_that_begins_while_the_new_id_is_stored_goes_on_with_it() -> None:
+def test_a_rebalance_that_begins_while_the_new_id_is_stored_continues_with_it() -> None:
     setup = Setup()
     leader, _ = setup.stable_group(2, instances=True)
     generation = setup.group().generation_id

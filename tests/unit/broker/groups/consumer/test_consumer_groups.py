@@ -22,7 +22,7 @@ def test_a_lone_member_gets_everything() -> None:
     assert setup.given(setup.beat("a", 1).value) is None
 
 
-def test_partitions_move_only_when_they_were_given_back() -> None:
+def test_partitions_move_only_when_they_were_revoked() -> None:
     setup = ConsumerSetup()
     setup.enter("a")
     second = setup.enter("b")

@@ -100,6 +100,50 @@ def test_a_new_epoch_of_the_same_leader_loads_again() -> None:
     assert setup.heartbeat(member, 1) == ErrorCode.NONE
 
 
+def test_a_leader_that_stays_the_leader_keeps_what_is_loaded() -> None:
+    setup = Setup()
+    (member,) = setup.stable_group()
+    setup.log.hold = True
+    commit_response = setup.commit({T0: 1}, member, 1)
+    setup.coordinator.partitions.advance_epoch(0, 5)
+    assert not setup.deferred
+    assert setup.heartbeat(member, 1) == ErrorCode.NONE
+    setup.log.commit_all()
+    assert commit_response.value == {T0: ErrorCode.NONE}
+    (partition,) = setup.coordinator.partitions.active
+    assert partition.leader_epoch == 5
+    setup.coordinator.on_resigned(0, 4)  # stale
+    assert setup.offset() == 1
+    setup.coordinator.partitions.advance_epoch(0, 3)  # stale
+    assert partition.leader_epoch == 5
+    setup.coordinator.on_resigned(0, 6)
+    assert setup.coordinator.partitions.active == []
+
+
+def test_a_new_leader_epoch_while_loading_does_not_start_over() -> None:
+    setup = Setup()
+    for _ in range(12):
+        append(setup, *(commit("b", TopicPartition("t", n), n) for n in range(RECORDS_PER_STEP)))
+    slow_disk(setup)
+    setup.coordinator.on_elected(0, 1)
+    setup.deferred.pop(0)()
+    now = setup.timer.clock.monotonic()
+    setup.coordinator.partitions.advance_epoch(0, 2)
+    setup.run_deferred()
+    assert setup.timer.clock.monotonic() - now < 12 * 0.007
+    (partition,) = setup.coordinator.partitions.active
+    assert partition.leader_epoch == 2
+
+
+def test_a_new_leader_epoch_loads_what_is_not_loaded() -> None:
+    setup = Setup()
+    setup.commit({T0: 1})
+    setup.coordinator.on_resigned(0, 1)
+    setup.coordinator.partitions.advance_epoch(0, 2)
+    setup.run_deferred()
+    assert setup.offset() == 1
+
+
 def test_resigning_while_loading_stops_the_load() -> None:
     setup = Setup()
     setup.commit({T0: 1})
@@ -155,9 +199,39 @@ def test_a_log_that_cannot_be_read_is_never_served(caplog: pytest.LogCaptureFixt
     setup.elect(1)
     assert setup.coordinator.commits.fetch(GROUP, None)[0] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert "Failed to load __consumer_offsets-0" in caplog.text
+    assert setup.coordinator.partitions.load_failures == 1
     setup.log.read_batches = read_batches  # type: ignore[method-assign]
-    setup.elect(2)
+    setup.coordinator.partitions.advance_epoch(0, 2)
+    setup.run_deferred()
     assert setup.offset() == 1
+    assert setup.coordinator.partitions.load_failures == 0
+
+
+def test_a_damaged_batch_is_left_out_and_the_partition_served(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    setup = Setup()
+    for offset in range(10):
+        append(setup, commit("a", TopicPartition("t", offset), offset))
+    setup.log.damaged = {(0, 3)}
+    setup.elect(1)
+    found = setup.fetch(group_id="a")
+    assert {key.partition for key in found} == {0, 1, 2, 4, 5, 6, 7, 8, 9}
+    assert "Error loading __consumer_offsets-0: skipping offsets 3 to 3" in caplog.text
+    assert setup.coordinator.partitions.load_failures == 1
+    setup.coordinator.on_resigned(0, 2)
+    assert setup.coordinator.partitions.load_failures == 0
+
+
+def test_commits_after_a_damaged_batch_survive_the_next_load() -> None:
+    setup = Setup()
+    setup.commit({T0: 1})
+    setup.log.damaged = {(0, 0)}
+    setup.elect(1)
+    assert setup.offset() == -1
+    setup.commit({T0: 2})
+    setup.elect(2)
+    assert setup.offset() == 2
 
 
 def test_many_empty_partitions_load_in_one_turn() -> None:
@@ -321,7 +395,7 @@ def test_a_transaction_after_a_plain_commit_wins() -> None:
     assert setup.offset(T0, "a") == 10
 
 
-def test_aborted_offsets_and_markers_of_strangers_are_nothing() -> None:
+def test_aborted_offsets_and_markers_of_other_producers_are_nothing() -> None:
     setup = Setup()
     append(setup, commit("a", T0, 10), producer_id=7)
     mark(setup, 9, committed=True)

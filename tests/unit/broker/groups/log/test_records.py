@@ -152,13 +152,13 @@ def test_keys_of_other_protocols_are_nothing_to_us(version: int) -> None:
 
 
 @given(st.binary(max_size=40))
-def test_foreign_keys_are_refused_in_words(key: bytes) -> None:
+def test_foreign_keys_are_refused_with_a_reason(key: bytes) -> None:
     with suppress(UnreadableRecord):  # and nothing else
         read_key(key)
 
 
 @given(st.binary(max_size=60))
-def test_foreign_values_are_refused_in_words(value: bytes) -> None:
+def test_foreign_values_are_refused_with_a_reason(value: bytes) -> None:
     for version in range(6):
         data = version.to_bytes(2) + value
         for read in (lambda d: read_offset_value(d, 0), lambda d: read_group_value("g", d, NOW)):

@@ -170,7 +170,7 @@ def test_loggers_show_their_levels() -> None:
 
 
 @pytest.mark.parametrize("version", range(NEWEST + 1))
-def test_what_every_version_tells(version: int) -> None:
+def test_what_every_version_returns(version: int) -> None:
     row = rows(Entities(), TOPIC, "t", ["segment.bytes"], version)["segment.bytes"]
     assert row.value == "1073741824"
     assert row.config_source == (FROM_DEFAULT if version >= 1 else -1)

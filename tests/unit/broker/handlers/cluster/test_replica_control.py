@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any, cast
 
@@ -10,6 +11,7 @@ import pytest
 from ottla.broker.cluster.broker_epoch import BrokerEpoch
 from ottla.broker.handlers.cluster import replica_control
 from ottla.broker.handlers.cluster.replica_control import ReplicaControl
+from ottla.broker.replication.partition import Partition
 from ottla.controller.tree.store import ConnectionLost
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.leader_and_isr import (
@@ -17,6 +19,12 @@ from ottla.protocol.messages.leader_and_isr import (
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
 )
+from ottla.protocol.messages.update_metadata import (
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+from tests.doubles.controller_cluster import settle
 from tests.doubles.replicas import TOPIC, TOPIC_ID, Replicas, codes
 
 
@@ -37,10 +45,28 @@ class TopicConfigs:
             raise ConnectionLost("", "ZooKeeper gave no response")
 
 
+class Strays:
+    """The check of the logs after a registration."""
+
+    def __init__(self) -> None:
+        self.checked = asyncio.Event()
+        self.checked.set()
+        self.waited: list[int] = []
+
+    async def wait_for(self, broker_epoch: int) -> None:
+        self.waited.append(broker_epoch)
+        await self.checked.wait()
+
+
 class Scene:
     def __init__(self, failures: int = 0) -> None:
         self.replicas = Replicas()
         self.configs = TopicConfigs(failures)
+        self.resigned: list[Partition] = []
+        self.replicas.leader_and_isr.on_leadership = lambda leaders, followers: (
+            self.resigned.extend(followers)
+        )
+        self.strays = Strays()
         self.broker_epoch = BrokerEpoch(7)
         self.control = ReplicaControl(
             self.replicas.leader_and_isr,
@@ -48,6 +74,7 @@ class Scene:
             cast(Any, self.configs),
             self.broker_epoch,
             lambda deleted: None,
+            cast(Any, self.strays),
         )
 
     def request(self) -> LeaderAndIsrRequest:
@@ -86,3 +113,59 @@ async def test_a_request_of_an_earlier_registration_is_stale_also_after_the_read
     response = await scene.control.leader_and_isr(scene.request(), 7)
     assert response.error_code == ErrorCode.STALE_BROKER_EPOCH
     assert scene.replicas.manager.partitions == {}
+
+
+async def test_leader_and_isr_waits_for_the_check_of_the_logs() -> None:
+    """A log of a topic that was deleted while this broker was away refuses the new topic."""
+    scene = Scene()
+    scene.strays.checked.clear()
+    applied = asyncio.gather(scene.control.leader_and_isr(scene.request(), 7))
+    await settle()
+    assert not applied.done()
+    assert scene.strays.waited == [7]
+    scene.strays.checked.set()
+    (response,) = await applied
+    assert codes(response) == [0]
+
+
+def metadata(leader: int, leader_epoch: int, topic_id: bytes = TOPIC_ID) -> UpdateMetadataRequest:
+    state = UpdateMetadataPartitionState(
+        partition_index=0, leader=leader, leader_epoch=leader_epoch, isr=[leader], replicas=[leader]
+    )
+    return UpdateMetadataRequest(
+        controller_id=1,
+        controller_epoch=1,
+        broker_epoch=7,
+        topic_states=[UpdateMetadataTopicState(TOPIC, topic_id, [state])],
+    )
+
+
+@pytest.mark.parametrize(
+    ("request_", "steps_down"),
+    [
+        (metadata(leader=2, leader_epoch=5), True),
+        (metadata(leader=-1, leader_epoch=5), True),
+        (metadata(leader=2, leader_epoch=0, topic_id=b"n" * 16), True),
+        (metadata(leader=1, leader_epoch=5), False),  # its LeaderAndIsr is to come
+        (metadata(leader=2, leader_epoch=4), False),  # this broker knows more
+        (metadata(leader=-2, leader_epoch=-2), False),  # is being deleted: StopReplica is to come
+    ],
+)
+def test_a_leader_that_was_replaced_steps_down(
+    request_: UpdateMetadataRequest, steps_down: bool
+) -> None:
+    scene = Scene()
+    led = scene.replicas.lead(replicas=[1, 2], isr=[1, 2], epoch=4)
+    waiting = scene.replicas.append(1, acks=-1)
+    scene.control.update_metadata(request_)
+    assert led.is_leader is not steps_down
+    assert scene.resigned == ([led] if steps_down else [])
+    if steps_down:
+        assert waiting.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert scene.replicas.append(1).code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        # It is made leader again as any other broker.
+        scene.replicas.lead(replicas=[1, 2], isr=[1, 2], epoch=6)
+        assert scene.replicas.append(1).code == 0
+    else:
+        assert not waiting.is_completed
+        assert scene.replicas.append(1).code == 0

@@ -9,14 +9,14 @@ from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersions
 from tests.doubles.request_context import Asked
 
 
-def _nobody(*_: object) -> None:
+def _no_handler(*_: object) -> None:
     raise AssertionError("never called")
 
 
 HANDLER = ApiVersionsHandler(
     [
-        HandlerEntry(18, "ApiVersions", 0, 4, _nobody),
-        HandlerEntry(1, "Fetch", 0, 17, _nobody),
+        HandlerEntry(18, "ApiVersions", 0, 4, _no_handler),
+        HandlerEntry(1, "Fetch", 0, 17, _no_handler),
     ]
 )
 

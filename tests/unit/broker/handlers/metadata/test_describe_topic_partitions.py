@@ -92,5 +92,5 @@ def test_a_cursor_has_to_make_sense() -> None:
         ask(cursor=("a", -1))
 
 
-def test_a_cursor_at_a_topic_that_is_gone_goes_on_behind_it() -> None:
+def test_a_cursor_at_a_topic_that_is_gone_continues_behind_it() -> None:
     assert shown(ask(cursor=("aa", 0))) == {"b": [0, 1], "c": [0]}

@@ -103,7 +103,7 @@ def codes(response: MetadataResponse) -> dict[str | None, int]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_every_version_tells(version: int) -> None:
+def test_what_every_version_returns(version: int) -> None:
     response = Scene().ask_for("t", version=version)
     rack = "r1" if version >= 1 else None
     assert [(b.node_id, b.host, b.port, b.rack) for b in response.brokers] == [

@@ -154,7 +154,7 @@ def test_a_partition_named_twice_is_a_mistake(path: DataPath) -> None:
 async def test_a_batch_that_takes_long_to_read_is_read_by_a_worker(
     codec: int, timestamp: int, expected: tuple[int, int, int]
 ) -> None:
-    """Two of them: many records, and few that unpack to much; one search looks at both."""
+    """Two of them: many records, and few that unpack to much; one search reads both."""
     path = DataPath(max_message_bytes=10 << 20)
     path.lead(epoch=0)
     big = [(NOW_MS, b"k", None, []), (NOW_MS + 1, b"k", bytes(6 << 20), [])]

@@ -125,14 +125,14 @@ def test_what_is_refused_when_altering() -> None:
 def test_what_cannot_be_described() -> None:
     scene = Scene()
     scene.nodes["users/broken"] = {"SCRAM-SHA-256": "hunter2"}
-    found = scene.describe("", "twice", "twice", "nobody", "broken")
+    found = scene.describe("", "twice", "twice", "absent", "broken")
     words = "Cannot describe SCRAM credentials for the same user twice in a single request: twice"
-    missing = "Attempt to describe a user credential that does not exist: nobody"
+    missing = "Attempt to describe a user credential that does not exist: absent"
     assert found.pop("broken")[0] == ErrorCode.UNKNOWN_SERVER_ERROR
     assert found == {
         "": (ErrorCode.RESOURCE_NOT_FOUND, "Username must not be empty", {}),
         "twice": (ErrorCode.DUPLICATE_RESOURCE, words, {}),
-        "nobody": (ErrorCode.RESOURCE_NOT_FOUND, missing, {}),
+        "absent": (ErrorCode.RESOURCE_NOT_FOUND, missing, {}),
     }
 
 

@@ -15,7 +15,7 @@ from tests.unit.broker.handlers.transactions.broker import Broker
 from tests.unit.broker.transactions.helpers import ID, T0
 
 
-def test_looking_at_transactions() -> None:
+def test_describing_transactions() -> None:
     broker = Broker()
     broker.setup.ongoing(T0)
     handlers = TransactionQueryHandlers(broker.setup.queries)

@@ -17,7 +17,7 @@ def test_a_producer_starts(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(3, 6))
-def test_a_producer_goes_on(version: int) -> None:
+def test_a_producer_continues(version: int) -> None:
     broker = Broker()
     response = broker.init(version)
     producer = Producer(response.producer_id, response.producer_epoch)

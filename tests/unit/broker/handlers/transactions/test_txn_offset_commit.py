@@ -29,7 +29,7 @@ from tests.unit.broker.transactions.helpers import Setup as Transactions
 OFFSETS = TopicPartition(GROUP_METADATA_TOPIC, 0)
 
 
-async def nobody(_: int, __: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+async def unreachable(_: int, __: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
     raise OSError
 
 
@@ -43,7 +43,7 @@ class Broker:
         metadata = Metadata(t=2, **{TRANSACTION_STATE_TOPIC: 1})
         self.handler = TxnOffsetCommitHandler(
             self.groups.coordinator.commits,
-            TransactionVerifier(1, metadata, self.transactions.coordinator, nobody),
+            TransactionVerifier(1, metadata, self.transactions.coordinator, unreachable),
             metadata,
             self.groups.coordinator.partition_for,
             self.groups.timer.clock.now_ms,

@@ -61,9 +61,7 @@ def test_one_client_can_be_asked_by_its_id(manager: ClientMetricsManager) -> Non
     assert manager.ask(other, CLIENT).metrics == []
 
 
-def test_asking_again_before_the_interval_is_refused(
-    manager: ClientMetricsManager, time: Time
-) -> None:
+def test_a_retry_before_the_interval_is_refused(manager: ClientMetricsManager, time: Time) -> None:
     instance = manager.ask(ZERO_UUID, CLIENT)
     with pytest.raises(KafkaError) as error:
         manager.ask(instance.instance_id, CLIENT)
@@ -72,7 +70,7 @@ def test_asking_again_before_the_interval_is_refused(
     manager.ask(instance.instance_id, CLIENT)
 
 
-def test_a_change_of_subscriptions_is_told_at_once(manager: ClientMetricsManager) -> None:
+def test_a_change_of_subscriptions_is_returned_at_once(manager: ClientMetricsManager) -> None:
     instance = manager.ask(ZERO_UUID, CLIENT)
     before = instance.subscription_id
     manager.update("new", {"metrics": "x"})

@@ -45,7 +45,7 @@ def allows(
 def test_without_acls_the_setting_decides() -> None:
     assert not allows(AclRules())
     assert allows(AclRules(), without_acls=True)
-    # A resource with ACLs is closed to everybody whom they do not name.
+    # A resource with ACLs is closed to all clients whom they do not name.
     assert not allows(rules(t=acl()), principal="User:bob", without_acls=True)
 
 

@@ -24,7 +24,7 @@ ACL_AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
 
 
 class Anything:
-    """Has every attribute that is asked for."""
+    """Has every attribute that is read."""
 
     def __getattr__(self, name: str) -> Any:
         return Anything()

@@ -148,7 +148,7 @@ async def test_without_a_secret_there_are_none() -> None:
     older.stop()
 
 
-async def test_a_broken_node_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_broken_node_harms_no_other(caplog: pytest.LogCaptureFixture) -> None:
     store = await connected()
     tokens = await opened(store)
     token = await tokens.create(ANNA, ANNA, [], 0)

@@ -72,7 +72,7 @@ def test_messages_that_are_none(message: bytes) -> None:
     assert raised.value.message is None
 
 
-def test_nobody_may_act_for_somebody_else() -> None:
+def test_no_user_may_act_for_another() -> None:
     with pytest.raises(AuthenticationRefused) as raised:
         OauthExchange(tokens().validate).step(first(token(GOOD), "a=bob"))
     assert raised.value.message == (

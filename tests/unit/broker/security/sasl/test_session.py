@@ -203,7 +203,7 @@ async def test_a_wrong_password_costs_time_and_one_line(caplog: pytest.LogCaptur
 async def test_scram_refusals_are_the_same_for_all_reasons() -> None:
     async with scene() as (_, network):
         messages = set()
-        for user, password in (("anna", "wrong"), ("nobody", "s3cret")):
+        for user, password in (("anna", "wrong"), ("absent", "s3cret")):
             client = await network.connect()
             mechanism = ScramMechanism(SCRAM, user, password)
             await handshake(client, SCRAM)
@@ -246,7 +246,7 @@ async def test_requests_in_place_of_a_handshake(caplog: pytest.LogCaptureFixture
         assert made.principals == []
 
 
-async def test_requests_in_the_middle_are_told_so() -> None:
+async def test_requests_in_the_middle_get_an_error() -> None:
     async with scene() as (_, network):
         client = await network.connect()
         await handshake(client)
@@ -257,7 +257,7 @@ async def test_requests_in_the_middle_are_told_so() -> None:
         assert await client.is_closed()
 
 
-async def test_strangers_get_no_big_buffers() -> None:
+async def test_unauthenticated_clients_get_no_big_buffers() -> None:
     async with scene() as (_, network):
         client = await network.connect()
         client.writer.write(SIZE.pack(10_001))
@@ -386,11 +386,11 @@ async def test_a_failed_renewal_says_so() -> None:
         assert await client.is_closed()
 
 
-# Whatever a stranger sends.
+# Whatever an unauthenticated client sends.
 
 
 def frames(rng: random.Random) -> bytes:
-    """Some frames of a stranger: good ones, damaged ones, noise."""
+    """Some frames of an unauthenticated client: good ones, damaged ones, noise."""
 
     def framed(body: bytes) -> bytes:
         return SIZE.pack(len(body)) + body
@@ -416,7 +416,9 @@ def frames(rng: random.Random) -> bytes:
     return bytes(data)
 
 
-async def test_no_stranger_gets_in_or_leaves_a_trace(caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_unauthenticated_client_gets_in_or_leaves_a_trace(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with scene() as (made, network):
         for seed in range(300):
             rng = random.Random(seed)

@@ -65,7 +65,7 @@ def test_rules_make_users_of_names(rules: str, user: str) -> None:
     assert principal_reader(rules)(WRITER) == Principal("User", user)
 
 
-def test_without_a_certificate_nobody_is_known() -> None:
+def test_without_a_certificate_no_client_is_known() -> None:
     assert str(principal_reader("RULE:x/y/")({})) == "User:ANONYMOUS"
 
 

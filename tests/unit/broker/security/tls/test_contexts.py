@@ -70,7 +70,7 @@ def test_a_listener_of_its_own_wins(certificates: Certificates) -> None:
     assert shakes_hands(listener_context(settings, "SSL"), certificates.client_context())
 
 
-def test_client_certificates_are_asked_for(certificates: Certificates) -> None:
+def test_client_certificates_are_requested(certificates: Certificates) -> None:
     server = listener_context(
         config(
             ssl_keystore_location=certificates.server_path,

@@ -63,7 +63,7 @@ def test_a_new_certificate_is_used_as_soon_as_it_is_there(
     tls = broker_tls(old)
     context = tls.listener("SSL").context
     shutil.copy(new.server_path, old.server_path)
-    # Not before somebody has looked.
+    # Not before the files are checked.
     assert shakes_hands(context, old.client_context())
     tls.check()
     assert shakes_hands(context, new.client_context())
