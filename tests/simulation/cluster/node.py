@@ -152,9 +152,10 @@ class Node:
                 }
             )
             server = broker_server.BrokerServer(
-                config, partial(self.world.disks_failed, self, process)
+                config,
+                partial(self.world.disks_failed, self, process),
+                watches_stalls=False,  # it is a thread
             )
-            server.watches_stalls = False
             try:
                 await server.start()
             except Exception as error:
