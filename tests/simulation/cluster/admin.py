@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 TOPIC = "t"
 REQUEST_MS = 4_000
-# Created and deleted again and again; what is in it is not looked at afterwards.
+# Created and deleted again and again; its content is not checked.
 PASSING_TOPIC = "passing"
 TOPIC_RESOURCE = 2
 CONFIGURATIONS = {

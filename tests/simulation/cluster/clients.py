@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 REQUEST_MS = 4_000
 RETRY_SECONDS = 0.1
 
-# Whoever gets these stops: the producer is fenced, or its transaction is over.
+# The client that gets these stops: the producer is fenced, or its transaction is over.
 FATAL = frozenset(
     (
         ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -117,10 +117,10 @@ class Producer:
         except (ClientError, KafkaError):
             self.client.forget_leader(where)
             raise
-        answer = response.responses[0].partition_responses[0]
-        if answer.error_code:
+        found = response.responses[0].partition_responses[0]
+        if found.error_code:
             self.client.forget_leader(where)
-        return answer.error_code, answer.base_offset
+        return found.error_code, found.base_offset
 
 
 class IdempotentProducer(Producer):
@@ -193,7 +193,7 @@ class TransactionalProducer(Producer):
             request, CoordinatorOf(self.name, TRANSACTION), resend=False, versions=Versions(0, 3)
         )
 
-    async def begin_anew(self) -> bool:
+    async def begin_again(self) -> bool:
         response = await self.coordinator(InitProducerIdRequest(self.name, 20_000, -1, -1))
         if response.error_code:
             return False
@@ -202,7 +202,7 @@ class TransactionalProducer(Producer):
         return True
 
     async def step(self) -> None:
-        if self.producer_id < 0 and not await self.begin_anew():
+        if self.producer_id < 0 and not await self.begin_again():
             await asyncio.sleep(RETRY_SECONDS)
             return
         chosen = self.random.sample(range(self.partitions), self.random.randint(1, self.partitions))
@@ -218,11 +218,11 @@ class TransactionalProducer(Producer):
         else:
             outcome = None
         if outcome is None:
-            # As a client after an abortable or fatal error: fence what is there, start anew.
+            # As a client after an abortable or fatal error: fence what is there, start again.
             self.producer_id = -1
             while not self.world.abandoned:
                 try:
-                    if await self.begin_anew():
+                    if await self.begin_again():
                         break
                 except (ClientError, KafkaError):
                     pass
@@ -309,7 +309,7 @@ class TransactionalProducer(Producer):
         return response is not None
 
     async def end(self, *, committed: bool) -> bool | None:
-        """Repeats EndTxn until it is answered; None when the producer is fenced."""
+        """Repeats EndTxn until it has a response; None when the producer is fenced."""
         response = await self.until_known(
             EndTxnRequest(self.name, self.producer_id, self.epoch, committed),
             lambda found: found.error_code,

@@ -46,7 +46,7 @@ class Consumer:
         self.random = Random(f"{name} {world.seed}")
         self.client = AsyncClient(world.bootstrap, request_timeout_ms=REQUEST_MS, client_id=name)
         self.acknowledged = 0
-        self.finished = True  # nobody waits for it
+        self.finished = True  # no check waits for it
 
     async def run(self) -> None:
         """Until the world is over."""

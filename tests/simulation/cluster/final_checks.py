@@ -18,7 +18,7 @@ INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 
 
 class FinalChecks:
-    """Looks at the brokers' own objects and at ZooKeeper's tree."""
+    """Reads the brokers' own objects and at ZooKeeper's tree."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -36,7 +36,7 @@ class FinalChecks:
         return {index: tuple(each.replicas) for index, each in found.items()}
 
     def restless(self) -> str | None:
-        """Why the cluster is not well yet."""
+        """Why the cluster has not recovered yet."""
         for node in self.world.nodes.values():
             if not node.ready or node.server is None:
                 return f"{node.host} is not ready"
@@ -45,7 +45,7 @@ class FinalChecks:
                 return f"{node.host} loads partitions of __consumer_offsets"
         for client in self.world.producers:
             if not client.finished:
-                return f"{client.name} gets no answer that it can go on with"
+                return f"{client.name} gets no response that it can go on with"
         for topic in self._topics():
             for index, replicas in self._assignments(topic).items():
                 reason = self._unwell(topic, index, replicas)

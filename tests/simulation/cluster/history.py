@@ -47,7 +47,7 @@ class History:
         self._once[producer] = None
 
     def acknowledged(self, topic: str, partition: int, offset: int, values: list[bytes]) -> None:
-        """acks=all was answered: from now on these are at these offsets."""
+        """acks=all was acknowledged: from now on these are at these offsets."""
         known = self._acknowledged.setdefault((topic, partition), {})
         known.update((offset + each, value) for each, value in enumerate(values))
 

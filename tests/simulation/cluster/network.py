@@ -25,7 +25,7 @@ RESENT_SECONDS = 0.2
 WINDOW_BYTES = (2_048, 262_144)
 FIRST_FD = 1_000_000
 CONNECT_TIMEOUT_SECONDS = 8.0
-# Delivered in pieces: a frame may come in many.
+# Delivered in pieces: a frame is split in many.
 PIECE_BYTES = (1, 65_536)
 
 
@@ -365,7 +365,7 @@ class Network:
         self._cuts.clear()
 
     def process_ended(self, process: Process, *, power: bool) -> None:
-        """The kernel resets the connections of a process; without power nobody does."""
+        """The kernel resets the connections of a process; without power it does not."""
         for listening in list(self._listening.values()):
             if listening.process is process:
                 listening.close()

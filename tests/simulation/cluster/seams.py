@@ -82,7 +82,7 @@ def _forward(name: str) -> object:
 
 
 def begin(virtual_time: VirtualTime, seed: int) -> None:
-    """From now on the functions answer from this simulation."""
+    """From now on the functions found from this simulation."""
     _source.time = virtual_time
     _source.random = random.Random(f"processes {seed}")
 

@@ -1,4 +1,4 @@
-"""Looks at all brokers many times a second: what is committed never changes, epochs only grow."""
+"""Checks all brokers many times a second: what is committed never changes, epochs only grow."""
 
 from __future__ import annotations
 

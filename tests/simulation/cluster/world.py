@@ -228,7 +228,7 @@ class World:
         self.checks.check_same_offsets(before)
 
     async def _gets_well(self) -> bool:
-        reason: str | None = "nothing was looked at"
+        reason: str | None = "nothing was checked"
         for _ in range(QUIET_SECONDS):
             await asyncio.sleep(1)
             reason = self.checks.restless()
