@@ -19,7 +19,7 @@ NewTopicName = Callable[[str], str]
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({}, r"\[MISSING_OPTION\] Nothing says what to read"),
+        ({}, r"\[MISSING_OPTION\] No option sets what to read"),
         ({"subscribe": "a", "assign": '{"a":[0]}'}, "subscribe and assign are both set"),
         ({"subscribe": "a", "startingOffset": "earliest"}, "Did you mean startingOffsets"),
         ({"subscribe": "a", "kafka.auto.offset.reset": "latest"}, "Use the option startingOffsets"),
@@ -114,7 +114,7 @@ def test_a_stream_says_the_same(
         ({"subscribe": "missing"}, "have no topic missing"),
         (
             {"subscribe": topic, "startingOffsets": "committed", "kafka_group_id": "nobodies"},
-            "NO_OFFSET.*group nobodies has no committed offset for errors-0",
+            "NO_COMMITTED_OFFSET.*group nobodies has no committed offset for errors-0",
         ),
     ]:
         writer = (
