@@ -179,8 +179,7 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     works = [work for work in WORKS if arguments.only in work.name]
-    has_java = bool(shutil.which("java"))
-    has_java = has_java and bool(apache_kafka.LIBRARY.exists() or shutil.which("mvn"))
+    has_java = apache_kafka.is_available()
     with_kafka = has_java and not arguments.without_kafka
     if not has_java:
         works = [work for work in works if not work.needs_java]

@@ -291,7 +291,7 @@ def main() -> None:
     arguments = parser.parse_args()
     kinds = [] if arguments.without_ottla else ["ottla"]
     if not arguments.without_kafka:
-        if shutil.which("java") and (apache_kafka.LIBRARY.exists() or shutil.which("mvn")):
+        if apache_kafka.is_available():
             kinds.append("kafka")
         else:
             print("Apache Kafka is not measured: that needs Java and Maven")

@@ -376,13 +376,9 @@ def bench_kafkas_compaction(directory: Path, total: int, value_bytes: int) -> No
 
 def missing_for_kafka() -> str:
     """What keeps Apache Kafka from being started here; empty when nothing does."""
-    from tests.doubles.apache_kafka import LIBRARY, SERVER_JAR
+    from tests.doubles import apache_kafka
 
-    if shutil.which("java") is None:
-        return "there is no java on the PATH"
-    if not (LIBRARY / SERVER_JAR).exists() and shutil.which("mvn") is None:
-        return "its jars are not here, nor Maven to fetch them"
-    return ""
+    return "" if apache_kafka.is_available() else "that needs Java, and its jars or Maven"
 
 
 def main() -> None:

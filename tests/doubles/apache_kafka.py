@@ -51,13 +51,23 @@ log4j.appender.stdout.layout.ConversionPattern=[%d] %p %m (%c)%n
 """
 
 
+def is_available() -> bool:
+    """Whether a broker can be started: Java is there, and the jars or Maven to download them."""
+    has_jars = _server_jar(KAFKA_VERSION).exists() or shutil.which("mvn") is not None
+    return has_jars and shutil.which("java") is not None
+
+
+def _server_jar(version: str) -> Path:
+    return REPOSITORY / ".cache" / f"kafka-{version}" / "lib" / f"kafka_2.13-{version}.jar"
+
+
 def kafka_library(version: str = KAFKA_VERSION) -> Path:
     """The directory with the jars of a version; skips the running test when it cannot be
     downloaded."""
     if shutil.which("java") is None:
         pytest.skip("Apache Kafka as the oracle needs Java: there is no `java` on the PATH")
-    library = REPOSITORY / ".cache" / f"kafka-{version}" / "lib"
-    if not (library / f"kafka_2.13-{version}.jar").exists():
+    library = _server_jar(version).parent
+    if not _server_jar(version).exists():
         fetch_jars(library, [("org.apache.kafka", name, version, "") for name in _ARTIFACTS])
     return library
 
