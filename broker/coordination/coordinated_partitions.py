@@ -58,8 +58,13 @@ class CoordinatedPartitions(Generic[P]):
         clock: Clock,
         defer: Defer,
         create: Callable[[int, int], P],
+        on_loaded: Callable[[P], None],
+        on_unloaded: Callable[[P], None],
     ) -> None:
-        """`create` returns an empty state for a partition index and leader epoch."""
+        """`create` returns an empty state for a partition index and leader epoch.
+
+        `on_loaded` is called after a partition was loaded, `on_unloaded` before it is dropped.
+        """
         self.topic = topic
         self.partition_count = partition_count
         self._log = log
@@ -75,9 +80,8 @@ class CoordinatedPartitions(Generic[P]):
         self._current: tuple[P, Iterator[None], float] | None = None
         self._is_scheduled = False
         self._is_running = True
-        # Set by the coordinator: called after a partition was loaded, and before it is dropped.
-        self.on_loaded: Callable[[P], None] = lambda partition: None
-        self.on_unloaded: Callable[[P], None] = lambda partition: None
+        self._on_loaded = on_loaded
+        self._on_unloaded = on_unloaded
 
     # State.
 
@@ -177,7 +181,7 @@ class CoordinatedPartitions(Generic[P]):
         self._loading.pop(index, None)
         partition = self._active.pop(index, None)
         if partition is not None:
-            self.on_unloaded(partition)
+            self._on_unloaded(partition)
             level = logging.DEBUG if partition.is_empty else logging.INFO
             logger.log(
                 level,
@@ -271,7 +275,7 @@ class CoordinatedPartitions(Generic[P]):
         else:
             del self._loading[partition.index]
             self._active[partition.index] = partition
-            self.on_loaded(partition)
+            self._on_loaded(partition)
             logger.log(
                 logging.DEBUG if partition.is_empty else logging.INFO,
                 "Finished loading of %s-%d in %.3f s: %s",

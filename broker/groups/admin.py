@@ -36,10 +36,11 @@ class GroupAdmin:
         rebalancer: Rebalancer,
         appender: GroupAppender,
         clock: Clock,
+        consumer_admin: ConsumerAdmin | None,
     ) -> None:
+        """`consumer_admin` is None where the consumer protocol (KIP-848) is disabled."""
         self._retention_ms = settings.offsets_retention_ms
-        # Set when the consumer group protocol (KIP-848) is enabled.
-        self.consumer_admin: ConsumerAdmin | None = None
+        self._consumer_admin = consumer_admin
         self._partitions = partitions
         self._rebalancer = rebalancer
         self._appender = appender
@@ -137,8 +138,8 @@ class GroupAdmin:
     def _delete(self, group: AnyGroup, reason: str, on_result: Callable[[int], None]) -> None:
         """Marks the group dead, appends tombstones, removes it when they are committed."""
         if group.kind == "consumer":
-            assert self.consumer_admin is not None, "consumer groups exist only with it"
-            self.consumer_admin.delete(group.group_id, reason, on_result)
+            assert self._consumer_admin is not None, "consumer groups exist only with it"
+            self._consumer_admin.delete(group.group_id, reason, on_result)
             return
         group_partition = self._partitions.home_of(group.group_id)
         assert group_partition is not None, "the caller has checked it, without an await since"
@@ -253,10 +254,10 @@ class GroupAdmin:
 
     def _expire_group(self, partition: GroupPartition, group: AnyGroup, now_ms: int) -> None:
         if group.kind == "consumer":
-            assert self.consumer_admin is not None, "consumer groups exist only with it"
-            expired = self.consumer_admin.expired_offsets(group, now_ms)
+            assert self._consumer_admin is not None, "consumer groups exist only with it"
+            expired = self._consumer_admin.expired_offsets(group, now_ms)
             if not expired and group.is_empty and not group.offsets:
-                self.consumer_admin.delete(
+                self._consumer_admin.delete(
                     group.group_id, "it has no members and no offsets", _ignore
                 )
                 return

@@ -50,7 +50,13 @@ class GroupCoordinator:
         self.events = GroupEvents()
         has_consumer_groups = catalog is not None and settings.has_consumer_groups
         self.partitions = GroupPartitions(
-            settings, log, clock, defer, has_consumer_groups=has_consumer_groups
+            settings,
+            log,
+            clock,
+            defer,
+            self._on_loaded,
+            self._on_unloaded,
+            has_consumer_groups=has_consumer_groups,
         )
         self._timer = timer
         self._clock = clock
@@ -58,27 +64,33 @@ class GroupCoordinator:
         appender = GroupAppender(log, self.partitions, clock)
         rebalancer = Rebalancer(settings, timer, clock.now_ms, appender.store_group, self.events)
         self._rebalancer = rebalancer
+        self.consumers: ConsumerGroups | None = None
+        if has_consumer_groups and catalog is not None:
+            self.consumers = self._build_consumer_groups(appender, catalog)
         self.membership = GroupMembership(
             settings,
             self.partitions,
             rebalancer,
             StaticMembers(rebalancer, appender.store_group),
+            None if self.consumers is None else self.consumers.classic_members,
         )
         self.commits = GroupCommits(settings, self.partitions, rebalancer, appender)
-        self.admin = GroupAdmin(settings, self.partitions, rebalancer, appender, clock)
-        self.consumers: ConsumerGroups | None = None
-        if has_consumer_groups and catalog is not None:
-            self.consumers = self._serve_consumer_groups(appender, catalog)
-        self.partitions.on_loaded = self._on_loaded
-        self.partitions.on_unloaded = self._on_unloaded
+        self.admin = GroupAdmin(
+            settings,
+            self.partitions,
+            rebalancer,
+            appender,
+            clock,
+            None if self.consumers is None else self.consumers.admin,
+        )
 
-    def _serve_consumer_groups(
+    def _build_consumer_groups(
         self, appender: GroupAppender, catalog: TopicCatalog
     ) -> ConsumerGroups:
         # Imported late: most brokers serve no consumer groups.
         from ottla.broker.groups.consumer.consumer_groups import ConsumerGroups
 
-        consumers = ConsumerGroups(
+        return ConsumerGroups(
             self.settings,
             self.partitions,
             appender,
@@ -88,9 +100,6 @@ class GroupCoordinator:
             self.events,
             self._clock,
         )
-        self.membership.consumer_group_members = consumers.classic_members
-        self.admin.consumer_admin = consumers.admin
-        return consumers
 
     def startup(self, partition_count: int | None = None) -> None:
         """Starts to expire offsets; `partition_count` is that of an existing offsets topic."""

@@ -85,9 +85,9 @@ class TransactionCoordinator:
             clock,
             defer,
             TransactionPartition,
+            self._on_loaded,
+            self._on_unloaded,
         )
-        self.partitions.on_loaded = self._on_loaded
-        self.partitions.on_unloaded = self._on_unloaded
 
     # Start, shutdown and leadership.
 

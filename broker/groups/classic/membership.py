@@ -41,13 +41,14 @@ class GroupMembership:
         partitions: GroupPartitions,
         rebalancer: Rebalancer,
         static_members: StaticMembers,
+        consumer_group_members: ClassicMembers | None,
     ) -> None:
+        """`consumer_group_members` is None where the consumer protocol (KIP-848) is disabled."""
         self._settings = settings
         self._partitions = partitions
         self._rebalancer = rebalancer
         self._static_members = static_members
-        # Set when the consumer group protocol (KIP-848) is enabled.
-        self.consumer_group_members: ClassicMembers | None = None
+        self._consumer_group_members = consumer_group_members
 
     # JoinGroup.
 
@@ -74,11 +75,11 @@ class GroupMembership:
             response_callback(join_error(ErrorCode.INVALID_SESSION_TIMEOUT, member_id))
             return
         join = JoinParameters(request, version, client_id, client_host)
-        if self.consumer_group_members is not None and self.consumer_group_members.serves(
+        if self._consumer_group_members is not None and self._consumer_group_members.serves(
             request.group_id
         ):
             as_classic = partial(self._join_classic, request.group_id, join, response_callback)
-            self.consumer_group_members.join(request.group_id, join, response_callback, as_classic)
+            self._consumer_group_members.join(request.group_id, join, response_callback, as_classic)
         else:
             self._join_classic(request.group_id, join, response_callback)
 
@@ -203,10 +204,10 @@ class GroupMembership:
         if error:
             response_callback(sync_error(error))
             return
-        if self.consumer_group_members is not None and self.consumer_group_members.serves(
+        if self._consumer_group_members is not None and self._consumer_group_members.serves(
             request.group_id
         ):
-            self.consumer_group_members.sync(
+            self._consumer_group_members.sync(
                 request, response_callback, partial(self._sync_classic, request, response_callback)
             )
         else:
@@ -265,8 +266,8 @@ class GroupMembership:
             return ErrorCode.UNKNOWN_MEMBER_ID
         if group.kind != "classic":
             return (
-                self.consumer_group_members.heartbeat(request)
-                if self.consumer_group_members
+                self._consumer_group_members.heartbeat(request)
+                if self._consumer_group_members
                 else ErrorCode.UNKNOWN_MEMBER_ID
             )
         if group.state is GroupState.DEAD:
@@ -298,8 +299,10 @@ class GroupMembership:
         def as_classic() -> None:
             response_callback(self._leave_classic(group_id, members))
 
-        if self.consumer_group_members is not None and self.consumer_group_members.serves(group_id):
-            self.consumer_group_members.leave(group_id, members, response_callback, as_classic)
+        if self._consumer_group_members is not None and self._consumer_group_members.serves(
+            group_id
+        ):
+            self._consumer_group_members.leave(group_id, members, response_callback, as_classic)
         else:
             as_classic()
 

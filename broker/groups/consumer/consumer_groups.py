@@ -37,12 +37,11 @@ class ConsumerGroups:
         events: GroupEvents,
         clock: Clock,
     ) -> None:
-        writer = GroupWriter(partitions, appender, clock.now_ms)
+        writer = GroupWriter(partitions, appender, clock.now_ms, self._on_append_timed_out)
         migration = Migration(settings, partitions, rebalancer, catalog, clock.now_ms)
         self.sessions = ConsumerSessions(
             settings, partitions, writer, timer, catalog, migration, events, clock.now_ms
         )
-        writer.on_append_timed_out = self.sessions.watch_unwatched_members
         self.membership = ConsumerMembership(
             settings, partitions, writer, catalog, migration, self.sessions
         )
@@ -50,6 +49,9 @@ class ConsumerGroups:
             partitions, writer, catalog, migration, self.sessions, self.membership
         )
         self.admin = ConsumerAdmin(settings, partitions, writer, catalog)
+
+    def _on_append_timed_out(self, group_id: str) -> None:
+        self.sessions.watch_unwatched_members(group_id)
 
     def on_group_loaded(self, group: ConsumerGroup) -> None:
         """A group was loaded."""

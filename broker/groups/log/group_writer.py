@@ -48,14 +48,18 @@ class GroupWriter:
     """Runs the steps of each group in order. Loop only."""
 
     def __init__(
-        self, partitions: GroupPartitions, appender: GroupAppender, clock: WallClock
+        self,
+        partitions: GroupPartitions,
+        appender: GroupAppender,
+        clock: WallClock,
+        on_append_timed_out: Callable[[str], None],
     ) -> None:
+        """`on_append_timed_out` is called with a group id after a change that was replayed although
+        its append timed out: its requests got an error, and members of it may have no timers."""
         self._partitions = partitions
         self._appender = appender
         self._clock = clock
-        # Called after a change that was replayed although the append timed out: its requests got an
-        # error, and members of it may have no timers.
-        self.on_append_timed_out: Callable[[str], None] = lambda group_id: None
+        self._on_append_timed_out = on_append_timed_out
         # Queued steps by group id; a group has an entry while a change of it is being appended.
         self._waiting: dict[str, deque[Step]] = {}
 
@@ -101,7 +105,7 @@ class GroupWriter:
             try:
                 change.on_result(_error(error_code))
                 if is_late:
-                    self.on_append_timed_out(group_id)
+                    self._on_append_timed_out(group_id)
             finally:
                 if not is_inside:
                     self._run(group_id, waiting)

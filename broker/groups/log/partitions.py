@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.broker.coordination.coordinated_partitions import CoordinatedPartitions
@@ -24,6 +25,8 @@ class GroupPartitions(CoordinatedPartitions[GroupPartition]):
         log: CoordinatorLog,
         clock: Clock,
         defer: Defer,
+        on_loaded: Callable[[GroupPartition], None],
+        on_unloaded: Callable[[GroupPartition], None],
         *,
         has_consumer_groups: bool = False,
     ) -> None:
@@ -37,6 +40,8 @@ class GroupPartitions(CoordinatedPartitions[GroupPartition]):
             lambda index, leader_epoch: GroupPartition(
                 index, leader_epoch, clock.now_ms, has_consumer_groups=has_consumer_groups
             ),
+            on_loaded,
+            on_unloaded,
         )
 
     def check(self, group_id: str | None, *, allow_empty: bool = False) -> int:
