@@ -1,6 +1,7 @@
 """Rules about the tree itself: sizes, empty package files, words that must not be there."""
 
 import ast
+import itertools
 import os
 import re
 import subprocess
@@ -96,6 +97,14 @@ def test_nothing_names_a_module_by_its_bare_name() -> None:
             f"{name}:{line} imports {imported}"
             for line, imported in imported_names(ROOT / name)
             if imported.split(".")[0] in OTTLA_FOLDERS
+        ]
+        wrong += [
+            f"{name}:{node.lineno} runs -m {following.value}"
+            for node in ast.walk(tree)
+            if isinstance(node, (ast.List, ast.Tuple))
+            for option, following in itertools.pairwise(node.elts)
+            if isinstance(option, ast.Constant) and option.value == "-m"
+            if isinstance(following, ast.Constant) and following.value in OTTLA_FOLDERS
         ]
         wrong += [
             f"{name}:{node.lineno} has {found[0]!r} in a string"
