@@ -7,11 +7,13 @@ come from one seeded generator. So every module sees them, also those that are i
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import secrets
 import time
 import uuid
+from types import SimpleNamespace
 from typing import Protocol
 
 EPOCH_MS = 1_700_000_000_000
@@ -48,6 +50,8 @@ class _SeededRandom(_RealRandom):
 
 
 _real_monotonic = time.monotonic
+# Log records read the real clock: the same seed has the same history with --verbose.
+_real_time = SimpleNamespace(time=time.time, time_ns=time.time_ns)
 
 
 def _monotonic() -> float:
@@ -60,6 +64,7 @@ def _time_ns() -> int:
 
 def install() -> None:
     """Replaces the functions of the standard library in this process, for good."""
+    logging.time = _real_time  # type: ignore[attr-defined]
     time.monotonic = _monotonic
     time.perf_counter = _monotonic
     time.monotonic_ns = lambda: int(_monotonic() * 1_000_000_000)
