@@ -87,6 +87,15 @@ class Stat(NamedTuple):
     ctime_ms: int
     mtime_ms: int
     data_length: int
+    acl_version: int = 0
+
+
+class Acl(NamedTuple):
+    """One entry of a znode's ACL: permission bits, scheme and id, as in ZooKeeper."""
+
+    permissions: int
+    scheme: str
+    name: str
 
 
 class CreateOp(NamedTuple):
@@ -94,6 +103,8 @@ class CreateOp(NamedTuple):
     data: bytes = b""
     ephemeral: bool = False
     sequential: bool = False
+    acl: tuple[Acl, ...] | None = None
+    """The embedded tree keeps it; the store of a ZooKeeper ensemble has one ACL for all znodes."""
 
 
 class SetOp(NamedTuple):
