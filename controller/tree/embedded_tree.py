@@ -235,6 +235,22 @@ class EmbeddedTree:
         self._publish(events)
         return results
 
+    def set_acl(
+        self, session_id: int, path: str, acl: tuple[Acl, ...] | None, version: int = ANY_VERSION
+    ) -> Stat:
+        """Replaces the ACL if its version is the expected one; no watch is notified."""
+        self._check_session(session_id)
+        node = self._node(path)
+        if version not in (ANY_VERSION, node.acl_version):
+            raise BadVersion(
+                path, f"the ACL of {path} has version {node.acl_version}, expected {version}"
+            )
+        self.zxid += 1
+        node.acl = acl
+        node.acl_version += 1
+        self._mark(path, node)
+        return node.stat()
+
     def _apply_one(
         self,
         session_id: int,
