@@ -90,6 +90,15 @@ class Stat(NamedTuple):
     acl_version: int = 0
 
 
+class _NullData(bytes):
+    __slots__ = ()
+
+
+NULL_DATA = _NullData()
+"""The data of a znode that a ZooKeeper client created with null: equal to no bytes. Clients of the
+server without Java get null again, as Kafka tells null from empty data."""
+
+
 class Acl(NamedTuple):
     """One entry of a znode's ACL: permission bits, scheme and id, as in ZooKeeper."""
 

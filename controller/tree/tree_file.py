@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from ottla.controller.tree.embedded_tree import EmbeddedTree, Node
-from ottla.controller.tree.store import Acl, ConnectionLost, StoreError
+from ottla.controller.tree.store import NULL_DATA, Acl, ConnectionLost, StoreError
 
 ZXID_BLOCK = 1_000_000
 """By how much a write raises the bound of transaction ids; large, so that it is rarely needed."""
@@ -28,7 +28,8 @@ CREATE TABLE IF NOT EXISTS znodes (
     path TEXT PRIMARY KEY, data BLOB NOT NULL, version INTEGER NOT NULL,
     created_children INTEGER NOT NULL, czxid INTEGER NOT NULL, mzxid INTEGER NOT NULL,
     pzxid INTEGER NOT NULL, ctime_ms INTEGER NOT NULL, mtime_ms INTEGER NOT NULL,
-    ephemeral_owner INTEGER NOT NULL DEFAULT 0, acl TEXT, acl_version INTEGER NOT NULL DEFAULT 0
+    ephemeral_owner INTEGER NOT NULL DEFAULT 0, acl TEXT, acl_version INTEGER NOT NULL DEFAULT 0,
+    null_data INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS bounds (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS sessions (
@@ -40,14 +41,15 @@ _NEW_COLUMNS = {
     "ephemeral_owner": "INTEGER NOT NULL DEFAULT 0",
     "acl": "TEXT",
     "acl_version": "INTEGER NOT NULL DEFAULT 0",
+    "null_data": "INTEGER NOT NULL DEFAULT 0",
 }
 _COLUMNS = (
     "path, data, version, created_children, czxid, mzxid, pzxid, ctime_ms, mtime_ms, "
-    "ephemeral_owner, acl, acl_version"
+    "ephemeral_owner, acl, acl_version, null_data"
 )
-_UPSERT = f"INSERT OR REPLACE INTO znodes ({_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)"
+_UPSERT = f"INSERT OR REPLACE INTO znodes ({_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)"
 
-Row = tuple[str, bytes, int, int, int, int, int, int, int, int, str | None, int]
+Row = tuple[str, bytes, int, int, int, int, int, int, int, int, str | None, int, int]
 
 
 class StoredSession(NamedTuple):
@@ -253,15 +255,15 @@ def _row_of(path: str, node: Node) -> Row:
         node.ephemeral_owner,
         None if node.acl is None else json.dumps(node.acl),
         node.acl_version,
+        int(node.data is NULL_DATA),
     )
 
 
 def _node_of(row: Row, root: Node | None) -> Node:
-    _, data, version, created, czxid, mzxid, pzxid, ctime_ms, mtime_ms, owner, acl, acl_version = (
-        row
-    )
+    _, data, version, created, czxid, mzxid, pzxid, ctime_ms, mtime_ms, owner = row[:10]
+    acl, acl_version, null_data = row[10:]
     node = root if root is not None else Node(data, czxid, ctime_ms, owner)
-    node.data = data
+    node.data = NULL_DATA if null_data else data
     node.version = version
     node.created_children = created
     node.mzxid = mzxid

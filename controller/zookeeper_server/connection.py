@@ -173,7 +173,7 @@ class Connection(asyncio.Protocol):
 
     def _deliver(self, event: EventType, path: str) -> None:
         body = jute.int32(event) + jute.int32(SYNC_CONNECTED) + jute.string(path)
-        self.send(jute.reply(Xid.NOTIFICATION, -1, 0, body))
+        self.send(jute.reply(Xid.NOTIFICATION, self._server.last_zxid, 0, body))
 
     # Requests
 

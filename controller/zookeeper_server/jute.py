@@ -7,7 +7,7 @@ allocates by a length that the frame does not have.
 import struct
 from collections.abc import Sequence
 
-from ottla.controller.tree.store import Acl, Stat
+from ottla.controller.tree.store import NULL_DATA, Acl, Stat
 
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
@@ -48,10 +48,10 @@ class Reader:
         return self._data[self._take(1)] != 0
 
     def buffer(self) -> bytes:
-        """The bytes; empty for a null buffer."""
+        """The bytes; NULL_DATA, which equals no bytes, for a null buffer."""
         size = self.int32()
         if size == -1:
-            return b""
+            return NULL_DATA
         at = self._take(size)
         return self._data[at : at + size]
 
@@ -86,6 +86,8 @@ def int64(value: int) -> bytes:
 
 
 def buffer(data: bytes) -> bytes:
+    if data is NULL_DATA:
+        return _INT.pack(-1)
     return _INT.pack(len(data)) + data
 
 

@@ -28,7 +28,7 @@ from ottla.controller.zookeeper_server.jute import Reader
 from ottla.controller.zookeeper_server.paths import check_path
 from ottla.controller.zookeeper_server.watches import EventType, WatchKind, WatchTable
 
-SYSTEM_PATHS = ("/zookeeper", "/zookeeper/quota")
+SYSTEM_PATHS = ("/zookeeper", "/zookeeper/config", "/zookeeper/quota")
 
 
 class Client:
@@ -322,7 +322,7 @@ class RequestProcessor:
 
     @staticmethod
     def _who_am_i(client: Client, reader: Reader) -> bytes:
-        identities = [("ip", client.address), *client.identities]
+        identities = [*client.identities, ("ip", client.address)]
         parts = [jute.int32(len(identities))]
         for scheme, name in identities:
             shown = name.partition(":")[0] if scheme == "digest" else name

@@ -8,8 +8,8 @@ import asyncio
 import logging
 import time
 
-from ottla.controller.tree.embedded_tree import EmbeddedTree
-from ottla.controller.tree.store import CreateOp
+from ottla.controller.tree.embedded_tree import EmbeddedTree, Node
+from ottla.controller.tree.store import parent_of
 from ottla.controller.tree.tree_file import TreeCommits, TreeFile
 from ottla.controller.zookeeper_server.connection import Connection
 from ottla.controller.zookeeper_server.four_letter_words import WORDS
@@ -100,13 +100,13 @@ class ZooKeeperServer:
         self.sessions = Sessions(time.monotonic, self.tick_time_ms, stored)
 
     def _create_system_paths(self) -> None:
-        guard, self.tree.guard = self.tree.guard, None
-        session_id = self.tree.open_session()
-        missing = [CreateOp(path) for path in SYSTEM_PATHS if path not in self.tree.nodes]
-        if missing:
-            self.tree.apply(session_id, missing)
-        self.tree.end_session(session_id)
-        self.tree.guard = guard
+        """They are older than every change: no zxid, and not counted by their parents."""
+        nodes = self.tree.nodes
+        for path in SYSTEM_PATHS:
+            if path not in nodes:
+                nodes[path] = Node(b"", 0, 0)
+                nodes[parent_of(path)].children.add(path.rpartition("/")[2])
+                self.tree.dirty[path] = None
 
     async def stop(self) -> None:
         """Closes all connections. Sessions stay in the file; their clients come back."""
