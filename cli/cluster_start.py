@@ -180,8 +180,7 @@ def _wait_until_known(process: Process, port: int, brokers: int) -> None:
 def start_zookeeper(directory: Path, port: int, *, java: bool) -> Process:
     """A ZooKeeper server on 127.0.0.1 with its data under `directory`.
 
-    It is `ottla zookeeper` unless `java` asks for Apache ZooKeeper, or the directory has the data
-    of one.
+    It is `ottla zookeeper` if `java` is false and the directory has no data of Apache ZooKeeper.
     """
     home = directory / "zookeeper"
     if java or (home / "zoo.cfg").exists():

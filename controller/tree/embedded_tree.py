@@ -42,7 +42,7 @@ from ottla.controller.tree.store import (
 
 
 class Node:
-    """A znode; ``acl`` None stands for ZooKeeper's open ACL, everybody may do everything."""
+    """A znode; ``acl`` None stands for ZooKeeper's open ACL: all clients may do everything."""
 
     __slots__ = (
         "acl",

@@ -96,7 +96,7 @@ class _NullData(bytes):
 
 NULL_DATA = _NullData()
 """The data of a znode that a ZooKeeper client created with null: equal to no bytes. Clients of the
-server without Java get null again, as Kafka tells null from empty data."""
+server without Java get null again, as null and empty data differ for Kafka."""
 
 
 class Acl(NamedTuple):

@@ -21,7 +21,7 @@ from ottla.controller.zookeeper_server.watches import EventType
 MAX_FRAME_BYTES = 0xFFFFF
 """ZooKeeper's jute.maxbuffer; a longer request ends the connection, as there."""
 MAX_IDENTITIES = 100
-"""Each access to a znode with an ACL looks at all of them."""
+"""Each access to a znode with an ACL compares all of them."""
 PROTOCOL_VERSION = 0
 SYNC_CONNECTED = 3
 

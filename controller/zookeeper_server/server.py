@@ -230,7 +230,7 @@ class ZooKeeperServer:
 
     @staticmethod
     def is_four_letter_word(first: bytes) -> bool:
-        return first in WORDS
+        return WORDS.get(first) is not None
 
     def four_letter_word(self, connection: Connection, word: bytes) -> None:
         self._outbox.add(connection, WORDS[word](self).encode())
