@@ -27,6 +27,10 @@ EXCEPTIONS = {
         THROUGH_ANOTHER,
         "tests/unit/broker/groups/log/test_loading.py",
     ),
+    "ottla.broker.testing.cluster": (
+        WHOLE_BROKER,
+        "tests/integration/test_embedded_cluster.py",
+    ),
     "ottla.cli.zookeeper_family": (COMMAND_LINE, "tests/unit/cli/test_help.py"),
     **dict.fromkeys(
         (
