@@ -25,6 +25,10 @@ FAMILIES: dict[str, tuple[str, str]] = {
         "ottla.cli.cluster",
         "Show brokers and controller; start a local cluster.",
     ),
+    "zookeeper": (
+        "ottla.cli.zookeeper_family",
+        "Start a ZooKeeper server without Java, for development.",
+    ),
     "topics": ("ottla.cli.topics", "List, create, describe, alter and delete topics."),
     "configs": ("ottla.cli.configs", "Describe and alter settings of topics and brokers."),
     "produce": ("ottla.cli.produce", "Write lines of standard input or a file to a topic."),

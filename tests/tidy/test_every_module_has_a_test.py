@@ -27,6 +27,19 @@ EXCEPTIONS = {
         THROUGH_ANOTHER,
         "tests/unit/broker/groups/log/test_loading.py",
     ),
+    "ottla.broker.testing.cluster": (
+        WHOLE_BROKER,
+        "tests/integration/test_embedded_cluster.py",
+    ),
+    "ottla.cli.zookeeper_family": (COMMAND_LINE, "tests/unit/cli/test_help.py"),
+    **dict.fromkeys(
+        (
+            "ottla.controller.zookeeper_server.four_letter_words",
+            "ottla.controller.zookeeper_server.outbox",
+            "ottla.controller.zookeeper_server.requests",
+        ),
+        (THROUGH_ANOTHER, "tests/unit/controller/zookeeper_server/test_server.py"),
+    ),
     "ottla.broker.coordination.znode_offsets": (
         BESIDE_KAFKA,
         "tests/differential/test_coordinators.py",
