@@ -9,7 +9,7 @@ STAMP := $(ENVIRONMENT)/.installed
 .PHONY: compat test-console compat-java compat-streams golden clean
 .PHONY: simulate simulate-long simulate-defects
 .PHONY: bench-cluster chaos test-compose test-asyncio-debug test-compiled compat-spark
-.PHONY: soak test-pythons test-chart site
+.PHONY: soak test-pythons test-chart site test-quickstarts
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 28
@@ -43,6 +43,9 @@ test-compose: $(STAMP) ## docker-compose.yml with a Docker engine, where there i
 
 site: $(STAMP) ## the documentation as a web site in site/ (ARGUMENTS=serve shows it while you write)
 	@NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs $(or $(ARGUMENTS),build)
+
+test-quickstarts: $(STAMP) ## the programs of docs/quickstart.md in five languages (downloads clients; minutes)
+	@$(RUN) -m tests.quickstarts.run $(ARGUMENTS)
 
 test-chart: $(STAMP) ## the Helm chart with helm (from the PATH, or built with Go)
 	@$(RUN) -m pip install -q kubernetes-validate

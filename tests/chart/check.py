@@ -1,8 +1,8 @@
 """The Helm chart with helm itself: `make test-chart`.
 
 `helm lint --strict`, and `helm template` for each case below; the rendered manifests are checked
-here, and against Kubernetes' own schemas, which kubernetes-validate brings. helm is taken from the
-PATH, or built once with Go into .cache. Exit code 0 if all pass, 1 when not, 2 when there is neither
+here, and against Kubernetes' own schemas, which kubernetes-validate brings. helm is taken from
+the PATH, or built once with Go into .cache. Exit code 0 if all pass, 1 when not, 2 with neither
 helm nor Go ("not run").
 """
 
