@@ -96,7 +96,7 @@ class TransactionIndex:
             raise ValueError(f"{added[0]} does not come after {entries[-1]}")
         file = OpenFile(self._fs, self.path, CREATE)
         content = b"".join(_ENTRY.pack(_VERSION, *entry) for entry in added)
-        undo = partial(self._undo, file, len(entries))
+        undo = partial(self._keep, file, len(entries))
         try:
             write_fully(self._fs, file.descriptor, content, size)
         except OSError:
@@ -106,38 +106,33 @@ class TransactionIndex:
         entries += added
         return undo
 
-    def _undo(self, file: OpenFile, keep: int) -> None:
-        del self.entries()[keep:]
-        self._stored_bytes = keep * TXN_ENTRY_BYTES
-        if keep:
+    def truncate_to(self, offset: int) -> None:
+        """Removes the transactions whose marker is at or above `offset`."""
+        self.truncation(offset)()
+
+    def truncation(self, offset: int) -> Callable[[], None]:
+        """The function that does what `truncate_to` does; it needs no descriptor."""
+        entries = self.entries()
+        keep = sum(entry.last_offset < offset for entry in entries)
+        if keep == len(entries):
+            return lambda: None
+        return partial(self._keep, OpenFile(self._fs, self.path, CREATE), keep)
+
+    def _keep(self, file: OpenFile, entries: int) -> None:
+        """Removes all but the first `entries` entries, and what was written of more of them."""
+        del self.entries()[entries:]
+        self._stored_bytes = entries * TXN_ENTRY_BYTES
+        if entries:
             self._fs.truncate(file.descriptor, self._stored_bytes)
         else:
             self._fs.remove(self.path)
-
-    def truncate_to(self, offset: int) -> None:
-        """Removes the transactions whose marker is at or above `offset`."""
-        if not self._stored_bytes:
-            return
-        keep = sum(entry.last_offset < offset for entry in self.entries())
-        del self.entries()[keep:]
-        self._resize(keep * TXN_ENTRY_BYTES)
 
     def reset(self) -> None:
         """Removes all entries, valid or not."""
         self._entries = []
         if self._stored_bytes:
-            self._resize(0)
-
-    def _resize(self, size: int) -> None:
-        if size == 0:
             self._fs.remove(self.path)
-        elif size != self._stored_bytes:
-            descriptor = self._fs.open(self.path, CREATE)
-            try:
-                self._fs.truncate(descriptor, size)
-            finally:
-                self._fs.close(descriptor)
-        self._stored_bytes = size
+            self._stored_bytes = 0
 
     def collect(self, fetch_offset: int, upper_bound: int, into: list[AbortedTransaction]) -> bool:
         """Adds the transactions that overlap [fetch_offset, upper_bound) to `into`.
