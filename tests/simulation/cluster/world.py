@@ -15,7 +15,6 @@ from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRe
 from tests.simulation.cluster import seams
 from tests.simulation.cluster.clients import PRODUCERS
 from tests.simulation.cluster.consumers import MEMBERS, TailReader
-from tests.simulation.cluster.disk import Faults
 from tests.simulation.cluster.final_checks import FinalChecks
 from tests.simulation.cluster.history import History
 from tests.simulation.cluster.loop import Process, SimulatedLoop
@@ -199,7 +198,7 @@ class World:
         self.network.heal()
         self.ensemble.lost_one_in = 0
         for node in self.nodes.values():
-            node.disk.faults = Faults()
+            node.disk.heal()
         for session in self.ensemble.sessions:
             session.heal()
         for node in self.nodes.values():
