@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tests.simulation.cluster.world import World
 
 TOPIC = "t"
+UNCLEAN_TOPIC = "unclean"
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 
 
@@ -26,7 +27,7 @@ class FinalChecks:
     def _topics(self) -> list[str]:
         return [
             name
-            for name in (TOPIC, *INTERNAL_TOPICS)
+            for name in (TOPIC, UNCLEAN_TOPIC, *INTERNAL_TOPICS)
             if znodes.topic_path(name) in self.world.ensemble.tree.nodes
         ]
 
@@ -146,6 +147,11 @@ class FinalChecks:
             found = self._committed_offset(group)
             if found is None or found < least:
                 self.world.complain(f"{group}: offset {least} was committed, there is {found}")
+        all_offsets = self.all_committed_offsets()
+        for key, least in self.world.history.shared_offsets.items():
+            found = all_offsets.get(key)
+            if found is None or found < least:
+                self.world.complain(f"{key}: offset {least} was committed, there is {found}")
 
     def all_committed_offsets(self) -> dict[tuple[str, str], int]:
         """By group and partition, of all coordinators."""

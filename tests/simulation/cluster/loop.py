@@ -11,6 +11,7 @@ import asyncio
 import contextvars
 import sys
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple, TextIO
 from zlib import crc32
@@ -92,6 +93,9 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         self._selector.select = self._select  # type: ignore[method-assign]
         self.set_task_factory(self._make_task)
         self.tasks_of_dead: list[asyncio.Task[Any]] = []
+        #: Whether a worker thread runs, and for how many seconds the disk makes it wait.
+        self.in_worker = False
+        self.work_seconds = 0.0
         #: What was run and read, in order: equal in equal runs. `log` gets a line for each step.
         self.checksum = 0
         self.log: TextIO | None = None
@@ -176,12 +180,21 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         outcome = self.create_future()
 
         def work() -> None:
-            if outcome.done():
-                return
+            self.in_worker, self.work_seconds = True, 0.0
             try:
-                outcome.set_result(function(*args))
+                finish = partial(outcome.set_result, function(*args))
             except Exception as error:
-                outcome.set_exception(error)
+                finish = partial(outcome.set_exception, error)
+            finally:
+                self.in_worker = False
+            if self.work_seconds:
+                self.call_later(self.work_seconds, end, finish)
+            else:
+                end(finish)
+
+        def end(finish: Callable[[], None]) -> None:
+            if not outcome.done():
+                finish()
 
         self.call_later(self.random.uniform(0, WORKER_SECONDS), work)
         return outcome

@@ -22,6 +22,11 @@ PORT = 9092
 LOG_DIRECTORIES = ("/data1", "/data2")
 
 
+def rack_of(broker_id: int) -> str:
+    """Each broker is in a rack of its own."""
+    return f"rack{broker_id}"
+
+
 class SimulatedLock:
     """The lock of a log directory; processes of one machine do not run side by side here."""
 
@@ -118,6 +123,8 @@ class Node:
         self.ready = False
         self.starts = 0
         self.log_directories = LOG_DIRECTORIES
+        #: While a disk fails on purpose.
+        self.may_lose_all_disks = False
 
     @property
     def is_up(self) -> bool:
@@ -147,6 +154,7 @@ class Node:
                     "broker.id": str(self.broker_id),
                     "zookeeper.connect": "simulated:2181",
                     "log.dirs": ",".join(LOG_DIRECTORIES),
+                    "broker.rack": rack_of(self.broker_id),
                     "listeners": f"PLAINTEXT://{self.host}:{PORT}",
                     **self.settings,
                 }
