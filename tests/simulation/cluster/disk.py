@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ottla.storage.files.fs import Buffer
 
@@ -78,6 +78,12 @@ class Faults:
         return 0
 
 
+class Counter(Protocol):
+    """Counts the calls of a file system."""
+
+    steps: int
+
+
 class Slowness(NamedTuple):
     """How long a sync takes: up to `seconds`, where `wait` makes its caller wait."""
 
@@ -88,8 +94,9 @@ class Slowness(NamedTuple):
 class Disk:
     """What a machine keeps when its processes die. `mount` gives the file system of a process."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, counter: Counter) -> None:
         self.random = random
+        self.counter = counter
         self.names: dict[str, Names] = {"/": Names()}
         self.heal()
 
@@ -136,7 +143,6 @@ class SimulatedFileSystem:
         self._disk = disk
         self._open: dict[int, File] = {}
         self.unplugged = False
-        self.calls = 0
 
     def unmount(self) -> None:
         """The process is dead: nothing of it writes any more, its descriptors are closed."""
@@ -147,7 +153,7 @@ class SimulatedFileSystem:
 
     def _call(self, operation: str, path: str) -> None:
         disk = self._disk
-        self.calls += 1
+        disk.counter.steps += 1
         if self.unplugged:
             raise OSError(errno.EIO, "the process is dead", path)
         code = disk.faults.error(operation, path, disk.random)

@@ -29,10 +29,16 @@ WORKER_SECONDS = 0.02
 STUCK_TURNS = 2_000_000
 
 
-class LongestTurn(NamedTuple):
-    """The callback that read the clock most often before it gave the loop back."""
+# A callback that takes more steps holds the loop too long. A step is a call of the file system or a
+# reading of the clock, of which code that slices its work takes one for each part. The most that
+# a run was seen to take is a fifth of it.
+STEP_BUDGET = 10_000
 
-    readings: int
+
+class LongestTurn(NamedTuple):
+    """The callback that took most steps before it gave the loop back."""
+
+    steps: int
     name: str
 
 
@@ -43,6 +49,8 @@ class Process:
         self.name = name
         self.dead = False
         self.paused = False
+        #: While clients wait for it: neither starting nor stopping.
+        self.is_serving = False
         self._held: list[Callable[[], None]] = []
         self.context = contextvars.copy_context()
         self.context.run(_process.set, self)
@@ -99,8 +107,10 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         #: What was run and read, in order: equal in equal runs. `log` gets a line for each step.
         self.checksum = 0
         self.log: TextIO | None = None
-        self.readings = 0
+        self.steps = 0
         self.longest_turn = LongestTurn(0, "")
+        #: The callbacks of serving processes that exceeded the budget.
+        self.too_long: list[str] = []
 
     # Time
 
@@ -113,7 +123,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         self.now += READING_SECONDS * drawn * 2
         if drawn < PREEMPTED_SHARE:
             self.now += PREEMPTED_SECONDS * self.random.random()
-        self.readings += 1
+        self.steps += 1
         if self.log is not None:
             self._write_reading(self.log)
         return self.now
@@ -126,17 +136,22 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
             self.now += timeout
         return []
 
-    def run_step(self, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
+    def run_step(
+        self, process: Process | None, callback: Callable[..., object], args: tuple[Any, ...]
+    ) -> None:
         """Runs a callback of a process and keeps account of it."""
         name = _name_of(callback)
         line = f"{self.now!r} {name}"
         self.checksum = crc32(line.encode(), self.checksum)
         if self.log is not None:
             self.log.write(line + "\n")
-        before = self.readings
+        before = self.steps
         callback(*args)
-        if self.readings - before > self.longest_turn.readings:
-            self.longest_turn = LongestTurn(self.readings - before, name)
+        steps = self.steps - before
+        if steps > self.longest_turn.steps and process is not None and process.is_serving:
+            self.longest_turn = LongestTurn(steps, name)
+            if steps > STEP_BUDGET:
+                self.too_long.append(f"{process.name}: {name} took {steps} steps in one turn")
 
     def _write_reading(self, log: TextIO) -> None:
         frames = []
@@ -236,7 +251,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
                 if process is not None and process.paused:
                     process.hold(lambda: self.call_soon(run, context=context))
                     return
-                self.run_step(callback, args)
+                self.run_step(process, callback, args)
 
         return (run,)
 

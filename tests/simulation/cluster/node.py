@@ -116,7 +116,7 @@ class Node:
         self.world = world
         self.broker_id = broker_id
         self.host = f"b{broker_id}"
-        self.disk = Disk(Random(f"disk {broker_id} {world.seed}"))
+        self.disk = Disk(Random(f"disk {broker_id} {world.seed}"), world.loop)
         self.settings = settings
         self.running: RunningBroker | None = None
         self.server: broker_server.BrokerServer | None = None
@@ -173,7 +173,7 @@ class Node:
                 await asyncio.sleep(1.0)
                 continue
             self.server = server
-            self.ready = True
+            self.ready = process.is_serving = True
             self.world.note(f"{self.host} is ready")
             return
 
@@ -184,7 +184,7 @@ class Node:
         if server is None or not self.ready:
             self.kill()
             return
-        self.ready = False
+        self.ready = running.process.is_serving = False
         task = self.world.loop.create_task(server.stop(), context=running.process.context)
         import asyncio
 

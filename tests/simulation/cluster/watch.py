@@ -61,6 +61,8 @@ class Watch:
             if node.ready and node.is_up and node.server is not None:
                 self._look_at_broker(node, node.server.parts.replicas.manager)
         self._look_at_tree()
+        for line in self.world.loop.too_long:
+            self.world.complain(line)
 
     def batches(self, topic: str, index: int) -> list[tuple[int, bytes]]:
         """Every batch that was committed, with its base offset."""
