@@ -155,6 +155,13 @@ class RackReader(TailReader):
             found = await self._send(request, LeaderOf(where), Versions(11, 12))
             if found is not None and found.error_code == ErrorCode.NONE:
                 self.replica = found.preferred_read_replica
+                watch = self.world.watch
+                if self.replica >= 0 and not watch.was_in_sync(
+                    self.partition, self.replica, REQUEST_MS / 1000
+                ):
+                    self.world.complain(
+                        f"{self.name} is sent to broker {self.replica}, which is not in the ISR"
+                    )
             return found
         found = await self._send(request, Node(replica), Versions(11, 12))
         if found is None or found.error_code:

@@ -100,6 +100,10 @@ class Disk:
         self.names: dict[str, Names] = {"/": Names()}
         self.heal()
 
+    def erase(self) -> None:
+        """Nothing is on it any more."""
+        self.names = {"/": Names()}
+
     def heal(self) -> None:
         """No more failures, and room for everything."""
         self.faults = Faults()

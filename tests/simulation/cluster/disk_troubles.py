@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -78,6 +79,27 @@ class DiskTroubles:
         """A sync fails, and the kernel drops what was to be synced (Linux does)."""
         node.disk.drops_unsynced = self.world.shape.power_loss
         await self._fail(node, Faults({errno.EIO: 200_000}, SYNCING))
+
+    async def replaced_disk(self, node: Node) -> None:
+        """The machine comes back with empty disks, unless it may have the only copy of something.
+
+        That is when it alone is in an ISR: what the others have is enough otherwise.
+        """
+        node.kill(power=True)
+        await asyncio.sleep(1)  # for what it has sent to the controller
+        if not self._is_alone(node):
+            self.world.note(f"{node.host} has empty disks")
+            node.disk.erase()
+        await asyncio.sleep(self.random.uniform(0, 4))
+        node.start()
+
+    def _is_alone(self, node: Node) -> bool:
+        states = [
+            json.loads(found.data)
+            for path, found in self.world.ensemble.tree.nodes.items()
+            if path.startswith("/brokers/topics/") and path.endswith("/state") and found.data
+        ]
+        return any(set(state["isr"]) <= {node.broker_id} for state in states)
 
     async def _fail(self, node: Node, faults: Faults) -> None:
         node.may_lose_all_disks = True

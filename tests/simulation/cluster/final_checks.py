@@ -47,11 +47,27 @@ class FinalChecks:
         for client in self.world.producers:
             if not client.finished:
                 return f"{client.name} gets no response that it can go on with"
+        assigned: dict[TopicPartition, tuple[int, ...]] = {}
         for topic in self._topics():
             for index, replicas in self._assignments(topic).items():
+                assigned[TopicPartition(topic, index)] = replicas
                 reason = self._unwell(topic, index, replicas)
                 if reason:
                     return reason
+        return self._has_others(assigned)
+
+    def _has_others(self, assigned: dict[TopicPartition, tuple[int, ...]]) -> str | None:
+        """A broker has no replica and no log that is not assigned to it, and moves have ended."""
+        for node in self.world.nodes.values():
+            server: Any = node.server
+            logs = server.parts.base.logs
+            hosted = {TopicPartition(each.topic, each.partition) for each in logs.logs()}
+            for where in sorted(hosted | set(server.parts.replicas.manager.partitions)):
+                replicas = assigned.get(where)
+                if replicas is not None and node.broker_id not in replicas:
+                    return f"{node.host} has {where}, which is assigned to {replicas}"
+                if logs.get_future(*where) is not None:
+                    return f"{node.host} has not moved {where} to the other log directory"
         return None
 
     def _unwell(self, topic: str, index: int, replicas: tuple[int, ...]) -> str | None:

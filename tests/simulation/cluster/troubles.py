@@ -53,6 +53,8 @@ class Troubles:
             kinds += ["no_descriptors"]
         if self.world.shape.power_loss:
             kinds += ["power", "power", "power"]
+        if self.world.shape.brokers > 1:
+            kinds += ["replaced_disk"]
         kind = self.random.choice(kinds)
         node = self.random.choice(list(self.world.nodes.values()))
         self.world.note(f"trouble: {kind} {node.host}")

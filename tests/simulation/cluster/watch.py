@@ -12,6 +12,7 @@ from ottla.controller.tree import znodes
 from ottla.controller.tree.store import CreateOp, SetOp
 from ottla.protocol.records.reader import read_records
 from ottla.protocol.topics import TopicPartition
+from tests.simulation.cluster.storage_watch import storage_complaints
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.node import Node
@@ -31,6 +32,7 @@ class Watch:
         self._scanned: dict[tuple[int, int, int, int], int] = {}
         self._epochs: dict[tuple[int, int, int], int] = {}
         self._controller_epoch = 0
+        self._in_sync: dict[tuple[int, int], float] = {}
         self._znode_epochs: dict[int, int] = {}
         tree = world.ensemble.tree
         self._apply = tree.apply
@@ -59,7 +61,10 @@ class Watch:
         """All oracles, once."""
         for node in self.world.nodes.values():
             if node.ready and node.is_up and node.server is not None:
-                self._look_at_broker(node, node.server.parts.replicas.manager)
+                manager = node.server.parts.replicas.manager
+                self._look_at_broker(node, manager)
+                for line in storage_complaints(node, manager, self.world.shape.partitions):
+                    self.world.complain(line)
         self._look_at_tree()
         for line in self.world.loop.too_long:
             self.world.complain(line)
@@ -67,6 +72,11 @@ class Watch:
     def batches(self, topic: str, index: int) -> list[tuple[int, bytes]]:
         """Every batch that was committed, with its base offset."""
         return sorted(self._batches.get((topic, index), {}).items())
+
+    def was_in_sync(self, index: int, broker_id: int, seconds: float) -> bool:
+        """Whether a leader had the broker in its ISR within the last `seconds`."""
+        self.look()
+        return self._in_sync.get((index, broker_id), 0.0) >= self.world.loop.now - seconds
 
     def any_offset(self, topic: str, index: int, random: Random) -> int:
         """An offset that has been seen."""
@@ -88,6 +98,8 @@ class Watch:
                 )
             self._epochs[life] = max(before, partition.leader_epoch)
             if partition.is_leader:
+                for broker_id in partition.isr:
+                    self._in_sync[index, broker_id] = self.world.loop.now
                 self._read(node, index, partition)
 
     def _read(self, node: Node, index: int, partition: Any) -> None:
