@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+from collections.abc import Callable, Iterator
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ottla.controller.tree import znodes
+from ottla.protocol.topics import TopicPartition
 from tests.simulation.cluster.disk import (
     READING,
     SYNCING,
@@ -21,6 +24,10 @@ from tests.simulation.cluster.loop import Process, current_process
 if TYPE_CHECKING:
     from tests.simulation.cluster.node import Node
     from tests.simulation.cluster.world import World
+
+
+# How long a broker with a new disk waits until it may lose nothing, and for what it has to copy.
+SECONDS = 30
 
 
 class DiskTroubles:
@@ -81,25 +88,69 @@ class DiskTroubles:
         await self._fail(node, Faults({errno.EIO: 200_000}, SYNCING))
 
     async def replaced_disk(self, node: Node) -> None:
-        """The machine comes back with empty disks, unless it may have the only copy of something.
+        """The machine comes back with empty disks, when that may lose nothing.
 
-        That is when it alone is in an ISR: what the others have is enough otherwise.
+        It may not while the broker is in an ISR alone. A leader, or the controller, that is back
+        before its session ends remains the leader with nothing in its log, as in Kafka: that
+        machine comes back later. A follower may be back at once, and joins no ISR with its old
+        epoch.
         """
+        is_quick = self.random.random() < 0.5 and not self._leads(node)
         node.kill(power=True)
         await asyncio.sleep(1)  # for what it has sent to the controller
-        if not self._is_alone(node):
+        if is_quick:
+            may_erase = all(isr - {node.broker_id} for isr in self._isrs())
+        else:
+            may_erase = await self._until(lambda: not self._has_isrs(node))
+        if may_erase:
             self.world.note(f"{node.host} has empty disks")
             node.disk.erase()
-        await asyncio.sleep(self.random.uniform(0, 4))
         node.start()
+        # Until then it is in no ISR, or it has what the leader has committed.
+        await self._until(lambda: node.ready and (not self._has_isrs(node) or self._is_whole(node)))
 
-    def _is_alone(self, node: Node) -> bool:
-        states = [
-            json.loads(found.data)
-            for path, found in self.world.ensemble.tree.nodes.items()
-            if path.startswith("/brokers/topics/") and path.endswith("/state") and found.data
-        ]
-        return any(set(state["isr"]) <= {node.broker_id} for state in states)
+    async def _until(self, condition: Callable[[], bool]) -> bool:
+        for _ in range(SECONDS * 10):
+            if condition():
+                return True
+            await asyncio.sleep(0.1)
+        return False
+
+    def _states(self) -> Iterator[tuple[TopicPartition, dict[str, Any]]]:
+        for path, found in self.world.ensemble.tree.nodes.items():
+            parts = path.split("/")
+            if path.startswith("/brokers/topics/") and parts[-1] == "state" and found.data:
+                yield TopicPartition(parts[3], int(parts[5])), json.loads(found.data)
+
+    def _isrs(self) -> list[set[int]]:
+        return [set(state["isr"]) for _, state in self._states()]
+
+    def _has_isrs(self, node: Node) -> bool:
+        return any(node.broker_id in isr for isr in self._isrs())
+
+    def _leads(self, node: Node) -> bool:
+        controller = self.world.ensemble.tree.nodes.get(znodes.CONTROLLER)
+        if controller is None or znodes.decode_controller(controller.data) == node.broker_id:
+            return True
+        return any(state["leader"] == node.broker_id for _, state in self._states())
+
+    def _is_whole(self, node: Node) -> bool:
+        """Whether it has what is committed of each partition in whose ISR it is."""
+        if not node.ready or node.server is None:
+            return False
+        own = node.server.parts.replicas.manager.partitions
+        for where, state in self._states():
+            leader = self.world.nodes.get(state["leader"])
+            if node.broker_id not in state["isr"] or leader is node:
+                continue
+            if leader is None or leader.server is None or where not in own:
+                return False
+            theirs = leader.server.parts.replicas.manager.partitions.get(where)
+            if theirs is None or theirs.log is None or own[where].log is None:
+                return False
+            if own[where].log.log_end_offset < theirs.log.high_watermark:
+                return False
+        return True
 
     async def _fail(self, node: Node, faults: Faults) -> None:
         node.may_lose_all_disks = True
