@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 TOPIC = "t"
 SECONDS = 0.1
+# So many AlterPartition errors of a partition in a second are more than a back-off lets pass.
+FAILED_UPDATES = 25
 
 
 class Watch:
@@ -32,6 +34,7 @@ class Watch:
         self._scanned: dict[tuple[int, int, int, int], int] = {}
         self._epochs: dict[tuple[int, int, int], int] = {}
         self._controller_epoch = 0
+        self._failed_updates: dict[tuple[int, int], tuple[float, int]] = {}
         self._in_sync: dict[tuple[int, int], float] = {}
         self._znode_epochs: dict[int, int] = {}
         tree = world.ensemble.tree
@@ -63,6 +66,7 @@ class Watch:
             if node.ready and node.is_up and node.server is not None:
                 manager = node.server.parts.replicas.manager
                 self._look_at_broker(node, manager)
+                self._look_at_isr_updates(node)
                 for line in storage_complaints(node, manager, self.world.shape.partitions):
                     self.world.complain(line)
         self._look_at_tree()
@@ -83,6 +87,20 @@ class Watch:
         self.look()
         offsets = list(self.seen.get((topic, index), {}))
         return random.choice(offsets) if offsets else 0
+
+    def _look_at_isr_updates(self, node: Node) -> None:
+        """A leader whose AlterPartition is refused must wait before it sends the next one."""
+        assert node.server is not None
+        replicas = node.server.parts.replicas
+        life = node.broker_id, node.starts
+        last_at, before = self._failed_updates.get(life, (0.0, 0))
+        now, failed = self.world.loop.now, replicas.isr_manager.failed_updates_total
+        self._failed_updates[life] = now, failed
+        allowed = FAILED_UPDATES * len(replicas.manager.partitions) * (now - last_at + SECONDS)
+        if failed - before > allowed:
+            self.world.complain(
+                f"{node.host}: {failed - before} AlterPartition errors in {now - last_at:.1f} s"
+            )
 
     def _look_at_broker(self, node: Node, manager: Any) -> None:
         for index in range(self.world.shape.partitions):
