@@ -148,7 +148,7 @@ class RackReader(TailReader):
     async def fetch(self, request: FetchRequest) -> Any:
         request.rack_id = self.rack
         replica = self.replica
-        # As metadata.max.age.ms: the leader is asked again now and then, and after every error.
+        # As metadata.max.age.ms: a fetch goes to the leader now and then, and after every error.
         self.replica = -1
         if replica < 0:
             where = TopicPartition(self.topic, self.partition)
