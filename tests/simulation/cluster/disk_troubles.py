@@ -42,10 +42,12 @@ class DiskTroubles:
         disk.heal()
 
     async def no_descriptors(self, node: Node) -> None:
-        """Some files cannot be opened: the process, the machine or its memory is at a limit."""
+        """Some files cannot be opened, and no connections: the process is at its limit."""
         rates = {errno.EMFILE: 120_000, errno.ENFILE: 40_000, errno.ENOMEM: 40_000}
         node.disk.faults = Faults(rates, frozenset(("open",)))
+        self.world.network.lack_descriptors(node.host)
         await self._for_a_while(node.disk, 3)
+        self.world.network.lack_descriptors("")
 
     async def no_space(self, node: Node) -> None:
         """Some writes find no space, as when others free and use it all the time."""

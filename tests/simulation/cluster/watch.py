@@ -159,7 +159,10 @@ class Watch:
             if state is None:
                 continue
             where = TopicPartition(TOPIC, index)
-            epoch = znodes.decode_state(where, state.data, 0).leader_epoch
+            written = znodes.decode_state(where, state.data, 0)
+            for broker_id in written.isr:
+                self._in_sync[index, broker_id] = self.world.loop.now
+            epoch = written.leader_epoch
             if epoch < self._znode_epochs.get(index, 0):
                 self.world.complain(f"the leader epoch of {TOPIC}-{index} went back to {epoch}")
             self._znode_epochs[index] = epoch
