@@ -121,7 +121,7 @@ def test_a_failed_append_changes_nothing(error: int, responded: int) -> None:
 
 @pytest.mark.parametrize("error", [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_ENOUGH_REPLICAS])
 def test_a_completion_that_cannot_be_appended_is_retried(error: int) -> None:
-    """With a full disk the broker remains the leader: nobody else completes the transaction."""
+    """With a full disk the broker remains the leader: no other one completes the transaction."""
     setup = Setup()
     producer = setup.ongoing(T0)
     setup.leaders.hold = True
