@@ -118,6 +118,8 @@ class BrokerChanges:
         ]
         if not (new or dead or bounced):
             return
+        # The last one that is removed stays in an ISR: one that was shut down cleanly, if there is.
+        bounced.sort(key=lambda each: not each.unclean_shutdown)
         logger.info(
             "Newly added brokers: %s, deleted brokers: %s, bounced brokers: %s, "
             "all live brokers: %s",

@@ -50,6 +50,23 @@ async def test_dead_broker_loses_its_leaderships_and_places(cluster: Cluster) ->
     assert cluster.brokers[3].hosted[T0].leader == 3
 
 
+async def test_cleanly_restarted_replica_is_the_last_one_in_the_isr(cluster: Cluster) -> None:
+    """All in-sync replicas restart before the controller has handled their failure."""
+    await cluster.create_topic("t", (2, 3), (3, 2))
+    context = cluster.controller.context
+    for broker_id, unclean in ((2, False), (3, True)):
+        registered = context.brokers[broker_id]
+        path = znodes.broker_path(broker_id)
+        payload = znodes.encode_broker(registered._replace(unclean_shutdown=unclean), 0)
+        # In one transaction: the controller gets one event for both.
+        context.brokers[broker_id] = registered._replace(epoch=registered.epoch - 100)
+        cluster.set_node(path, payload)
+    cluster.create_node("/brokers/ids/x")  # the children change
+    await settle()
+    assert [cluster.state("t", index).leader for index in (0, 1)] == [2, 2]
+    assert [cluster.state("t", index).isr for index in (0, 1)] == [(2,), (2,)]
+
+
 async def test_last_replica_in_sync_keeps_its_place_and_leads_again(cluster: Cluster) -> None:
     await cluster.create_topic("t", (2, 3))
     await cluster.change_isr("t", (2,))

@@ -208,6 +208,70 @@ async def test_unclean_election_only_where_the_topic_allows_it(cluster: Cluster)
     assert cluster.leader("clean") == 2
 
 
+async def restart_without_controller(
+    cluster: Cluster, *broker_ids: int, unclean_shutdown: bool = True
+) -> None:
+    """Brokers restart while there is no controller; then broker 1 is elected again."""
+    cluster.delete_node(znodes.CONTROLLER)
+    cluster.create_node(znodes.CONTROLLER, znodes.encode_controller(9, 0))
+    await settle()
+    assert not cluster.controller.is_active
+    for broker_id in broker_ids:
+        await cluster.remove_broker(broker_id)
+        await cluster.add_broker(broker_id, unclean_shutdown=unclean_shutdown)
+    cluster.sent.clear()
+    cluster.delete_node(znodes.CONTROLLER)
+    await settle()
+    assert cluster.controller.is_active
+
+
+async def test_new_controller_elects_a_replica_that_survived(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (2, 3), (3, 1), (1, 2), (3, 2))
+    await cluster.create_topic("single", (2,))
+    await restart_without_controller(cluster, 2)
+    after = [cluster.state("t", index) for index in range(4)]
+    assert [(each.leader, each.isr, each.leader_epoch) for each in after] == [
+        (3, (3,), 1),
+        (3, (3, 1), 0),
+        (1, (1,), 1),
+        (3, (3,), 1),
+    ]
+    assert cluster.state("single") == LeaderAndIsr(2, 0, (2,), controller_epoch=1)
+    # No request names the broker as the leader of a partition that another one leads now.
+    for request in cluster.requests(LeaderAndIsrRequest):
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                assert state.leader == cluster.leader(topic.topic_name, state.partition_index)
+
+
+async def test_new_controller_elects_the_last_leader_if_none_survived(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (2, 3), (3, 2))
+    await restart_without_controller(cluster, 2, 3)
+    for index, leader in ((0, 2), (1, 3)):
+        state = cluster.state("t", index)
+        assert (state.leader, state.isr, state.leader_epoch) == (leader, (leader,), 1)
+        assert state.recovery_state == 0
+
+
+async def test_new_controller_keeps_leaders_that_were_shut_down_cleanly(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (2, 3))
+    before = cluster.state("t")
+    await restart_without_controller(cluster, 2, 3, unclean_shutdown=False)
+    assert cluster.state("t") == before
+
+
+async def test_isr_written_after_an_unclean_restart_is_kept(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (2, 3))
+    await restart_without_controller(cluster, 2)
+    assert cluster.state("t").isr == (3,)
+    await cluster.change_isr("t", (3, 2))
+    before = cluster.state("t")
+    cluster.delete_node(znodes.CONTROLLER)
+    await settle()
+    assert cluster.controller.is_active
+    assert cluster.state("t") == before
+
+
 async def test_new_controller_takes_the_states_from_the_tree(cluster: Cluster) -> None:
     await cluster.create_topic("t", (1, 2))
     await cluster.create_topic("u", (3,))
