@@ -183,6 +183,7 @@ class BrokerChanges:
         context = self.context
         for broker_id in broker_ids:
             context.brokers.pop(broker_id, None)
+            self.batch.forget_dropped_deletions(broker_id)
             context.offline_directories.pop(broker_id, None)
             context.shutting_down.discard(broker_id)
         await self.on_replicas_offline(context.replicas_on(broker_ids))
@@ -237,6 +238,8 @@ class BrokerChanges:
                 ]
             )
             await self.on_startup([broker_id])
+            self.batch.add_dropped_deletions(broker_id)
+            self.batch.send(context.epoch)
 
     async def on_leader_and_isr_response(
         self, broker_id: int, response: "LeaderAndIsrResponse"

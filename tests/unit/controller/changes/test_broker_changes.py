@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ottla.controller.lifecycle import RESEND_DELAY_MS
 from ottla.controller.model import BrokerInfo, Endpoint
 from ottla.controller.registration import BrokerRegistration
+from ottla.controller.requests.broker_channels import Callback
 from ottla.controller.tree import znodes
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.message import Message
 from ottla.protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     LeaderAndIsrTopicError,
 )
+from ottla.protocol.messages.stop_replica import StopReplicaRequest
 from ottla.protocol.messages.update_metadata import UpdateMetadataRequest
 from ottla.protocol.topics import TopicPartition
 from tests.doubles.controller_cluster import Cluster, broker_info, settle
@@ -134,6 +139,64 @@ async def test_overflown_line_gets_the_whole_state_again(cluster: Cluster) -> No
     assert cluster.requests(UpdateMetadataRequest, 2)
     cluster.controller.resend_all(9)  # gone meanwhile
     await settle()
+
+
+async def test_replica_is_deleted_after_its_stop_replica_was_dropped(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reassignment is complete, but the queue of the former broker overflowed."""
+    await cluster.create_topic("t", (1, 2), (1, 2))
+    real = cluster.channels.send
+
+    def drop(broker_id: int, request: Message, version: int, callback: Callback) -> None:
+        if broker_id == 2 and isinstance(request, StopReplicaRequest):
+            callback(None)
+        else:
+            real(broker_id, request, version, callback)
+
+    monkeypatch.setattr(cluster.channels, "send", drop)
+    for partition in (T0, TopicPartition("t", 1)):
+        await cluster.controller.alter_partition_reassignments({partition: (1, 3)})
+        await settle()
+        await cluster.change_isr("t", (1, 2, 3), partition[1])
+        assert cluster.state("t", partition[1]).isr == (1, 3)
+        assert partition in cluster.brokers[2].hosted
+    await cluster.controller.alter_partition_reassignments({TopicPartition("t", 1): (1, 2)})
+    await settle()
+    monkeypatch.undo()
+    cluster.controller.resend_all(2)
+    await settle()
+    assert set(cluster.brokers[2].hosted) == {TopicPartition("t", 1)}  # assigned to it again
+    cluster.sent.clear()
+    cluster.controller.resend_all(2)
+    await settle()
+    assert cluster.requests(StopReplicaRequest) == []  # once
+
+
+async def test_dropped_stop_replica_is_not_for_a_broker_that_restarted(cluster: Cluster) -> None:
+    batch = cluster.controller._components.batch
+    await cluster.create_topic("t", (1, 3))
+    for _ in range(2):
+        batch.add_stop_replica((2,), T0, delete=True)
+        cluster.channels.remove_broker(2)  # the request is dropped
+        batch.send(1)
+        cluster.channels.add_broker(cluster.controller.context.brokers[2])
+        cluster.sent.clear()
+        batch.add_dropped_deletions(2)
+        batch.send(1)
+        assert len(cluster.requests(StopReplicaRequest, 2)) == 1
+    batch.add_stop_replica((2,), T0, delete=True)
+    cluster.channels.remove_broker(2)
+    batch.send(1)
+    cluster.channels.add_broker(cluster.controller.context.brokers[2])
+    await cluster.remove_broker(2)
+    await cluster.add_broker(2)
+    cluster.sent.clear()
+    batch.add_dropped_deletions(2)
+    batch.add_dropped_deletions(9)
+    batch.send(1)
+    assert cluster.requests(StopReplicaRequest) == []
+    assert batch._dropped_deletions == {}
 
 
 async def test_deletion_continues_after_its_stop_replica_was_dropped(cluster: Cluster) -> None:
