@@ -292,8 +292,3 @@ class IsrChanges:
         if changed:
             self.batch.add_update_metadata(self.context.brokers, changed)
             self.batch.send(self.context.epoch)
-
-    async def finish_reassignments(self, partitions: Iterable[TopicPartition]) -> None:
-        """Completes reassignments after the response, so that the leader does not wait for it."""
-        for partition in partitions:
-            await self.reassignment.on_isr_change(partition)

@@ -18,7 +18,10 @@ MODULES: dict[str, tuple[str, ...]] = {
         f"{UNIT}/controller/state_machines",
         f"{UNIT}/controller/changes",
     ),
-    "controller/changes/isr_changes.py": (f"{UNIT}/controller/changes",),
+    "controller/changes/isr_changes.py": (
+        f"{UNIT}/controller/changes",
+        f"{UNIT}/controller/state_machines",
+    ),
     # Replication
     "broker/replication/isr.py": (f"{UNIT}/broker/replication",),
     "broker/replication/replica.py": (f"{UNIT}/broker/replication",),

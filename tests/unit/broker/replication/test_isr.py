@@ -262,3 +262,11 @@ def test_what_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene(isr=[3, 1])
     scene.fetch(2, 0)
     assert "[Partition t-0] Expanding ISR from 1,3 to 1,2,3" in caplog.text
+
+
+def test_a_decision_after_the_leader_stepped_down_is_ignored() -> None:
+    scene = Scene(isr=[1])
+    scene.fetch(2, 0)
+    scene.partition.resign()
+    scene.controller.agree()
+    assert scene.partition.isr == {1}
