@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 UNIT = "tests/unit"
+STORAGE = (
+    f"{UNIT}/storage",
+    "tests/property/test_log_model.py",
+    "tests/crash/test_storage_power_failure.py",
+)
 
 MODULES: dict[str, tuple[str, ...]] = {
     # Controller
@@ -28,14 +33,14 @@ MODULES: dict[str, tuple[str, ...]] = {
     "broker/replication/partition.py": (f"{UNIT}/broker/replication",),
     "broker/replication/follower_truncation.py": (f"{UNIT}/broker/replication",),
     # Log
-    "storage/log/log_appender.py": (f"{UNIT}/storage/log", f"{UNIT}/storage/producer"),
-    "storage/log/truncation.py": (f"{UNIT}/storage/log",),
-    "storage/log/leader_epochs.py": (f"{UNIT}/storage/log",),
-    "storage/recovery/recovery.py": (f"{UNIT}/storage/recovery", f"{UNIT}/storage/directories"),
-    "storage/recovery/recovery_scan.py": (f"{UNIT}/storage/recovery",),
+    "storage/log/log_appender.py": STORAGE,
+    "storage/log/truncation.py": STORAGE,
+    "storage/log/leader_epochs.py": STORAGE,
+    "storage/recovery/recovery.py": STORAGE,
+    "storage/recovery/recovery_scan.py": STORAGE,
     "storage/cleaner/compaction_filter.py": (f"{UNIT}/storage/cleaner",),
     "storage/producer/producer_entry.py": (f"{UNIT}/storage/producer", f"{UNIT}/storage/log"),
-    "storage/producer/producer_state.py": (f"{UNIT}/storage/producer", f"{UNIT}/storage/log"),
+    "storage/producer/producer_state.py": STORAGE,
     # Transactions
     "broker/transactions/state.py": (f"{UNIT}/broker/transactions",),
     "broker/transactions/coordinator.py": (f"{UNIT}/broker/transactions",),

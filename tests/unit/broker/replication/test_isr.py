@@ -242,7 +242,7 @@ def test_a_decision_about_an_older_state_is_ignored() -> None:
     scene.partition.partition_epoch = 5
     decided(IsrDecision(0, [1, 2], 4, 4))
     assert (scene.partition.isr, scene.partition.partition_epoch) == ({1}, 5)
-    decided(IsrDecision(0, [1, 2], 4, 5))  # nothing changed: the answer to a repeated request
+    decided(IsrDecision(0, [1, 2], 4, 5))  # nothing changed: the response to a repeated request
     assert (scene.partition.isr, scene.partition.partition_epoch) == ({1, 2}, 5)
 
 

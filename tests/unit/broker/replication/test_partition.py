@@ -188,7 +188,7 @@ def test_a_partition_before_its_first_order() -> None:
     assert not partition.maybe_increment_high_watermark()
 
 
-def test_what_a_leader_is_told() -> None:
+def test_what_a_leader_is_after_its_order() -> None:
     replicas = Replicas()
     log = replicas.logs.get_or_create("t", 0, now_ms=0)
     partition = Partition(TopicPartition("t", 0), replicas.manager.context)
@@ -224,7 +224,7 @@ def test_the_next_epoch_of_the_same_leader_keeps_the_followers() -> None:
     assert second.last_fetch_leader_end_offset == 3
 
 
-def test_another_leadership_knows_nothing_of_its_followers() -> None:
+def test_another_leadership_starts_without_offsets_of_its_followers() -> None:
     replicas = Replicas()
     partition = replicas.lead(epoch=3, replicas=[1, 2])
     replicas.append(2)
@@ -253,7 +253,7 @@ def test_a_leader_of_a_smaller_isr_commits_at_once() -> None:
     assert replicas.log().high_watermark == 2
 
 
-def test_what_a_follower_is_told() -> None:
+def test_what_a_follower_is_after_its_order() -> None:
     replicas = Replicas()
     log = replicas.logs.get_or_create("t", 0, now_ms=0)
     partition = Partition(TopicPartition("t", 0), replicas.manager.context)

@@ -53,7 +53,7 @@ def test_a_follower_that_has_not_fetched_yet_has_nothing() -> None:
     assert state(FollowerReplica(2)) == (-1, -1, -1, NEVER, NEVER, 0)
 
 
-def test_a_new_leader_knows_nothing_of_its_followers() -> None:
+def test_a_new_leader_starts_without_offsets_of_its_followers() -> None:
     replica = FollowerReplica(2)
     replica.broker_epoch = 40
     replica.record_fetch(10, 3, 12, now_ms=100)
