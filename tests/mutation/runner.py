@@ -29,6 +29,7 @@ import pytest
 from tests.mutation.mutants import Mutant, mutants
 
 KILLED, SURVIVED, NOT_COVERED = "killed", "survived", "not covered"
+CONFIGURATION = Path(__file__).resolve().parents[2] / "pyproject.toml"
 LEAST_SECONDS = 10.0  # before a mutant counts as one that hangs
 SLOWER = 10.0  # than the tests are without it
 MEMORY_BYTES = 4 << 30  # a mutant may append for ever
@@ -65,7 +66,7 @@ class _Plugin:
         # A failure is enough: it need not be the simplest.
         phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
         hypothesis.settings.register_profile(
-            "mutation", hypothesis.settings.get_profile("repeatable"), phases=phases
+            "mutation", derandomize=True, deadline=None, phases=phases
         )
         hypothesis.settings.load_profile("mutation")
 
@@ -147,7 +148,16 @@ def run(module: Path, tests: Sequence[str], only: str = "") -> list[Verdict]:
     not run without a mutant."""
     plugin = _Plugin(module, only)
     # No server, no JVM: those tests are too slow for hundreds of mutants.
-    arguments = ["-q", "-x", "-p", "no:cacheprovider", "-m", "not zookeeper and not kafka"]
+    arguments = [
+        "-c",
+        str(CONFIGURATION),
+        "-q",
+        "-x",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "not zookeeper and not kafka",
+    ]
     code = pytest.main([*arguments, *tests], plugins=[plugin])
     if plugin.problem or not plugin.verdicts:
         raise RuntimeError(plugin.problem or f"no mutant of {module} was run (pytest: {code})")
