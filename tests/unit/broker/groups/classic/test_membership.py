@@ -102,7 +102,7 @@ def test_session_timeouts_at_the_bounds_are_valid(session_timeout_ms: int) -> No
     assert Setup().join(session_timeout_ms=session_timeout_ms).value.error_code == ErrorCode.NONE
 
 
-def test_a_group_that_is_deleted_serves_nobody() -> None:
+def test_a_group_that_is_deleted_serves_no_member() -> None:
     setup = Setup()
     (leader,) = setup.stable_group()
     setup.group().transition_to(GroupState.DEAD, 0)
