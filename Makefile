@@ -10,6 +10,7 @@ STAMP := $(ENVIRONMENT)/.installed
 .PHONY: simulate simulate-long simulate-defects
 .PHONY: bench-cluster chaos test-compose test-asyncio-debug test-compiled compat-spark
 .PHONY: soak test-pythons test-chart site test-quickstarts
+.PHONY: mutation soak test-pythons
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 28
@@ -100,8 +101,11 @@ simulate-long: $(STAMP) ## new seeds of the simulated cluster on all cores for S
 simulate-defects: $(STAMP) ## puts known defects back, one at a time: how many seeds until each is found
 	@$(RUN) -m tests.simulation.cluster.defects $(ARGUMENTS)
 
-chaos: $(STAMP) ## twenty minutes of trouble for three brokers; OTTLA_CHAOS_SEED=N for another story
+chaos: $(STAMP) ## twenty minutes of trouble for three brokers; OTTLA_CHAOS_SEED=N, OTTLA_CHAOS_KAFKA=1
 	@OTTLA_CHAOS_SECONDS=$${OTTLA_CHAOS_SECONDS:-1200} $(RUN) -m pytest -q -s tests/chaos
+
+mutation: $(STAMP) ## mutants of the modules that decide; ARGUMENTS="controller/state/leader_selection.py"
+	@nice -n 10 $(RUN) -m tests.mutation $(ARGUMENTS)
 
 soak: $(STAMP) ## the long form of the abuse tests: 200 clients, what stays open is counted
 	@OTTLA_SOAK_ROUNDS=$${OTTLA_SOAK_ROUNDS:-80} $(RUN) -m pytest -q -s tests/soak

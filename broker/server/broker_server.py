@@ -226,6 +226,7 @@ async def _join_cluster(parts: BrokerParts) -> None:
     ]
     parts.coordinators.startup(*counts)
     parts.network.request_channel.start()
+    parts.control.registration.unclean_shutdown = parts.base.logs.unclean_start
     await parts.control.registration.register()
     await parts.control.controller.start()
 

@@ -30,6 +30,8 @@ STOP_SECONDS = 30.0
 class BrokerProcess:
     """One broker process that can be stopped, killed and started again on the same data."""
 
+    module = "ottla.broker"
+
     def __init__(self, directory: Path, settings: dict[str, str]) -> None:
         self.data_directory = directory / "data"
         self.log_file = directory / "broker.log"
@@ -61,7 +63,7 @@ class BrokerProcess:
         offset = self.log_file.stat().st_size if self.log_file.exists() else 0
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "ottla.broker", *self._overrides()],
+                [sys.executable, "-m", self.module, *self._arguments()],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -129,7 +131,11 @@ class BrokerProcess:
                 pass
         self.wait_for_log("not HTTP")
 
-    def _overrides(self) -> list[str]:
+    def has_ended(self) -> bool:
+        """Whether the process ended by itself."""
+        return self._process is not None and self._process.poll() is not None
+
+    def _arguments(self) -> list[str]:
         settings = {
             "log.dirs": str(self.data_directory),
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
