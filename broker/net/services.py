@@ -84,6 +84,6 @@ class NetworkServices:
         self.worker_pool = worker_pool
         self.statistics = statistics
         self.log_limiter = LogLimiter()
-        self.decoder = RequestDecoder(channel.routes, statistics, self.log_limiter)
+        self.decoder = RequestDecoder(channel.routes, statistics, self.log_limiter, channel.bulk)
         # One for all connections: it is copied out of before the next one reads.
         self.receive_buffer = bytearray(receive_buffer_bytes)

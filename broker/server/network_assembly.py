@@ -57,6 +57,7 @@ def build_network(
         max_bytes=max_bytes if max_bytes > 0 else None,
         handler_tasks=config.num_io_threads,
         throttle=quotas.clients.throttle_request,
+        early_checks=security.access_control.checks_on_cluster,
     )
     server = NetworkServer(
         channel,

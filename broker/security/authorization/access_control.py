@@ -42,6 +42,8 @@ class AccessControl:
         self.store: AclStore | None = None
         self.may_read: MayRead = may_read_all
         self.allows: Allows = allow_all
+        #: Those of the APIs that need one permission on the cluster, whatever is requested.
+        self.checks_on_cluster: dict[int, Check] = {}
         self._checks: dict[int, Check] = {}
         if not config.authorizer_class_name:
             return
@@ -62,11 +64,9 @@ class AccessControl:
         self.allows = authorizer.allows
         data = DataGuard(authorizer, metadata, auto_create=config.auto_create_topics_enable)
         self.may_read = data.may_read
-        self._checks = {
-            **data.checks,
-            **GroupGuard(authorizer).checks,
-            **AdminGuard(authorizer, metadata).checks,
-        }
+        admin = AdminGuard(authorizer, metadata)
+        self.checks_on_cluster = admin.on_cluster
+        self._checks = {**data.checks, **GroupGuard(authorizer).checks, **admin.checks}
 
     def protect(self, table: list[HandlerEntry]) -> list[HandlerEntry]:
         """The handler table with a check in front of every handler."""
