@@ -9,7 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from ottla.broker.net.connection import Connection
-from ottla.broker.quotas.connection_quotas import ConnectionLimits, ListenerLimits
+from ottla.broker.quotas.connection_quotas import FULL_RETRY_MS, ConnectionLimits, ListenerLimits
 
 if TYPE_CHECKING:
     from ottla.broker.net.services import ListenerFacts, NetworkServices
@@ -118,13 +118,15 @@ class Listener:
         limits: ConnectionLimits,
         listener_limits: ListenerLimits,
         on_protected_connection: Callable[[], None],
+        close_unknown: Callable[[], bool],
     ) -> None:
         """`on_protected_connection` is called when a listener with protected limits accepted a
-        connection."""
+        connection; `close_unknown` when there is no place, see `NetworkServer`."""
         self.facts = facts
         self.limits = listener_limits
         self.connections: set[Connection] = set()
         self._on_protected_connection = on_protected_connection
+        self._close_unknown = close_unknown
         self._sock = sock
         self._services = services
         self._settings = settings
@@ -169,6 +171,8 @@ class Listener:
         now_ms = int(monotonic() * 1000)
         for _ in range(MAX_ACCEPTS):
             delay_ms = self._connection_limits.accept_delay_ms(self.limits, now_ms)
+            if delay_ms > 0 and self._is_full and self._close_unknown():
+                delay_ms = self._connection_limits.accept_delay_ms(self.limits, now_ms)
             if delay_ms > 0:
                 self._pause_for(delay_ms)
                 return
@@ -190,7 +194,40 @@ class Listener:
                     )
                 self._pause_for(EXHAUSTED_PAUSE_MS)
                 return
+            if not self._keeps_reserve(sock):
+                self._pause_for(FULL_RETRY_MS)
+                return
             self._open(sock, (_plain_ip(address[0]), address[1]), now_ms)
+
+    @property
+    def _is_full(self) -> bool:
+        """Connections of clients take all places that the settings allow."""
+        limits = self._connection_limits
+        if self.limits.open >= self.limits.max_connections:
+            return True
+        return not self.limits.protected and limits.open >= limits.max_connections
+
+    def _keeps_reserve(self, sock: socket.socket) -> bool:
+        """Close a connection that would take one of the last descriptors, unless another one can be
+        closed for it."""
+        services = self._services
+        descriptors = services.descriptors
+        if descriptors.has_room(sock.fileno(), protected=self.limits.protected):
+            return True
+        if self._close_unknown():
+            return True
+        sock.close()
+        services.statistics.connections_refused += 1
+        if services.log_limiter.allows(f"descriptors {self.facts.name}"):
+            logger.error(
+                "listener %s refuses connections: %d of %d descriptors are reserved for logs and "
+                "brokers, the others are in use; raise the limit of open files (ulimit -n) or set "
+                "max.connections.per.ip",
+                self.facts.name,
+                descriptors.reserved,
+                descriptors.limit,
+            )
+        return False
 
     def _open(self, sock: socket.socket, client: tuple[str, int], now_ms: int) -> None:
         services = self._services

@@ -282,6 +282,9 @@ class BulkRequests:
             if context.client_gone:
                 context.close("the client closed the connection")
                 return DEFERRED
+            if part is None:
+                async with Turn(self._turn, context):
+                    continue
             part_context = PartContext(context, part.request)
             async with Turn(self._turn, context):
                 waits = self._start_part(part_context, part)

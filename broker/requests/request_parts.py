@@ -19,6 +19,8 @@ from ottla.protocol.registry import ApiKey
 #: The elements of one part. A denied topic costs about 25 us, a described one some more: a part
 #: takes one or two milliseconds, well below the 50 ms that count as a stall.
 PART_ELEMENTS = 64
+# Items compared with each other in one step, which takes about a millisecond.
+STEP_ITEMS = 1024
 # What cannot be divided takes at most this: with some microseconds for each element 30 ms.
 MAX_UNDIVIDED_ELEMENTS = 5000
 
@@ -51,7 +53,12 @@ def _weigh_keys(item: Any) -> int:
 
 
 def _weigh_assignments(item: Any) -> int:
-    return sum(1 + len(each.broker_ids) for each in item.assignments or ())
+    weight = 0
+    for each in item.assignments or ():
+        weight += 1 + len(each.broker_ids)
+        if weight > MAX_UNDIVIDED_ELEMENTS:
+            break
+    return weight
 
 
 def _weigh_topic(item: Any) -> int:
@@ -118,19 +125,31 @@ class Part(NamedTuple):
     is_too_long: bool
 
 
-def parts_of(request: Message, items: Items) -> Iterator[Part]:
-    """The parts of a request, in the order of its items."""
-    for chosen, depth, is_too_long in _divide(getattr(request, items.request_field), items):
+def parts_of(request: Message, items: Items) -> Iterator[Part | None]:
+    """The parts of a request, in the order of its items. None stands between steps of about a
+    millisecond that found no part yet."""
+    for found in _divide(getattr(request, items.request_field), items):
+        if found is None:
+            yield None
+            continue
+        chosen, depth, is_too_long = found
         part = copy(request)
         setattr(part, items.request_field, chosen)
         yield Part(part, depth, is_too_long)
 
 
-def _divide(found: list[Any], items: Items) -> Iterator[tuple[list[Any], int, bool]]:
+# Items, the depth at which they continue those before, whether they are too long.
+_Found = tuple[list[Any], int, bool]
+
+
+def _divide(found: list[Any], items: Items) -> Iterator[_Found | None]:
     chosen: list[Any] = []
     weight = 0
     inner = items.inner
     for group in _groups(found, items):
+        if group is None:
+            yield None
+            continue
         cost = sum(_weight(item, items) for item in group)
         if weight + cost > PART_ELEMENTS and chosen:
             yield chosen, 0, False
@@ -146,16 +165,21 @@ def _divide(found: list[Any], items: Items) -> Iterator[tuple[list[Any], int, bo
         yield chosen, 0, False
 
 
-def _divide_item(item: Any, inner: Items) -> Iterator[tuple[list[Any], int, bool]]:
+def _divide_item(item: Any, inner: Items) -> Iterator[_Found | None]:
     is_first = True
-    for rows, depth, is_too_long in _divide(getattr(item, inner.request_field), inner):
+    for found in _divide(getattr(item, inner.request_field), inner):
+        if found is None:
+            yield None
+            continue
+        rows, depth, is_too_long = found
         part = copy(item)
         setattr(part, inner.request_field, rows)
         yield [part], 0 if is_first else depth + 1, is_too_long
         is_first = False
 
 
-def _groups(found: list[Any], items: Items) -> Iterator[list[Any]]:
+def _groups(found: list[Any], items: Items) -> Iterator[list[Any] | None]:
+    """Items that must stay together. None: a step without a result."""
     key = items.key
     if key is None:
         for item in found:
@@ -163,14 +187,17 @@ def _groups(found: list[Any], items: Items) -> Iterator[list[Any]]:
         return
     kept = 2 if items.each else 1
     groups: dict[object, list[Any]] = {}
-    for item in found:
+    for index, item in enumerate(found):
         group = groups.setdefault(key(item), [])
         if len(group) < kept:
             group.append(item)
+        if index % STEP_ITEMS == STEP_ITEMS - 1:
+            yield None
     yield from groups.values()
 
 
 def _weight(item: Any, items: Items) -> int:
+    """The elements of an item; where there are too many for a part, some number above that."""
     if items.weigh is not None:
         return 1 + items.weigh(item)
     inner = items.inner
@@ -179,8 +206,9 @@ def _weight(item: Any, items: Items) -> int:
     rows = getattr(item, inner.request_field)
     if not rows:
         return 1
-    if inner.inner is None and inner.weigh is None:
-        return 1 + len(rows)
+    weight = 1 + len(rows)
+    if weight > PART_ELEMENTS or (inner.inner is None and inner.weigh is None):
+        return weight
     return 1 + sum(_weight(row, inner) for row in rows)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.security.authorization.acl_rules import AclRules
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 Allows = Callable[["RequestContext", "Operation", "ResourceType", str], bool]
 # For a request, and whether it is a follower's: which topics its sender may read.
 MayRead = Callable[["RequestContext", bool], Callable[[str], bool]]
+# For a connection and an API key: whether its client could be allowed to send that API.
+MaySend = Callable[[Any, int], bool]
 
 
 def allow_all(context: RequestContext, operation: Operation, kind: ResourceType, name: str) -> bool:
@@ -44,6 +46,8 @@ class AccessControl:
         self.allows: Allows = allow_all
         #: Those of the APIs that need one permission on the cluster, whatever is requested.
         self.checks_on_cluster: dict[int, Check] = {}
+        #: Whether the client of a connection may send an API at all; None without an authorizer.
+        self.may_send: MaySend | None = None
         self._checks: dict[int, Check] = {}
         if not config.authorizer_class_name:
             return
@@ -62,6 +66,7 @@ class AccessControl:
             allow_everyone_if_no_acl_found=config.allow_everyone_if_no_acl_found,
         )
         self.allows = authorizer.allows
+        self.may_send = authorizer.may_send
         data = DataGuard(authorizer, metadata, auto_create=config.auto_create_topics_enable)
         self.may_read = data.may_read
         admin = AdminGuard(authorizer, metadata)
