@@ -1,10 +1,11 @@
 """Keeps descriptors free for logs, other brokers and health checks when clients take too many.
 
-A process that has no descriptor left can roll no segment, write no checkpoint and answer no health
+A process that has no descriptor left can roll no segment, write no checkpoint and serve no health
 check. The system gives each new socket the lowest free number, so the number of a socket that was
 just accepted says how many descriptors are in use, whatever they are used for.
 """
 
+import os
 import resource
 
 # A share of the limit (`ulimit -n`) stays free of clients, and the half of it of other brokers.
@@ -35,3 +36,12 @@ class DescriptorReserve:
         """Whether a connection with this number leaves the reserve free. `protected`: that of a
         broker, which may use half of the reserve."""
         return descriptor < (self._for_brokers if protected else self._for_clients)
+
+    def is_used(self) -> bool:
+        """Whether something else, such as new logs, has taken some of the reserve."""
+        try:
+            descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return True
+        os.close(descriptor)
+        return descriptor >= self._for_clients

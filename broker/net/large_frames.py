@@ -51,7 +51,7 @@ class LargeFrames:
     ) -> None:
         """`max_request_bytes`: of a request without records (ottla.request.max.bytes).
         `max_address_bytes`: of all large requests of an address; one alone may be longer
-        (ottla.address.request.max.bytes). `may_send` is asked for requests that may be longer than
+        (ottla.address.request.max.bytes). `may_send` is called for requests that may be longer than
         `max_request_bytes`."""
         self.max_request_bytes = max_request_bytes
         self.max_address_bytes = max_address_bytes

@@ -3,6 +3,7 @@
 import errno
 import logging
 import os
+import select
 import socket
 from collections.abc import Callable
 from time import monotonic
@@ -169,6 +170,8 @@ class Listener:
 
     def _accept(self) -> None:
         now_ms = int(monotonic() * 1000)
+        services = self._services
+        refused = False
         for _ in range(MAX_ACCEPTS):
             delay_ms = self._connection_limits.accept_delay_ms(self.limits, now_ms)
             if delay_ms > 0 and self._is_full and self._close_unknown():
@@ -179,13 +182,13 @@ class Listener:
             try:
                 sock, address = self._sock.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
+                break
             except OSError as error:
                 if error.errno not in EXHAUSTED:
                     # The connection broke before it was accepted.
                     logger.debug("listener %s: accept failed: %s", self.facts.name, error)
                     return
-                if self._services.log_limiter.allows(f"accept {self.facts.name}"):
+                if services.log_limiter.allows(f"accept {self.facts.name}"):
                     logger.error(
                         "listener %s cannot accept connections: %s; raise the limit of open "
                         "files (ulimit -n) or lower max.connections",
@@ -194,29 +197,41 @@ class Listener:
                     )
                 self._pause_for(EXHAUSTED_PAUSE_MS)
                 return
-            if not self._keeps_reserve(sock):
-                self._pause_for(FULL_RETRY_MS)
-                return
-            self._open(sock, (_plain_ip(address[0]), address[1]), now_ms)
+            kept = self._keep_reserve(sock)
+            if kept is None:
+                refused = True
+                continue
+            self._open(kept, (_plain_ip(address[0]), address[1]), now_ms)
+        if refused:
+            self._pause_for(FULL_RETRY_MS)
 
     @property
     def _is_full(self) -> bool:
-        """Connections of clients take all places that the settings allow."""
+        """Connections take all places that the settings allow, and one more is waiting."""
         limits = self._connection_limits
-        if self.limits.open >= self.limits.max_connections:
-            return True
-        return not self.limits.protected and limits.open >= limits.max_connections
+        if self.limits.open < self.limits.max_connections and (
+            self.limits.protected or limits.open < limits.max_connections
+        ):
+            return False
+        waiting = select.poll()
+        waiting.register(self._sock.fileno(), select.POLLIN)
+        return bool(waiting.poll(0))
 
-    def _keeps_reserve(self, sock: socket.socket) -> bool:
-        """Close a connection that would take one of the last descriptors, unless another one can be
-        closed for it."""
-        services = self._services
-        descriptors = services.descriptors
-        if descriptors.has_room(sock.fileno(), protected=self.limits.protected):
-            return True
+    def _keep_reserve(self, sock: socket.socket) -> socket.socket | None:
+        """The connection, or None: it is closed, for it would take one of the last descriptors. An
+        unknown connection may be closed instead, whose number the new one then gets."""
+        descriptors = self._services.descriptors
+        protected = self.limits.protected
+        if descriptors.has_room(sock.fileno(), protected=protected):
+            return sock
         if self._close_unknown():
-            return True
+            moved = sock.dup()
+            sock.close()
+            if descriptors.has_room(moved.fileno(), protected=protected):
+                return moved
+            sock = moved
         sock.close()
+        services = self._services
         services.statistics.connections_refused += 1
         if services.log_limiter.allows(f"descriptors {self.facts.name}"):
             logger.error(
@@ -224,10 +239,10 @@ class Listener:
                 "brokers, the others are in use; raise the limit of open files (ulimit -n) or set "
                 "max.connections.per.ip",
                 self.facts.name,
-                descriptors.reserved,
-                descriptors.limit,
+                services.descriptors.reserved,
+                services.descriptors.limit,
             )
-        return False
+        return None
 
     def _open(self, sock: socket.socket, client: tuple[str, int], now_ms: int) -> None:
         services = self._services

@@ -224,6 +224,8 @@ class NetworkServer:
             if self._channel.lacks_bytes or self._large_frames.has_waiters:
                 self._close_stalled()
             self._close_unauthenticated()
+            if self._services is not None and self._services.descriptors.is_used():
+                self._restore_reserve()
         finally:
             self._schedule_relief()
 
@@ -237,6 +239,23 @@ class NetworkServer:
                 if not connection.authenticated and connection.opened_at < moment:
                     self.statistics.idle_closed += 1
                     connection.close("not authenticated within ottla.authentication.timeout.ms")
+
+    def _restore_reserve(self) -> None:
+        """Close connections of clients because logs or other files took reserved descriptors: those
+        whose client is unknown, then those that have been idle longest."""
+        assert self._services is not None
+        moment = monotonic() - IDLE_SECONDS
+        idle = [
+            connection
+            for listener in self._listeners.values()
+            if not listener.limits.protected
+            for connection in listener.connections
+            if connection.is_idle_since(moment)
+        ]
+        idle.sort(key=lambda connection: (connection.is_known, connection.last_active))
+        for connection in idle[: self._services.descriptors.reserved]:
+            self.statistics.idle_closed += 1
+            connection.close("the broker is short of descriptors")
 
     def _close_stalled(self) -> None:
         for connection in self.connections:
@@ -252,6 +271,10 @@ class NetworkServer:
 
 # A client that connects authenticates and sends a request within less.
 GRACE_SECONDS = 1.0
+
+# When descriptors are short, connections that were silent for this time are closed: clients connect
+# again when they need to.
+IDLE_SECONDS = 2.0
 
 # How often to look for clients that hold memory others wait for, and what they need to have
 # sent meanwhile: a modem does.

@@ -290,14 +290,14 @@ class BulkRequests:
                 waits = self._start_part(part_context, part)
             if waits is not None:
                 await waits
-            answer = await part_context.response()
-            if answer is None:
+            found = await part_context.response()
+            if found is None:
                 context.close("a part of its request closed the connection")
                 return DEFERRED
             if response is None:
-                response = answer
+                response = found
             else:
-                merge(response, answer, items, part.depth)
+                merge(response, found, items, part.depth)
         return response
 
     def _start_part(self, context: PartContext, part: Part) -> Coroutine[Any, Any, None] | None:

@@ -32,7 +32,7 @@ class Items(NamedTuple):
     response_field: str
     #: The list in each item that can be divided as well, and that of its row.
     inner: Items | None = None
-    #: What tells items apart, where equal items are one (`each` False) or an error.
+    #: What distinguishes items, where equal items are one (`each` False) or an error.
     key: Callable[[Any], object] | None = None
     #: The elements of lists in an item that is not divided.
     weigh: Callable[[Any], int] | None = None

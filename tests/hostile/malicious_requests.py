@@ -1,7 +1,7 @@
 """Requests with as much work as their bytes can hold, generated from the message definitions.
 
-For each API and version: every array, at any depth, with as many of the smallest elements as asked
-for, once with equal and once with distinct names; the longest names; unknown tagged fields. The
+For each API and version: every array, at any depth, with many of the smallest elements,
+once with equal and once with distinct names; the longest names; unknown tagged fields. The
 bytes are written here and not by the encoders, so nothing in the broker limits what is sent.
 """
 

@@ -17,3 +17,8 @@ def test_the_reserve_has_bounds() -> None:
     assert DescriptorReserve(10**9).reserved == MOST_RESERVED
     assert DescriptorReserve(resource.RLIM_INFINITY).has_room(10**6, protected=False)
     assert DescriptorReserve().limit > 0
+
+
+def test_whether_others_have_used_the_reserve() -> None:
+    assert not DescriptorReserve(10**6).is_used()
+    assert DescriptorReserve(LEAST_RESERVED).is_used()  # more than that are open in any process

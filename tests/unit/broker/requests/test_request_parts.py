@@ -85,7 +85,7 @@ def test_items_with_too_many_elements_are_marked() -> None:
     assert [part.is_too_long for part in parts(CreateTopicsRequest(topics))] == [True, False]
 
 
-def answer(request: ListOffsetsRequest) -> ListOffsetsResponse:
+def respond(request: ListOffsetsRequest) -> ListOffsetsResponse:
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
@@ -114,12 +114,12 @@ def test_the_responses_to_parts_make_up_that_to_the_whole() -> None:
     for part in parts(request):
         assert isinstance(part.request, ListOffsetsRequest)
         assert sum(1 + len(each.partitions) for each in part.request.topics) <= PART_ELEMENTS + 1
-        response = answer(part.request)
+        response = respond(part.request)
         if merged is None:
             merged = response
         else:
             merge(merged, response, items, part.depth)
-    assert merged == answer(request)
+    assert merged == respond(request)
 
 
 def test_groups_of_topics_of_partitions() -> None:
