@@ -135,6 +135,9 @@ class BrokerConfig:
     ottla_console_enable: bool
     ottla_metrics_address: str | None
     ottla_worker_threads: int
+    ottla_request_max_bytes: int
+    ottla_address_request_max_bytes: int
+    ottla_authentication_timeout_ms: int
     ottla_zookeeper_digest: str | None
     producer_id_expiration_check_interval_ms: int
     producer_id_expiration_ms: int

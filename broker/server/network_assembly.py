@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.handlers.table import build_table
 from ottla.broker.metrics.loop_stalls import StallMonitor
+from ottla.broker.net.large_frames import LargeFrames
 from ottla.broker.net.listener import SocketSettings
 from ottla.broker.net.server import NetworkServer
 from ottla.broker.replication.fetch_sessions import FetchSessions
@@ -57,6 +58,7 @@ def build_network(
         max_bytes=max_bytes if max_bytes > 0 else None,
         handler_tasks=config.num_io_threads,
         throttle=quotas.clients.throttle_request,
+        early_checks=security.access_control.checks_on_cluster,
     )
     server = NetworkServer(
         channel,
@@ -70,6 +72,12 @@ def build_network(
         ),
         request_max_bytes=config.socket_request_max_bytes,
         max_idle_ms=config.connections_max_idle_ms,
+        authentication_timeout_ms=config.ottla_authentication_timeout_ms,
+        large_frames=LargeFrames(
+            config.ottla_request_max_bytes,
+            config.ottla_address_request_max_bytes,
+            security.access_control.may_send,
+        ),
     )
     return NetworkParts(
         sessions=sessions,

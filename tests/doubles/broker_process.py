@@ -37,6 +37,8 @@ class BrokerProcess:
         self.log_file = directory / "broker.log"
         self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
+        #: The limit of open files (`ulimit -n`) of the next start; None: that of the tests.
+        self.max_descriptors: int | None = None
         #: The port, chosen at the first start and kept after that.
         self.port = 0
 
@@ -61,9 +63,12 @@ class BrokerProcess:
         assert self._process is None, "the broker is running"
         self.log_file.parent.mkdir(parents=True, exist_ok=True)
         offset = self.log_file.stat().st_size if self.log_file.exists() else 0
+        limit = []
+        if self.max_descriptors is not None:
+            limit = ["sh", "-c", f'ulimit -n {self.max_descriptors}; exec "$@"', "sh"]
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", self.module, *self._arguments()],
+                [*limit, sys.executable, "-m", self.module, *self._arguments()],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

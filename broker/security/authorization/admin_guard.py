@@ -51,10 +51,11 @@ class AdminGuard(Guard):
     def __init__(self, authorizer: Authorizer, metadata: MetadataCache) -> None:
         super().__init__(authorizer)
         self._metadata = metadata
-        self.checks: dict[int, Check] = {
+        #: These read nothing of the request.
+        self.on_cluster: dict[int, Check] = {
             key: partial(self._on_cluster, operation) for key, operation in _ON_CLUSTER.items()
         }
-        self.checks |= {
+        self.checks = self.on_cluster | {
             ApiKey.CREATE_TOPICS: self._create_topics,
             ApiKey.DELETE_TOPICS: self._delete_topics,
             ApiKey.DELETE_RECORDS: self._delete_records,

@@ -6,7 +6,7 @@ Mirrors `kafka.security.authorizer.AclAuthorizer`, whose ACLs it shares through 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.security.authorization.acl_rules import AclRules
 from ottla.broker.security.authorization.acl_types import (
@@ -17,12 +17,23 @@ from ottla.broker.security.authorization.acl_types import (
     Operation,
     ResourceType,
 )
+from ottla.protocol.registry import ApiKey
 
 if TYPE_CHECKING:
-    from ottla.broker.requests.request_context import RequestContext
+    from ottla.broker.requests.request_context import Principal, RequestContext
 
 # Kafka's name, by which people find and filter these lines.
 logger = logging.getLogger("kafka.authorizer.logger")
+
+
+class Client(Protocol):
+    """A connection, of which no request was read yet."""
+
+    @property
+    def principal(self) -> Principal: ...
+
+    @property
+    def client_host(self) -> str: ...
 
 
 class Authorizer:
@@ -92,6 +103,29 @@ class Authorizer:
         if not is_allowed:
             self._log_denial(context, principal, operation, f"any {RESOURCE_NAMES[resource_type]}")
         return is_allowed
+
+    def may_send(self, connection: Client, api_key: int) -> bool:
+        """Whether the client of a connection could be allowed to produce, or to send the requests
+        of a controller. Known before its request is read; nothing is logged."""
+        principal = str(connection.principal)
+        if principal in self._super_users:
+            return True
+        if api_key == ApiKey.PRODUCE:
+            return self.rules.allows_any(
+                principal,
+                connection.client_host,
+                Operation.WRITE,
+                ResourceType.TOPIC,
+                without_acls=self._without_acls,
+            )
+        return self.rules.allows(
+            principal,
+            connection.client_host,
+            Operation.CLUSTER_ACTION,
+            ResourceType.CLUSTER,
+            CLUSTER_NAME,
+            without_acls=self._without_acls,
+        )
 
     def operations(self, context: RequestContext, resource_type: ResourceType, name: str) -> int:
         """What the sender may do there, as the bits of "authorized operations" (KIP-430)."""
