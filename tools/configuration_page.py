@@ -22,9 +22,12 @@ from ottla.broker.config.definitions import (
     dynamic_only_settings,
     topic_settings,
 )
+from ottla.broker.config.dynamic_rules import RENEWABLE
+from ottla.broker.config.unsupported import REFUSED
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "configuration.md"
+WITHOUT_EFFECT = ROOT / "broker" / "config" / "settings" / "without_effect.txt"
 
 _CHANGES = {READ_ONLY: "at start", PER_BROKER: "per broker", CLUSTER_WIDE: "per broker, cluster"}
 
@@ -83,7 +86,7 @@ def page() -> str:
     kafkas = {name: each for name, each in broker_settings().items() if name not in own}
     topics = topic_settings()
     named |= {each.broker_synonym for each in topics.values() if each.broker_synonym}
-    used = sum(name in named for name in kafkas)
+    used = sum(_used(name, named) == "yes" for name in kafkas)
     lines = [_HEAD + "## Defaults that differ from Kafka's\n"]
     lines += ["| setting | here | why |", "|---|---|---|"]
     lines += [f"| `{name}` | {here} | {why} |" for name, (here, why) in _DEVIATIONS.items()]
@@ -104,12 +107,32 @@ def page() -> str:
 def _table(settings: dict[str, Setting], named: set[str]) -> list[str]:
     lines = ["| setting | type | default | valid | changes | used |", "|---|---|---|---|---|---|"]
     for name, each in sorted(settings.items()):
-        used = "yes" if name in named else "no"
         lines.append(
             f"| `{name}` | {each.type} | {_default(each)} | {_rule(each.rule)} | "
-            f"{_CHANGES[each.mode]} | {used} |"
+            f"{_change(each)} | {_used(name, named)} |"
         )
     return lines
+
+
+def _used(name: str, named: set[str]) -> str:
+    if name in REFUSED:
+        return "rejected"
+    return "yes" if name in named else "no"
+
+
+def _change(setting: Setting) -> str:
+    if setting.name in RENEWABLE:
+        return "per listener"
+    if setting.mode == PER_BROKER and setting.name in broker_settings():
+        return "at start"
+    return _CHANGES[setting.mode]
+
+
+def unused() -> list[str]:
+    """The settings that are accepted without effect, in the order of their names."""
+    named = _names_in_the_code()
+    named |= {each.broker_synonym for each in topic_settings().values() if each.broker_synonym}
+    return [name for name in sorted(broker_settings()) if _used(name, named) == "no"]
 
 
 def _default(setting: Setting) -> str:
@@ -123,7 +146,15 @@ def _rule(rule: str) -> str:
 
 
 # Names that the code makes of two parts.
-_PUT_TOGETHER = ("ssl.keystore.type", "ssl.truststore.type")
+_PUT_TOGETHER = (
+    *("ssl.keystore.type", "ssl.truststore.type", "zookeeper.ssl.cipher.suites"),
+    *("zookeeper.ssl.enabled.protocols", "zookeeper.ssl.keystore.password"),
+    *("zookeeper.ssl.keystore.type", "zookeeper.ssl.truststore.type"),
+    "zookeeper.ssl.truststore.password",
+)
+
+# Tables of names that say nothing about their use.
+_TABLES = ("unsupported.py", "listener_settings.py", "dynamic_rules.py")
 
 
 def _names_in_the_code() -> set[str]:
@@ -133,14 +164,23 @@ def _names_in_the_code() -> set[str]:
     found = set(_PUT_TOGETHER)
     found |= {attributes[each] for each in BrokerConfig.__annotations__ if each in attributes}
     for path in sorted((ROOT / "broker").rglob("*.py")):
+        if path.parent.name == "config" and path.name in _TABLES:
+            continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 found |= {node.value} & known
     return found
 
 
+def without_effect_file() -> str:
+    """What the broker names in a warning when it starts, as a file."""
+    head = "# Settings that are accepted without effect (python -m tools.configuration_page)\n"
+    return head + "".join(f"{name}\n" for name in unused())
+
+
 def main() -> None:
-    """Writes the page."""
+    """Writes the page and the broker's own list of settings without effect."""
+    WITHOUT_EFFECT.write_text(without_effect_file(), encoding="ascii")
     PAGE.write_text(page(), encoding="utf-8")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from ottla.broker.config.definitions import split_list
+from ottla.broker.config.definitions import broker_settings, parse_value, split_list
 from ottla.broker.config.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -104,6 +104,14 @@ def max_reauth_ms(config: SaslConfig, listener_name: str, mechanism: str) -> int
             except ValueError:
                 raise ConfigError(f"{special}: {text!r} is no number of milliseconds.") from None
     return config.connections_max_reauth_ms
+
+
+def max_receive_size(config: SaslConfig, listener_name: str) -> int:
+    """`sasl.server.max.receive.size` of a listener. Raises ConfigError."""
+    name = "sasl.server.max.receive.size"
+    value = parse_value(broker_settings()[name], config.listener_text(listener_name, name))
+    assert isinstance(value, int)
+    return value
 
 
 def peer_security(config: SaslConfig) -> Security | None:

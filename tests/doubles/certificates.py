@@ -14,10 +14,10 @@ from cryptography.x509.oid import NameOID
 class Certificates:
     """An authority in a folder, and what it signed: a server on 127.0.0.1 and a client."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, authority: str = "test authority") -> None:
         self.folder = folder
         self._authority_key = ec.generate_private_key(ec.SECP256R1())
-        self._authority = self._sign("test authority", self._authority_key, is_authority=True)
+        self._authority = self._sign(authority, self._authority_key, is_authority=True)
         self.authority_path = folder / "authority.pem"
         self.authority_path.write_bytes(self._authority.public_bytes(serialization.Encoding.PEM))
         self.server_path = self._issue("server")
@@ -36,6 +36,26 @@ class Certificates:
         if with_certificate:
             context.load_cert_chain(self.client_path)
         return context
+
+    def revocation_list(self, *revoked: Path) -> bytes:
+        """The certificates in these files are not to be trusted any more, as PEM."""
+        now = datetime.now(UTC)
+        builder = (
+            x509.CertificateRevocationListBuilder()
+            .issuer_name(self._authority.subject)
+            .last_update(now - timedelta(days=1))
+            .next_update(now + timedelta(days=1))
+        )
+        for path in revoked:
+            certificate = x509.load_pem_x509_certificate(path.read_bytes())
+            builder = builder.add_revoked_certificate(
+                x509.RevokedCertificateBuilder()
+                .serial_number(certificate.serial_number)
+                .revocation_date(now - timedelta(hours=1))
+                .build()
+            )
+        signed = builder.sign(self._authority_key, hashes.SHA256())
+        return signed.public_bytes(serialization.Encoding.PEM)
 
     def _issue(self, name: str) -> Path:
         """A file with a key and its certificate."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
 
 import pytest
 
-from ottla.broker.cluster.zookeeper_login import zookeeper_store
 from ottla.broker.config.broker_config import BrokerConfig, ConfigError
+from ottla.broker.security.zookeeper_login import tls_contexts, zookeeper_store
 from ottla.controller.tree.zookeeper_store import ZooKeeperStore
 
 JAAS = """KafkaServer { other required; };
@@ -47,11 +48,30 @@ def test_the_login_of_a_jaas_file(tmp_path: Path) -> None:
     store(options)
 
 
-def test_key_stores_of_java_are_refused_with_the_way_out(tmp_path: Path) -> None:
+def test_keys_that_cannot_be_read_name_the_setting(tmp_path: Path) -> None:
     keys = tmp_path / "keys.jks"
-    keys.write_bytes(b"\xfe\xed\xfe\xed....")
-    with pytest.raises(ConfigError, match=r"zookeeper\.ssl\.keystore.*keytool"):
+    keys.write_bytes(b"\xce\xce\xce\xce....")
+    with pytest.raises(ConfigError, match=r"zookeeper\.ssl: .*JCEKS.*keytool"):
         store(zookeeper_ssl_client_enable="true", zookeeper_ssl_keystore_location=str(keys))
+
+
+def test_versions_and_suites_are_those_of_the_settings(tmp_path: Path) -> None:
+    config = BrokerConfig(
+        {
+            "zookeeper.connect": "127.0.0.1:1",
+            "zookeeper.ssl.client.enable": "true",
+            "zookeeper.ssl.protocol": "TLSv1.2",
+            "zookeeper.ssl.cipher.suites": "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+        }
+    )
+    make = tls_contexts(config)
+    assert make is not None
+    context = make()
+    assert context.maximum_version is ssl.TLSVersion.TLSv1_2
+    older = [each["name"] for each in context.get_ciphers() if each["protocol"] == "TLSv1.2"]
+    assert older == ["ECDHE-RSA-AES256-GCM-SHA384"]
+    with pytest.raises(ConfigError, match=r"zookeeper\.ssl: ssl\.enabled\.protocols: SSLv3"):
+        store(zookeeper_ssl_client_enable="true", zookeeper_ssl_enabled_protocols="SSLv3")
 
 
 def test_checks_that_are_not_done_are_refused() -> None:
