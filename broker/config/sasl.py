@@ -83,11 +83,15 @@ def plain_passwords(config: SaslConfig, listener_name: str) -> dict[str, str]:
     }
 
 
+def oauth_text(config: SaslConfig, listener_name: str, name: str) -> str | None:
+    """A setting of OAUTHBEARER on a listener; that of the mechanism wins."""
+    special = config.effective_text(mechanism_setting(listener_name, "OAUTHBEARER", name))
+    return special if special is not None else config.listener_text(listener_name, name)
+
+
 def jwks_url(config: SaslConfig, listener_name: str) -> str | None:
     """Where the keys of signed bearer tokens are; None for tokens without a signature."""
-    name = "sasl.oauthbearer.jwks.endpoint.url"
-    special = config.effective_text(mechanism_setting(listener_name, "OAUTHBEARER", name))
-    return special or config.listener_text(listener_name, name)
+    return oauth_text(config, listener_name, "sasl.oauthbearer.jwks.endpoint.url") or None
 
 
 def max_reauth_ms(config: SaslConfig, listener_name: str, mechanism: str) -> int:

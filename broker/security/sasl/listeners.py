@@ -101,7 +101,7 @@ class SaslListeners:
             from ottla.broker.security.sasl.oauth_keys import SignedTokens, TokenRules
 
             signed = SignedTokens(
-                TokenRules.of(self._config, url), self._timer, self._run_in_thread
+                TokenRules.of(self._config, listener_name, url), self._timer, self._run_in_thread
             )
             self._signed.append(signed)
             return signed.validate
