@@ -318,10 +318,13 @@ class BrokerConfig:
     def _parsable(self, layer: Mapping[str, str]) -> dict[str, str]:
         table = {**broker_settings(), **dynamic_only_settings()}
         good: dict[str, str] = {}
+        listeners = split_list(layer.get("listeners", self.effective_text("listeners") or ""))
+        names = [each.partition("://")[0] for each in listeners]
         for name, text in layer.items():
             try:
                 setting = table.get(name)
                 if name.startswith(PREFIX):
+                    check_listener_settings([name], names)
                     setting = listener_setting(name).setting
                 if setting is not None and setting.sensitive and not is_reference(text):
                     raise ConfigError(

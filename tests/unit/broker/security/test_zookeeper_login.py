@@ -74,6 +74,28 @@ def test_versions_and_suites_are_those_of_the_settings(tmp_path: Path) -> None:
         store(zookeeper_ssl_client_enable="true", zookeeper_ssl_enabled_protocols="SSLv3")
 
 
+def test_stores_of_java() -> None:
+    stores = Path(__file__).parents[1] / "config" / "stores"
+    settings = {
+        "zookeeper_ssl_client_enable": "true",
+        "zookeeper_ssl_keystore_location": str(stores / "keys.pkcs12"),
+        "zookeeper_ssl_keystore_password": "storepass",
+        "zookeeper_ssl_keystore_type": "PKCS12",
+        "zookeeper_ssl_truststore_location": str(stores / "trust.jks"),
+        "zookeeper_ssl_truststore_password": "storepass",
+        "zookeeper_ssl_truststore_type": "JKS",
+    }
+    store(**settings)
+    for name, words in [
+        ("zookeeper_ssl_keystore_password", "or its password is wrong"),
+        ("zookeeper_ssl_truststore_password", "the password of the store is wrong"),
+        ("zookeeper_ssl_keystore_type", "stores of the type wrong are not read"),
+        ("zookeeper_ssl_truststore_type", "stores of the type wrong are not read"),
+    ]:
+        with pytest.raises(ConfigError, match=words):
+            store(**settings | {name: "wrong"})
+
+
 def test_checks_that_are_not_done_are_refused() -> None:
     with pytest.raises(ConfigError, match="revoked"):
         store(zookeeper_ssl_client_enable="true", zookeeper_ssl_ocsp_enable="true")

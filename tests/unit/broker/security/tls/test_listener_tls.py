@@ -125,6 +125,22 @@ def test_another_name_can_be_allowed(old: Certificates) -> None:
     assert len(contexts) == 2
 
 
+def test_alternative_names_stay_unless_that_is_allowed(
+    old: Certificates, caplog: pytest.LogCaptureFixture
+) -> None:
+    strict, loose = broker_tls(old), broker_tls(old, ssl_allow_san_changes="true")
+    kept, replaced = watched(strict), watched(loose)
+    old.issue("server", addresses=("127.0.0.2",))
+    strict.check()
+    loose.check()
+    assert len(kept) == 1
+    assert "lacks subject alternative names of the old one" in caplog.text
+    assert len(replaced) == 2
+    old.issue("server", addresses=("127.0.0.1", "127.0.0.3"))
+    strict.check()
+    assert len(kept) == 2
+
+
 def test_a_dynamic_setting_is_validated_and_applied(
     old: Certificates, new: Certificates, tmp_path: Path
 ) -> None:
