@@ -133,7 +133,7 @@ def over_tls(
             return REFUSED
 
 
-def anybody(world: World) -> ssl.SSLContext:
+def any_client(world: World) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -141,17 +141,17 @@ def anybody(world: World) -> ssl.SSLContext:
 
 
 def with_certificate(world: World) -> ssl.SSLContext:
-    context = anybody(world)
+    context = any_client(world)
     context.load_cert_chain(world.certificates.client_path)
     return context
 
 
 def version(world: World, broker: Broker, listener: str) -> object:
-    return over_tls(broker, listener, anybody(world), lambda sock: sock.version())
+    return over_tls(broker, listener, any_client(world), lambda sock: sock.version())
 
 
-def stranger(world: World, broker: Broker, listener: str) -> object:
-    return over_tls(broker, listener, anybody(world))
+def without_certificate(world: World, broker: Broker, listener: str) -> object:
+    return over_tls(broker, listener, any_client(world))
 
 
 def known(world: World, broker: Broker, listener: str) -> object:
@@ -180,7 +180,7 @@ def _key(path: Path) -> str:
 
 
 def weak_cipher(world: World, broker: Broker, listener: str) -> object:
-    context = anybody(world)
+    context = any_client(world)
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers("ECDHE-ECDSA-AES128-GCM-SHA256")
     return over_tls(broker, listener, context)
@@ -226,7 +226,7 @@ OF_TLS = [
         "PLAINTEXT:PLAINTEXT,A:SSL,B:SSL",
         REFUSED,
         "in",
-        stranger,
+        without_certificate,
         {**TLS, "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,A:PLAINTEXT,B:PLAINTEXT"},
         of_listener=False,
     ),
@@ -239,27 +239,34 @@ OF_TLS = [
         TLS,
         renewable=True,
     ),
-    Probe("ssl.keystore.type", "BCFKS", "in", NO_START, stranger, TLS),
-    Probe("ssl.keystore.password", "wrong", "in", NO_START, stranger, OF_JAVA),
+    Probe("ssl.keystore.type", "BCFKS", "in", NO_START, without_certificate, TLS),
+    Probe("ssl.keystore.password", "wrong", "in", NO_START, without_certificate, OF_JAVA),
     Probe(
         "ssl.key.password",
         "wrong",
         "in",
         NO_START,
-        stranger,
+        without_certificate,
         {
             **TLS,
             "ssl.keystore.location": lambda world: world.encrypted,
             "ssl.key.password": "secret",
         },
     ),
-    Probe("ssl.keystore.key", lambda world: _key(world.renewed), "in", NO_START, stranger, AS_TEXT),
+    Probe(
+        "ssl.keystore.key",
+        lambda world: _key(world.renewed),
+        "in",
+        NO_START,
+        without_certificate,
+        AS_TEXT,
+    ),
     Probe(
         "ssl.keystore.certificate.chain",
         lambda world: _chain(world.renewed),
         "in",
         NO_START,
-        stranger,
+        without_certificate,
         AS_TEXT,
     ),
     Probe(
@@ -272,7 +279,7 @@ OF_TLS = [
         renewable=True,
     ),
     Probe("ssl.truststore.type", "BCFKS", "in", NO_START, known, MUTUAL),
-    Probe("ssl.truststore.password", "wrong", "in", NO_START, stranger, OF_JAVA),
+    Probe("ssl.truststore.password", "wrong", "in", NO_START, without_certificate, OF_JAVA),
     Probe(
         "ssl.truststore.certificates",
         lambda world: world.others.authority_path.read_text(),
@@ -281,7 +288,7 @@ OF_TLS = [
         known,
         TRUST_AS_TEXT,
     ),
-    Probe("ssl.client.auth", "required", "in", REFUSED, stranger, TLS),
+    Probe("ssl.client.auth", "required", "in", REFUSED, without_certificate, TLS),
     Probe("ssl.enabled.protocols", "TLSv1.2", "TLSv1.3", "TLSv1.2", version, TLS),
     Probe(
         "ssl.cipher.suites",
