@@ -110,6 +110,8 @@ class BrokerServer:
         await parts.security.delegation_tokens.start()
         if parts.network.sasl is not None:
             await parts.network.sasl.start()
+        if parts.cluster.login is not None:
+            await parts.cluster.login.start()
         await parts.base.workers.run(self._load_logs)
         await _join_cluster(parts)
         parts.network.server.start()
@@ -183,6 +185,8 @@ class BrokerServer:
             parts.security.delegation_tokens.stop()
             if parts.network.sasl is not None:
                 parts.network.sasl.stop()
+            if parts.cluster.login is not None:
+                parts.cluster.login.stop()
             parts.network.stalls.stop()
         if self._http is not None:
             await self._http.close()

@@ -83,6 +83,26 @@ SHOWN = {
     "sasl.mechanism.inter.broker.protocol": _CLUSTER,
     "sasl.oauthbearer.jwks.endpoint.refresh.ms": f"{_SASL}test_oauth_keys.py::"
     "test_a_new_key_is_found",
+    "sasl.kerberos.principal.to.local.rules": "tests/unit/broker/security/kerberos/"
+    "test_principal_rules.py::test_the_example_of_the_documentation",
+    "sasl.kerberos.service.name": "tests/unit/broker/config/test_sasl.py::"
+    "test_kerberos_without_what_it_needs",
+    **dict.fromkeys(
+        (
+            *("sasl.kerberos.min.time.before.relogin", "sasl.kerberos.ticket.renew.jitter"),
+            "sasl.kerberos.ticket.renew.window.factor",
+        ),
+        "tests/unit/broker/security/kerberos/test_login.py::"
+        "test_a_new_ticket_is_taken_before_the_last_one_ends",
+    ),
+    **dict.fromkeys(
+        (
+            *("sasl.login.refresh.buffer.seconds", "sasl.login.refresh.min.period.seconds"),
+            *("sasl.login.refresh.window.factor", "sasl.login.refresh.window.jitter"),
+            "sasl.oauthbearer.token.endpoint.url",
+        ),
+        f"{_SASL}test_broker_tokens.py::test_tokens_of_an_issuer_are_renewed",
+    ),
     "security.inter.broker.protocol": "tests/integration/test_tls.py::"
     "test_without_a_certificate_there_is_no_way_in",
     "ssl.allow.dn.changes": f"{_TLS}test_listener_tls.py::test_another_name_can_be_allowed",

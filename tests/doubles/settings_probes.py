@@ -150,7 +150,7 @@ def version(world: World, broker: Broker, listener: str) -> object:
     return over_tls(broker, listener, any_client(world), lambda sock: sock.version())
 
 
-def without_certificate(world: World, broker: Broker, listener: str) -> object:
+def unverified(world: World, broker: Broker, listener: str) -> object:
     return over_tls(broker, listener, any_client(world))
 
 
@@ -226,7 +226,7 @@ OF_TLS = [
         "PLAINTEXT:PLAINTEXT,A:SSL,B:SSL",
         REFUSED,
         "in",
-        without_certificate,
+        unverified,
         {**TLS, "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,A:PLAINTEXT,B:PLAINTEXT"},
         of_listener=False,
     ),
@@ -239,14 +239,14 @@ OF_TLS = [
         TLS,
         renewable=True,
     ),
-    Probe("ssl.keystore.type", "BCFKS", "in", NO_START, without_certificate, TLS),
-    Probe("ssl.keystore.password", "wrong", "in", NO_START, without_certificate, OF_JAVA),
+    Probe("ssl.keystore.type", "BCFKS", "in", NO_START, unverified, TLS),
+    Probe("ssl.keystore.password", "wrong", "in", NO_START, unverified, OF_JAVA),
     Probe(
         "ssl.key.password",
         "wrong",
         "in",
         NO_START,
-        without_certificate,
+        unverified,
         {
             **TLS,
             "ssl.keystore.location": lambda world: world.encrypted,
@@ -258,7 +258,7 @@ OF_TLS = [
         lambda world: _key(world.renewed),
         "in",
         NO_START,
-        without_certificate,
+        unverified,
         AS_TEXT,
     ),
     Probe(
@@ -266,7 +266,7 @@ OF_TLS = [
         lambda world: _chain(world.renewed),
         "in",
         NO_START,
-        without_certificate,
+        unverified,
         AS_TEXT,
     ),
     Probe(
@@ -279,7 +279,7 @@ OF_TLS = [
         renewable=True,
     ),
     Probe("ssl.truststore.type", "BCFKS", "in", NO_START, known, MUTUAL),
-    Probe("ssl.truststore.password", "wrong", "in", NO_START, without_certificate, OF_JAVA),
+    Probe("ssl.truststore.password", "wrong", "in", NO_START, unverified, OF_JAVA),
     Probe(
         "ssl.truststore.certificates",
         lambda world: world.others.authority_path.read_text(),
@@ -288,7 +288,7 @@ OF_TLS = [
         known,
         TRUST_AS_TEXT,
     ),
-    Probe("ssl.client.auth", "required", "in", REFUSED, without_certificate, TLS),
+    Probe("ssl.client.auth", "required", "in", REFUSED, unverified, TLS),
     Probe("ssl.enabled.protocols", "TLSv1.2", "TLSv1.3", "TLSv1.2", version, TLS),
     Probe(
         "ssl.cipher.suites",
