@@ -91,8 +91,8 @@ This page is generated from the definitions (`python -m tools.configuration_page
   that are set in one warning when it starts; *rejected* if the broker does not start with a value
   that Kafka would obey and Ottla cannot, because it would protect less than configured (Kafka's own
   classes for what is built in are accepted). For settings that protect something, the column is
-  that of a table of tests: each value is set in the file, for one listener and at run time, and a client
-  sees the difference (`tests/integration/test_settings_probe.py`).
+  that of a table of tests: each value is set in the file, for one listener and at run time, and
+  a client sees the difference (`tests/integration/test_settings_probe.py`).
 - Secrets (type *password*) are in no response and in no log line. At run time they are accepted as
   references to `config.providers` only: every client that can read the znode tree could read them
   there.
