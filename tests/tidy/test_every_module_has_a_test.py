@@ -22,6 +22,10 @@ WHOLE_QUERY = "is what Spark runs in a query"
 
 # module: (why no test names it, the test that runs it)
 EXCEPTIONS = {
+    "ottla.broker.server.znode_store": (
+        WHOLE_BROKER,
+        "tests/integration/test_zookeeper_security.py",
+    ),
     "ottla.broker.cluster.remote_topics": (WHOLE_BROKER, "tests/integration/test_cluster.py"),
     "ottla.broker.coordination.coordinated_partitions": (
         THROUGH_ANOTHER,
