@@ -135,7 +135,6 @@ EXCEPTIONS = {
     **dict.fromkeys(
         (
             "ottla.broker.security.authorization.admin_guard",
-            "ottla.broker.security.authorization.authorizer",
             "ottla.broker.security.authorization.data_guard",
             "ottla.broker.security.authorization.group_guard",
         ),

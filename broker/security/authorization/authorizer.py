@@ -17,16 +17,17 @@ from ottla.broker.security.authorization.acl_types import (
     Operation,
     ResourceType,
 )
+from ottla.broker.security.authorization.decision_cache import DecisionCache
 
 if TYPE_CHECKING:
-    from ottla.broker.requests.request_context import RequestContext
+    from ottla.broker.requests.request_context import Principal, RequestContext
 
 # Kafka's name, by which people find and filter these lines.
 logger = logging.getLogger("kafka.authorizer.logger")
 
 
 class Authorizer:
-    """Decides for one broker; synchronous, from memory."""
+    """Decides for one broker; synchronous, from memory. Keeps decisions until an ACL changes."""
 
     def __init__(
         self,
@@ -39,6 +40,8 @@ class Authorizer:
         self.rules = rules
         self._super_users = super_users
         self._without_acls = allow_everyone_if_no_acl_found
+        self._decisions = DecisionCache()
+        self._version = rules.version  # of the rules that `_decisions` are from
 
     def allows(
         self,
@@ -51,21 +54,9 @@ class Authorizer:
     ) -> bool:
         """Whether the request's sender may do this. Denials are logged, unless the caller only
         wants to know (a filter over everything there is)."""
-        principal = str(context.principal)
-        if principal in self._super_users:
-            return True
-        is_allowed = self.rules.allows(
-            principal,
-            context.client_host,
-            operation,
-            resource_type,
-            name,
-            without_acls=self._without_acls,
-        )
-        if not is_allowed and log_if_denied:
-            self._log_denial(
-                context, principal, operation, f"{RESOURCE_NAMES[resource_type]}:{name}"
-            )
+        is_allowed = self._allows(context, operation, resource_type, name)
+        if log_if_denied and not is_allowed:
+            self._log_denial(context, operation, f"{RESOURCE_NAMES[resource_type]}:{name}")
         return is_allowed
 
     def allows_on_cluster(
@@ -79,18 +70,9 @@ class Authorizer:
         self, context: RequestContext, operation: Operation, resource_type: ResourceType
     ) -> bool:
         """Whether there is any resource of the type on which the sender may do this."""
-        principal = str(context.principal)
-        if principal in self._super_users:
-            return True
-        is_allowed = self.rules.allows_any(
-            principal,
-            context.client_host,
-            operation,
-            resource_type,
-            without_acls=self._without_acls,
-        )
+        is_allowed = self._allows(context, operation, resource_type, None)
         if not is_allowed:
-            self._log_denial(context, principal, operation, f"any {RESOURCE_NAMES[resource_type]}")
+            self._log_denial(context, operation, f"any {RESOURCE_NAMES[resource_type]}")
         return is_allowed
 
     def operations(self, context: RequestContext, resource_type: ResourceType, name: str) -> int:
@@ -98,16 +80,54 @@ class Authorizer:
         return sum(
             1 << operation
             for operation in SUPPORTED_OPERATIONS[resource_type]
-            if self.allows(context, operation, resource_type, name, log_if_denied=False)
+            if self._allows(context, operation, resource_type, name)
         )
 
-    def _log_denial(
-        self, context: RequestContext, principal: str, operation: Operation, resource: str
-    ) -> None:
+    def _allows(
+        self,
+        context: RequestContext,
+        operation: Operation,
+        resource_type: ResourceType,
+        name: str | None,
+    ) -> bool:
+        """The decision that is kept, or a new one; `name` is None for any resource of the type."""
+        decisions, version = self._decisions, self.rules.version
+        if version != self._version:
+            decisions.clear()
+            self._version = version
+        connection = context.connection
+        decision = (connection.principal, connection.client_host, operation, resource_type, name)
+        is_allowed = decisions.get(decision)
+        if is_allowed is None:
+            is_allowed = self._decide(*decision)
+            decisions.put(decision, is_allowed)
+        return is_allowed
+
+    def _decide(
+        self,
+        who: Principal,
+        host: str,
+        operation: Operation,
+        resource_type: ResourceType,
+        name: str | None,
+    ) -> bool:
+        principal = str(who)
+        if principal in self._super_users:
+            return True
+        without_acls = self._without_acls
+        if name is None:
+            return self.rules.allows_any(
+                principal, host, operation, resource_type, without_acls=without_acls
+            )
+        return self.rules.allows(
+            principal, host, operation, resource_type, name, without_acls=without_acls
+        )
+
+    def _log_denial(self, context: RequestContext, operation: Operation, resource: str) -> None:
         logger.info(
             "Principal = %s is Denied Operation = %s from host = %s on resource = %s "
             "for request = %s",
-            principal,
+            context.principal,
             OPERATION_NAMES[operation],
             context.client_host,
             resource,
