@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar, get_type_hints
 import typer
 
 from ottla.cli.client_properties import read_client_properties
-from ottla.cli.output import FAILED, UNREACHABLE, Failure, usage
+from ottla.cli.output import FAILED, UNREACHABLE, Failure, note, usage
 from ottla.protocol.client.errors import ClientError, UnsupportedApiError
 from ottla.protocol.client.operations import (
     ANY_VERSION,
@@ -227,7 +227,7 @@ def reported(run: Callable[[], None]) -> None:
 
 def _ended(message: str, code: int) -> typer.Exit:
     sys.stdout.flush()
-    print(f"ottla: {message}", file=sys.stderr)
+    note(f"ottla: {message}")
     return typer.Exit(code)
 
 
