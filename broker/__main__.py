@@ -61,11 +61,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         path, overrides = parse_arguments(arguments)
         config = BrokerConfig.load(path, overrides, os.environ)
+        lines = configure_logging(config)
     except ConfigError as error:
         print(f"ottla: {error}", file=sys.stderr)
         return 2
     gc.disable()  # until the broker has started: there is no garbage, and looking takes time
-    lines = configure_logging(config)
     for warning in config.warnings:
         logger.warning("%s", warning)
     _allow_many_files()

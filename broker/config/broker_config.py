@@ -129,6 +129,8 @@ class BrokerConfig:
     offsets_topic_replication_factor: int
     offsets_topic_segment_bytes: int
     ottla_log_dir_min_free_bytes: int
+    ottla_audit_log_file: str | None
+    ottla_audit_log_format: str
     ottla_log_format: str
     ottla_log_level: str
     ottla_console_allow_remote: bool

@@ -181,6 +181,7 @@ class BrokerServer:
             parts.network.server.close()
             parts.cluster.inter_broker_client.close()
             await parts.network.request_channel.close()
+            parts.security.log.flush()
             parts.base.timer.close()
             await parts.base.workers.close()
             await parts.replicas.deferred_validation.close()

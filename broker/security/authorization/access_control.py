@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.broker.config.broker_config import BrokerConfig
     from ottla.broker.requests.request_context import HandlerEntry, RequestContext
+    from ottla.broker.security.audit.security_log import SecurityLog
     from ottla.broker.security.authorization.acl_store import AclStore
     from ottla.broker.security.authorization.acl_types import Operation, ResourceType
     from ottla.broker.security.authorization.guard import Check
@@ -36,7 +37,12 @@ class AccessControl:
     """Without `authorizer.class.name` there is no `store` and everything is allowed."""
 
     def __init__(
-        self, config: BrokerConfig, store: ZnodeStore, runtime: Runtime, metadata: MetadataCache
+        self,
+        config: BrokerConfig,
+        store: ZnodeStore,
+        runtime: Runtime,
+        metadata: MetadataCache,
+        log: SecurityLog,
     ) -> None:
         self.rules = AclRules()
         self.store: AclStore | None = None
@@ -56,6 +62,7 @@ class AccessControl:
         self.store = AclStore(store, runtime, self.rules)
         authorizer = Authorizer(
             self.rules,
+            log,
             parse_super_users(config.super_users),
             allow_everyone_if_no_acl_found=config.allow_everyone_if_no_acl_found,
         )

@@ -1,11 +1,10 @@
-"""Who may do what: ACLs, super users, and a log line for everything that is denied (KIP-11, 290).
+"""Who may do what: ACLs, super users, and a line of the security log for each denial (KIP-11, 290).
 
 Mirrors `kafka.security.authorizer.AclAuthorizer`, whose ACLs it shares through the znode tree.
 """
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from ottla.broker.security.authorization.acl_rules import AclRules
@@ -21,9 +20,7 @@ from ottla.broker.security.authorization.decision_cache import DecisionCache
 
 if TYPE_CHECKING:
     from ottla.broker.requests.request_context import Principal, RequestContext
-
-# Kafka's name, by which people find and filter these lines.
-logger = logging.getLogger("kafka.authorizer.logger")
+    from ottla.broker.security.audit.security_log import SecurityLog
 
 
 class Authorizer:
@@ -32,12 +29,14 @@ class Authorizer:
     def __init__(
         self,
         rules: AclRules,
+        log: SecurityLog,
         super_users: frozenset[str] = frozenset(),
         *,
         allow_everyone_if_no_acl_found: bool = False,
     ) -> None:
         """`super_users` as "User:alice": they may do everything, whatever the ACLs."""
         self.rules = rules
+        self._log = log
         self._super_users = super_users
         self._without_acls = allow_everyone_if_no_acl_found
         self._decisions = DecisionCache()
@@ -55,8 +54,9 @@ class Authorizer:
         """Whether the request's sender may do this. Denials are logged, unless the caller only
         wants to know (a filter over everything there is)."""
         is_allowed = self._allows(context, operation, resource_type, name)
-        if log_if_denied and not is_allowed:
-            self._log_denial(context, operation, f"{RESOURCE_NAMES[resource_type]}:{name}")
+        if log_if_denied and (not is_allowed or self._log.logs_allowed):
+            resource = f"{RESOURCE_NAMES[resource_type]}:{name}"
+            self._write(context, operation, resource, is_allowed)
         return is_allowed
 
     def allows_on_cluster(
@@ -71,8 +71,8 @@ class Authorizer:
     ) -> bool:
         """Whether there is any resource of the type on which the sender may do this."""
         is_allowed = self._allows(context, operation, resource_type, None)
-        if not is_allowed:
-            self._log_denial(context, operation, f"any {RESOURCE_NAMES[resource_type]}")
+        if not is_allowed or self._log.logs_allowed:
+            self._write(context, operation, f"any {RESOURCE_NAMES[resource_type]}", is_allowed)
         return is_allowed
 
     def operations(self, context: RequestContext, resource_type: ResourceType, name: str) -> int:
@@ -123,13 +123,8 @@ class Authorizer:
             principal, host, operation, resource_type, name, without_acls=without_acls
         )
 
-    def _log_denial(self, context: RequestContext, operation: Operation, resource: str) -> None:
-        logger.info(
-            "Principal = %s is Denied Operation = %s from host = %s on resource = %s "
-            "for request = %s",
-            context.principal,
-            OPERATION_NAMES[operation],
-            context.client_host,
-            resource,
-            context.route.entry.name,
-        )
+    def _write(
+        self, context: RequestContext, operation: Operation, resource: str, is_allowed: bool
+    ) -> None:
+        write = self._log.allowed if is_allowed else self._log.denied
+        write(context, OPERATION_NAMES[operation], resource)

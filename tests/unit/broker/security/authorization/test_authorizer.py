@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from ottla.broker.requests.request_context import Principal, RequestContext
+from ottla.broker.security.audit.security_log import SecurityLog
 from ottla.broker.security.authorization.acl_rules import AclRules
 from ottla.broker.security.authorization.acl_types import Operation, ResourceType
 from ottla.broker.security.authorization.authorizer import Authorizer
@@ -21,7 +25,11 @@ def context(user: str = "alice", host: str = "10.0.0.1") -> RequestContext:
     return cast(
         "RequestContext",
         SimpleNamespace(
-            connection=connection, principal=connection.principal, client_host=host, route=route
+            connection=connection,
+            principal=connection.principal,
+            client_host=host,
+            listener_name="SASL_SSL",
+            route=route,
         ),
     )
 
@@ -40,7 +48,7 @@ def reads(authorizer: Authorizer, user: str = "alice", host: str = "10.0.0.1") -
 
 def test_the_same_question_is_looked_up_once() -> None:
     rules = CountingRules()
-    authorizer = Authorizer(rules)
+    authorizer = Authorizer(rules, SecurityLog(None))
     rules.replace(TOPIC, [READ])
     assert [reads(authorizer) for _ in range(10)] == [True] * 10
     assert rules.lookups == 1
@@ -52,7 +60,7 @@ def test_the_same_question_is_looked_up_once() -> None:
 
 def test_each_change_of_an_acl_is_in_force_at_once() -> None:
     rules = AclRules()
-    authorizer = Authorizer(rules)
+    authorizer = Authorizer(rules, SecurityLog(None))
     assert not reads(authorizer)
     rules.replace(TOPIC, [READ])
     assert reads(authorizer)
@@ -68,7 +76,7 @@ def test_each_change_of_an_acl_is_in_force_at_once() -> None:
 
 def test_reading_the_same_acls_again_keeps_the_decisions() -> None:
     rules = CountingRules()
-    authorizer = Authorizer(rules)
+    authorizer = Authorizer(rules, SecurityLog(None))
     rules.replace(TOPIC, [READ])
     assert reads(authorizer)
     rules.replace(TOPIC, [READ])
@@ -78,7 +86,7 @@ def test_reading_the_same_acls_again_keeps_the_decisions() -> None:
 
 def test_any_resource_of_a_type() -> None:
     rules = AclRules()
-    authorizer = Authorizer(rules, frozenset({"User:root"}))
+    authorizer = Authorizer(rules, SecurityLog(None), frozenset({"User:root"}))
     alice = context()
     for _ in range(2):
         assert not authorizer.allows_any(alice, Operation.READ, ResourceType.TOPIC)
@@ -86,3 +94,22 @@ def test_any_resource_of_a_type() -> None:
     rules.replace(TOPIC, [READ])
     assert authorizer.allows_any(alice, Operation.READ, ResourceType.TOPIC)
     assert not authorizer.allows_any(alice, Operation.WRITE, ResourceType.TOPIC)
+
+
+def test_denials_are_written_and_at_debug_what_is_allowed(caplog: pytest.LogCaptureFixture) -> None:
+    rules = AclRules()
+    authorizer = Authorizer(rules, SecurityLog(None))
+    caplog.set_level(logging.INFO, "kafka.authorizer.logger")
+    assert not reads(authorizer)
+    assert not authorizer.allows(
+        context(), Operation.READ, ResourceType.TOPIC, "t", log_if_denied=False
+    )
+    rules.replace(TOPIC, [READ])
+    assert reads(authorizer)
+    assert [record.getMessage() for record in caplog.records] == [
+        "Principal = User:alice is Denied Operation = Read from host = 10.0.0.1 on resource = "
+        "Topic:t for request = Fetch"
+    ]
+    caplog.set_level(logging.DEBUG, "kafka.authorizer.logger")
+    assert reads(authorizer)
+    assert "Principal = User:alice is Allowed Operation = Read" in caplog.text
