@@ -134,6 +134,9 @@ class BrokerConfig:
     ottla_log_format: str
     ottla_log_level: str
     ottla_console_allow_remote: bool
+    ottla_console_hosts: list[str]
+    ottla_console_principal: str
+    ottla_console_token: str | None
     ottla_console_enable: bool
     ottla_metrics_address: str | None
     ottla_worker_threads: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.security.authorization.acl_rules import AclRules
@@ -48,6 +49,8 @@ class AccessControl:
         self.store: AclStore | None = None
         self.may_read: MayRead = may_read_all
         self.allows: Allows = allow_all
+        #: The same without a line in the security log.
+        self.allows_silently: Allows = allow_all
         self._checks: dict[int, Check] = {}
         if not config.authorizer_class_name:
             return
@@ -67,6 +70,7 @@ class AccessControl:
             allow_everyone_if_no_acl_found=config.allow_everyone_if_no_acl_found,
         )
         self.allows = authorizer.allows
+        self.allows_silently = partial(authorizer.allows, log_if_denied=False)
         data = DataGuard(authorizer, metadata, auto_create=config.auto_create_topics_enable)
         self.may_read = data.may_read
         self._checks = {
