@@ -16,6 +16,7 @@ from ottla.broker.runtime.printable import printable, printable_json, printable_
 FAILED = 1
 USAGE = 2
 UNREACHABLE = 3
+UNAUTHENTICATED = 4
 
 Cell = str | int | float | bool | None | Sequence[int] | Sequence[str]
 Row = Mapping[str, Cell]

@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,7 +30,10 @@ STOP_SECONDS = 30.0
 class BrokerProcess:
     """One broker process that can be stopped, killed and started again on the same data."""
 
-    def __init__(self, directory: Path, settings: dict[str, str]) -> None:
+    def __init__(
+        self, directory: Path, settings: dict[str, str], arguments: Sequence[str] = ()
+    ) -> None:
+        self._arguments = arguments
         self.data_directory = directory / "data"
         self.log_file = directory / "broker.log"
         self._settings = settings
@@ -61,7 +64,7 @@ class BrokerProcess:
         offset = self.log_file.stat().st_size if self.log_file.exists() else 0
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "ottla.broker", *self._overrides()],
+                [sys.executable, "-m", "ottla.broker", *self._arguments, *self._overrides()],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -170,10 +173,15 @@ def _port_of(banner: str) -> int:
 
 
 @contextmanager
-def start_broker(directory: Path, **settings: object) -> Iterator[BrokerProcess]:
-    """A started broker with its data under `directory`; ended when the block ends."""
+def start_broker(
+    directory: Path, arguments: Sequence[str] = (), /, **settings: object
+) -> Iterator[BrokerProcess]:
+    """A started broker with its data under `directory`; ended when the block ends.
+
+    `arguments` are of the command line, beside the settings.
+    """
     texts = {name.replace("_", "."): str(value) for name, value in settings.items()}
-    broker = BrokerProcess(directory / "broker", texts)
+    broker = BrokerProcess(directory / "broker", texts, arguments)
     try:
         broker.start()
         yield broker
