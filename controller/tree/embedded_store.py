@@ -15,6 +15,7 @@ The file is opened with an exclusive lock: a second process with the same direct
 """
 
 import asyncio
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
@@ -58,8 +59,23 @@ _UPSERT = "INSERT OR REPLACE INTO znodes VALUES (?,?,?,?,?,?,?,?,?)"
 Row = tuple[str, bytes, int, int, int, int, int, int, int]
 
 
+# Of the file and its journals.
+FILE_MODE = 0o600
+
+
 def _wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _restrict(path: str) -> None:
+    """For its owner only: it has the credentials of users. SQLite gives its journals the same
+    mode. An error is left to SQLite, which says what is wrong with the file."""
+    with suppress(OSError):
+        # Only a new file is opened: closing one that SQLite has open would release its locks.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
+    for each in (path, f"{path}-wal", f"{path}-shm"):
+        with suppress(OSError):
+            os.chmod(each, FILE_MODE)
 
 
 class TreeFile:
@@ -67,6 +83,7 @@ class TreeFile:
 
     def __init__(self, path: str, synchronous: str) -> None:
         self.path = path
+        _restrict(path)
         try:
             # The loop opens and loads, the worker thread commits, never both at once.
             self.connection = sqlite3.connect(path, timeout=0, check_same_thread=False)

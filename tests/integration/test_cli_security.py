@@ -204,3 +204,15 @@ def test_add_scram_that_is_no_user(tmp_path: Path) -> None:
         assert done.returncode == 2
         assert said in done.stderr
         assert "secret-x" not in done.stderr
+
+
+def test_the_data_of_a_broker_is_not_for_other_users(secured: Secured) -> None:
+    """Segments, indexes, checkpoints, locks, the znode tree."""
+    secured.command("admin", ADMIN_PASSWORD).done("produce", "kept", text="a record\n")
+    data = secured.broker.data_directory
+    assert list(data.glob("kept-0/*.log"))
+    for path in (data, *data.rglob("*")):
+        mode = path.stat().st_mode & 0o777
+        private = path.name.startswith("ottla-znodes.db")
+        expected = 0o750 if path.is_dir() else 0o600 if private else 0o640
+        assert mode == expected, (path, oct(mode))
