@@ -8,7 +8,7 @@ import typer
 
 from ottla.cli.app import family
 from ottla.cli.doctor import doctor
-from ottla.cli.output import Cell, print_fields, print_json, print_rows
+from ottla.cli.output import Cell, print_fields, print_json, print_rows, say
 from ottla.cli.session import Session, check, connected, reported
 from ottla.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 
@@ -55,7 +55,7 @@ def info(session: Session) -> None:
         print_json({**fields, "brokers": brokers})
         return
     print_fields(fields)
-    print()
+    say("")
     print_rows(brokers, list(brokers[0]) if brokers else [])
 
 

@@ -137,9 +137,14 @@ class BrokerConfig:
     offsets_topic_replication_factor: int
     offsets_topic_segment_bytes: int
     ottla_log_dir_min_free_bytes: int
+    ottla_audit_log_file: str | None
+    ottla_audit_log_format: str
     ottla_log_format: str
     ottla_log_level: str
     ottla_console_allow_remote: bool
+    ottla_console_hosts: list[str]
+    ottla_console_principal: str
+    ottla_console_token: str | None
     ottla_console_enable: bool
     ottla_metrics_address: str | None
     ottla_worker_threads: int

@@ -12,9 +12,11 @@ The file is opened with an exclusive lock: a second process gets a ``StoreError`
 
 import asyncio
 import json
+import os
 import sqlite3
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import NamedTuple
 
 from ottla.controller.tree.embedded_tree import EmbeddedTree, Node
@@ -52,6 +54,21 @@ _UPSERT = f"INSERT OR REPLACE INTO znodes ({_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?
 Row = tuple[str, bytes, int, int, int, int, int, int, int, int, str | None, int, int]
 
 
+# Of the file and its journals.
+FILE_MODE = 0o600
+
+
+def _restrict(path: str) -> None:
+    """For its owner only: it has the credentials of users. SQLite gives its journals the same
+    mode. An error is left to SQLite, which says what is wrong with the file."""
+    with suppress(OSError):
+        # Only a new file is opened: closing one that SQLite has open would release its locks.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
+    for each in (path, f"{path}-wal", f"{path}-shm"):
+        with suppress(OSError):
+            os.chmod(each, FILE_MODE)
+
+
 class StoredSession(NamedTuple):
     """A session of a ZooKeeper client, which outlives a restart of the server."""
 
@@ -65,6 +82,7 @@ class TreeFile:
 
     def __init__(self, path: str, synchronous: str) -> None:
         self.path = path
+        _restrict(path)
         try:
             # The loop opens and loads, the worker thread commits, never both at once.
             self.connection = sqlite3.connect(path, timeout=0, check_same_thread=False)

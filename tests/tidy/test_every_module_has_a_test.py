@@ -152,7 +152,6 @@ EXCEPTIONS = {
     **dict.fromkeys(
         (
             "ottla.broker.security.authorization.admin_guard",
-            "ottla.broker.security.authorization.authorizer",
             "ottla.broker.security.authorization.data_guard",
             "ottla.broker.security.authorization.group_guard",
         ),
@@ -189,6 +188,13 @@ EXCEPTIONS = {
         THROUGH_ANOTHER,
         "tests/unit/broker/transactions/test_coordinator.py",
     ),
+    "ottla.cli.acl_check": (COMMAND_LINE, "tests/integration/test_cli_security.py"),
+    "ottla.cli.acl_words": (COMMAND_LINE, "tests/integration/test_cli_security.py"),
+    "ottla.cli.acls": (COMMAND_LINE, "tests/integration/test_cli_security.py"),
+    "ottla.cli.offline_users": (COMMAND_LINE, "tests/integration/test_cli_security.py"),
+    "ottla.cli.passwords": (COMMAND_LINE, "tests/integration/test_cli_security.py"),
+    "ottla.cli.tokens": (COMMAND_LINE, "tests/integration/test_cli_security.py"),
+    "ottla.cli.users": (COMMAND_LINE, "tests/integration/test_cli_security.py"),
     "ottla.cli.bench": (COMMAND_LINE, "tests/integration/test_cli_records.py"),
     "ottla.cli.cluster": (COMMAND_LINE, "tests/integration/test_cli_topics.py"),
     "ottla.cli.configs": (COMMAND_LINE, "tests/integration/test_cli_topics.py"),

@@ -186,3 +186,21 @@ async def test_expired_session_of_a_test(tmp_path: Path) -> None:
     assert await store.exists("/mine") is None
     await store.multi([CreateOp("/kept"), SetOp("/kept", b"x")])
     await store.close()
+
+
+async def test_the_file_and_its_journals_are_for_the_owner_only(tmp_path: Path) -> None:
+    """It has the credentials of users. A file of an earlier version is restricted, too."""
+    path = tmp_path / "znodes.db"
+    before = os.umask(0)
+    try:
+        for number in range(2):
+            store = EmbeddedStore(str(path))
+            await store.connect()
+            await store.create(f"/a{number}", b"secret")
+            names = os.listdir(tmp_path)
+            assert "znodes.db-wal" in names
+            assert {os.stat(tmp_path / name).st_mode & 0o777 for name in names} == {0o600}
+            await store.close()
+            path.chmod(0o644)
+    finally:
+        os.umask(before)
