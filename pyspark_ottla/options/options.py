@@ -106,7 +106,7 @@ class SourceOptions:
     subscription: Subscription
     starting: Position | None
     ending: Position | None
-    on_data_loss: str  # fail, warn or ignore
+    on_data_loss: str  # fail or warn
     offsets_max_per_trigger: int | None
     offsets_min_per_trigger: int | None
     bytes_max_per_trigger: int | None
@@ -161,7 +161,7 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
         subscription=_parse_subscription(reader),
         starting=_parse_start(reader, client),
         ending=_parse_end(reader),
-        on_data_loss={"true": "fail", "false": "ignore", "warn": "warn"}[
+        on_data_loss={"true": "fail", "false": "warn", "warn": "warn"}[
             reader.choice("failOnDataLoss", "true", ("true", "false", "warn"))
         ],
         offsets_max_per_trigger=offsets_max,
@@ -178,7 +178,7 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
         on_decode_error=reader.choice("onDecodeError", "error", ("error", "null")),
         transform=_parse_transform(reader),
         commit_offsets=commit_offsets,
-        track_topic_ids=reader.boolean("trackTopicIds", False),
+        track_topic_ids=reader.boolean("trackTopicIds", True),
         poll_timeout_ms=reader.duration_ms("kafkaConsumer.pollTimeoutMs", 120_000),
         lookup_retries=reader.integer_or("fetchOffset.numRetries", 3, minimum=0, maximum=1000),
         lookup_retry_interval_ms=reader.integer_or(
