@@ -33,7 +33,7 @@ from ottla.protocol.records.batch import BatchHeader
 from ottla.protocol.records.reader import iterate_entries
 from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import ZERO_UUID, uuid_from_string, uuid_to_string
-from pyspark_ottla.cluster.client_errors import unreachable
+from pyspark_ottla.cluster.client_errors import advertised_hint, unreachable
 from pyspark_ottla.cluster.fetch_source import LEADER, FetchSource
 from pyspark_ottla.cluster.group_offsets import commit, fetch_committed
 from pyspark_ottla.cluster.offset_lookup import look_up_offsets
@@ -224,6 +224,11 @@ class KafkaCluster:
                 if row.partition_index == partition.partition:
                     return row, response.throttle_time_ms
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker left the partition out")
+
+    def explain(self, error: Exception) -> str:
+        """Why a fetch failed, with what to check where an advertised address is to blame."""
+        hint = advertised_hint(self.options.bootstrap, error)
+        return f"{error}; {hint}" if hint else str(error)
 
     def forget_leader(self, partition: TopicPartition) -> None:
         """Makes the next fetch look the leader up again."""

@@ -75,6 +75,9 @@ class Brokers(Protocol):
     ) -> tuple[PartitionData, int]:
         """One fetch, and the throttle time in ms."""
 
+    def explain(self, error: Exception) -> str:
+        """Why a fetch failed, in words for the user."""
+
     def forget_leader(self, partition: TopicPartition) -> None:
         """Makes the next fetch look the leader up again."""
 
@@ -216,7 +219,7 @@ class PartitionFetch:
                 errors.FETCH_FAILED, f"Fetching {name} from offset {position} failed: {error}"
             ) from None
         self._brokers.forget_leader(self._wanted.partition)
-        self._pause(position, str(error))
+        self._pause(position, self._brokers.explain(error))
         return position
 
     def _why_unknown(self) -> str:

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql import SparkSession
 
 from tests.doubles.broker_process import BrokerProcess
 from tests.spark.streams import Job, finish, started, stream, wait_until
-from tests.spark.support import Sent, create_topic, write
+from tests.spark.support import Sent, create_topic, delete_topic, recreate, write
 
 NewTopicName = Callable[[str], str]
 
@@ -196,25 +196,6 @@ def test_lost_records_fail_a_query_or_are_skipped(
     job.run(stream(spark, broker.bootstrap, failOnDataLoss="false", **options))
     left = {place: record for place, record in late.items() if place[1] >= 7}
     assert job.rows() == written | left
-
-
-def delete_topic(bootstrap: str, topic: str) -> None:
-    """Returns when the brokers say that it is not there any more."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.delete_topics([topic]).values():
-        future.result()
-    wait_until(lambda: topic not in admin.list_topics(timeout=30).topics, "the deletion")
-
-
-def recreate(bootstrap: str, topic: str) -> None:
-    def created() -> bool:
-        try:
-            create_topic(bootstrap, topic)
-        except KafkaException:  # still being deleted
-            return False
-        return True
-
-    wait_until(created, "the new topic")
 
 
 def test_a_recreated_topic_is_detected_by_its_id(

@@ -75,6 +75,9 @@ class ScriptedBrokers:
             raise step
         return step if isinstance(step, tuple) else (step, 0)
 
+    def explain(self, error: Exception) -> str:
+        return str(error)
+
     def forget_leader(self, partition: TopicPartition) -> None:
         self.forgotten += 1
 
