@@ -59,6 +59,6 @@ def advertised_hint(bootstrap: str, error: Exception) -> str:
         return ""
     return (
         f"{broker} is none of kafka.bootstrap.servers ({bootstrap}) but the address that the "
-        "broker itself returned: check that the broker runs and that its advertised.listeners is an "
-        f"address that {platform.node()} can reach"
+        "broker itself returned: check that the broker runs and that its advertised.listeners is "
+        f"an address that {platform.node()} can reach"
     )

@@ -55,6 +55,7 @@ SOURCE_OPTIONS = (
     "batchBytes",
     "fetchMaxBytes",
     "prefetch",
+    "logTaskMetrics",
 )
 # Put among a source's options by Spark itself: load(path), the stream reader, SQL tables.
 SPARK_OPTIONS = (
@@ -127,6 +128,7 @@ class SourceOptions:
     batch_bytes: int
     fetch_bytes: int
     prefetch: int
+    log_task_metrics: bool
 
 
 def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
@@ -188,6 +190,7 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
         batch_bytes=reader.integer_or("batchBytes", 4 << 20, minimum=1, maximum=1 << 30),
         fetch_bytes=fetch_bytes,
         prefetch=reader.integer_or("prefetch", 2, minimum=0, maximum=16),
+        log_task_metrics=reader.boolean("logTaskMetrics", False),
     )
 
 

@@ -58,7 +58,7 @@ def _read(options: SourceOptions, schema: StructType, wanted: OffsetRange) -> It
                 metrics.rows += batch.num_rows
                 yield batch
     finally:
-        metrics.report(wanted)
+        metrics.report(wanted, to_stderr=options.log_task_metrics)
 
 
 def _decode_next(batches: Iterator[RecordBatch], metrics: TaskMetrics) -> RecordBatch | None:

@@ -1,7 +1,8 @@
 """What one task read and how long that took, as numbers and as one line of log.
 
-The line is a JSON object of the logger `ottla.spark.task` at the level INFO. Spark collects it from
-all executors where spark.sql.pyspark.worker.logging.enabled is true; see `pyspark_ottla.lag`.
+The line is a JSON object of the logger `ottla.spark.task` at the level INFO. In batch reads, Spark
+collects it from all executors where spark.sql.pyspark.worker.logging.enabled is true; see
+`pyspark_ottla.lag.task_metrics`. The option logTaskMetrics writes it to the standard error.
 """
 
 from __future__ import annotations
@@ -10,11 +11,10 @@ import json
 import logging
 from dataclasses import asdict, dataclass
 
+from pyspark_ottla.lag import TASK_LOGGER
 from pyspark_ottla.offsets import OffsetRange, describe
 
-LOGGER = "ottla.spark.task"
-
-logger = logging.getLogger(LOGGER)
+logger = logging.getLogger(TASK_LOGGER)
 # Without a handler, as in Spark's workers by default, Python prints warnings and errors only.
 logger.setLevel(logging.INFO)
 
@@ -32,10 +32,15 @@ class TaskMetrics:
     fetch_seconds: float = 0.0
     decode_seconds: float = 0.0
 
-    def report(self, wanted: OffsetRange) -> None:
-        """Logs the totals of the task that read `wanted`."""
+    def report(self, wanted: OffsetRange, *, to_stderr: bool = False) -> None:
+        """Logs the totals of the task that read `wanted`; to the standard error if no handler is
+        configured and `to_stderr` is set."""
         if not logger.hasHandlers():
-            return
+            if not to_stderr:
+                return
+            handler = logging.StreamHandler()
+            handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(message)s"))
+            logger.addHandler(handler)
         numbers = {
             name: round(value, 6) if isinstance(value, float) else value
             for name, value in asdict(self).items()
