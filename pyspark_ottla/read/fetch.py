@@ -76,7 +76,7 @@ class Brokers(Protocol):
         """One fetch, and the throttle time in ms."""
 
     def explain(self, error: Exception) -> str:
-        """Why a fetch failed, in words for the user."""
+        """Why a fetch failed, as text for the user."""
 
     def forget_leader(self, partition: TopicPartition) -> None:
         """Makes the next fetch look the leader up again."""
