@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from ottla.protocol.records.batch import BATCH_OVERHEAD, BatchHeader, check_crc
 from ottla.protocol.records.compression import NONE, decompress
@@ -23,10 +22,10 @@ from ottla.protocol.records.errors import InvalidRecordError
 from ottla.protocol.records.reader import iterate_entries, read_entry
 from ottla.protocol.records.record import Record
 from ottla.protocol.records.section import check_count
-from pyspark_ottla.read.record_bounds import RecordBounds
+from pyspark_ottla.read import record_bounds
 
-Longs: TypeAlias = npt.NDArray[np.int64]
-Bytes: TypeAlias = npt.NDArray[np.uint8]
+Longs: TypeAlias = record_bounds.Longs
+Bytes: TypeAlias = record_bounds.Bytes
 Skip: TypeAlias = Callable[[memoryview, int, BatchHeader], bool]
 
 # Decompressed bytes that are parsed (and in memory) together; a single batch may be larger.
@@ -86,8 +85,7 @@ class Group:
         self._parts: list[bytes] = []
         self._in_place: bytes | bytearray | None = None
         self._raw: Bytes | None = None
-        self._find = RecordBounds().find
-        self._begins: list[Longs] = []
+        self._bounds = record_bounds.RecordBounds()
         self._headers: list[BatchHeader] = []
         self.size = 0
 
@@ -113,7 +111,7 @@ class Group:
             check_count(header.record_count, start, end)
             if self._raw is None:
                 self._raw = np.frombuffer(data, np.uint8)
-            self._begins.append(self._find(data, self._raw, start, end, header.record_count))
+            self._bounds.add(data, self._raw, start, end, header.record_count)
             self._in_place = data
             self.size += end - start
         else:
@@ -127,8 +125,7 @@ class Group:
     def _add_part(self, part: bytes, header: BatchHeader) -> None:
         check_count(header.record_count, 0, len(part))
         raw = np.frombuffer(part, np.uint8)
-        begins = self._find(part, raw, 0, len(part), header.record_count)
-        self._begins.append(begins + self.size)
+        self._bounds.add(part, raw, 0, len(part), header.record_count, shift=self.size)
         self._parts.append(part)
         self.size += len(part)
 
@@ -147,8 +144,7 @@ class Group:
         if data is None:
             data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
         raw = np.frombuffer(data, np.uint8)
-        record_start = np.concatenate([begins[:-1] for begins in self._begins])
-        record_end = np.concatenate([begins[1:] for begins in self._begins])
+        record_start, record_end = self._bounds.starts_and_ends()
         try:
             size, position = read_varints(raw, record_start)
             if (size < 0).any() or (position + size != record_end).any():
