@@ -48,8 +48,13 @@ DATA_LOSS_TOPIC_RECREATED = "KAFKA_DATA_LOSS.TOPIC_RECREATED"
 # The tail of every data-loss text: what it means and the way on.
 DATA_LOSS_HINT = (
     "Records may have been deleted by retention, or the topic deleted, before the query read them. "
-    "If that is acceptable, set the option failOnDataLoss to false (or to warn, which also logs "
-    "each loss)"
+    "If that is acceptable, set the option failOnDataLoss to false: the query then logs each loss "
+    "as a warning and continues"
+)
+# The same where failOnDataLoss is false.
+DATA_LOSS_WARNING = (
+    "Records may have been deleted by retention, or the topic deleted, before the query read them. "
+    "To fail the query in such a case, set the option failOnDataLoss to true"
 )
 
 
