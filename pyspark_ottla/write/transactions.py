@@ -67,7 +67,7 @@ T = TypeVar("T", bound=Message)
 
 # Version 4 of AddPartitionsToTxn is for brokers among themselves.
 ADD_PARTITIONS_VERSIONS = Versions(0, 3)
-# Stable offsets only (KIP-447): a decision whose transaction is being ended is waited for.
+# The first one with stable offsets (KIP-447), and the last one for one group.
 STABLE_FETCH_VERSIONS = Versions(7, 7)
 OPEN = "Ongoing"
 
@@ -248,11 +248,15 @@ class Transactions:
 
     # --- decisions -------------------------------------------------------------------------------
 
-    def decision(self, name: str) -> Decision | None:
-        """The last decision of that write; waits for one that is just being made."""
+    def decision(self, name: str, *, is_fenced: bool) -> Decision | None:
+        """The last decision of that write.
+
+        The driver, which has fenced all others (`is_fenced`), waits for one that is being stored.
+        A task does not: the driver of the decision may be dead. It can get the one before.
+        """
         deadline = self._cluster.deadline()
         while True:
-            found, whole = self._read_decision(name)
+            found, whole = self._read_decision(name, is_fenced)
             if whole:
                 return found
             if not self._cluster.wait(deadline):
@@ -262,24 +266,24 @@ class Transactions:
                     "Delete none of them, or all of them",
                 )
 
-    def _read_decision(self, name: str) -> tuple[Decision | None, bool]:
+    def _read_decision(self, name: str, is_stable: bool) -> tuple[Decision | None, bool]:
         """The decision, and whether its chunks are there and of the same decision."""
-        offset, first = self._stored(name)
+        offset, first = self._stored(name, is_stable)
         if first is None:
             return None, True
         chunks = [first]
         for group in chunk_groups(name, first.total)[1:]:
-            other, chunk = self._stored(group)
+            other, chunk = self._stored(group, is_stable)
             if chunk is None or other != offset or chunk.job != first.job:
                 return None, False
             chunks.append(chunk)
         decision = decode_decision(name, offset - 1, chunks)
         return decision, decision is not None
 
-    def _stored(self, group: str) -> tuple[int, Chunk | None]:
+    def _stored(self, group: str, is_stable: bool) -> tuple[int, Chunk | None]:
         """The highest offset of the group, whatever topic it is for, and the chunk with it."""
         what = f"Reading the decision in the group {group}"
-        request = OffsetFetchRequest(group_id=group, topics=None, require_stable=True)
+        request = OffsetFetchRequest(group_id=group, topics=None, require_stable=is_stable)
 
         def codes(response: OffsetFetchResponse) -> list[int]:
             rows = [row.error_code for topic in response.topics for row in topic.partitions]

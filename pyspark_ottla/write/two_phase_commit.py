@@ -172,7 +172,7 @@ class BatchCommit:
         known = _known.get(self._key)
         if known is None:
             producer = self._driver.begin(self._write.driver_id)
-            known = Known(producer, self._driver.decision(self._write.name))
+            known = Known(producer, self._driver.decision(self._write.name, is_fenced=True))
             _known[self._key] = known
             while len(_known) > REMEMBERED_WRITES:
                 _known.popitem(last=False)

@@ -212,7 +212,7 @@ def _write_prepared(
 ) -> TaskResult:
     """Writes in a transaction and leaves it open; drops the rows if the batch is decided."""
     transactions = Transactions(cluster, options.client.transaction_timeout_ms)
-    decision = transactions.decision(write.name)
+    decision = transactions.decision(write.name, is_fenced=False)
     if not write_again(decision, write):
         return TaskResult(sum(batch.num_rows for batch in batches), 0, {}, dropped=True)
     decided = -1 if decision is None else decision.batch_id
