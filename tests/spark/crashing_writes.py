@@ -141,9 +141,9 @@ class Spark:
         try:
             return write_task(self.options, _batches(share), write)
         except (CrashError, Exception) as error:
-            if not process.is_dead and write.batch_id >= 0:
-                # A forgotten twin may find that its batch is over; anything else is a defect.
-                assert (write, share) in self._late, error
+            # A forgotten twin may find that its batch is over; anything else is a defect.
+            if not process.is_dead and (write, share) not in self._late:
+                raise AssertionError(f"a task failed without a crash: {error}") from error
             self._note(process, "executor")
             return None
 
