@@ -2,7 +2,7 @@
 
 Brokers keep the state of a producer id for a day and longer, so tasks must not take new ones at
 each trigger. A task takes a producer out of the cache and puts it back only if everything was
-acknowledged: after a failure nobody knows which sequence numbers the brokers have seen.
+acknowledged: after a failure it is not known which sequence numbers the brokers have seen.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def init_idempotent(cluster: KafkaCluster) -> ProducerIdentity:
 def kept_producer(
     cluster: KafkaCluster, options: ClientOptions
 ) -> Iterator[tuple[ProducerIdentity, Sequences]]:
-    """A producer id and its sequence numbers, for a block in which nobody else uses it."""
+    """A producer id and its sequence numbers, which no other task uses during the block."""
     for entry in reversed(_idle):
         if entry[:2] == (os.getpid(), options):
             _idle.remove(entry)

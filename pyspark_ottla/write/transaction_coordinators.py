@@ -20,7 +20,7 @@ KEYS_MAX = 1000
 def find_coordinators(cluster: KafkaCluster, transactional_ids: Sequence[str]) -> None:
     """Looks up those that the client does not know; raises ConnectorError if there is none.
 
-    Does nothing with brokers before Kafka 3.0, where the client asks for each when it needs it.
+    Does nothing with brokers before Kafka 3.0, where the client looks each one up when it needs it.
     """
     state = cluster.client.state
     deadline = cluster.deadline()

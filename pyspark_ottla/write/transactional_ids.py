@@ -6,11 +6,11 @@ the driver has ended the transaction. If another task took the id in between, th
 abort the transaction.
 
 The Python processes of a host therefore share numbered slots. A slot is a file that is locked while
-a task writes, and holds the last batch it was used for. It is free if nobody holds the lock and a
-later batch has been decided, because the driver ends the transactions of a batch before it decides
-the next one. The number of slots is about twice that of the tasks of a batch on this host, however
-many processes Spark starts and ends. Each host has ids of its own, so a task that Spark has given
-up never touches the id of another one.
+a task writes, and holds the last batch it was used for. It is free if no process holds the lock and
+a later batch has been decided, because the driver ends the transactions of a batch before it
+decides the next one. The number of slots is about twice that of the tasks of a batch on this host,
+however many processes Spark starts and ends. Each host has ids of its own, so a task that Spark has
+given up never touches the id of another one.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def host_name(directory: str) -> str:
 
 @contextmanager
 def claimed_id(cluster: str, name: str, batch_id: int, decided: int) -> Iterator[str]:
-    """A transactional id that nobody else uses, for a task of that batch.
+    """A transactional id that no other task uses, for a task of that batch.
 
     `cluster` distinguishes brokers, `name` is that of the write, and `decided` the last batch for
     which there is a decision (-1 if there is none).

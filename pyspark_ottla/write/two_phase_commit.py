@@ -8,8 +8,8 @@ Decision. The driver stores one decision for the batch: an offset commit with th
 transactions, in the group of the query (and `writeId`). It does so in a transaction under a
 transactional id of the driver. The decision is made in the moment in which the coordinator
 accepts EndTxn for this transaction: durable (`acks=all`), and atomic whatever the number of groups
-that hold the list. A second driver that asks for the same transactional id fences the first one,
-so that a decision is never made twice.
+that hold the list. A second driver that takes the same transactional id fences the first one, so
+that a decision is never made twice.
 
 Second phase. The driver sends EndTxn for each transaction of the list, and aborts all other open
 transactions of the write: failed attempts, losing twins of speculation, and what an earlier driver
@@ -17,7 +17,7 @@ left behind.
 
 Recovery needs the decision only. If the last decision is about the batch that Spark executes, the
 tasks drop their rows and the driver sends EndTxn for its list once more, which is harmless for
-those that have ended. If it is about an earlier batch, everything is written anew. Neither depends
+those that have ended. If it is about an earlier batch, all rows are written. Neither depends
 on how rows were divided over tasks. The driver ends the transactions of a decision before it stores
 the next one, so one decision for each write is enough.
 
@@ -51,7 +51,7 @@ from pyspark_ottla.write.transactions import OPEN, FencedError, Transactions
 
 logger = logging.getLogger("ottla.spark")
 
-# The driver's own transaction takes some requests; one that was left open blocks nobody's reads.
+# The driver's own transaction takes some requests; one that was left open blocks no readers.
 DECISION_TIMEOUT_MS = 60_000
 # A transaction must have this much of its time left when it is decided, so that EndTxn comes in
 # time: ten seconds, or a tenth of a short timeout.
@@ -79,7 +79,7 @@ _known: OrderedDict[tuple[int, str, str], Known] = OrderedDict()
 def write_again(decision: Decision | None, write: Write) -> bool:
     """Whether tasks of this batch write their rows; false if it is decided already.
 
-    Raises ConnectorError for a batch that cannot be told from an earlier one.
+    Raises ConnectorError for a batch that looks like an earlier one and is another.
     """
     if decision is None or decision.batch_id < write.batch_id:
         return True
@@ -168,7 +168,7 @@ class BatchCommit:
 
     def _load(self) -> Known:
         """Takes the driver's transactional id, which settles an open decision, and reads the last
-        decision; what this process knows still holds as long as nobody else has taken the id."""
+        decision. What this process knows holds until another driver takes the id."""
         known = _known.get(self._key)
         if known is None:
             producer = self._driver.begin(self._write.driver_id)

@@ -1,9 +1,10 @@
 """A model of Spark around the exactly-once sink: processes that crash at any of their requests.
 
-A run writes some batches. Rows are dealt out anew for each execution of a batch. Processes crash
-before a request is sent or after the broker has carried it out, chosen by the seed: one of a task
-(which is retried) or the driver's (the batch is executed again, by a new driver). Some tasks run
-twice, as with speculation, and the twin that loses may go on after the end of its batch.
+A run writes some batches. Each execution of a batch divides the rows over tasks in another way.
+Processes crash before a request is sent or after the broker has carried it out, chosen by the seed:
+one of a task (which is retried) or the driver's (the batch is executed again, by a new driver).
+Some tasks run twice, as with speculation, and the twin that loses may go on after the end of its
+batch.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def once(frame: DataFrame, bootstrap: str, topic: str, **options: object) -> Non
     save(frame, bootstrap, topic=topic, delivery="exactly-once", **options)
 
 
-def test_a_repeated_batch_is_dealt_out_otherwise(copy: Copy) -> None:
+def test_a_repeated_batch_with_other_tasks(copy: Copy) -> None:
     """Neither the number of tasks nor their rows are the same in the repetition."""
     copy.run(delivery="exactly-once")
     copy.forget_end_of(2)

@@ -140,7 +140,7 @@ def test_open_transactions_of_a_write(coordinator: ScriptedCoordinator) -> None:
     for identifier in (IDS[0], IDS[1], f"{NAME}-other-0123456789ab-0", f"{NAME}-driver"):
         begun(coordinator, identifier)
     transactions(coordinator).begin(IDS[1])  # ends it
-    # Both scripted brokers give the same answer.
+    # Both scripted brokers list the same.
     assert set(transactions(coordinator).open_ids(NAME)) == {IDS[0]}
     coordinator.codes[ListTransactionsRequest] = [ErrorCode.COORDINATOR_NOT_AVAILABLE]
     with pytest.raises(ConnectorError, match="Listing open transactions failed"):
