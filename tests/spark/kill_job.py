@@ -3,7 +3,7 @@
     python kill_job.py DIRECTORY MASTER
 
 DIRECTORY/runs.json names the directories of the runs; each has its kill point and its topics. A
-driver that was killed is started again by the runner and goes on with the same checkpoints.
+driver that was killed is started again by the runner and continues with the same checkpoints.
 """
 
 from __future__ import annotations

@@ -58,10 +58,10 @@ DRIVER_REQUESTS = (
 def all_points() -> list[KillPoint]:
     """Executor and driver at every step."""
     points = [
-        KillPoint("executor", request, when, 0, "executor", goes_on)
+        KillPoint("executor", request, when, 0, "executor", continues)
         for request in TASK_REQUESTS
         for when in ("before", "after")
-        for goes_on in (False, True)
+        for continues in (False, True)
     ]
     points.append(KillPoint("executor", "end", "at", 0, "executor"))
     for request in DRIVER_REQUESTS:
@@ -69,7 +69,7 @@ def all_points() -> list[KillPoint]:
         for occurrence in range(4 if request == "EndTxn" else 1):
             for when in ("before", "after"):
                 point = KillPoint("driver", request, when, occurrence, "driver")
-                points += [point, replace(point, goes_on=True)]
+                points += [point, replace(point, continues=True)]
                 if request in ("TxnOffsetCommit", "EndTxn"):
                     points.append(replace(point, victim="executor"))
     for step in ("begin", "end"):

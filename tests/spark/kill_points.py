@@ -31,7 +31,7 @@ EXECUTORS = "executors"
 @dataclass(frozen=True)
 class KillPoint:
     """`at` is in which process the step is reached, and `victim` what is killed then: `executor`
-    or `driver`. `goes_on` lets the Python process survive its JVM for a while, as on a host that
+    or `driver`. `continues` lets the Python process survive its JVM for a while, as on a host that
     has lost its network. `slow` delays the first attempt of a task, so that speculation starts
     another one."""
 
@@ -40,13 +40,13 @@ class KillPoint:
     when: str
     occurrence: int
     victim: str
-    goes_on: bool = False
+    continues: bool = False
     slow: bool = False
 
     def describe(self) -> str:
         text = f"{self.at} {self.when} {self.step}, number {self.occurrence}"
         text += "" if self.victim == self.at else f", kills {self.victim}"
-        text += ", goes on" if self.goes_on else ""
+        text += ", continues" if self.continues else ""
         return text + (", with a slow task" if self.slow else "")
 
 
@@ -124,7 +124,7 @@ class Killer:
             return
         if self._point.victim == self._at:
             os.kill(own_jvm(), signal.SIGKILL)
-            if not self._point.goes_on:
+            if not self._point.continues:
                 os.kill(os.getpid(), signal.SIGKILL)
             return
         for name in os.listdir(os.path.join(self._directory, EXECUTORS))[:1]:
