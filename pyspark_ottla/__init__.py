@@ -35,7 +35,12 @@ class DefaultSource(PickledWithJobFiles, DataSource):
         from pyspark_ottla.options.options import parse_source_options
         from pyspark_ottla.read.schema import row_schema
 
-        return row_schema(parse_source_options(self.options))
+        options = parse_source_options(self.options)
+        if not options.decode.fields:
+            return row_schema(options)
+        from pyspark_ottla.decode.resolved import resolve_decoding
+
+        return row_schema(options, resolve_decoding(options.decode))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from pyspark_ottla.options.options import parse_source_options
