@@ -27,7 +27,7 @@ from pyspark_ottla.options.decode_options import (
 )
 from pyspark_ottla.options.registry_options import REGISTRY_OPTIONS
 from pyspark_ottla.options.values import INT_MAX, OptionReader, invalid, plain_names
-from pyspark_ottla.transform import PATH as TRANSFORM_PATH
+from pyspark_ottla.transform import is_function
 
 SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
 SOURCE_OPTIONS = (
@@ -223,8 +223,12 @@ def _parse_partitions_min(reader: OptionReader) -> int | None:
 
 def _parse_transform(reader: OptionReader) -> str | None:
     path = reader.text("transform")
-    if path is not None and TRANSFORM_PATH.fullmatch(path) is None:
-        raise invalid("transform", path, "a function as package.module:function")
+    if path is not None and not is_function(path):
+        raise invalid(
+            "transform",
+            path,
+            "a function as package.module:function, or pyspark_ottla.pickled(function)",
+        )
     return path
 
 
