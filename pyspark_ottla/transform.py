@@ -45,10 +45,11 @@ def pickled(function: Function) -> str:
     """
     from pyspark import cloudpickle
 
+    dumps: Callable[[Any], bytes] = cloudpickle.dumps
     if not callable(function):
         raise ConnectorError(errors.INVALID_OPTION, f"{function!r} is not a function")
     try:
-        content = cloudpickle.dumps(function)
+        content = dumps(function)
     except Exception as error:  # whatever the parts of a closure raise
         raise ConnectorError(
             errors.INVALID_OPTION,
