@@ -206,7 +206,8 @@ def land(
             properties=read_client_properties(command_config) if command_config else {},
         )
         content = land_options(request)
-        settings = list(parse_settings(conf or ()))
+        # What the job prints is its progress.
+        settings = [("spark.log.level", "WARN"), *parse_settings(conf or ())]
         if format == ICEBERG:
             settings = iceberg_catalog(to) + settings
         tables = (format,) if format in TABLE_PACKAGES else ()

@@ -14,10 +14,15 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet
 import pytest
 from pyspark.sql import SparkSession
 
+from pyspark_ottla.errors import ConnectorError
+from pyspark_ottla.land import job
+from pyspark_ottla.land.plan import LandOptions
 from tests.doubles.broker_process import BrokerProcess
 from tests.spark.conftest import ROOT, spark_environment
 from tests.spark.streams import wait_until
@@ -42,16 +47,17 @@ def environment(work: Path) -> dict[str, str]:
 def running(work: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """The command in a session of its own, with what it starts; killed in the end."""
     command = [sys.executable, "-m", "ottla.cli.main", "spark", *arguments]
-    process = subprocess.Popen(
-        command,
-        cwd=work,
-        env={**environment(work), "PYTHONPATH": str(ROOT)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=(work / "log").open("a"),
-        text=True,
-        start_new_session=True,
-    )
+    with (work / "log").open("a") as log:
+        process = subprocess.Popen(
+            command,
+            cwd=work,
+            env={**environment(work), "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            start_new_session=True,
+        )
     try:
         yield process
     finally:
@@ -75,69 +81,99 @@ def test_a_killed_job_continues_and_no_row_is_lost_or_doubled(
     orders, others = new_topic("land"), new_topic("land")
     for topic in (orders, others):
         create_topic(broker.bootstrap, topic, 2)
-    countries = ("fi", "se")
+    countries = (b"fi", b"se")
 
-    def send(begin: int, end: int) -> None:
-        for topic in (orders, others):
-            values = [
-                Sent(b'{"id":%d,"country":"%s"}' % (n, countries[n % 2].encode()), partition=n % 2)
-                for n in range(begin, end)
-            ]
-            write(broker.bootstrap, topic, values)
+    def send(topic: str, begin: int, end: int) -> None:
+        values = [
+            Sent(b'{"id":%d,"country":"%s"}' % (n, countries[n % 2]), partition=n % 2)
+            for n in range(begin, end)
+        ]
+        write(broker.bootstrap, topic, values)
 
-    send(0, 600)
-    schema = tmp_path / "schema.json"
-    schema.write_text(json.dumps(SCHEMA))
+    send(orders, 0, 500)
+    send(others, 0, 50)
     tables = tmp_path / "tables"
     common = [orders, others, "--to", str(tables), "--bootstrap", broker.bootstrap]
-    common += ["--option", "maxOffsetsPerTrigger=100", "--max-file-records", "30"]
-    common += ["--decode", "json", "--option", f"value.schema={schema.read_text()}"]
-    common += ["--partition-by", "date,value.country", "--bad-records", "drop"]
+    common += ["--max-file-records", "30", "--partition-by", "date,value.country"]
+    common += ["--decode", "json", "--option", f"value.schema={json.dumps(SCHEMA)}"]
+    common += ["--bad-records", "drop"]
+    slow = ["--option", "maxOffsetsPerTrigger=100", "--trigger-seconds", "0"]
 
     def batches(topic: str) -> int:
         return len(list((tables / "_checkpoints" / topic / "commits").glob("[0-9]*")))
 
-    with running(tmp_path, "land", *common, "--trigger-seconds", "0", *SMALL) as process:
+    with running(tmp_path, "land", *common, *slow, *SMALL) as process:
 
         def has_begun() -> bool:
             assert process.poll() is None, (tmp_path / "log").read_text()[-4000:]
             return batches(orders) >= 2
 
         wait_until(has_begun, "the job has committed two batches")
-    send(600, 700)
-    write(broker.bootstrap, orders, [Sent(b"oops")])
+    send(orders, 500, 600)
+    write(broker.bootstrap, others, [Sent(b"oops")])
     code, text = land(tmp_path, *common, "--available-now")
     assert code == 0, text
     assert f"{orders}: batch " in text
     assert "1 could not be decoded" in text
-    for topic in (orders, others):
+    for topic, count in ((orders, 600), (others, 50)):
         rows = spark.read.parquet(str(tables / topic)).collect()
-        assert sorted(row.value.id for row in rows) == list(range(700))
+        assert sorted(row.value.id for row in rows) == list(range(count))
         assert {(row.country, row.value.country) for row in rows} == {("fi", "fi"), ("se", "se")}
-        files = list((tables / topic).glob("date=2023-11-14/country=*/*.parquet"))
-        assert files
-        sizes = [spark.read.parquet(str(file)).count() for file in files[:3]]
-        assert max(sizes) <= 30
+    files = (tables / orders).glob("date=2023-11-14/country=*/*.parquet")
+    assert max(rows_of(file) for file in files) <= 30
 
 
-def test_a_change_of_a_type_is_refused_before_anything_is_written(
+def rows_of(file: Path) -> int:
+    return int(pyarrow.parquet.ParquetFile(file).metadata.num_rows)
+
+
+def options(broker: BrokerProcess, topic: str, to: Path, **given: Any) -> LandOptions:
+    source = {
+        "kafka.bootstrap.servers": broker.bootstrap,
+        "value.format": "json",
+        "value.schema": json.dumps(given.pop("schema", SCHEMA)),
+    }
+    return LandOptions((topic,), str(to), available_now=True, source=source, **given)
+
+
+def test_columns_can_be_added_and_a_type_cannot_change(
     spark: SparkSession, broker: BrokerProcess, new_topic: NewTopicName, tmp_path: Path
 ) -> None:
     topic = new_topic("land-changed")
     create_topic(broker.bootstrap, topic)
     write(broker.bootstrap, topic, [Sent(b'{"id":1}')])
-    table = tmp_path / "tables" / topic
-    spark.sql("SELECT named_struct('id', 'text') AS value").write.parquet(str(table))
-    code, text = land(
-        tmp_path, topic, "--to", str(tmp_path / "tables"), "--bootstrap", broker.bootstrap,
-        "--available-now", "--decode", "json", "--option", f"value.schema={json.dumps(SCHEMA)}",
-    )  # fmt: skip
-    assert code == 1
+    narrow = {"type": "object", "properties": {"id": {"type": "integer"}}}
+    assert job.land(spark, options(broker, topic, tmp_path, schema=narrow)) == 1
+    write(broker.bootstrap, topic, [Sent(b'{"id":2,"country":"fi"}')])
+    assert job.land(spark, options(broker, topic, tmp_path)) == 1
+    table = spark.read.option("mergeSchema", "true").parquet(str(tmp_path / topic))
+    rows = {(row.value.id, row.value.country) for row in table.collect()}
+    assert rows == {(1, None), (2, "fi")}
+
+    changed = {"type": "object", "properties": {"id": {"type": "string"}}}
+    with pytest.raises(ConnectorError) as raised:
+        job.land(spark, options(broker, topic, tmp_path, schema=changed))
     assert (
-        f"ottla: [INVALID_SCHEMA] The table {table} cannot take the records of {topic}: the column "
-        "value.id is string there and bigint now."
-    ) in text
-    assert spark.read.parquet(str(table)).count() == 1
+        f"[INVALID_SCHEMA] The table {tmp_path}/{topic} cannot take the records of {topic}: the "
+        "column value.id is bigint there and string now."
+    ) in str(raised.value)
+
+
+def test_a_record_that_fails_the_job_is_named(
+    spark: SparkSession, broker: BrokerProcess, new_topic: NewTopicName, tmp_path: Path
+) -> None:
+    topic = new_topic("land-bad")
+    create_topic(broker.bootstrap, topic)
+    write(broker.bootstrap, topic, [Sent(b"oops")])
+    with pytest.raises(job.LandingError) as raised:
+        job.land(spark, options(broker, topic, tmp_path))
+    assert str(raised.value).startswith(
+        f"{topic}: [DECODE_FAILED] The value (json) of the record at offset 0 of {topic}-0 is no "
+    )
+    kept = options(broker, topic, tmp_path, bad_records="keep")
+    assert job.land(spark, kept) == 1
+    [row] = spark.read.parquet(str(tmp_path / topic)).collect()
+    assert bytes(row["_corrupt"].value) == b"oops"
 
 
 JOB = """
