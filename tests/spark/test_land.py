@@ -6,6 +6,7 @@ compared with what was sent, row by row.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -44,35 +45,33 @@ def environment(work: Path) -> dict[str, str]:
 
 
 @contextmanager
-def running(work: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """The command in a session of its own, with what it starts; killed in the end."""
+def running(work: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The command in a session of its own, with what it starts; killed in the end. Its output is
+    in the files `out` and `log`."""
     command = [sys.executable, "-m", "ottla.cli.main", "spark", *arguments]
-    with (work / "log").open("a") as log:
+    with (work / "log").open("ab") as log, (work / "out").open("wb") as out:
         process = subprocess.Popen(
             command,
             cwd=work,
             env={**environment(work), "PYTHONPATH": str(ROOT)},
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=out,
             stderr=log,
-            text=True,
             start_new_session=True,
         )
     try:
         yield process
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        assert process.stdout is not None
-        process.stdout.close()
+        with contextlib.suppress(ProcessLookupError):  # all of it has ended
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
 def land(work: Path, *arguments: str) -> tuple[int, str]:
     """The exit code, and what the command printed on both outputs."""
     with running(work, "land", *arguments, *SMALL) as process:
-        assert process.stdout is not None
-        text = process.stdout.read()
-        return process.wait(300), text + (work / "log").read_text()[-6000:]
+        code = process.wait(300)
+    return code, (work / "out").read_text() + (work / "log").read_text()[-6000:]
 
 
 def test_a_killed_job_continues_and_no_row_is_lost_or_doubled(
@@ -198,8 +197,7 @@ def test_run_gives_a_job_the_connector(
     (tmp_path / "job.py").write_text(JOB)
     options = [*SMALL, "--conf", "spark.app.name=mine"]
     with running(tmp_path, "run", *options, "job.py", broker.bootstrap, topic) as process:
-        assert process.stdout is not None
-        text = process.stdout.read()
         code = process.wait(120)
+    text = (tmp_path / "out").read_text()
     assert "found 2 __main__ mine" in text, (tmp_path / "log").read_text()[-3000:]
     assert code == 5
