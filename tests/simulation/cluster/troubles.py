@@ -55,6 +55,8 @@ class Troubles:
             kinds += ["power", "power", "power"]
         if self.world.shape.brokers > 1:
             kinds += ["replaced_disk"]
+        if self.world.shape.kinds:
+            kinds = self.world.shape.kinds.split(",")
         kind = self.random.choice(kinds)
         node = self.random.choice(list(self.world.nodes.values()))
         self.world.note(f"trouble: {kind} {node.host}")

@@ -47,6 +47,8 @@ class Shape(NamedTuple):
     troubles: int = 12
     power_loss: bool = False
     descriptor_faults: bool = True
+    #: Only these troubles, separated by commas; "" for all of them.
+    kinds: str = ""
     settings: tuple[tuple[str, str], ...] = ()
 
 
