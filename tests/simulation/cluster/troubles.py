@@ -45,6 +45,7 @@ class Troubles:
         self.random = Random(f"troubles {world.seed}")
         self.admin = Admin(world)
         self.disks = DiskTroubles(world)
+        self.count = 0
 
     async def one(self) -> None:
         """Does the next thing, and undoes it where it can be undone."""
@@ -60,6 +61,7 @@ class Troubles:
         kind = self.random.choice(kinds)
         node = self.random.choice(list(self.world.nodes.values()))
         self.world.note(f"trouble: {kind} {node.host}")
+        self.count += 1
         if kind in ADMIN:
             await getattr(self.admin, kind)()
         elif hasattr(self.disks, kind):
