@@ -6,8 +6,8 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from ottla.controller.tree import znodes
-from ottla.protocol.records.reader import read_records
 from ottla.protocol.topics import TopicPartition
+from tests.doubles.kept_records import kept_records
 from tests.simulation.cluster.history import Kept
 
 if TYPE_CHECKING:
@@ -134,29 +134,10 @@ class FinalChecks:
         Batches that DeleteRecords removed are taken from what the watch kept of them.
         """
         log = self._log(broker_id, topic, index)
-        open_: dict[int, list[Kept]] = {}
-        kept: list[Kept] = []
         batches = dict(self.world.watch.batches(topic, index))
         for batch in log.batches(log.log_start_offset, log.log_end_offset):
             batches[struct.unpack_from(">q", batch)[0]] = bytes(batch)
-        for _, data in sorted(batches.items()):
-            producer_id, attributes = struct.unpack_from(">q", data, 43)[0], data[22]
-            records = list(read_records(data, include_control=True))
-            if attributes & 0x20:  # a control batch
-                committed = struct.unpack_from(">h", records[0].key, 2)[0] == 1
-                for each in open_.pop(producer_id, []):
-                    kept.append(each._replace(visible=committed))
-                continue
-            found = [Kept(record.offset, record.value, True) for record in records]
-            if attributes & 0x10:
-                open_.setdefault(producer_id, []).extend(
-                    each._replace(visible=False) for each in found
-                )
-            else:
-                kept.extend(found)
-        for left in open_.values():
-            kept.extend(left)
-        return sorted(kept, key=lambda each: each.offset)
+        return kept_records(data for _, data in sorted(batches.items()))
 
     def _check_offsets(self) -> None:
         for group, least in self.world.history.committed_offsets.items():
