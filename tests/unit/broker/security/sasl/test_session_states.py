@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
+from ottla.broker.runtime.timer import ManualTimer
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.message import Message
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
+from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.produce import ProduceRequest
 from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
-from tests.doubles.network import SIZE
+from tests.doubles.network import SIZE, metadata_request
 from tests.unit.broker.security.sasl.test_session import (
     ANNA,
     SCRAM,
@@ -66,4 +74,67 @@ async def test_a_produce_request_without_acks_gets_no_response() -> None:
         client = await network.connect()
         await handshake(client)
         client.send(ProduceRequest(acks=0, timeout_ms=1, topic_data=[]), 9)
+        assert await client.is_closed()
+
+
+async def test_a_renewed_session_does_not_end_with_the_first_one() -> None:
+    async with scene() as (made, network):
+        real, manual = made.timer, ManualTimer()
+        made.timer = manual  # type: ignore[assignment] # is closed below
+        try:
+            made.lifetime_ms = 1_000
+            client = await network.connect()
+            await log_in(client)
+            made.lifetime_ms = 60_000
+            await log_in(client)
+            manual.advance(1_000)
+            assert await who(client) == "User:anna"
+            made.lifetime_ms = 0
+            manual.advance(59_000)
+            client.send(metadata_request())
+            assert await client.is_closed(), "it did not renew"
+        finally:
+            made.timer = real
+
+
+async def test_a_closed_session_leaves_no_timer() -> None:
+    async with scene() as (made, network):
+        real, manual = made.timer, ManualTimer()
+        made.timer = manual  # type: ignore[assignment] # is closed below
+        try:
+            made.lifetime_ms = 1_000
+            client = await network.connect()
+            await log_in(client)
+            await client.close()
+            await network.until(lambda: not network.server.connections)
+            assert manual.advance(10_000) == 0
+        finally:
+            made.timer = real
+
+
+@pytest.mark.parametrize(
+    ("request_", "version", "words"),
+    [
+        (
+            DescribeClusterRequest(),
+            0,
+            "Unexpected Kafka request of type DESCRIBE_CLUSTER during SASL authentication.",
+        ),
+        (
+            FindCoordinatorRequest(key="g"),
+            1,
+            "Request is not valid given the current SASL state.",
+        ),
+    ],
+)
+async def test_a_request_in_the_middle_of_an_authentication(
+    request_: Message, version: int, words: str
+) -> None:
+    async with scene() as (_, network):
+        client = await network.connect()
+        await handshake(client)
+        client.send(request_, version)
+        response: Any = (await client.receive(request_.API_KEY, version))[1]
+        assert response.error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert response.error_message == words
         assert await client.is_closed()
