@@ -9,6 +9,7 @@ STAMP := $(ENVIRONMENT)/.installed
 .PHONY: compat test-console compat-java compat-streams golden clean
 .PHONY: simulate simulate-long simulate-defects
 .PHONY: bench-cluster chaos test-compose test-asyncio-debug test-compiled compat-spark
+.PHONY: soak test-pythons test-chart site test-quickstarts
 .PHONY: mutation soak test-pythons
 
 help: ## show this list
@@ -40,6 +41,16 @@ test-console: $(STAMP) ## the web console in headless Chromium, where there is o
 
 test-compose: $(STAMP) ## docker-compose.yml with a Docker engine, where there is one
 	@$(RUN) -m tests.compose.check $(ARGUMENTS)
+
+site: $(STAMP) ## the documentation as a web site in site/ (ARGUMENTS=serve shows it while you write)
+	@NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs $(or $(ARGUMENTS),build)
+
+test-quickstarts: $(STAMP) ## the programs of docs/quickstart.md in five languages (downloads clients; minutes)
+	@$(RUN) -m tests.quickstarts.run $(ARGUMENTS)
+
+test-chart: $(STAMP) ## the Helm chart with helm (from the PATH, or built with Go)
+	@$(RUN) -m pip install -q kubernetes-validate
+	@$(RUN) -m tests.chart.check
 
 lint: $(STAMP) ## ruff, formatting and mypy --strict
 	@$(ENVIRONMENT)/bin/ruff check .

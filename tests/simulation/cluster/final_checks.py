@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tests.simulation.cluster.world import World
 
 TOPIC = "t"
+UNCLEAN_TOPIC = "unclean"
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 
 
@@ -26,7 +27,7 @@ class FinalChecks:
     def _topics(self) -> list[str]:
         return [
             name
-            for name in (TOPIC, *INTERNAL_TOPICS)
+            for name in (TOPIC, UNCLEAN_TOPIC, *INTERNAL_TOPICS)
             if znodes.topic_path(name) in self.world.ensemble.tree.nodes
         ]
 
@@ -46,11 +47,27 @@ class FinalChecks:
         for client in self.world.producers:
             if not client.finished:
                 return f"{client.name} gets no response that it can go on with"
+        assigned: dict[TopicPartition, tuple[int, ...]] = {}
         for topic in self._topics():
             for index, replicas in self._assignments(topic).items():
+                assigned[TopicPartition(topic, index)] = replicas
                 reason = self._unwell(topic, index, replicas)
                 if reason:
                     return reason
+        return self._has_others(assigned)
+
+    def _has_others(self, assigned: dict[TopicPartition, tuple[int, ...]]) -> str | None:
+        """A broker has no replica and no log that is not assigned to it, and moves have ended."""
+        for node in self.world.nodes.values():
+            server: Any = node.server
+            logs = server.parts.base.logs
+            hosted = {TopicPartition(each.topic, each.partition) for each in logs.logs()}
+            for where in sorted(hosted | set(server.parts.replicas.manager.partitions)):
+                replicas = assigned.get(where)
+                if replicas is not None and node.broker_id not in replicas:
+                    return f"{node.host} has {where}, which is assigned to {replicas}"
+                if logs.get_future(*where) is not None:
+                    return f"{node.host} has not moved {where} to the other log directory"
         return None
 
     def _unwell(self, topic: str, index: int, replicas: tuple[int, ...]) -> str | None:
@@ -127,6 +144,11 @@ class FinalChecks:
             found = self._committed_offset(group)
             if found is None or found < least:
                 self.world.complain(f"{group}: offset {least} was committed, there is {found}")
+        all_offsets = self.all_committed_offsets()
+        for key, least in self.world.history.shared_offsets.items():
+            found = all_offsets.get(key)
+            if found is None or found < least:
+                self.world.complain(f"{key}: offset {least} was committed, there is {found}")
 
     def all_committed_offsets(self) -> dict[tuple[str, str], int]:
         """By group and partition, of all coordinators."""

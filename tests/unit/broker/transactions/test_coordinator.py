@@ -119,6 +119,20 @@ def test_a_failed_append_changes_nothing(error: int, responded: int) -> None:
     assert setup.end(producer) == ErrorCode.NONE
 
 
+@pytest.mark.parametrize("error", [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_ENOUGH_REPLICAS])
+def test_a_completion_that_cannot_be_appended_is_retried(error: int) -> None:
+    """With a full disk the broker remains the leader: no other one completes the transaction."""
+    setup = Setup()
+    producer = setup.ongoing(T0)
+    setup.leaders.hold = True
+    assert setup.end(producer) == ErrorCode.NONE
+    setup.log.next_error = error
+    setup.leaders.release()
+    assert setup.state() is S.PREPARE_COMMIT
+    setup.timer.advance(1_000)
+    assert setup.state() is S.COMPLETE_COMMIT
+
+
 # A transaction's life.
 
 
