@@ -135,7 +135,8 @@ def measure(
                 gaps.append(arrivals.longest_gap(begin, begin + WATCHED_S))
                 processes[controller].wait_for_end()
                 processes[controller].start()
-                print(f"{name}: stop of controller {controller}, {gaps[-1]:.2f} s", flush=True)
+                at = time.strftime("%H:%M:%S", time.gmtime(time.time() - WATCHED_S))
+                print(f"{name}: {at} stop of controller {controller}, {gaps[-1]:.2f} s", flush=True)
                 time.sleep(REST_S)
             eventually(lambda: arrivals.output.total >= sent, "not all is counted", seconds=300)
         finally:
@@ -157,6 +158,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--stops", type=int, default=4)
     parser.add_argument("--only", choices=("ottla", "kafka"))
+    parser.add_argument("--keep", type=Path, help="a directory for data and logs that stay")
     arguments = parser.parse_args()
     missing = [name for name in ("java", "javac", "mvn") if shutil.which(name) is None]
     if missing:
@@ -165,9 +167,13 @@ def main() -> None:
     library = compile_job(apache_kafka.KAFKA_VERSION)
     kinds: dict[str, type[BrokerProcess]] = {"ottla": BrokerProcess, "kafka": KafkaBrokerProcess}
     for name, kind in kinds.items():
-        if arguments.only in (None, name):
-            with tempfile.TemporaryDirectory() as directory:
-                measure(name, Path(directory), kind, library, arguments.stops)
+        if arguments.only not in (None, name):
+            continue
+        if arguments.keep is not None:
+            measure(name, arguments.keep / name, kind, library, arguments.stops)
+            continue
+        with tempfile.TemporaryDirectory() as directory:
+            measure(name, Path(directory), kind, library, arguments.stops)
 
 
 if __name__ == "__main__":
