@@ -105,3 +105,17 @@ def test_a_follower_takes_transactions_that_it_did_not_verify() -> None:
     assert not log.producer_state.has_open_transaction(7)
     (aborted,) = log.active_segment.txn_index.entries()
     assert (aborted.producer_id, aborted.first_offset, aborted.last_offset) == (7, 0, 1)
+
+
+def test_batches_in_later_runs_are_found_by_their_offsets() -> None:
+    """Their places in the segment are those in the run, not those in the request."""
+    batches = leaders_batches([100] * 9)
+    size = len(batches[0])
+    log = new_log(segment_bytes=3 * size, index_interval_bytes=0)
+    log.append_as_follower(b"".join(batches), now_ms=NOW_MS)
+    assert segments(log) == [(0, 3 * size), (3, 3 * size), (6, 3 * size)]
+    for offset in range(9):
+        read = log.read(offset, size, up_to=9)
+        assert read.first_batch_base_offset == offset
+        assert read.slice is not None
+        assert bytes(read.slice.read()) == batches[offset]
