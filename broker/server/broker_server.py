@@ -21,7 +21,7 @@ from ottla.broker.server.http_assembly import serve_parts
 from ottla.broker.server.parts import BrokerParts, build_parts
 from ottla.broker.server.znode_store import open_store
 from ottla.controller.tree import znodes
-from ottla.controller.tree.store import NoNode
+from ottla.controller.tree.store import NoNode, StoreError
 from ottla.storage.config import LogConfig
 from ottla.storage.directories.log_manager import LogManager
 
@@ -36,6 +36,8 @@ logger = logging.getLogger("ottla.broker")
 
 # How long requests in flight may take to end when the broker stops.
 _DRAIN_MS = 1_000
+# How long a stop waits for the znode tree, which may be away.
+_UNREGISTER_MS = 1_000
 # How long the start waits for the first UpdateMetadata; without one it continues all the same.
 _FIRST_METADATA_MS = 5_000
 
@@ -202,6 +204,8 @@ class BrokerServer:
             parts.replicas.fetchers.close()
             parts.replicas.mover.stop()
             await parts.control.controller.stop()
+            if not crash:
+                await self._unregister(parts)
             parts.base.dynamic_config.stop()
             parts.security.access_control.stop()
             parts.security.delegation_tokens.stop()
@@ -223,6 +227,18 @@ class BrokerServer:
         await self._close_data(crash)
         if self._event_log is not None:
             self._event_log.detach()
+
+    async def _unregister(self, parts: BrokerParts) -> None:
+        """Before the logs are closed, which may take seconds: leaders wait with acks=all for a
+        replica that has caught up, as long as its broker is registered."""
+        if self.config.embedded:
+            return
+        try:
+            async with asyncio.timeout(_UNREGISTER_MS / 1000):
+                await parts.control.registration.unregister()
+        except (StoreError, TimeoutError) as error:
+            # The registration ends with the session.
+            logger.info("Failed to unregister: %s", str(error) or type(error).__name__)
 
     async def _close_data(self, crash: bool) -> None:
         logs, self._logs = self._logs, None
