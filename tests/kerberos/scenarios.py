@@ -20,7 +20,7 @@ from kazoo.client import KazooClient
 from ottla.broker.security.kerberos.login import KerberosLogin, RenewalRules
 from ottla.broker.security.sasl.gssapi_exchange import GssapiExchange
 from ottla.protocol.client.gssapi import GssapiMechanism
-from tests.doubles.apache_kafka import java_command, start_kafka
+from tests.doubles.apache_kafka import free_port, java_command, start_kafka
 from tests.doubles.apache_kafka import start_zookeeper as start_kafkas_zookeeper
 from tests.doubles.broker_process import BrokerProcess, start_broker
 from tests.doubles.eventually import eventually
@@ -251,14 +251,18 @@ def test_a_cluster_with_apache_kafka(kdc: Kdc, tmp_path: Path) -> None:
     file = str(client_file(kdc, tmp_path, "anna"))
     with ExitStack() as stack:
         zookeeper = stack.enter_context(start_kafkas_zookeeper(tmp_path / "zookeeper"))
+        port = free_port()
+        theirs = common | {
+            "listeners": f"INSIDE://127.0.0.1:{port}",
+            "advertised_listeners": f"INSIDE://localhost:{port}",
+        }
         kafka = stack.enter_context(
-            start_kafka(tmp_path / "kafka", zookeeper=zookeeper, broker_id=1, **common)
+            start_kafka(tmp_path / "kafka", zookeeper=zookeeper, broker_id=1, **theirs)
         )
         ours = stack.enter_context(
             start_broker(tmp_path / "ours", broker_id=2, zookeeper_connect=zookeeper, **common)
         )
-        theirs = kafka.bootstrap.replace("127.0.0.1", "localhost")
-        both = f"{theirs},{address(ours)}"
+        both = f"localhost:{port},{address(ours)}"
         made = java(
             "org.apache.kafka.tools.TopicCommand",
             *("--bootstrap-server", both, "--command-config", file, "--create", "--topic", "t"),
