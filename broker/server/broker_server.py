@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
     from ottla.broker.observability.console.event_log import EventLog
     from ottla.broker.observability.http_endpoint import HttpEndpoint
+    from ottla.broker.security.sasl.scram_admin import NewUser
     from ottla.controller.tree.store import ZnodeStore
 
 logger = logging.getLogger("ottla.broker")
@@ -47,15 +48,18 @@ class BrokerServer:
         on_all_disks_failed: Callable[[], None],
         *,
         watches_stalls: bool = True,
+        new_users: Sequence[NewUser] = (),
     ) -> None:
         """`on_all_disks_failed` is called when no log directory works any more. `watches_stalls`:
-        whether turns of the event loop that take long are logged."""
+        whether turns of the event loop that take long are logged. `new_users` are written to the
+        znode tree before clients are served."""
         self.config = config
         #: The port of each listener by name, once started.
         self.ports: dict[str, int] = {}
         #: The port of metrics and console, 0 when they are not served.
         self.metrics_port = 0
         self._watches_stalls = watches_stalls
+        self._new_users = new_users
         self._on_all_disks_failed = on_all_disks_failed
         self._store: ZnodeStore | None = None
         self._logs: LogManager | None = None
@@ -100,6 +104,10 @@ class BrokerServer:
         await store.connect()
         identity = await establish(config, store, logs)
         early = await load_broker_settings(store, config, identity[0])
+        if self._new_users:
+            from ottla.broker.security.sasl.scram_admin import add_users
+
+            await add_users(store, self._new_users)
         parts = self._parts = build_parts(config, identity, store, logs, self._on_all_disks_failed)
         parts.check_connected()
         self._listen(parts)
@@ -194,6 +202,7 @@ class BrokerServer:
             parts.network.server.close()
             parts.cluster.inter_broker_client.close()
             await parts.network.request_channel.close()
+            parts.security.log.flush()
             parts.base.timer.close()
             await parts.base.workers.close()
             await parts.replicas.deferred_validation.close()
@@ -239,6 +248,7 @@ async def _join_cluster(parts: BrokerParts) -> None:
     ]
     parts.coordinators.startup(*counts)
     parts.network.request_channel.start()
+    parts.control.registration.unclean_shutdown = parts.base.logs.unclean_start
     await parts.control.registration.register()
     await parts.control.controller.start()
 

@@ -16,7 +16,6 @@ from ottla.broker.config.sasl import (
     mechanism_setting,
     plain_passwords,
 )
-from ottla.broker.runtime.log_limiter import LogLimiter
 from ottla.broker.security.sasl.exchanges import Exchange, PlainExchange, ScramExchange
 from ottla.broker.security.sasl.oauthbearer import OauthExchange, UnsecuredTokens, Validate
 from ottla.broker.security.sasl.session import NewSession, SaslListener, SaslSession
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
     from ottla.broker.metrics.statistics import NetworkStatistics
     from ottla.broker.runtime.timer import DelayQueue
+    from ottla.broker.security.audit.security_log import SecurityLog
     from ottla.broker.security.sasl.delegation_tokens import DelegationTokens
     from ottla.broker.security.sasl.oauth_keys import RunInThread, SignedTokens
     from ottla.broker.security.sasl.scram_credentials import ScramCredentials
@@ -45,6 +45,7 @@ class SaslListeners:
         now_ms: Callable[[], int],
         statistics: NetworkStatistics,
         run_in_thread: RunInThread,
+        log: SecurityLog,
     ) -> None:
         self._config = config
         self._credentials = credentials
@@ -53,7 +54,7 @@ class SaslListeners:
         self._now_ms = now_ms
         self._statistics = statistics
         self._run_in_thread = run_in_thread
-        self._log_limiter = LogLimiter()
+        self._log = log
         self._signed: list[SignedTokens] = []
 
     def new_session(self, listener_name: str) -> NewSession:
@@ -67,7 +68,7 @@ class SaslListeners:
             timer=self._timer,
             now_ms=self._now_ms,
             statistics=self._statistics,
-            log_limiter=self._log_limiter,
+            log=self._log,
         )
         return lambda connection, decoder: SaslSession(connection, decoder, listener)
 

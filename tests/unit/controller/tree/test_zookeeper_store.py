@@ -44,12 +44,24 @@ from tests.doubles.certificates import Certificates
 from tests.doubles.eventually import eventually_async
 from tests.doubles.tcp_proxy import TcpProxy
 from tests.doubles.znode_ensembles import ZooKeeperEnsemble
-from tests.doubles.zookeeper_process import ZooKeeperProcess, start_zookeeper
+from tests.doubles.zookeeper_process import (
+    ZooKeeperProcess,
+    start_ottla_zookeeper,
+    start_zookeeper,
+)
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
 pytestmark = pytest.mark.zookeeper
+
+
+@pytest.fixture(params=["zookeeper", "ottla zookeeper"])
+def zookeeper(
+    request: pytest.FixtureRequest, zookeeper: ZooKeeperProcess, ottla_zookeeper: ZooKeeperProcess
+) -> ZooKeeperProcess:
+    """Apache ZooKeeper and the server without Java behave alike."""
+    return zookeeper if request.param == "zookeeper" else ottla_zookeeper
 
 
 @pytest.fixture
@@ -59,10 +71,12 @@ async def ensemble(zookeeper: ZooKeeperProcess) -> AsyncIterator[ZooKeeperEnsemb
     await made.close()
 
 
-@pytest.fixture(scope="module")
-def own_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperProcess]:
+@pytest.fixture(scope="module", params=[start_zookeeper, start_ottla_zookeeper])
+def own_zookeeper(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ZooKeeperProcess]:
     """A server that a test may stop and pause, and leaves running."""
-    with start_zookeeper(tmp_path_factory.mktemp("own-zookeeper")) as process:
+    with request.param(tmp_path_factory.mktemp("own-zookeeper")) as process:
         yield process
 
 
