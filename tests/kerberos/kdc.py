@@ -53,7 +53,7 @@ _KDC_CONF = """[kdcdefaults]
 
 
 class Kdc:
-    """A running realm. `environment` is for every program that takes part."""
+    """A running realm. `environment` is for every program that participates."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self.folder = folder

@@ -242,7 +242,7 @@ def test_zookeeper(kdc: Kdc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_cluster_with_apache_kafka(kdc: Kdc, tmp_path: Path) -> None:
-    """Both follow each other: replicas of a topic are in sync whoever leads."""
+    """Both follow each other: replicas of a topic are in sync with either as the leader."""
     common = settings(
         kdc,
         zookeeper_session_timeout_ms=6000,

@@ -1,6 +1,6 @@
 """Kerberos for kazoo, which authenticates to ZooKeeper with pure-sasl.
 
-pure-sasl's own GSSAPI needs another Kerberos package, and a ticket that somebody else has taken.
+pure-sasl's own GSSAPI needs another Kerberos package, and a ticket in the cache of the system.
 """
 
 from __future__ import annotations
