@@ -7,7 +7,7 @@ FROM ${BASE} AS build
 # Kerberos is built against the system's headers; --build-arg EXTRAS= leaves all extras out.
 ARG EXTRAS=kerberos,keystores,oauth
 RUN case ",${EXTRAS}," in *,kerberos,*) apt-get update \
-    && apt-get install -y --no-install-recommends gcc libc6-dev libkrb5-dev ;; esac
+    && apt-get install -y --no-install-recommends gcc libc6-dev libkrb5-dev python3-dev ;; esac
 WORKDIR /src
 RUN python3 -m venv /opt/ottla
 COPY pyproject.toml setup.py README.md LICENSE ./
