@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from ottla.broker.security.sasl.exchanges import AuthenticationRefused
 from ottla.broker.security.sasl.gssapi_exchange import GssapiExchange
+from ottla.protocol.client.aio_connection import AsyncConnection
 from ottla.protocol.client.errors import AuthenticationError
 from ottla.protocol.client.gssapi import GssapiMechanism
 from ottla.protocol.client.mechanism_factory import mechanism_factory
@@ -60,6 +63,20 @@ def test_the_mechanism_of_a_connection() -> None:
     assert factory().first() == b"request:" + PRINCIPAL.encode()
     with pytest.raises(ValueError, match="GSSAPI is not available"):
         Security("SASL_SSL", mechanism="GSSAPI")
+
+
+async def test_a_ticket_is_taken_in_another_thread_before_the_connection_is_opened() -> None:
+    threads: list[str] = []
+
+    def new_context(host: str) -> SecurityContext:
+        threads.append(threading.current_thread().name)
+        raise AuthenticationError(f"no ticket for {host}")
+
+    security = Security("SASL_PLAINTEXT", mechanism="GSSAPI", new_context=new_context)
+    connection = AsyncConnection("127.0.0.1", 1, security=security)
+    with pytest.raises(AuthenticationError, match=r"no ticket for 127\.0\.0\.1"):
+        await connection.connect()
+    assert threads[0].startswith("sasl-prepare")
 
 
 @pytest.mark.parametrize(
