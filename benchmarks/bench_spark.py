@@ -3,8 +3,8 @@
 Each connector runs in a Spark session of its own (`spark_child`), both on the same pyspark: 4.2.0,
 the newest that Spark's connector is published for, in an environment of its own below .cache. Both
 sessions are warm, and take turns line by line: first a repetition of each that is not counted, then
-ours, theirs, theirs, ours. Every figure is the median of the counted repetitions. What `--minutes` do
-not suffice for is left out and printed.
+ours, theirs, theirs, ours. Every figure is the median of the counted repetitions. What there is no
+time for (`--minutes`) is left out and printed.
 
 `--lines drain "1 ms"` measures the lines with one of these texts in their names. `--only-ottla`
 measures Ottla alone, `--rows` and `--repetitions` change the amount. `--this-python` takes the

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
@@ -181,11 +182,14 @@ def write_lines(bench: Bench) -> list[Line]:
         bench.rate("write 1 KiB, acks=all", rows, 1024, partial(save, records)),
         seconds_of(name, partial(save, sparse)),
     ]
+
+    def save_once(frame: DataFrame) -> None:
+        save(frame, delivery="exactly-once", writeId=uuid.uuid4().hex)
+
     if bench.is_ottla:
-        once = partial(save, records, delivery="exactly-once")
+        once = partial(save_once, records)
         found.append(bench.rate("write 1 KiB, exactly once", rows, 1024, once))
-        few_once = partial(save, sparse, delivery="exactly-once")
-        found.append(seconds_of(f"{name}, exactly once", few_once))
+        found.append(seconds_of(f"{name}, exactly once", partial(save_once, sparse)))
     return found
 
 

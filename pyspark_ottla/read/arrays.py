@@ -62,6 +62,12 @@ def gathered(array: Array, indices: Array, kind: Any) -> Array:
     return _call_function("cast", [taken], _CastOptions(kind))
 
 
+def truths(values: npt.NDArray[np.bool_]) -> Array:
+    """A boolean array."""
+    packed = pa.py_buffer(np.packbits(values, bitorder="little"))
+    return pa.Array.from_buffers(pa.bool_(), len(values), [None, packed])
+
+
 def lists(
     offsets: npt.NDArray[np.int32], entries: Array, kind: Any, null: npt.NDArray[np.bool_]
 ) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
@@ -23,22 +23,42 @@ from pyspark_ottla.read.columns import read_columns
 from pyspark_ottla.read.fetch import FetchedData, PartitionFetch
 from pyspark_ottla.read.planning import LossReport
 from pyspark_ottla.read.prefetcher import Prefetcher
-from pyspark_ottla.read.schema import arrow_schema, row_schema
+from pyspark_ottla.read.schema import arrow_schema, raw_schema, row_schema
 from pyspark_ottla.read.task_metrics import TaskMetrics
 from pyspark_ottla.transform import transformed
+
+if TYPE_CHECKING:
+    from pyspark_ottla.decode.resolved import ResolvedDecoding
 
 RecordBatch = Any
 
 
 def read_range(
-    options: SourceOptions, schema: StructType, wanted: OffsetRange
+    options: SourceOptions,
+    schema: StructType,
+    wanted: OffsetRange,
+    decoding: ResolvedDecoding | None = None,
 ) -> Iterator[RecordBatch]:
-    """Every record of the range in order, as the option transform has them; raises ConnectorError
-    when one cannot be read."""
+    """Every record of the range in order, decoded, then as the option transform has them; raises
+    ConnectorError when one cannot be read."""
     if options.transform is None:
-        return _read(options, schema, wanted)
-    batches = _read(options, row_schema(options), wanted)
+        return _decoded(options, schema, wanted, decoding)
+    batches = _decoded(options, row_schema(options, decoding), wanted, decoding)
     return transformed(options.transform, batches, arrow_schema(schema))
+
+
+def _decoded(
+    options: SourceOptions,
+    schema: StructType,
+    wanted: OffsetRange,
+    decoding: ResolvedDecoding | None,
+) -> Iterator[RecordBatch]:
+    if decoding is None:
+        return _read(options, schema, wanted)
+    from pyspark_ottla.decode.decoding import TaskDecoding
+
+    task = TaskDecoding(decoding, arrow_schema(schema), wanted.partition)
+    return task.batches(_read(options, raw_schema(schema, options), wanted))
 
 
 def _read(options: SourceOptions, schema: StructType, wanted: OffsetRange) -> Iterator[RecordBatch]:

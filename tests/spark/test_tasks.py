@@ -27,7 +27,7 @@ from pyspark_ottla.options.options import SourceOptions, parse_source_options
 from pyspark_ottla.options.sink_options import parse_sink_options
 from pyspark_ottla.read.schema import row_schema
 from pyspark_ottla.read.task import read_range
-from pyspark_ottla.write.writing import Attempt, TaskResult, write_task
+from pyspark_ottla.write.writing import write_task
 from tests.doubles.broker_process import BrokerProcess, start_broker
 from tests.doubles.certificates import Certificates
 from tests.spark.conftest import ROOT
@@ -238,40 +238,6 @@ def test_tls_with_an_authority_that_is_not_the_brokers(tls_broker: Broker, tmp_p
         cluster_of(options) as cluster,
     ):
         cluster.partitions(options.subscription)
-
-
-def attempt_to_write(
-    bootstrap: str, topic: str, rows: Iterator[Any], batch_id: int = 0
-) -> TaskResult:
-    options = parse_sink_options(
-        {"kafka.bootstrap.servers": bootstrap, "topic": topic, "delivery": "exactly-once"}
-    )
-    return write_task(options, rows, Attempt(f"job-of-{topic}", batch_id, 0))
-
-
-def test_a_twin_of_a_task_takes_over_and_nothing_is_written_twice(
-    broker: BrokerProcess, new_topic: NewTopicName
-) -> None:
-    """As with speculative execution: the second attempt begins in the middle of the first."""
-    topic = new_topic("twins")
-    create_topic(broker.bootstrap, topic)
-    batch = pa.record_batch({"value": pa.array([b"%d" % n for n in range(100)])})
-    results: list[TaskResult] = []
-
-    def with_a_twin() -> Iterator[Any]:
-        yield batch
-        results.append(attempt_to_write(broker.bootstrap, topic, iter([batch, batch])))
-        yield batch
-
-    with pytest.raises(ConnectorError, match="nother attempt"):
-        attempt_to_write(broker.bootstrap, topic, with_a_twin())
-    # A third attempt finds that all is done.
-    again = attempt_to_write(broker.bootstrap, topic, iter([batch, batch]))
-    assert (results[0].repeated, again.repeated, again.rows) == (False, True, 200)
-    options = source(broker.bootstrap, topic, kafka_isolation_level="read_committed")
-    with cluster_of(options) as cluster:
-        end = cluster.offsets_at({TopicPartition(topic, 0): LATEST})[TopicPartition(topic, 0)]
-    assert values(batches(options, 0, end)) == batch.column("value").to_pylist() * 2
 
 
 MEASURED = """

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pyspark_ottla.read.arrays import gathered, lists, numbers, repeated_text
+from pyspark_ottla.read.arrays import gathered, lists, numbers, repeated_text, truths
 
 
 def test_elements_at_indices() -> None:
@@ -30,6 +30,7 @@ def test_numbers_lists_and_text() -> None:
     assert entries.to_pylist() == [1, None, 3]
     found = lists(np.array([0, 2, 2, 3], np.int32), entries, pa.list_(pa.int64()), null)
     assert found.to_pylist() == [[1, None], None, [3]]
+    assert truths(null).to_pylist() == [False, True, False]
     assert repeated_text("ü", 2).to_pylist() == ["ü", "ü"]
 
 
