@@ -112,7 +112,7 @@ def serve(kind: str, bootstrap: str, delayed: str, work: str, jars: str = "") ->
         name = request.strip()
         try:
             say({"samples": lines[name].run()})
-        except Exception as error:  # reported, and the session goes on with the next line
+        except Exception as error:  # reported; the session continues with the next line
             traceback.print_exc()
             say({"error": f"{type(error).__name__}: {str(error)[:300]}"})
     bench.spark.stop()
