@@ -23,7 +23,9 @@ import pytest
 
 from tests.doubles.broker_process import BrokerProcess, start_broker
 from tests.spark.shipping import (
+    CODECS,
     HERE,
+    RECORDS,
     bare_python,
     check_found,
     check_written,
@@ -117,10 +119,12 @@ def test_spark_connect(broker: BrokerProcess, archive: Path, tmp_path: Path) -> 
             env=environment_of(client, tmp_path),
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=600,
         )
     assert done.returncode == 0, done.stderr[-3000:]
     found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    once = found.pop("exactly once")
+    assert once == dict.fromkeys(("once-sink", "once-foreach"), RECORDS * len(CODECS))
     check_found(found, archive)
     check_written(broker.bootstrap)
 
