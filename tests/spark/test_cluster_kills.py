@@ -1,6 +1,6 @@
 """A few runs of the kill matrix: a driver, two executors in processes of their own, a real broker.
 
-`make spark-kill-matrix` has the rest: every step, both brokers, and workers that are processes, too.
+`make spark-kill-matrix` has the rest: every step, both brokers, workers as processes.
 """
 
 from __future__ import annotations
