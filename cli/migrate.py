@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ottla.cli.app import family
-from ottla.cli.output import Cell, Failure, print_json, print_rows
+from ottla.cli.output import Cell, Failure, print_json, print_rows, say
 from ottla.cli.session import Session, check, connected
 from ottla.protocol.client.operations import Controller, Node
 from ottla.protocol.messages.describe_configs import (
@@ -65,6 +65,9 @@ _OWN = frozenset(
     ("advertised.listeners", "broker.id", "broker.rack", "listeners", "log.dir", "log.dirs")
     + ("kafka.metrics.reporters", "metadata.log.dir", "metric.reporters", "node.id")
 )
+
+
+_MODES = ("remote.log.storage.system.enable", "zookeeper.metadata.migration.enable")
 
 
 class Finding(NamedTuple):
@@ -120,10 +123,10 @@ def migrate(session: Session) -> None:
         )
     else:
         print_rows((each.as_row() for each in findings), ["result", "what", "finding"])
-        print("\n# server.properties of a new Ottla broker; other settings have Kafka's defaults")
-        print("\n".join(f"{name}={value}" for name, value in settings.items()))
+        say("\n# server.properties of a new Ottla broker; other settings have Kafka's defaults")
+        say("\n".join(f"{name}={value}" for name, value in settings.items()))
         for name in to_copy:
-            print(f"# {name}=   copy it from a broker's file: brokers do not return its value")
+            say(f"# {name}=   copy it from a broker's file: brokers do not return its value")
     bad = sum(each.result == PROBLEM for each in findings)
     if bad:
         raise Failure(f"{bad} of {len(findings)} checks found a problem.")
@@ -221,11 +224,12 @@ def _check_settings(broker: BrokerFacts, what: str) -> list[Finding]:
     if broker.settings.get("remote.log.storage.system.enable") == "true":
         text = "has tiered storage: records that are only in it could not be read"
         found.append(Finding(PROBLEM, what, text))
-    # Listeners and keys can differ between brokers.
+    # Listeners and keys can differ between brokers; what was found above has its own words.
+    reported = {*_PLUGINS, *_MODES}
     shared = {
         name: value
         for name, value in broker.given.items()
-        if name not in _OWN and not name.startswith(("ssl.", "sasl.", "listener.name."))
+        if name not in _OWN | reported and not name.startswith(("ssl.", "sasl.", "listener.name."))
     }
     try:
         BrokerConfig(shared)

@@ -6,6 +6,9 @@ change at run time (`ottla configs set logger`, Kafka's broker loggers).
 Modules log through the standard library, which costs them no import; structlog renders the lines,
 theirs and those of libraries. What a line is about (`group`, `topic`, `partition`, `peer`, ...)
 goes along as `extra=` and becomes a field of its own in JSON; the text has it in its words.
+
+Texts of clients and peers are in many lines. Control characters are escaped here, in one place, so
+that none of them forges a line or controls a terminal; the lines of a traceback are indented.
 """
 
 from __future__ import annotations
@@ -15,6 +18,9 @@ import sys
 from time import localtime, monotonic, strftime
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from ottla.broker.config.errors import ConfigError
+from ottla.broker.runtime.printable import printable, printable_json, printable_lines
 
 if TYPE_CHECKING:
     from structlog.stdlib import ProcessorFormatter
@@ -40,7 +46,7 @@ class LineFormatter(logging.Formatter):
     """
 
     def __init__(self, *, as_json: bool) -> None:
-        super().__init__("%(asctime)s %(levelname)-7s %(name)s  %(message)s", "%H:%M:%S")
+        super().__init__()
         self._as_json = as_json
         self._inner: ProcessorFormatter | None = None
 
@@ -53,7 +59,12 @@ class LineFormatter(logging.Formatter):
         if self._as_json:
             self.prepare()
         inner = self._inner
-        return super().format(record) if inner is None else inner.format(record)
+        if inner is not None:
+            line = inner.format(record)
+            return printable_json(line) if self._as_json else line
+        error = self.formatException(record.exc_info) if record.exc_info else None
+        level, name, text = record.levelname, record.name, str(record.getMessage())
+        return _line(record.created, level, name, text, error)
 
 
 def _processor_formatter(as_json: bool) -> ProcessorFormatter:
@@ -99,10 +110,23 @@ def _add_time(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
 
 
 def _as_text(_: WrappedLogger, __: str, event: EventDict) -> str:
-    time = strftime("%H:%M:%S", localtime(event["created"]))
-    line = f"{time} {event['level'].upper():<7} {event['logger']}  {event['event']}"
-    error = event.get("exception")
-    return line if error is None else f"{line}\n{error}"
+    return _line(
+        event["created"],
+        event["level"].upper(),
+        event["logger"],
+        str(event["event"]),
+        event.get("exception"),
+    )
+
+
+def _line(created: float, level: str, logger: str, text: str, error: str | None) -> str:
+    """One line, and the indented lines of a traceback: no text can look like another line."""
+    local = localtime(created)
+    seconds, zone = strftime("%Y-%m-%d %H:%M:%S", local), strftime("%z", local)
+    line = f"{seconds}.{int(created * 1000) % 1000:03}{zone} {level:<7} {logger}  {printable(text)}"
+    if error is None:
+        return line
+    return "\n  ".join((line, *printable_lines(error).splitlines()))
 
 
 def _fields_in_order(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
@@ -142,7 +166,10 @@ class RepeatFilter(logging.Filter):
 
 
 def configure_logging(config: BrokerConfig) -> LineFormatter:
-    """Sets up the root logger of a process that runs one broker; gives what forms its lines."""
+    """Sets up the loggers of a process that runs one broker; gives what forms its lines.
+
+    Raises ConfigError if the file of the security log cannot be opened.
+    """
     handler = logging.StreamHandler(sys.stderr)
     formatter = LineFormatter(as_json=config.ottla_log_format != TEXT)
     handler.setFormatter(formatter)
@@ -154,4 +181,15 @@ def configure_logging(config: BrokerConfig) -> LineFormatter:
         logger.addFilter(RepeatFilter())
         if config.ottla_log_level != "DEBUG":
             logger.setLevel(logging.WARNING)
+    path = config.ottla_audit_log_file
+    if path:
+        from ottla.broker.observability.audit_file import open_audit_log
+
+        lines = LineFormatter(as_json=config.ottla_audit_log_format != TEXT)
+        try:
+            open_audit_log(path, lines, config.ottla_log_level)
+        except OSError as error:
+            raise ConfigError(
+                f"ottla.audit.log.file: cannot open {path}: {error.strerror or error}."
+            ) from None
     return formatter
