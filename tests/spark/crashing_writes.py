@@ -178,12 +178,12 @@ def _batches(rows: list[bytes]) -> Iterator[Any]:
         yield pa.record_batch({"value": pa.array(rows[start : start + 4], pa.binary())})
 
 
-def committed_values(bootstrap: str, topic: str) -> Counter[bytes]:
+def committed_values(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> Counter[bytes]:
     """What is in a topic for read_committed readers; waits until no transaction is open."""
     given = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
     committed = parse_source_options(given | {"kafka.isolation.level": "read_committed"})
     everything = parse_source_options(given)
-    latest = {TopicPartition(topic, number): LATEST for number in range(PARTITIONS)}
+    latest = {TopicPartition(topic, number): LATEST for number in range(partitions)}
     with cluster_of(everything) as plain, cluster_of(committed) as stable:
         eventually(
             lambda: stable.offsets_at(latest) == plain.offsets_at(latest),

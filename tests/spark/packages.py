@@ -22,6 +22,10 @@ import pyspark
 import pytest
 
 from tests.doubles.broker_process import BrokerProcess, start_broker
+from tests.spark.compose_profile import job_command
+from tests.spark.conftest import ROOT
+from tests.spark.crashing_writes import committed_values
+from tests.spark.kill_matrix import standalone_cluster
 from tests.spark.shipping import (
     CODECS,
     HERE,
@@ -35,6 +39,7 @@ from tests.spark.shipping import (
     submit,
     write_zip,
 )
+from tests.spark.support import Sent, create_topic, write
 
 TRANSFORM = HERE / "shipped_transform.py"
 CONNECT_NEEDS = ("pandas", "grpcio", "grpcio-status", "googleapis-common-protos", "zstandard")
@@ -160,3 +165,38 @@ def is_open(port: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def test_the_job_of_the_compose_profile(
+    broker: BrokerProcess, archive: Path, tmp_path: Path
+) -> None:
+    """On a standalone cluster, with the command of the file; executors get the zip only."""
+    python = bare_python(tmp_path / "environment")
+    for topic in ("lines", "counts"):
+        create_topic(broker.bootstrap, topic, 2)
+    write(broker.bootstrap, "lines", [Sent(b"one two two", partition=n % 2) for n in range(50)])
+    environment = environment_of(python, tmp_path)
+    with standalone_cluster(tmp_path, environment) as master:
+        command = job_command(
+            spark_submit=f"{environment['SPARK_HOME']}/bin/spark-submit",
+            master=master,
+            package=str(archive),
+            driver="spark.driver.host=127.0.0.1",
+            job=str(ROOT / "examples" / "word_count_stream.py"),
+            bootstrap=broker.bootstrap,
+            checkpoint=str(tmp_path / "checkpoint"),
+        )
+        done = subprocess.run(
+            [*command, "--available-now"],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+    assert done.returncode == 0, done.stderr[-3000:]
+    counts: dict[str, int] = {}
+    for value in committed_values(broker.bootstrap, "counts", partitions=2).elements():
+        row = json.loads(value)
+        counts[row["word"]] = row["count"]
+    assert counts == {"one": 50, "two": 100}
