@@ -27,6 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 # Of each measurement: the first repetition warms up and is not counted.
 REPETITIONS_MIN = 2
 REPETITIONS_MAX = 4
+SPARSE_REPETITIONS = 5
 # Java compiles what it has run often enough: without these the first measurement is of that.
 WARM_UP_RUNS = 2
 # The configured registry may not have it; its jar is then a local file, see `bench_spark`.
@@ -256,6 +257,43 @@ def small_triggers(bench: Bench) -> None:
     bench.note("trigger of 10 rows, median", seconds=times[len(times) // 2] / 1000)
 
 
+def small_writing_triggers(bench: Bench) -> None:
+    """The same, with the rows written to a topic."""
+    deliveries = {"": "", ", exactly once": "exactly-once"} if bench.kind == "ottla" else {"": ""}
+    for name, delivery in deliveries.items():
+        frame = bench.stream("tiny", startingOffsets="earliest", maxOffsetsPerTrigger=10)
+        writer = frame.select("key", "value").writeStream.format(bench.kind)
+        writer = writer.option("kafka.bootstrap.servers", bench.bootstrap)
+        writer = writer.option("topic", f"sink-{bench.kind}")
+        if delivery:
+            writer = writer.option("delivery", delivery)
+        writer = writer.option("checkpointLocation", bench.checkpoint())
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        found = [json.loads(progress.json) for progress in query.recentProgress]
+        times = sorted(p["durationMs"]["triggerExecution"] for p in found if p["numInputRows"])
+        seconds = times[len(times) // 2] / 1000
+        bench.note(f"trigger that writes 10 rows{name}, median", seconds=seconds)
+
+
+def sparse_writes(bench: Bench) -> None:
+    """Four rows of 200 tasks: what a task without rows costs."""
+    frame = bench.spark.range(4).repartition(200, "id").selectExpr("CAST(id AS STRING) AS value")
+    names = ("", ", exactly once") if bench.kind == "ottla" else ("",)
+    for name in names:
+        seconds = []
+        for _ in range(SPARSE_REPETITIONS):
+            writer = frame.write.format(bench.kind).option("topic", f"sink-{bench.kind}")
+            writer = writer.option("kafka.bootstrap.servers", bench.bootstrap)
+            if name:
+                writer = writer.option("delivery", "exactly-once")
+                writer = writer.option("writeId", uuid.uuid4().hex)
+            start = time.perf_counter()
+            writer.mode("append").save()
+            seconds.append(time.perf_counter() - start)
+        bench.note(f"write 4 rows by 200 tasks{name}", seconds=sorted(seconds)[len(seconds) // 2])
+
+
 def steady_stream(bench: Bench) -> None:
     """Rows come at a steady rate; how old is each when its batch is with the query's own code?"""
     topic = f"steady-{bench.kind}"
@@ -312,7 +350,12 @@ def measure_all(
     works += writes[1:]
     if kind == "ottla":
         works.insert(1, ceiling(bench, counts["k1-1"]))
-    extra = {"small triggers": small_triggers, "a steady stream": steady_stream}
+    extra = {
+        "small triggers": small_triggers,
+        "small triggers that write": small_writing_triggers,
+        "writes by many tasks": sparse_writes,
+        "a steady stream": steady_stream,
+    }
     for _ in range(WARM_UP_RUNS):
         reads[1].run()
     reserved = STEADY_SECONDS + STEADY_WARM_SECONDS + 25.0
