@@ -87,7 +87,7 @@ def prepared_of(result: TaskResult) -> Prepared:
     return result.prepared
 
 
-def test_a_task_that_is_slower_than_the_timeout_is_told_so(bootstrap: str) -> None:
+def test_a_task_that_is_slower_than_the_timeout_names_it(bootstrap: str) -> None:
     write = Write("slow", 0, "a" * 32)
 
     def slow() -> Iterator[Any]:
