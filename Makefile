@@ -10,6 +10,7 @@ STAMP := $(ENVIRONMENT)/.installed
 .PHONY: simulate simulate-long simulate-defects
 .PHONY: bench-cluster chaos test-compose test-asyncio-debug test-compiled compat-spark
 .PHONY: soak test-pythons compat-kerberos
+.PHONY: soak test-pythons spark-kill-matrix
 .PHONY: soak test-pythons test-chart site test-quickstarts
 .PHONY: mutation soak test-pythons
 
@@ -90,6 +91,9 @@ compat-spark: $(STAMP) ## the Spark connector on pyspark 4.0, 4.1 and 4.2 (downl
 
 compat-spark-package: $(STAMP) ## the connector's zip by addPyFile, Spark Connect and on Python 3.10 (minutes)
 	@$(RUN) -m pytest -q tests/spark/packages.py
+
+spark-kill-matrix: $(STAMP) ## kill Spark executors and drivers at every step of a write (RUNS=100, SEED=1; hours)
+	@$(RUN) -m tests.spark.kill_matrix --runs $(or $(RUNS),100) --seed $(or $(SEED),1) $(ARGUMENTS)
 
 compat-streams: $(STAMP) ## Kafka Streams, exactly_once_v2, through broker kills (JDK, Maven)
 	@$(RUN) -m tests.compat.streams.run $(ARGUMENTS)
