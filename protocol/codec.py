@@ -14,7 +14,7 @@ others raise unless they hold their default.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from types import CodeType, TracebackType
 from typing import Any, TypeVar, cast
 
@@ -32,9 +32,14 @@ Fields = tuple[tuple[str, str, str], ...]
 M = TypeVar("M", bound=Message)
 
 Decode = Callable[[Buffer, int], tuple[M, int]]
+#: Yields how many elements it is about to read, 0 between them; returns what `Decode` returns.
+SlicedDecode = Callable[[Buffer, int], Generator[int, None, tuple[M, int]]]
 #: Appends the pieces of a message to the first list and the places of pass-through ones to the
 #: second.
 Encode = Callable[[M, list[Any], list[int]], None]
+
+#: The same in steps.
+SlicedEncode = Callable[[M, list[Any], list[int]], Generator[None, None, None]]
 
 _VERSION = struct.Struct(">h")
 
@@ -54,6 +59,8 @@ _ENCODE_ERRORS = (
 
 _decoders: dict[tuple[type[Message], int], Decode[Any]] = {}
 _encoders: dict[tuple[type[Message], int], Encode[Any]] = {}
+_sliced_decoders: dict[tuple[type[Message], int], SlicedDecode[Any]] = {}
+_sliced_encoders: dict[tuple[type[Message], int], SlicedEncode[Any]] = {}
 
 
 def decoder(cls: type[M], version: int) -> Decode[M]:
@@ -71,6 +78,28 @@ def raw_encoder(cls: type[M], version: int) -> Encode[M]:
     found = _encoders.get((cls, version))
     if found is None:
         found = _encoders[cls, version] = _compile_encoder(cls, version)
+    return found
+
+
+def sliced_decoder(cls: type[M], version: int) -> SlicedDecode[M]:
+    """The decoder as a generator, for messages with very many elements.
+
+    Before the elements of an array, or the tagged fields of a struct, it yields their number; it
+    yields 0 after every 64 elements. Nothing is made of elements before their number was yielded.
+    """
+    found = _sliced_decoders.get((cls, version))
+    if found is None:
+        compiled = _compile_decoder(cls, version, sliced=True)
+        found = _sliced_decoders[cls, version] = cast("SlicedDecode[M]", compiled)
+    return found
+
+
+def sliced_encoder(cls: type[M], version: int) -> SlicedEncode[M]:
+    """The function of `raw_encoder` as a generator, which yields after each element."""
+    found = _sliced_encoders.get((cls, version))
+    if found is None:
+        compiled = _compile_encoder(cls, version, sliced=True)
+        found = _sliced_encoders[cls, version] = cast("SlicedEncode[M]", compiled)
     return found
 
 
@@ -164,8 +193,8 @@ def _layout(cls: type[Message], version: int) -> Layout:
     return Layout(cls, version, flexible=version >= cls.FIRST_FLEXIBLE_VERSION)
 
 
-def _compile_decoder(cls: type[M], version: int) -> Decode[M]:
-    compiler = DecodeCompiler(_layout(cls, version))
+def _compile_decoder(cls: type[M], version: int, *, sliced: bool = False) -> Decode[M]:
+    compiler = DecodeCompiler(_layout(cls, version), sliced=sliced)
 
     def failure(error: Exception, lines: LineFields) -> ProtocolError:
         traceback = _innermost(error, code)
@@ -184,8 +213,8 @@ def _compile_decoder(cls: type[M], version: int) -> Decode[M]:
     return cast("Decode[M]", function)
 
 
-def _compile_encoder(cls: type[M], version: int) -> Encode[M]:
-    compiler = EncodeCompiler(_layout(cls, version))
+def _compile_encoder(cls: type[M], version: int, *, sliced: bool = False) -> Encode[M]:
+    compiler = EncodeCompiler(_layout(cls, version), sliced=sliced)
 
     def failure(error: Exception, lines: LineFields) -> ProtocolError:
         traceback = _innermost(error, code)

@@ -4,6 +4,9 @@ The function is straight-line code with a loop for each array. Runs of fixed-siz
 first byte of the length that follows them, are read by one `unpack_from`. It checks every length
 before it makes anything of that length. Any failure is turned into a ProtocolError; the field is
 found by the number of the line that failed, which costs nothing as long as nothing does.
+
+The sliced form of a function is a generator: it yields the number of the elements that it is about
+to read, so that its caller can refuse more or read them later.
 """
 
 from __future__ import annotations
@@ -35,12 +38,25 @@ def decode(buffer, position):
     try:
 """
 
+SLICED_HEAD = """\
+def decode(buffer, position):
+    b = buffer
+    p = position
+    end = len(b)
+    try:
+        yield 0
+"""
+
 TAIL = """\
         return {result}, p
     except ERRORS as error:
         raise failure(error, LINES) from None
 """
 
+
+# Elements between two yields of a sliced function: with the longest ones some tenths of a
+# millisecond.
+SLICE_MASK = 63
 
 GLOBALS: dict[str, object] = {
     "new": object.__new__,
@@ -59,8 +75,9 @@ GLOBALS: dict[str, object] = {
 class DecodeCompiler(SourceWriter):
     """Builds `source`, its global `names` and the fields of each line."""
 
-    def __init__(self, layout: Layout) -> None:
-        super().__init__(HEAD, dict(GLOBALS))
+    def __init__(self, layout: Layout, *, sliced: bool = False) -> None:
+        super().__init__(SLICED_HEAD if sliced else HEAD, dict(GLOBALS))
+        self.sliced = sliced
         self.run: list[tuple[str, str, str]] = []
         self.has_records = contains_records(layout)
         if not self.has_records:
@@ -133,6 +150,8 @@ class DecodeCompiler(SourceWriter):
         else:
             unknown = f"{target}.unknown_tagged_fields"
             self.emit(f"if {count}:")
+            if self.sliced:
+                self.emit(f"    yield {count}")
             self.emit(f"    {unknown}, p = read_tagged_fields(b, p, {count}, end)")
             self.emit("else:")
             self.emit(f"    {unknown} = None")
@@ -143,6 +162,8 @@ class DecodeCompiler(SourceWriter):
         self.emit(f"if {count} > 127:")
         self.emit(f"    {count}, p = varint(b, p, {count})")
         self.emit(f"check_tag_count({count}, p, end)")
+        if self.sliced:
+            self.emit(f"yield {count}")
         self.emit(f"for _ in range({count}):")
         self.indent += 1
         self.emit(f"{tag}, p, {field_end} = read_tag(b, p, end)")
@@ -269,6 +290,8 @@ class DecodeCompiler(SourceWriter):
         needed = count if minimum == 1 else f"{count} * {minimum}"
         self.emit(f"if {count} < 0 or {needed} > end - p:")
         self.emit(f"    raise bad_count({count}, end - p)")
+        if self.sliced:
+            self.emit(f"yield {count}")
         self.elements(layout, field, target, count)
         if nullable:
             self.indent -= 1
@@ -283,8 +306,12 @@ class DecodeCompiler(SourceWriter):
             return
         items = self.variable("l")
         self.emit(f"{items} = []")
-        self.emit(f"for _ in range({count}):")
+        index = self.variable("i") if self.sliced else "_"
+        self.emit(f"for {index} in range({count}):")
         self.indent += 1
+        if self.sliced:
+            self.emit(f"if {index} & {SLICE_MASK} == {SLICE_MASK}:")
+            self.emit("    yield 0")
         if code is not None:
             item = self.variable("v")
             self.read_fixed(code, item)

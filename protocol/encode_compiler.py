@@ -3,6 +3,9 @@
 The function appends pieces to a list that the caller joins; see `ottla.protocol.encode_run`
 neighbouring values become one piece. Records are appended as they are; those that are not
 bytes-like are listed in `cuts` by their place in the list.
+
+The sliced form of a function is a generator that yields after each element of an array of strings
+or structs, so that its caller can encode the others later.
 """
 
 from __future__ import annotations
@@ -47,8 +50,11 @@ GLOBALS: dict[str, object] = {
 class EncodeCompiler(RunWriter):
     """Builds `source`, its global `names` and the fields of each line."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, *, sliced: bool = False) -> None:
         super().__init__(HEAD, dict(GLOBALS))
+        self.sliced = sliced
+        if sliced:
+            self.emit("yield")
         self.struct(layout, "message")
         self.flush()
         self.finish(TAIL)
@@ -288,4 +294,6 @@ class EncodeCompiler(RunWriter):
         else:
             self.struct(layout.nested(field), item)
         self.flush()
+        if self.sliced:
+            self.emit("yield")
         self.indent -= 1

@@ -9,10 +9,11 @@ four bytes of its size; `ottla.protocol.framing` removes those.
 from __future__ import annotations
 
 import struct
+from collections.abc import Generator
 from struct import Struct
 from typing import Any, TypeVar
 
-from ottla.protocol.codec import decoder, join_parts, raw_encoder
+from ottla.protocol.codec import decoder, join_parts, raw_encoder, sliced_decoder, sliced_encoder
 from ottla.protocol.errors import ProtocolError, UnsupportedVersionError
 from ottla.protocol.message import Message, Sliceable
 from ottla.protocol.primitives import (
@@ -164,6 +165,15 @@ def decode_request(frame: Buffer) -> tuple[RequestHeader, Message]:
     return header, decode_request_body(header, frame, position)
 
 
+def decode_request_in_steps(
+    header: RequestHeader, frame: Buffer, position: int
+) -> Generator[int, None, Message]:
+    """`decode_request_body` as a generator; see `ottla.protocol.codec.sliced_decoder`."""
+    cls = API[header.api_key].request
+    message, _ = yield from sliced_decoder(cls, header.api_version)(frame, position)
+    return message
+
+
 def encode_request_header(
     api_key: int,
     api_version: int,
@@ -222,6 +232,20 @@ def encode_response(
     pieces: list[Any] = [b""]
     cuts: list[int] = []
     raw_encoder(type(message), version)(message, pieces, cuts)
+    tagged = API[api_key].response_header_version(version)
+    size = sum(map(len, pieces)) + (5 if tagged else 4)
+    head = _SIZE_AND_CORRELATION_ID.pack(size, correlation_id)
+    pieces[0] = head + b"\x00" if tagged else head
+    return join_parts(pieces, cuts)
+
+
+def encode_response_in_steps(
+    api_key: int, version: int, correlation_id: int, message: Message
+) -> Generator[None, None, list[bytes | Sliceable]]:
+    """`encode_response` as a generator, which yields after each element of an array."""
+    pieces: list[Any] = [b""]
+    cuts: list[int] = []
+    yield from sliced_encoder(type(message), version)(message, pieces, cuts)
     tagged = API[api_key].response_header_version(version)
     size = sum(map(len, pieces)) + (5 if tagged else 4)
     head = _SIZE_AND_CORRELATION_ID.pack(size, correlation_id)

@@ -20,6 +20,10 @@ MAX_STRING_LENGTH = 0x7FFF
 #: Lengths of arrays and bytes are at most those of a Java int.
 MAX_LENGTH = 0x7FFF_FFFF
 
+#: The tagged fields of one struct. Kafka's messages have three at the most, and the tags that
+#: clients add are few; the bound keeps a request from being made of millions of them.
+MAX_TAGGED_FIELDS = 1000
+
 #: An unsigned varint below this takes one byte.
 ONE_BYTE_VARINT = 128
 
@@ -105,7 +109,9 @@ def read_tagged_fields(
 
 
 def check_tag_count(count: int, position: int, end: int) -> None:
-    """A tagged field takes two bytes or more."""
+    """A tagged field takes two bytes or more, and there are not more than MAX_TAGGED_FIELDS."""
+    if count > MAX_TAGGED_FIELDS:
+        raise Malformed(f"{count} tagged fields are more than {MAX_TAGGED_FIELDS}")
     if count * 2 > end - position:
         raise Malformed(f"{count} tagged fields do not fit the {end - position} bytes left")
 

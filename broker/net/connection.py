@@ -18,7 +18,8 @@ from struct import Struct
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ottla.broker.net.invalid_frames import refuse_size
+from ottla.broker.net.invalid_frames import refuse_large, refuse_size
+from ottla.broker.net.large_frames import LARGE_BYTES
 from ottla.broker.net.output import Output
 from ottla.broker.net.response_writer import ResponseWriter
 from ottla.broker.net.wrong_protocol import FOREIGN_SIZE
@@ -47,6 +48,7 @@ FEW_BYTES = 64 << 20
 MAX_IN_A_ROW = 16
 
 _SIZE = Struct(">i")
+_API_KEY = Struct(">h")
 _ZEROS = memoryview(bytes(MAX_GROWTH_BYTES))  # never written, so the system keeps no memory for it
 
 
@@ -83,6 +85,7 @@ class Connection:
         "listener_name",
         "local_address",
         "max_frame_bytes",
+        "opened_at",
         "principal",
         "sasl",
         "token_handler",
@@ -105,7 +108,7 @@ class Connection:
         self._services = services
         self._on_closed = on_closed
         self._writer = ResponseWriter(sock, services, self, self.output_class)
-        self._read_at = monotonic()
+        self.opened_at = self._read_at = monotonic()
         self.listener = listener
         self.listener_name = listener.name
         self.client_host, self.client_port = client
@@ -180,6 +183,11 @@ class Connection:
             return False
         return not self._muted or self._writer.has_unsent_bytes
 
+    @property
+    def is_known(self) -> bool:
+        """The client is authenticated, and has sent a request."""
+        return self.authenticated and self.identified
+
     def is_stalled(self, least_bytes: int) -> bool:
         """Whether a request holds memory and fewer bytes of it came since the last call than
         `least_bytes`. The first call for a request returns False."""
@@ -192,7 +200,6 @@ class Connection:
             return
         self.closed = True
         logger.debug("closing %r: %s", self, reason)
-        services = self._services
         self._pause_reading()
         self._writer.close()
         self._sock.close()
@@ -200,7 +207,7 @@ class Connection:
             self._timer_task.cancel()
             self._timer_task = None
         if self._frame is not None:
-            services.channel.release(self._frame_size)
+            self._release(self._frame_size)
         self._frame = self._pending = None
         self._on_closed(self)
 
@@ -377,6 +384,8 @@ class Connection:
             self._wait()
             channel.wait_for_bytes(self)
             return
+        if size > LARGE_BYTES and not self._admit_large(pending, start, size):
+            return
         channel.reserve(size)
         frame = pending[start:end]
         if end < len(pending):
@@ -391,6 +400,27 @@ class Connection:
             self._filled = len(frame)
             self._filled_before = -1
             self._frame_size = size
+
+    def _admit_large(self, pending: bytearray, start: int, size: int) -> bool:
+        """Decide on a frame that is longer than one read. False: the rest of this call is void."""
+        if len(pending) < start + 2:
+            return False  # called again when its API key has come
+        frames = self._services.large_frames
+        if self.token_handler is None:
+            api_key = _API_KEY.unpack_from(pending, start)[0]
+            if not frames.may_receive(self, api_key, size):
+                refuse_large(self, size, self._services)
+                return False
+        if not frames.has_room(self.client_host, size):
+            self._wait()
+            frames.wait(self)
+            return False
+        frames.reserve(self.client_host, size)
+        return True
+
+    def _release(self, size: int) -> None:
+        """A frame is gone that no request took over."""
+        self._services.release(size, self.client_host)
 
     def _receive_frame(self, frame: bytearray) -> None:
         """Receive more of a frame that is longer than one read, straight into its buffer."""
@@ -418,13 +448,13 @@ class Connection:
         services = self._services
         channel = services.channel
         if self.token_handler is not None:
-            channel.release(len(frame))
+            self._release(len(frame))
             self._muted = True
             self.token_handler(bytes(frame))
             return
         context = services.decoder.decode(frame, self)
         if context is None:
-            channel.release(len(frame))
+            self._release(len(frame))
             return
         self.identified = True
         self._muted = True

@@ -73,3 +73,22 @@ def refuse_size(
         )
     connection.close(f"a request of {size} bytes")
     return True
+
+
+def refuse_large(
+    connection: UnidentifiedConnection, size: int, services: "NetworkServices"
+) -> None:
+    """Close a connection whose request is longer than its API needs, before it is received."""
+    services.statistics.protocol_errors += 1
+    if services.log_limiter.allows(connection.client_host):
+        logger.warning(
+            "%s:%d on listener %s announced a request of %d bytes; without records, or without the "
+            "right to write, %d are allowed (ottla.request.max.bytes): closing the connection",
+            connection.client_host,
+            connection.client_port,
+            connection.listener_name,
+            size,
+            services.large_frames.max_request_bytes,
+            extra={"peer": connection.client_host, "listener": connection.listener_name},
+        )
+    connection.close(f"a request of {size} bytes")

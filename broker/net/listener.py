@@ -3,13 +3,14 @@
 import errno
 import logging
 import os
+import select
 import socket
 from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from ottla.broker.net.connection import Connection
-from ottla.broker.quotas.connection_quotas import ConnectionLimits, ListenerLimits
+from ottla.broker.quotas.connection_quotas import FULL_RETRY_MS, ConnectionLimits, ListenerLimits
 
 if TYPE_CHECKING:
     from ottla.broker.net.services import ListenerFacts, NetworkServices
@@ -118,13 +119,15 @@ class Listener:
         limits: ConnectionLimits,
         listener_limits: ListenerLimits,
         on_protected_connection: Callable[[], None],
+        close_unknown: Callable[[], bool],
     ) -> None:
         """`on_protected_connection` is called when a listener with protected limits accepted a
-        connection."""
+        connection; `close_unknown` when there is no place, see `NetworkServer`."""
         self.facts = facts
         self.limits = listener_limits
         self.connections: set[Connection] = set()
         self._on_protected_connection = on_protected_connection
+        self._close_unknown = close_unknown
         self._sock = sock
         self._services = services
         self._settings = settings
@@ -167,21 +170,25 @@ class Listener:
 
     def _accept(self) -> None:
         now_ms = int(monotonic() * 1000)
+        services = self._services
+        refused = False
         for _ in range(MAX_ACCEPTS):
             delay_ms = self._connection_limits.accept_delay_ms(self.limits, now_ms)
+            if delay_ms > 0 and self._is_full and self._close_unknown():
+                delay_ms = self._connection_limits.accept_delay_ms(self.limits, now_ms)
             if delay_ms > 0:
                 self._pause_for(delay_ms)
                 return
             try:
                 sock, address = self._sock.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
+                break
             except OSError as error:
                 if error.errno not in EXHAUSTED:
                     # The connection broke before it was accepted.
                     logger.debug("listener %s: accept failed: %s", self.facts.name, error)
                     return
-                if self._services.log_limiter.allows(f"accept {self.facts.name}"):
+                if services.log_limiter.allows(f"accept {self.facts.name}"):
                     logger.error(
                         "listener %s cannot accept connections: %s; raise the limit of open "
                         "files (ulimit -n) or lower max.connections",
@@ -190,7 +197,52 @@ class Listener:
                     )
                 self._pause_for(EXHAUSTED_PAUSE_MS)
                 return
-            self._open(sock, (_plain_ip(address[0]), address[1]), now_ms)
+            kept = self._keep_reserve(sock)
+            if kept is None:
+                refused = True
+                continue
+            self._open(kept, (_plain_ip(address[0]), address[1]), now_ms)
+        if refused:
+            self._pause_for(FULL_RETRY_MS)
+
+    @property
+    def _is_full(self) -> bool:
+        """Connections take all places that the settings allow, and one more is waiting."""
+        limits = self._connection_limits
+        if self.limits.open < self.limits.max_connections and (
+            self.limits.protected or limits.open < limits.max_connections
+        ):
+            return False
+        waiting = select.poll()
+        waiting.register(self._sock.fileno(), select.POLLIN)
+        return bool(waiting.poll(0))
+
+    def _keep_reserve(self, sock: socket.socket) -> socket.socket | None:
+        """The connection, or None: it is closed, for it would take one of the last descriptors. An
+        unknown connection may be closed instead, whose number the new one then gets."""
+        descriptors = self._services.descriptors
+        protected = self.limits.protected
+        if descriptors.has_room(sock.fileno(), protected=protected):
+            return sock
+        if self._close_unknown():
+            moved = sock.dup()
+            sock.close()
+            if descriptors.has_room(moved.fileno(), protected=protected):
+                return moved
+            sock = moved
+        sock.close()
+        services = self._services
+        services.statistics.connections_refused += 1
+        if services.log_limiter.allows(f"descriptors {self.facts.name}"):
+            logger.error(
+                "listener %s refuses connections: %d of %d descriptors are reserved for logs and "
+                "brokers, the others are in use; raise the limit of open files (ulimit -n) or set "
+                "max.connections.per.ip",
+                self.facts.name,
+                services.descriptors.reserved,
+                services.descriptors.limit,
+            )
+        return None
 
     def _open(self, sock: socket.socket, client: tuple[str, int], now_ms: int) -> None:
         services = self._services

@@ -291,4 +291,4 @@ class ResponseWriter:
         """Give back the memory of the request's frame, once."""
         size, context.frame_bytes = context.frame_bytes, 0
         if size:
-            self._services.channel.release(size)
+            self._services.release(size, context.client_host)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.metrics.statistics import NetworkStatistics
 from ottla.broker.net.connection import READ_BYTES, Connection
+from ottla.broker.net.large_frames import LargeFrames
 from ottla.broker.net.listener import Listener, ListenError, SocketSettings, bind
 from ottla.broker.net.services import ListenerFacts, NetworkServices
 from ottla.broker.quotas.connection_quotas import ConnectionLimits, ListenerLimits
@@ -41,15 +42,19 @@ class NetworkServer:
         sockets: SocketSettings | None = None,
         request_max_bytes: int = 104857600,
         max_idle_ms: int = 600_000,
+        large_frames: LargeFrames | None = None,
+        authentication_timeout_ms: int = 30_000,
     ) -> None:
         """`request_max_bytes`: socket.request.max.bytes. `max_idle_ms`: connections.max.idle.ms,
-        not positive for never. Cold pages of log files are
-        read in `worker_pool`."""
+        not positive for never. `authentication_timeout_ms`: ottla.authentication.timeout.ms. Cold
+        pages of log files are read in `worker_pool`."""
         self.statistics = NetworkStatistics()
         self.limits = limits if limits is not None else ConnectionLimits()
         self._sockets = sockets if sockets is not None else SocketSettings()
         self._request_max_bytes = request_max_bytes
         self._max_idle_ms = max_idle_ms
+        self._authentication_timeout_ms = authentication_timeout_ms
+        self._large_frames = large_frames if large_frames is not None else LargeFrames()
         self._channel = channel
         self._timer = timer
         self._worker_pool = worker_pool
@@ -89,6 +94,7 @@ class NetworkServer:
                 self._worker_pool,
                 self.statistics,
                 READ_BYTES,
+                self._large_frames,
             )
         if security_protocol.endswith("SSL") and tls_context is None:
             raise ListenError(f"Listener {name} has the protocol {security_protocol} but no keys.")
@@ -110,9 +116,14 @@ class NetworkServer:
             self.limits,
             limits or ListenerLimits(),
             self._make_room,
+            self._close_unknown,
         )
         self._listeners[name] = listener
         return listener.port
+
+    def renew_tls(self, name: str, context: "ssl.SSLContext") -> None:
+        """New connections of a listener get this context; those that are open stay."""
+        self._listeners[name].facts.tls_context = context
 
     def start(self) -> None:
         """Begin to accept on all listeners."""
@@ -121,8 +132,7 @@ class NetworkServer:
         if self._reaper is None:
             if self._max_idle_ms > 0:
                 self._schedule_reaper()
-            if self._channel.max_bytes is not None:
-                self._schedule_relief()
+            self._schedule_relief()
 
     @property
     def listeners(self) -> dict[str, Listener]:
@@ -175,6 +185,18 @@ class NetworkServer:
             idle_longest = min(clients, key=lambda connection: connection.last_active)
             idle_longest.close("max.connections is reached and a broker connected")
 
+    def _close_unknown(self) -> bool:
+        """Close the oldest connection whose client has not authenticated, or not sent a request,
+        for `GRACE_SECONDS`; False when there is none. Called when all places are taken."""
+        moment = monotonic() - GRACE_SECONDS
+        unknown = [c for c in self.connections if not c.is_known and c.opened_at < moment]
+        if not unknown:
+            return False
+        self.statistics.idle_closed += 1
+        oldest = min(unknown, key=lambda connection: connection.opened_at)
+        oldest.close("no place is left, and its client has not authenticated")
+        return True
+
     def _schedule_reaper(self) -> None:
         # Often enough that no connection stays longer than a tenth beyond its time.
         interval_ms = max(self._max_idle_ms // 10, 10)
@@ -192,7 +214,8 @@ class NetworkServer:
             self._schedule_reaper()
 
     def _schedule_relief(self) -> None:
-        self._relief = self._timer.schedule(RELIEF_INTERVAL_MS, self._relieve)
+        interval_ms = min(RELIEF_INTERVAL_MS, max(self._authentication_timeout_ms // 4, 10))
+        self._relief = self._timer.schedule(interval_ms, self._relieve)
 
     def _relieve(self) -> None:
         """When requests take all of queued.max.request.bytes, close the clients that hold some
@@ -202,21 +225,60 @@ class NetworkServer:
         announce big requests and send nothing shut out all others until they are found idle.
         """
         try:
-            if self._channel.lacks_bytes:
+            if self._channel.lacks_bytes or self._large_frames.has_waiters:
                 self._close_stalled()
+            self._close_unauthenticated()
+            if self._services is not None and self._services.descriptors.is_used():
+                self._restore_reserve()
         finally:
             self._schedule_relief()
+
+    def _close_unauthenticated(self) -> None:
+        """Close connections that have not authenticated within the time for it."""
+        moment = monotonic() - self._authentication_timeout_ms / 1000
+        for listener in self._listeners.values():
+            if not listener.facts.requires_authentication:
+                continue
+            for connection in list(listener.connections):
+                if not connection.authenticated and connection.opened_at < moment:
+                    self.statistics.idle_closed += 1
+                    connection.close("not authenticated within ottla.authentication.timeout.ms")
+
+    def _restore_reserve(self) -> None:
+        """Close connections of clients because logs or other files took reserved descriptors: those
+        whose client is unknown, then those that have been idle longest."""
+        assert self._services is not None
+        moment = monotonic() - IDLE_SECONDS
+        idle = [
+            connection
+            for listener in self._listeners.values()
+            if not listener.limits.protected
+            for connection in listener.connections
+            if connection.is_idle_since(moment)
+        ]
+        idle.sort(key=lambda connection: (connection.is_known, connection.last_active))
+        for connection in idle[: self._services.descriptors.reserved]:
+            self.statistics.idle_closed += 1
+            connection.close("the broker is short of descriptors")
 
     def _close_stalled(self) -> None:
         for connection in self.connections:
             if connection.is_stalled(LEAST_PROGRESS_BYTES):
                 logger.warning(
                     "%r sends a big request too slowly while memory for requests "
-                    "(queued.max.request.bytes) is short: closing the connection",
+                    "(queued.max.request.bytes, ottla.address.request.max.bytes) is short: "
+                    "closing the connection",
                     connection,
                 )
                 connection.close("it holds memory that other clients wait for")
 
+
+# A client that connects authenticates and sends a request within less.
+GRACE_SECONDS = 1.0
+
+# When descriptors are short, connections that were silent for this time are closed: clients connect
+# again when they need to.
+IDLE_SECONDS = 2.0
 
 # How often to look for clients that hold memory others wait for, and what they need to have
 # sent meanwhile: a modem does.

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.metrics.statistics import NetworkStatistics
+from ottla.broker.net.descriptors import DescriptorReserve
+from ottla.broker.net.large_frames import LARGE_BYTES, LargeFrames
 from ottla.broker.requests.request_channel import Principal, RequestChannel
 from ottla.broker.requests.request_decoder import RequestDecoder
 from ottla.broker.runtime.log_limiter import LogLimiter
@@ -61,6 +63,8 @@ class NetworkServices:
     __slots__ = (
         "channel",
         "decoder",
+        "descriptors",
+        "large_frames",
         "log_limiter",
         "loop",
         "receive_buffer",
@@ -77,13 +81,22 @@ class NetworkServices:
         worker_pool: WorkerPool,
         statistics: NetworkStatistics,
         receive_buffer_bytes: int,
+        large_frames: LargeFrames | None = None,
     ) -> None:
         self.loop = loop
         self.channel = channel
         self.timer = timer
         self.worker_pool = worker_pool
         self.statistics = statistics
+        self.descriptors = DescriptorReserve()
+        self.large_frames = large_frames if large_frames is not None else LargeFrames()
         self.log_limiter = LogLimiter()
-        self.decoder = RequestDecoder(channel.routes, statistics, self.log_limiter)
+        self.decoder = RequestDecoder(channel.routes, statistics, self.log_limiter, channel.bulk)
         # One for all connections: it is copied out of before the next one reads.
         self.receive_buffer = bytearray(receive_buffer_bytes)
+
+    def release(self, size: int, client_host: str) -> None:
+        """The frame of a request is gone."""
+        self.channel.release(size)
+        if size > LARGE_BYTES:
+            self.large_frames.release(client_host, size)

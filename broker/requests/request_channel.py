@@ -14,12 +14,13 @@ that responds at once runs inline; a coroutine gets a task of its own, so it del
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from time import monotonic
 from types import CoroutineType
 from typing import Any, Protocol
 
 from ottla.broker.metrics.statistics import STALL_SECONDS, StallStatistics
+from ottla.broker.requests.bulk_requests import BulkRequests, EarlyCheck
 from ottla.broker.requests.request_context import (
     ANONYMOUS,
     DEFERRED,
@@ -79,14 +80,17 @@ class RequestChannel:
         max_bytes: int | None = None,
         handler_tasks: int = 8,
         throttle: Callable[[RequestContext], int] | None = None,
+        early_checks: Mapping[int, EarlyCheck] | None = None,
     ) -> None:
         """`max_requests`: Kafka's queued.max.requests. `max_bytes`: queued.max.request.bytes,
         None for no bound. `handler_tasks`: num.io.threads. `throttle` counts each response against
-        the request quota, but for exempt APIs, and returns the throttle time in ms."""
+        the request quota, but for exempt APIs, and returns the throttle time in ms. `early_checks`:
+        see `BulkRequests`."""
         self.routes = {
             entry.api_key: Route(entry, None if entry.exempt_from_request_quota else throttle)
             for entry in handler_table
         }
+        self.bulk = BulkRequests(error_response, early_checks)
         self.stalls = StallStatistics()
         self.in_progress_bytes = 0  # frames received or being received, until the response is sent
         self.busy_seconds = 0.0  # spent in handlers and in sending their immediate responses
@@ -230,7 +234,7 @@ class RequestChannel:
             self._respond(context, result)  # type: ignore[arg-type]
 
     async def _await_result(
-        self, context: RequestContext, coroutine: Coroutine[Any, Any, Message | None]
+        self, context: RequestContext, coroutine: Coroutine[Any, Any, Message | Deferred | None]
     ) -> None:
         try:
             result = await coroutine
@@ -240,7 +244,8 @@ class RequestChannel:
             context.close("the broker is stopping")
             raise
         else:
-            self._respond(context, result)
+            if not isinstance(result, Deferred):
+                self._respond(context, result)
 
     def _respond(self, context: RequestContext, result: Message | None) -> None:
         try:

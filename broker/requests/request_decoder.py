@@ -9,9 +9,10 @@ clients can use an older version.
 import logging
 import struct
 from time import monotonic
-from typing import Any
+from typing import Any, cast
 
 from ottla.broker.metrics.statistics import NetworkStatistics
+from ottla.broker.requests.bulk_requests import BulkRequests, Decoding
 from ottla.broker.requests.request_channel import (
     HandlerEntry,
     RequestConnection,
@@ -20,7 +21,12 @@ from ottla.broker.requests.request_channel import (
 )
 from ottla.broker.runtime.log_limiter import LogLimiter
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.headers import RequestHeader, decode_request, decode_request_header
+from ottla.protocol.headers import (
+    RequestHeader,
+    decode_request,
+    decode_request_header,
+    decode_request_in_steps,
+)
 from ottla.protocol.message import Message
 
 logger = logging.getLogger("ottla.net")
@@ -37,12 +43,18 @@ _FIXED_HEADER = struct.Struct(">hhi")
 class RequestDecoder:
     """Decodes the frames of all connections against one table of routes."""
 
-    __slots__ = ("_log_limiter", "_routes", "_statistics", "_unsupported_api_versions")
+    __slots__ = ("_bulk", "_log_limiter", "_routes", "_statistics", "_unsupported_api_versions")
 
     def __init__(
-        self, routes: dict[int, Route], statistics: NetworkStatistics, log_limiter: LogLimiter
+        self,
+        routes: dict[int, Route],
+        statistics: NetworkStatistics,
+        log_limiter: LogLimiter,
+        bulk: BulkRequests | None = None,
     ) -> None:
+        """`bulk` handles requests with very many elements; without it all are handled at once."""
         self._routes = routes
+        self._bulk = bulk
         self._statistics = statistics
         self._log_limiter = log_limiter
         self._unsupported_api_versions: Route | None = None
@@ -73,6 +85,8 @@ class RequestDecoder:
             self._refuse(connection, f"sent a {route.entry.name} request before authentication")
             return None
         try:
+            if len(frame) > route.small_frame_bytes and self._bulk is not None:
+                return self._decode_large(frame, connection, route, received_at, self._bulk)
             header, request = decode_request(memoryview(frame))
         except ProtocolError as error:
             self._refuse(connection, f"sent a request that cannot be read: {error}")
@@ -83,6 +97,31 @@ class RequestDecoder:
             connection.close("its request could not be decoded")
             return None
         return RequestContext(header, request, connection, route, len(frame), received_at)
+
+    def _decode_large(
+        self,
+        frame: bytearray,
+        connection: RequestConnection,
+        route: Route,
+        received_at: float,
+        bulk: BulkRequests,
+    ) -> RequestContext:
+        """Decode a request that may have very many elements, or have it decoded in slices."""
+        view = memoryview(frame)
+        header, position = decode_request_header(view)
+        steps = decode_request_in_steps(header, view, position)
+        decoding = Decoding(header.api_key, steps)
+        if decoding.decode_small():
+            request = decoding.message
+            return RequestContext(header, request, connection, route, len(frame), received_at)
+        # The handler of the route gets the decoding instead of the request.
+        pending = cast("Message", decoding)
+        bulk_route = bulk.route(route, self._refuse_bulk)
+        return RequestContext(header, pending, connection, bulk_route, len(frame), received_at)
+
+    def _refuse_bulk(self, context: RequestContext, what: str) -> None:
+        self._refuse(context.connection, what)
+        context.close(what)
 
     def _refuse_version(
         self,

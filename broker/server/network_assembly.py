@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.handlers.table import build_table
 from ottla.broker.metrics.loop_stalls import StallMonitor
+from ottla.broker.net.large_frames import LargeFrames
 from ottla.broker.net.listener import SocketSettings
 from ottla.broker.net.server import NetworkServer
 from ottla.broker.replication.fetch_sessions import FetchSessions
 from ottla.broker.requests.error_response import error_response
 from ottla.broker.requests.request_channel import RequestChannel
+from ottla.broker.security.audit.changes import audited
 from ottla.broker.server.handler_assembly import build_handlers
 from ottla.broker.server.security_assembly import build_sasl
 
@@ -43,7 +45,8 @@ def build_network(
     quotas: QuotaParts,
     security: SecurityParts,
 ) -> NetworkParts:
-    """Access control stands in front of every handler, and in Fetch itself."""
+    """Access control stands in front of every handler, and in Fetch itself; before it, changes by
+    administrators are written to the security log."""
     config = base.config
     sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, base.clock.now_ms)
     handlers = build_handlers(
@@ -51,12 +54,17 @@ def build_network(
     )
     max_bytes = config.queued_max_request_bytes
     channel = RequestChannel(
-        security.access_control.protect(build_table(handlers)),
+        audited(
+            security.access_control.protect(build_table(handlers)),
+            security.log,
+            security.delegation_tokens.id_of,
+        ),
         error_response,
         max_requests=config.queued_max_requests,
         max_bytes=max_bytes if max_bytes > 0 else None,
         handler_tasks=config.num_io_threads,
         throttle=quotas.clients.throttle_request,
+        early_checks=security.access_control.checks_on_cluster,
     )
     server = NetworkServer(
         channel,
@@ -70,6 +78,12 @@ def build_network(
         ),
         request_max_bytes=config.socket_request_max_bytes,
         max_idle_ms=config.connections_max_idle_ms,
+        authentication_timeout_ms=config.ottla_authentication_timeout_ms,
+        large_frames=LargeFrames(
+            config.ottla_request_max_bytes,
+            config.ottla_address_request_max_bytes,
+            security.access_control.may_send,
+        ),
     )
     return NetworkParts(
         sessions=sessions,

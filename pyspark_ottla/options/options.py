@@ -64,6 +64,7 @@ SOURCE_OPTIONS = (
     "batchBytes",
     "fetchMaxBytes",
     "prefetch",
+    "logTaskMetrics",
 )
 # Put among a source's options by Spark itself: load(path), the stream reader, SQL tables.
 SPARK_OPTIONS = (
@@ -121,7 +122,7 @@ class SourceOptions:
     subscription: Subscription
     starting: Position | None
     ending: Position | None
-    on_data_loss: str  # fail, warn or ignore
+    on_data_loss: str  # fail or warn
     offsets_max_per_trigger: int | None
     offsets_min_per_trigger: int | None
     bytes_max_per_trigger: int | None
@@ -143,6 +144,7 @@ class SourceOptions:
     batch_bytes: int
     fetch_bytes: int
     prefetch: int
+    log_task_metrics: bool
 
 
 def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
@@ -178,7 +180,7 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
         subscription=subscription,
         starting=_parse_start(reader, client),
         ending=_parse_end(reader),
-        on_data_loss={"true": "fail", "false": "ignore", "warn": "warn"}[
+        on_data_loss={"true": "fail", "false": "warn", "warn": "warn"}[
             reader.choice("failOnDataLoss", "true", ("true", "false", "warn"))
         ],
         offsets_max_per_trigger=offsets_max,
@@ -194,7 +196,7 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
         decode=parse_decoding(reader, subscription.only_topic),
         transform=_parse_transform(reader),
         commit_offsets=commit_offsets,
-        track_topic_ids=reader.boolean("trackTopicIds", False),
+        track_topic_ids=reader.boolean("trackTopicIds", True),
         poll_timeout_ms=reader.duration_ms("kafkaConsumer.pollTimeoutMs", 120_000),
         lookup_retries=reader.integer_or("fetchOffset.numRetries", 3, minimum=0, maximum=1000),
         lookup_retry_interval_ms=reader.integer_or(
@@ -204,6 +206,7 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
         batch_bytes=reader.integer_or("batchBytes", 4 << 20, minimum=1, maximum=1 << 30),
         fetch_bytes=fetch_bytes,
         prefetch=reader.integer_or("prefetch", 2, minimum=0, maximum=16),
+        log_task_metrics=reader.boolean("logTaskMetrics", False),
     )
 
 

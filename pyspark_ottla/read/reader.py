@@ -32,16 +32,20 @@ RecordBatch = Any
 class OffsetRangePartition(InputPartition):
     """What one task reads. Small and plain: it is pickled into every plan."""
 
-    def __init__(self, topic: str, partition: int, start: int, end: int) -> None:
+    def __init__(
+        self, topic: str, partition: int, start: int, end: int, topic_id: str | None = None
+    ) -> None:
         super().__init__((topic, partition, start, end))
         self.topic = topic
         self.partition = partition
         self.start = start
         self.end = end
+        self.topic_id = topic_id
 
     @property
     def range(self) -> OffsetRange:
-        return OffsetRange(TopicPartition(self.topic, self.partition), self.start, self.end)
+        place = TopicPartition(self.topic, self.partition)
+        return OffsetRange(place, self.start, self.end, self.topic_id)
 
 
 def to_input_partitions(ranges: list[OffsetRange]) -> list[InputPartition]:
@@ -115,6 +119,11 @@ class BatchReader(PickledWithJobFiles, DataSourceReader):
                 options.client.group_id,
                 LossReport(options.on_data_loss),
             )
+            if options.track_topic_ids:
+                ids = cluster.topic_ids({piece.partition.topic for piece in ranges})
+                ranges = [
+                    piece._replace(topic_id=ids.get(piece.partition.topic)) for piece in ranges
+                ]
             ranges = self._narrowed(cluster, ranges)
         pieces = split_ranges(
             ranges, minimum=options.partitions_min, records_max=options.partition_records_max

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,9 +21,11 @@ from pyspark_ottla.options.options import SourceOptions
 from pyspark_ottla.read.aborted import AbortedFilter
 from pyspark_ottla.read.arrow import BatchBuilder
 from pyspark_ottla.read.columns import read_columns
-from pyspark_ottla.read.fetch import FetchedData, PartitionFetch, Prefetcher
+from pyspark_ottla.read.fetch import FetchedData, PartitionFetch
 from pyspark_ottla.read.planning import LossReport
+from pyspark_ottla.read.prefetcher import Prefetcher
 from pyspark_ottla.read.schema import arrow_schema, raw_schema, row_schema
+from pyspark_ottla.read.task_metrics import TaskMetrics
 from pyspark_ottla.transform import transformed
 
 RecordBatch = Any
@@ -65,29 +68,54 @@ def _read(options: SourceOptions, schema: StructType, wanted: OffsetRange) -> It
         rows_max=options.batch_rows,
         bytes_max=options.batch_bytes,
     )
-    for response in _responses(options, wanted):
-        columns_of_response = read_columns(
-            response.records,
-            start=response.start,
-            end=wanted.end,
-            skip=AbortedFilter(response.aborted if options.client.read_committed else []),
-            check_crcs=options.client.check_crcs,
-            decompressed_bytes_max=DEFAULT_MAX_DECOMPRESSED_BYTES,
-        )
-        try:
-            for columns in columns_of_response:
-                yield from builder.build(columns)
-        except CodecUnavailableError as error:
-            raise missing_codec(f"Records of {describe(wanted.partition)}", error) from None
-        except RecordsError as error:
-            raise ConnectorError(
-                errors.CORRUPT_DATA,
-                f"{describe(wanted.partition)} holds bytes that cannot be read: {error}",
-                "The data on the broker is damaged; to go on after it, start a new query behind it",
-            ) from None
+    metrics = TaskMetrics()
+    try:
+        for response in _responses(options, wanted, metrics):
+            batches = _batches(options, builder, wanted, response)
+            while (batch := _decode_next(batches, metrics)) is not None:
+                metrics.rows += batch.num_rows
+                yield batch
+    finally:
+        metrics.report(wanted, to_stderr=options.log_task_metrics)
 
 
-def _responses(options: SourceOptions, wanted: OffsetRange) -> Iterator[FetchedData]:
+def _decode_next(batches: Iterator[RecordBatch], metrics: TaskMetrics) -> RecordBatch | None:
+    begin = time.perf_counter()
+    try:
+        return next(batches, None)
+    finally:
+        metrics.decode_seconds += time.perf_counter() - begin
+
+
+def _batches(
+    options: SourceOptions, builder: BatchBuilder, wanted: OffsetRange, response: FetchedData
+) -> Iterator[RecordBatch]:
+    """The Arrow batches of one response; raises ConnectorError."""
+    columns_of_response = read_columns(
+        response.records,
+        start=response.start,
+        end=wanted.end,
+        skip=AbortedFilter(response.aborted if options.client.read_committed else []),
+        check_crcs=options.client.check_crcs,
+        decompressed_bytes_max=DEFAULT_MAX_DECOMPRESSED_BYTES,
+    )
+    try:
+        for columns in columns_of_response:
+            yield from builder.build(columns)
+    except CodecUnavailableError as error:
+        records = f"Records of {describe(wanted.partition)} from offset {response.start} on"
+        raise missing_codec(records, error) from None
+    except RecordsError as error:
+        raise ConnectorError(
+            errors.CORRUPT_DATA,
+            f"{describe(wanted.partition)} holds bytes that cannot be read: {error}",
+            "The data on the broker is damaged; to go on after it, start a new query behind it",
+        ) from None
+
+
+def _responses(
+    options: SourceOptions, wanted: OffsetRange, metrics: TaskMetrics
+) -> Iterator[FetchedData]:
     """The responses of a range, prefetched in a thread; the client is kept for the next task."""
     client = acquire_client(options.client)
     fetch = PartitionFetch(
@@ -97,6 +125,7 @@ def _responses(options: SourceOptions, wanted: OffsetRange) -> Iterator[FetchedD
         fetch_bytes=options.fetch_bytes,
         read_committed=options.client.read_committed,
         timeout_ms=options.poll_timeout_ms,
+        metrics=metrics,
     )
     if options.prefetch == 0:
         yield from fetch.responses()

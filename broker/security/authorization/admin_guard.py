@@ -6,8 +6,9 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.requests.amendments import amend
 from ottla.broker.security.authorization.acl_types import CLUSTER_NAME, Operation, ResourceType
-from ottla.broker.security.authorization.guard import Check, Guard, amend, refused_rows, unchecked
+from ottla.broker.security.authorization.guard import Check, Guard, refused_rows, unchecked
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.delete_topics import DeletableTopicResult
 from ottla.protocol.registry import ApiKey
@@ -51,10 +52,11 @@ class AdminGuard(Guard):
     def __init__(self, authorizer: Authorizer, metadata: MetadataCache) -> None:
         super().__init__(authorizer)
         self._metadata = metadata
-        self.checks: dict[int, Check] = {
+        #: These read nothing of the request.
+        self.on_cluster: dict[int, Check] = {
             key: partial(self._on_cluster, operation) for key, operation in _ON_CLUSTER.items()
         }
-        self.checks |= {
+        self.checks = self.on_cluster | {
             ApiKey.CREATE_TOPICS: self._create_topics,
             ApiKey.DELETE_TOPICS: self._delete_topics,
             ApiKey.DELETE_RECORDS: self._delete_records,

@@ -376,6 +376,7 @@ async def test_closing_a_throttled_connection_leaves_no_timer() -> None:
         client = await network.connect()
         await client.ask(metadata_request(), 3)
         only_connection(network).close("the test says so")
+        network.server.close()  # it has a timer of its own
         assert network.timer._wheel.next_expiration_ms() is None
         await client.close()
 

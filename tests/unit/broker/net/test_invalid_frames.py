@@ -87,7 +87,7 @@ async def test_a_client_known_to_speak_kafka_may_send_huge_requests_if_settings_
         client = await network.connect()
         await client.ask(metadata_request())
         size = int.from_bytes(b"GET ", "big")
-        client.writer.write(SIZE.pack(size))
+        client.writer.write(SIZE.pack(size) + b"\0\0\0\0")  # Produce has records
         await network.until(lambda: network.channel.in_progress_bytes == size)
         other = await network.connect()
         other.writer.write(b"GET ")

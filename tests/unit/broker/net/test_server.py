@@ -1,15 +1,19 @@
 import asyncio
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
+import ottla.broker.net.server as server_module
+from ottla.broker.net.descriptors import LEAST_RESERVED, DescriptorReserve
+from ottla.broker.net.large_frames import LargeFrames
 from ottla.broker.net.listener import ListenError
 from ottla.broker.quotas.connection_quotas import ConnectionLimits, ListenerLimits
 from ottla.broker.requests.request_channel import DEFERRED, RequestContext
 from ottla.protocol.headers import encode_request
 from ottla.protocol.message import Message
 from ottla.protocol.messages.metadata import MetadataResponse
-from tests.doubles.network import METADATA, entry, metadata_request, running_network
+from tests.doubles.network import METADATA, SIZE, entry, metadata_request, running_network
 
 
 async def test_several_listeners_serve_side_by_side() -> None:
@@ -131,3 +135,118 @@ async def test_brokers_do_not_wait_for_clients() -> None:
         assert limits.open == 2
         await active.close()
         assert (await waiting.receive())[1] == MetadataResponse()
+
+
+async def test_an_address_waits_for_its_large_requests_and_others_do_not() -> None:
+    frames = LargeFrames(max_address_bytes=300_000)
+    released = asyncio.Event()
+
+    async def handle(_: RequestContext, request: Any) -> MetadataResponse:
+        await released.wait()
+        return MetadataResponse()
+
+    large = metadata_request("n" * 30_000, *(["n" * 30_000] * 5))  # one element of each is decoded
+    async with running_network(entry(METADATA, "Metadata", handle), large_frames=frames) as network:
+        clients = [await network.connect() for _ in range(3)]
+        for client in clients:
+            client.send(large)
+        await network.until(lambda: frames.has_waiters)
+        assert frames.in_progress("127.0.0.1") <= 300_000
+        small = await network.connect()
+        sent = small.send(metadata_request())
+        await network.until(lambda: network.statistics.connections_accepted == 4)
+        released.set()
+        assert (await small.receive())[0] == sent
+        for client in clients:
+            await client.receive()
+        assert frames.in_progress("127.0.0.1") == 0
+        assert not frames.has_waiters
+
+
+async def test_a_large_frame_of_a_small_api_is_refused_before_it_comes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with running_network(large_frames=LargeFrames(100_000)) as network:
+        client = await network.connect()
+        client.writer.write(SIZE.pack(100_001) + b"\0\3\0\0" + bytes(8))
+        assert await client.is_closed()
+        assert network.channel.in_progress_bytes == 0
+    assert "ottla.request.max.bytes" in caplog.text
+
+
+async def test_a_client_that_sends_nothing_of_a_large_frame_does_not_block_its_address() -> None:
+    frames = LargeFrames(max_address_bytes=200_000)
+    async with running_network(large_frames=frames, authentication_timeout_ms=40) as network:
+        silent, busy = await network.connect(), await network.connect()
+        silent.writer.write(SIZE.pack(150_000) + b"\0\3\0\0" + bytes(8))
+        await network.until(lambda: frames.in_progress("127.0.0.1") == 150_000)
+        busy.send(metadata_request(*(["n" * 30_000] * 4)))
+        assert await silent.is_closed()
+        await busy.receive()
+
+
+class NeverDone:
+    """A SASL session that waits for ever."""
+
+    is_token = False
+
+    def take_frame(self, frame: bytes) -> None:
+        """Waits for more."""
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+async def test_who_does_not_authenticate_in_time_is_closed() -> None:
+    options: dict[str, Any] = {
+        "security_protocol": "SASL_PLAINTEXT",
+        "new_session": lambda *_: NeverDone(),
+    }
+    async with running_network(authentication_timeout_ms=40, **options) as network:
+        client = await network.connect()
+        assert await client.is_closed()
+        assert network.statistics.idle_closed == 1
+
+
+async def test_unknown_connections_are_closed_first_when_places_run_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server_module, "GRACE_SECONDS", 0.0)
+    async with running_network(limits=ConnectionLimits(max_connections=2)) as network:
+        known, unknown = await network.connect(), await network.connect()
+        assert await known.ask(metadata_request()) == MetadataResponse()
+        await network.until(lambda: network.statistics.connections_accepted == 2)
+        third = await network.connect()
+        assert await third.ask(metadata_request()) == MetadataResponse()
+        assert await unknown.is_closed()
+        assert await known.ask(metadata_request()) == MetadataResponse()
+
+
+async def test_the_last_descriptors_are_not_for_clients(caplog: pytest.LogCaptureFixture) -> None:
+    async with running_network() as network:
+        first = await network.connect()
+        assert await first.ask(metadata_request()) == MetadataResponse()
+        services = network.server._services
+        assert services is not None
+        # As if all lower numbers were taken.
+        services.descriptors = DescriptorReserve(LEAST_RESERVED)
+        second = await network.connect()
+        assert await second.is_closed()
+        assert await first.ask(metadata_request()) == MetadataResponse()
+        assert network.server.limits.open == 1
+    assert "ulimit -n" in caplog.text
+
+
+async def test_idle_clients_go_when_others_take_the_reserve(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server_module, "IDLE_SECONDS", 0.0)
+    async with running_network(authentication_timeout_ms=40) as network:
+        known, unknown = await network.connect(), await network.connect()
+        assert await known.ask(metadata_request()) == MetadataResponse()
+        await network.until(lambda: network.statistics.connections_accepted == 2)
+        services = network.server._services
+        assert services is not None
+        services.descriptors = DescriptorReserve(LEAST_RESERVED)
+        assert await unknown.is_closed()
+        assert await known.is_closed()

@@ -12,16 +12,18 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.broker.config.errors import ConfigError
-from ottla.broker.config.pem_files import check_pem
-from ottla.controller.tree.zookeeper_session import ZooKeeperTls
+from ottla.broker.security.zookeeper_tls import tls_handler
 from ottla.controller.tree.zookeeper_store import ZooKeeperStore
 
 if TYPE_CHECKING:
+    import ssl
+
     from ottla.broker.config.broker_config import BrokerConfig
 
 _JAAS_OPTION = re.compile(r"-Djava\.security\.auth\.login\.config=(\S+)")
@@ -36,12 +38,12 @@ def zookeeper_store(
     config: BrokerConfig, environment: Mapping[str, str] = os.environ
 ) -> ZooKeeperStore:
     """The store that the settings describe, not connected yet; raises ConfigError."""
-    tls = _tls(config)
+    make_context = tls_contexts(config)
     sasl = _sasl(environment)
     digest = config.ottla_zookeeper_digest
     if digest is not None and ":" not in digest:
         raise ConfigError("ottla.zookeeper.digest is not user:password.")
-    has_certificate = tls is not None and tls.certificate_file is not None
+    has_certificate = make_context is not None and _path(config, "zookeeper.ssl.keystore.location")
     if config.zookeeper_set_acl and not (sasl or digest or has_certificate):
         raise ConfigError(
             "zookeeper.set.acl gives the znodes to the identity of this broker in ZooKeeper, but "
@@ -55,29 +57,36 @@ def zookeeper_store(
         connection_timeout_ms=config.zookeeper_timeout_ms(),
         credentials=[("digest", digest)] if digest else [],
         sasl=sasl,
-        tls=tls,
+        tls=None if make_context is None else partial(tls_handler, make_context),
         set_acl=config.zookeeper_set_acl,
     )
 
 
-def _tls(config: BrokerConfig) -> ZooKeeperTls | None:
+def tls_contexts(config: BrokerConfig) -> Callable[[], ssl.SSLContext] | None:
+    """What makes the context of a connection; None without TLS. Raises ConfigError."""
     if not config.value("zookeeper.ssl.client.enable"):
         return None
     for name in _CHECKS_NOT_DONE:
         if config.value(name):
             raise ConfigError(f"{name}: revoked certificates are not looked up by this broker.")
-    trust = _path(config, "zookeeper.ssl.truststore.location")
-    keys = _path(config, "zookeeper.ssl.keystore.location")
-    for prefix, path in (("zookeeper.ssl.truststore", trust), ("zookeeper.ssl.keystore", keys)):
-        if path is not None:
-            check_pem(prefix, path)
-    return ZooKeeperTls(
-        ca_file=trust,
-        certificate_file=keys,
-        key_file=keys,
-        key_password=_path(config, "zookeeper.ssl.keystore.password"),
-        check_hostname=bool(_path(config, "zookeeper.ssl.endpoint.identification.algorithm")),
-    )
+    from ottla.broker.security.tls.contexts import client_context
+
+    def text(name: str) -> str | None:
+        if name == "ssl.key.password":
+            name = "ssl.keystore.password"
+        if name == "ssl.enabled.protocols" and "zookeeper.ssl.protocol" in config.given:
+            # As ZooKeeper does: the protocol is the only one, unless several are named.
+            return _path(config, f"zookeeper.{name}") or _path(config, "zookeeper.ssl.protocol")
+        return _path(config, f"zookeeper.{name}")
+
+    def make() -> ssl.SSLContext:
+        try:
+            return client_context(text).context
+        except ConfigError as error:
+            raise ConfigError(f"zookeeper.ssl: {error}") from None
+
+    make()
+    return make
 
 
 def _path(config: BrokerConfig, name: str) -> str | None:

@@ -1,0 +1,47 @@
+"""Keeps descriptors free for logs, other brokers and health checks when clients take too many.
+
+A process that has no descriptor left can roll no segment, write no checkpoint and serve no health
+check. The system gives each new socket the lowest free number, so the number of a socket that was
+just accepted says how many descriptors are in use, whatever they are used for.
+"""
+
+import os
+import resource
+
+# A share of the limit (`ulimit -n`) stays free of clients, and the half of it of other brokers.
+RESERVED_SHARE = 8
+# For checkpoints, new segments with their indexes, and connections of brokers and health checks.
+LEAST_RESERVED = 32
+# Enough to roll many segments at once.
+MOST_RESERVED = 1024
+
+
+class DescriptorReserve:
+    """Decides whether a socket that was accepted may stay."""
+
+    __slots__ = ("_for_brokers", "_for_clients", "limit", "reserved")
+
+    def __init__(self, limit: int | None = None) -> None:
+        """`limit`: the soft limit RLIMIT_NOFILE, by default that of the process."""
+        if limit is None:
+            limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        if limit == resource.RLIM_INFINITY:
+            limit = 1 << 30
+        self.limit = limit
+        self.reserved = min(max(limit // RESERVED_SHARE, LEAST_RESERVED), MOST_RESERVED)
+        self._for_clients = limit - self.reserved
+        self._for_brokers = limit - self.reserved // 2
+
+    def has_room(self, descriptor: int, *, protected: bool) -> bool:
+        """Whether a connection with this number leaves the reserve free. `protected`: that of a
+        broker, which may use half of the reserve."""
+        return descriptor < (self._for_brokers if protected else self._for_clients)
+
+    def is_used(self) -> bool:
+        """Whether something else, such as new logs, has taken some of the reserve."""
+        try:
+            descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return True
+        os.close(descriptor)
+        return descriptor >= self._for_clients

@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from ottla.broker.requests.bulk_requests import (
+    INLINE_ELEMENTS,
+    MAX_ELEMENTS,
+    MAX_UNDIVIDED_ELEMENTS,
+    max_elements,
+)
+from ottla.broker.requests.request_channel import DEFERRED, HandlerResult, RequestContext
+from ottla.broker.requests.request_parts import PART_ELEMENTS
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+)
+from ottla.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from tests.doubles.network import METADATA, Network, entry, metadata_request, running_network
+
+LEAVE_GROUP = 13
+MANY = 3000
+
+
+def names(count: int = MANY) -> list[str]:
+    return [f"topic-{number}" for number in range(count)]
+
+
+def rows(response: Any) -> list[str]:
+    return [topic.name for topic in response.topics]
+
+
+def echo(request: MetadataRequest) -> MetadataResponse:
+    return MetadataResponse(
+        topics=[MetadataResponseTopic(name=topic.name) for topic in request.topics or ()]
+    )
+
+
+async def test_few_elements_are_handled_at_once() -> None:
+    async with running_network() as network:
+        client = await network.connect()
+        for count in (1, INLINE_ELEMENTS):
+            assert rows(await client.ask(metadata_request(*names(count)))) == names(count)
+        assert network.channel.bulk.total == 0
+
+
+@pytest.mark.parametrize("kind", ["message", "coroutine", "deferred"])
+async def test_many_are_handled_in_parts_with_one_response(kind: str) -> None:
+    parts: list[int] = []
+
+    async def later(response: MetadataResponse) -> MetadataResponse:
+        await asyncio.sleep(0)
+        return response
+
+    def handle(context: RequestContext, request: MetadataRequest) -> HandlerResult:
+        parts.append(len(request.topics or ()))
+        if kind == "coroutine":
+            return later(echo(request))
+        if kind == "deferred":
+            asyncio.get_running_loop().call_soon(context.respond, echo(request))
+            return DEFERRED
+        return echo(request)
+
+    async with running_network(entry(METADATA, "Metadata", handle)) as network:
+        client = await network.connect()
+        for version in (0, 4):
+            parts.clear()
+            response = await client.ask(metadata_request(*names()), version)
+            assert rows(response) == names()
+            assert max(parts) <= PART_ELEMENTS
+            assert sum(parts) == MANY
+        assert network.channel.bulk.total == 2
+        assert network.channel.in_progress_bytes == 0
+
+
+async def test_other_clients_are_served_between_the_parts() -> None:
+    handled: list[int] = []
+
+    def handle(_: RequestContext, request: MetadataRequest) -> MetadataResponse:
+        handled.append(len(request.topics or ()))
+        return echo(request)
+
+    async with running_network(entry(METADATA, "Metadata", handle)) as network:
+        slow, quick = await network.connect(), await network.connect()
+        slow.send(metadata_request(*names()))
+        await network.until(lambda: bool(handled))
+        assert rows(await quick.ask(metadata_request("one"))) == ["one"]
+        assert handled.index(1) < len(handled)
+        assert rows((await slow.receive())[1]) == names()
+        assert handled[-1] != 1
+
+
+async def test_a_client_has_one_bulk_request_in_progress() -> None:
+    order: list[str] = []
+
+    def handle(_: RequestContext, request: MetadataRequest) -> MetadataResponse:
+        assert request.topics is not None
+        order.append((request.topics[0].name or "")[0])
+        return echo(request)
+
+    async with running_network(entry(METADATA, "Metadata", handle)) as network:
+        clients = [await network.connect() for _ in range(3)]
+        for letter, client in zip("abc", clients, strict=True):
+            client.send(metadata_request(*[letter + name for name in names(1000)]))
+        for client in clients:
+            await client.receive()
+        assert "".join(order) == "".join(sorted(order))
+
+
+async def test_too_many_elements_close_the_connection_before_they_are_decoded(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with running_network() as network:
+        client = await network.connect()
+        client.send(metadata_request(*([""] * (MAX_ELEMENTS + 1))))
+        assert await client.is_closed()
+        assert network.channel.bulk.total == 0  # the count alone says it
+        assert network.channel.in_progress_bytes == 0
+    (record,) = [each for each in caplog.records if each.name == "ottla.net"]
+    assert f"more than {MAX_ELEMENTS} elements" in record.getMessage()
+    assert record.levelno == logging.WARNING
+
+
+async def test_nested_elements_are_counted_while_they_are_decoded(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    from ottla.protocol.messages.add_partitions_to_txn import (
+        AddPartitionsToTxnRequest,
+        AddPartitionsToTxnTopic,
+    )
+
+    def handle(_: RequestContext, __: object) -> None:
+        raise AssertionError("the request is too long")
+
+    topics = [AddPartitionsToTxnTopic("t", list(range(100))) for _ in range(60)]
+    request = AddPartitionsToTxnRequest(v3_and_below_topics=topics)
+    async with running_network(entry(24, "AddPartitionsToTxn", handle)) as network:
+        client = await network.connect()
+        client.send(request)
+        assert await client.is_closed()
+        await network.until(lambda: network.channel.in_progress_bytes == 0)
+    assert f"more than {MAX_UNDIVIDED_ELEMENTS} elements" in caplog.text
+
+
+async def test_what_cannot_be_divided_is_handled_whole() -> None:
+    calls: list[int] = []
+
+    def handle(_: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
+        calls.append(len(request.members))
+        return LeaveGroupResponse()
+
+    members = [MemberIdentity(f"{number}") for number in range(MANY)]
+    async with running_network(entry(LEAVE_GROUP, "LeaveGroup", handle)) as network:
+        client = await network.connect()
+        assert await client.ask(LeaveGroupRequest("g", "", members), 4) == LeaveGroupResponse()
+    assert calls == [MANY]
+    assert max_elements(LEAVE_GROUP) == MAX_UNDIVIDED_ELEMENTS
+
+
+async def test_a_part_that_fails_gets_the_error_response() -> None:
+    def handle(_: RequestContext, request: MetadataRequest) -> MetadataResponse:
+        assert request.topics is not None
+        if any(topic.name == "topic-100" for topic in request.topics):
+            raise KafkaError(3, "words")
+        return echo(request)
+
+    async with running_network(entry(METADATA, "Metadata", handle)) as network:
+        network.error_response = MetadataResponse(topics=[MetadataResponseTopic(3, name="failed")])
+        client = await network.connect()
+        found = rows(await client.ask(metadata_request(*names())))
+        assert found.count("failed") == 1
+        assert len(found) == MANY - PART_ELEMENTS + 1
+
+
+async def test_who_has_no_right_is_refused_before_the_request_is_decoded() -> None:
+    def check(context: RequestContext, request: MetadataRequest) -> None:
+        assert not request.topics
+        raise KafkaError(31)
+
+    async with running_network(early_checks={METADATA: check}) as network:
+        network.error_response = MetadataResponse(controller_id=77)
+        client = await network.connect()
+        assert await client.ask(metadata_request(*names()), 1) == network.error_response
+        assert [type(error) for error in network.errors] == [KafkaError]
+
+
+async def test_a_client_that_goes_ends_its_request() -> None:
+    handled = 0
+
+    def handle(_: RequestContext, request: MetadataRequest) -> MetadataResponse:
+        nonlocal handled
+        handled += 1
+        return echo(request)
+
+    async with running_network(entry(METADATA, "Metadata", handle)) as network:
+        client = await network.connect()
+        client.send(metadata_request(*names(50_000)))
+        await network.until(lambda: handled > 0)
+        (connection,) = network.server.connections
+        connection.close("by the test")
+        await network.until(lambda: network.channel.in_progress_bytes == 0)
+        assert handled < 50_000 // PART_ELEMENTS
+        other = await network.connect()
+        assert rows(await other.ask(metadata_request(*names()))) == names()
+
+
+async def test_bytes_that_are_no_request_are_refused_in_the_middle(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    from struct import pack
+
+    async with running_network() as network:
+        client = await network.connect()
+        body = pack(">i", MANY) + b"\0\1a" * (MANY - 1) + b"\0\2\xff\xff"
+        content = pack(">hhih", METADATA, 0, 1, -1) + body
+        client.writer.write(pack(">i", len(content)) + content)
+        assert await client.is_closed()
+        await settled(network)
+    assert "not UTF-8" in caplog.text
+
+
+async def settled(network: Network) -> None:
+    await network.until(lambda: network.channel.in_progress_bytes == 0)
