@@ -9,7 +9,7 @@ STAMP := $(ENVIRONMENT)/.installed
 .PHONY: compat test-console compat-java compat-streams golden clean
 .PHONY: simulate simulate-long simulate-defects
 .PHONY: bench-cluster chaos test-compose test-asyncio-debug test-compiled compat-spark
-.PHONY: soak test-pythons test-chart site test-quickstarts
+.PHONY: soak test-pythons compat-spark-pages compat-spark-tables test-chart site test-quickstarts
 .PHONY: mutation soak test-pythons
 
 help: ## show this list
@@ -85,6 +85,12 @@ compat-spark: $(STAMP) ## the Spark connector on pyspark 4.0, 4.1 and 4.2 (downl
 
 compat-spark-package: $(STAMP) ## the connector's zip by addPyFile, Spark Connect and on Python 3.10 (minutes)
 	@$(RUN) -m pytest -q tests/spark/packages.py
+
+compat-spark-pages: $(STAMP) ## the commands of docs/spark/ on a standalone cluster and Spark Connect (downloads; minutes)
+	@$(RUN) -m pytest -q tests/spark/pages.py
+
+compat-spark-tables: $(STAMP) ## ottla spark land into Iceberg and Delta on pyspark 4.1 (downloads them once; minutes)
+	@$(RUN) -m pytest -q tests/spark/tables.py
 
 compat-streams: $(STAMP) ## Kafka Streams, exactly_once_v2, through broker kills (JDK, Maven)
 	@$(RUN) -m tests.compat.streams.run $(ARGUMENTS)
