@@ -114,7 +114,7 @@ def measure(
         bootstrap = ",".join(f"127.0.0.1:{each.port}" for each in processes.values())
         make_topics(bootstrap, 3)
         admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-        sent = int(RECORDS_PER_S * 0.8 * (FIRST_S + stops * (WATCHED_S + REST_S + 10)))
+        sent = int(RECORDS_PER_S * 0.5 * (FIRST_S + stops * (WATCHED_S + REST_S + 10)))
         feed, job = Feed(bootstrap, sent), Job(library, bootstrap, directory, 3)
         arrivals = Arrivals(bootstrap)
         gaps: list[float] = []
@@ -138,7 +138,7 @@ def measure(
                 at = time.strftime("%H:%M:%S", time.gmtime(time.time() - WATCHED_S))
                 print(f"{name}: {at} stop of controller {controller}, {gaps[-1]:.2f} s", flush=True)
                 time.sleep(REST_S)
-            eventually(lambda: arrivals.output.total >= sent, "not all is counted", seconds=300)
+            eventually(lambda: arrivals.output.total >= sent, "not all is counted", seconds=900)
         finally:
             job.kill()
             arrivals.stop()
