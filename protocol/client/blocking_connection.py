@@ -1,8 +1,9 @@
 """A blocking connection to one broker: a socket, perhaps TLS, around the sans-IO connection."""
 
 import socket
-import ssl
+import sys
 import time
+from typing import TYPE_CHECKING
 
 from ottla.protocol.client.cluster import Address
 from ottla.protocol.client.connection import ClientConnection, ClientResponse
@@ -17,6 +18,9 @@ from ottla.protocol.client.operations import ANY_VERSION, Versions
 from ottla.protocol.client.security import Security
 from ottla.protocol.message import Message
 
+if TYPE_CHECKING:
+    import ssl
+
 _RECEIVE_BYTES = 256 * 1024
 
 
@@ -24,8 +28,10 @@ def monotonic_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
-def create_ssl_context(security: Security) -> ssl.SSLContext:
+def create_ssl_context(security: Security) -> "ssl.SSLContext":
     """The TLS context for ``security``; raises AuthenticationError when a file cannot be used."""
+    import ssl  # here: a tenth of a client's start that most clients do not need
+
     try:
         context = ssl.create_default_context(cafile=security.ca_file)
         context.check_hostname = security.check_hostname
@@ -45,14 +51,15 @@ def create_ssl_context(security: Security) -> ssl.SSLContext:
 
 def connect_failure(broker: str, error: Exception, *, uses_tls: bool = False) -> ClientError:
     """The error for what happened while connecting."""
-    if isinstance(error, ssl.SSLCertVerificationError):
+    ssl = sys.modules.get("ssl")  # without it, no error is one of TLS
+    if ssl is not None and isinstance(error, ssl.SSLCertVerificationError):
         return AuthenticationError(
             f"the certificate of broker {broker} is not trusted: {error.verify_message}; "
             "check ssl.ca.location",
             broker=broker,
         )
     hung_up = isinstance(error, ConnectionError) and not isinstance(error, ConnectionRefusedError)
-    if isinstance(error, ssl.SSLError) or (uses_tls and hung_up):
+    if (ssl is not None and isinstance(error, ssl.SSLError)) or (uses_tls and hung_up):
         reason = getattr(error, "reason", None) or str(error) or "it closed the connection"
         return BrokerConnectionError(
             f"no TLS with broker {broker} ({reason}); "
@@ -81,7 +88,7 @@ class BlockingConnection:
         *,
         client_id: str | None,
         security: Security | None = None,
-        ssl_context: ssl.SSLContext | None = None,
+        ssl_context: "ssl.SSLContext | None" = None,
     ) -> None:
         self.address = address
         self.broker = str(address)
