@@ -111,7 +111,8 @@ def test_spark_connect(broker: BrokerProcess, archive: Path, tmp_path: Path) -> 
     """The client adds the zip to its session; the server's Python has never had it."""
     base = python_3_10() or sys.executable
     client = new_environment(base, tmp_path / "client", *CONNECT_NEEDS)
-    server = new_environment(base, tmp_path / "server", "pandas")
+    # Spark runs the function of foreachBatch as a client, on the server.
+    server = new_environment(base, tmp_path / "server", *CONNECT_NEEDS)
     with connect_server(server, tmp_path) as remote:
         done = subprocess.run(
             [
