@@ -4,6 +4,10 @@
 ARG BASE=python:3.12-slim-bookworm
 
 FROM ${BASE} AS build
+# Kerberos is built against the system's headers; --build-arg EXTRAS= leaves all extras out.
+ARG EXTRAS=kerberos,keystores,oauth
+RUN case ",${EXTRAS}," in *,kerberos,*) apt-get update \
+    && apt-get install -y --no-install-recommends gcc libc6-dev libkrb5-dev python3-dev ;; esac
 WORKDIR /src
 RUN python3 -m venv /opt/ottla
 COPY pyproject.toml setup.py README.md LICENSE ./
@@ -14,12 +18,16 @@ COPY controller controller
 COPY broker broker
 COPY cli cli
 COPY pyspark_ottla pyspark_ottla
-RUN /opt/ottla/bin/pip install --no-cache-dir . \
+RUN /opt/ottla/bin/pip install --no-cache-dir ".[${EXTRAS}]" \
     && /opt/ottla/bin/pip uninstall --yes pip setuptools \
     && find /opt/ottla -name tests -type d -prune -exec rm -rf {} + \
     && /opt/ottla/bin/python -m compileall -q /opt/ottla
 
 FROM ${BASE}
+ARG EXTRAS=kerberos,keystores,oauth
+RUN case ",${EXTRAS}," in *,kerberos,*) apt-get update \
+    && apt-get install -y --no-install-recommends libgssapi-krb5-2 \
+    && rm -rf /var/lib/apt/lists/* ;; esac
 # A fixed number, so that a volume written by one version is readable by the next.
 RUN groupadd --gid 10001 ottla \
     && useradd --uid 10001 --gid ottla --no-create-home --shell /usr/sbin/nologin ottla \

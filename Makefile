@@ -9,6 +9,9 @@ STAMP := $(ENVIRONMENT)/.installed
 .PHONY: compat test-console compat-java compat-streams golden clean
 .PHONY: simulate simulate-long simulate-defects
 .PHONY: bench-cluster chaos test-compose test-asyncio-debug test-compiled compat-spark
+.PHONY: soak test-pythons compat-kerberos
+.PHONY: soak test-pythons spark-kill-matrix
+.PHONY: soak test-pythons test-chart site test-quickstarts
 .PHONY: soak test-pythons compat-spark-pages compat-spark-tables test-chart site test-quickstarts
 .PHONY: mutation soak test-pythons
 
@@ -80,12 +83,18 @@ spark-package: $(STAMP) ## the Spark connector as a zip for spark-submit --py-fi
 compat-java: $(STAMP) ## every strategy of the Java consumers of 3.9 and 4.x (minutes; Java, Maven)
 	@$(RUN) -m pytest -q tests/compat/java_matrix.py
 
+compat-kerberos: $(STAMP) ## Kerberos: clients, brokers, ZooKeeper and Kafka with a real KDC (Debian, Java)
+	@$(RUN) tools/kerberos.py
+	@$(RUN) -m pytest -q tests/kerberos/scenarios.py
+
 compat-spark: $(STAMP) ## the Spark connector on pyspark 4.0, 4.1 and 4.2 (downloads them once; minutes)
 	@$(RUN) -m pytest -q tests/spark/older_sparks.py
 
 compat-spark-package: $(STAMP) ## the connector's zip by addPyFile, Spark Connect and on Python 3.10 (minutes)
 	@$(RUN) -m pytest -q tests/spark/packages.py
 
+spark-kill-matrix: $(STAMP) ## kill Spark executors and drivers at every step of a write (RUNS=100, SEED=1; hours)
+	@$(RUN) -m tests.spark.kill_matrix --runs $(or $(RUNS),100) --seed $(or $(SEED),1) $(ARGUMENTS)
 compat-spark-pages: $(STAMP) ## the commands of docs/spark/ on a standalone cluster and Spark Connect (downloads; minutes)
 	@$(RUN) -m pytest -q tests/spark/pages.py
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
@@ -13,7 +13,6 @@ from ottla.protocol.records.errors import CodecUnavailableError, RecordsError
 from pyspark_ottla import errors
 from pyspark_ottla.cluster.cluster import KafkaCluster
 from pyspark_ottla.cluster.connections import acquire_client, release_client
-from pyspark_ottla.decode.resolved import ResolvedDecoding
 from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.missing_packages import missing_codec
 from pyspark_ottla.offsets import OffsetRange, describe
@@ -27,6 +26,9 @@ from pyspark_ottla.read.prefetcher import Prefetcher
 from pyspark_ottla.read.schema import arrow_schema, raw_schema, row_schema
 from pyspark_ottla.read.task_metrics import TaskMetrics
 from pyspark_ottla.transform import transformed
+
+if TYPE_CHECKING:
+    from pyspark_ottla.decode.resolved import ResolvedDecoding
 
 RecordBatch = Any
 
