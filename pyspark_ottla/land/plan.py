@@ -18,8 +18,9 @@ FAIL, DROP, KEEP = "fail", "drop", "keep"
 BAD_RECORDS = (FAIL, DROP, KEEP)
 # A folder that readers of tables skip, as all that begin with an underscore.
 CHECKPOINTS = "_checkpoints"
-# The catalog of Iceberg's tables, whose warehouse is the folder to land in.
-ICEBERG_CATALOG = "ottla"
+# The catalog of Iceberg's tables, whose warehouse is the folder to land in. It is not "ottla":
+# Spark takes the name of a source, and what follows it, for a query of files.
+ICEBERG_CATALOG = "ottla_tables"
 
 DATE, HOUR = "date", "hour"
 PATH = re.compile(r"[^\W\d][\w.]*")

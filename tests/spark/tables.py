@@ -22,7 +22,7 @@ VERSION = "4.1.1"
 FIRST = {"type": "object", "properties": {"id": {"type": "integer"}}}
 SECOND = {"type": "object", "properties": {"id": {"type": "integer"}, "c": {"type": "string"}}}
 READERS = {
-    "iceberg": 'spark.table("ottla.`orders`")',
+    "iceberg": 'spark.table("ottla_tables.`orders`")',
     "delta": 'spark.read.format("delta").load(sys.argv[1] + "/orders")',
 }
 READER = """
@@ -74,7 +74,7 @@ def test_land(chosen: str, tmp_path: Path) -> None:
         assert "0 records" in land(broker.bootstrap, SECOND)
     (tmp_path / "read.py").write_text(READER.format(reader=READERS[chosen]))
     catalog = ["org.apache.iceberg.spark.SparkCatalog", "hadoop", str(tables)]
-    names = ["ottla", "ottla.type", "ottla.warehouse"]
+    names = ["ottla_tables", "ottla_tables.type", "ottla_tables.warehouse"]
     for name, value in zip(names, catalog, strict=True):
         small += ["--conf", f"spark.sql.catalog.{name}={value}"]
     rows = json.loads(

@@ -78,7 +78,7 @@ def test_options_of_the_job(
         },
     )
     assert submitted.submission.tables == ("iceberg",)
-    assert ("spark.sql.catalog.ottla.warehouse", "/data") in submitted.submission.settings
+    assert ("spark.sql.catalog.ottla_tables.warehouse", "/data") in submitted.submission.settings
     assert submitted.submission.settings[-1] == ("a", "b")
 
 

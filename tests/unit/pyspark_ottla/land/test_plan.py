@@ -25,7 +25,7 @@ def test_tables_and_checkpoints_are_in_one_folder() -> None:
     assert options().table("orders") == "/data/orders"
     assert options().checkpoint_of("orders") == "/data/_checkpoints/orders"
     assert options(checkpoint="/c/").checkpoint_of("orders") == "/c/orders"
-    assert options(format="iceberg").table("a-b.c") == "ottla.`a-b.c`"
+    assert options(format="iceberg").table("a-b.c") == "ottla_tables.`a-b.c`"
 
 
 def test_the_options_of_the_source() -> None:
