@@ -6,6 +6,9 @@ ARG BASE=python:3.12-slim-bookworm
 FROM ${BASE} AS build
 WORKDIR /src
 RUN python3 -m venv /opt/ottla
+# What is installed is what these hashes say, whatever an index has.
+COPY deploy/image/constraints.txt ./
+RUN /opt/ottla/bin/pip install --no-cache-dir --require-hashes -r constraints.txt
 COPY pyproject.toml setup.py README.md LICENSE ./
 COPY ottla ottla
 COPY protocol protocol
@@ -14,7 +17,7 @@ COPY controller controller
 COPY broker broker
 COPY cli cli
 COPY pyspark_ottla pyspark_ottla
-RUN /opt/ottla/bin/pip install --no-cache-dir . \
+RUN /opt/ottla/bin/pip install --no-cache-dir --no-deps --no-build-isolation . \
     && /opt/ottla/bin/pip uninstall --yes pip setuptools \
     && find /opt/ottla -name tests -type d -prune -exec rm -rf {} + \
     && /opt/ottla/bin/python -m compileall -q /opt/ottla

@@ -1,5 +1,6 @@
 # Two commands do all the set-up: `make demo` and `make test`. Python 3.11 or newer is enough.
 PYTHON ?= python3
+UV ?= uv
 ENVIRONMENT := .venv
 RUN := $(ENVIRONMENT)/bin/python
 STAMP := $(ENVIRONMENT)/.installed
@@ -10,6 +11,7 @@ STAMP := $(ENVIRONMENT)/.installed
 .PHONY: simulate simulate-long simulate-defects
 .PHONY: bench-cluster chaos test-compose test-asyncio-debug test-compiled compat-spark
 .PHONY: soak test-pythons test-chart site test-quickstarts
+.PHONY: audit constraints
 .PHONY: mutation soak test-pythons
 
 help: ## show this list
@@ -115,6 +117,14 @@ test-pythons: $(STAMP) ## the wheel, installed, on every supported Python of thi
 
 golden: $(STAMP) ## generate the golden vectors from Kafka's own classes (JDK and Maven)
 	@$(RUN) -m tests.golden.regenerate
+
+audit: $(STAMP) ## known vulnerabilities of what the image installs (asks osv.dev)
+	@$(RUN) -m tools.audit $(ARGUMENTS)
+
+constraints: ## write deploy/image/constraints.txt with the newest versions (uv)
+	@$(UV) pip compile --quiet --upgrade --generate-hashes --universal --python-version 3.11 \
+		--no-emit-index-url --no-annotate --custom-compile-command "make constraints" \
+		pyproject.toml deploy/image/build.in --output-file deploy/image/constraints.txt
 
 clean: ## remove the environment and every cache
 	@rm -rf $(ENVIRONMENT) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
