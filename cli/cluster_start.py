@@ -32,7 +32,9 @@ def run_cluster(
     brokers: int, directory: str, port: int, overrides: Sequence[str], *, java: bool = False
 ) -> None:
     """Starts the cluster, prints its addresses, and waits for Ctrl-C or SIGTERM."""
-    signal.signal(signal.SIGTERM, _as_interrupt)
+    # Also SIGINT: a script that starts a command in the background has it ignored.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _as_interrupt)
     try:
         with started_cluster(brokers, Path(directory), port, overrides, java=java) as cluster:
             print(f"{brokers} broker(s) started: {cluster.bootstrap}")

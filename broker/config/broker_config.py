@@ -36,6 +36,7 @@ from ottla.broker.config.listeners import (
     parse_endpoints,
     parse_protocol_map,
 )
+from ottla.broker.config.number_rules import check_numbers
 from ottla.broker.config.providers import ConfigProviders, is_reference
 from ottla.broker.config.sasl import check_sasl
 from ottla.broker.config.sources import collect, is_known, unknown_setting
@@ -456,31 +457,14 @@ class BrokerConfig:
         for listener in listeners:
             for name in ("max.connections", "max.connection.creation.rate"):
                 self.listener_limit(listener.listener_name, name)
-        self._check_numbers()
+        check_numbers(self)
+        check_groups(self)
         unused = unused_settings(self.given)
         if unused:
             self.warn(
                 f"Without effect in this broker: {', '.join(unused)} (docs/configuration.md names "
                 "the settings that are used)"
             )
-
-    def _check_numbers(self) -> None:
-        lowest = -1 if self.broker_id_generation_enable else 0
-        highest = self.reserved_broker_max_id if self.broker_id_generation_enable else 2**31 - 1
-        if not lowest <= self.broker_id <= highest:
-            raise ConfigError(
-                f"broker.id {self.broker_id} must lie between {lowest} and {highest}; ids above "
-                "reserved.broker.max.id are the generated ones."
-            )
-        if self.replica_fetch_wait_max_ms > self.replica_socket_timeout_ms:
-            raise ConfigError("replica.fetch.wait.max.ms is above replica.socket.timeout.ms.")
-        if self.replica_fetch_wait_max_ms > self.replica_lag_time_max_ms:
-            raise ConfigError("replica.fetch.wait.max.ms is above replica.lag.time.max.ms.")
-        if 0 < self.queued_max_request_bytes < self.socket_request_max_bytes:
-            raise ConfigError("queued.max.request.bytes is below socket.request.max.bytes.")
-        if self.effective_log_retention_ms() == 0:
-            raise ConfigError("log.retention.ms must be -1 (for ever) or at least 1.")
-        check_groups(self)
 
 
 def _first_given(config: BrokerConfig, *names: str) -> int:

@@ -79,12 +79,12 @@ SHOWN = {
     "test_an_address_has_a_limit_that_changes_at_run_time",
     "ottla.console.allow.remote": "tests/integration/test_console.py::",
     "ottla.console.enable": "tests/integration/test_console.py::",
-    "ottla.console.hosts": "tests/integration/test_console.py::"
-    "test_remote_use_needs_the_token_and_a_known_name",
+    **dict.fromkeys(
+        ("ottla.console.hosts", "ottla.console.token"),
+        "tests/integration/test_console.py::test_remote_use_needs_the_token_and_a_known_name",
+    ),
     "ottla.console.principal": "tests/integration/test_console.py::"
     "test_the_console_shows_what_its_principal_may_see",
-    "ottla.console.token": "tests/integration/test_console.py::"
-    "test_remote_use_needs_the_token_and_a_known_name",
     "ottla.zookeeper.digest": f"{_ZOOKEEPER}test_tls_credentials_acls_a_path_and_a_dead_host",
     "sasl.mechanism.inter.broker.protocol": _CLUSTER,
     "sasl.oauthbearer.jwks.endpoint.refresh.ms": f"{_SASL}test_oauth_keys.py::"

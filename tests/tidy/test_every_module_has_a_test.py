@@ -31,6 +31,10 @@ EXCEPTIONS = {
         THROUGH_ANOTHER,
         "tests/unit/broker/groups/log/test_loading.py",
     ),
+    "ottla.broker.config.number_rules": (
+        THROUGH_ANOTHER,
+        "tests/unit/broker/config/test_broker_config.py",
+    ),
     "ottla.broker.testing.cluster": (
         WHOLE_BROKER,
         "tests/integration/test_embedded_cluster.py",
