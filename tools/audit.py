@@ -1,10 +1,10 @@
 """Known vulnerabilities of the packages in the image: `make audit`.
 
-Asks the database OSV for each version in deploy/image/constraints.txt. Exit code 0: none is known;
+Asks the database OSV for each version in deploy/image/constraints*.txt. Exit code 0: none is known;
 1: there are some; 2: the database could not be reached, so nothing is known about the packages that
 are named then.
 
-    python -m tools.audit [FILE] [--database URL]
+    python -m tools.audit [FILE...] [--database URL]
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-CONSTRAINTS = ROOT / "deploy" / "image" / "constraints.txt"
+CONSTRAINTS = sorted((ROOT / "deploy" / "image").glob("constraints*.txt"))
 DATABASE = "https://api.osv.dev"
 TIMEOUT_SECONDS = 30.0
 # Of a response: a few packages have a few hundred bytes each.
@@ -80,10 +80,10 @@ def _post(url: str, value: object) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("file", nargs="?", type=Path, default=CONSTRAINTS)
+    parser.add_argument("files", nargs="*", type=Path, default=CONSTRAINTS)
     parser.add_argument("--database", default=DATABASE)
     options = parser.parse_args(arguments)
-    found = packages(options.file.read_text())
+    found = [each for file in options.files for each in packages(file.read_text())]
     names = ", ".join(map(str, found))
     try:
         known = vulnerabilities(found, options.database)

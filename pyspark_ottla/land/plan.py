@@ -38,6 +38,7 @@ class LandOptions:
     checkpoint: str = ""  # a folder for those of all tables
     bad_records: str = FAIL
     file_records_max: int = 1_000_000
+    batch_bytes_max: int = 1 << 30
     source: dict[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -71,9 +72,11 @@ class LandOptions:
         root = self.checkpoint.rstrip("/") or f"{self.to.rstrip('/')}/{CHECKPOINTS}"
         return f"{root}/{topic}"
 
-    def source_options(self, topic: str) -> dict[str, str]:
-        """Those of the source; what the user has set wins."""
+    def source_options(self, topic: str, has_limits: bool = True) -> dict[str, str]:
+        """Those of the source; what the user has set wins. Spark has limits since version 4.2."""
         options = {"startingOffsets": "earliest", "subscribe": topic}
+        if has_limits:
+            options["maxBytesPerTrigger"] = str(self.batch_bytes_max)
         if self.is_decoded and self.bad_records != FAIL:
             options["mode"] = "permissive"
         return options | self.source

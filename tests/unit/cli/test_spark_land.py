@@ -67,10 +67,10 @@ def test_options_of_the_job(
         partition_by=("date", "topic", "hour"),
         available_now=True,
         bad_records="keep",
+        batch_bytes_max=2 << 20,
         source={
             "kafka.bootstrap.servers": "h:1",
             "kafka.security.protocol": "SSL",
-            "maxBytesPerTrigger": str(2 << 20),
             "value.format": "avro",
             "key.format": "raw",
             "value.schema": '"string"',

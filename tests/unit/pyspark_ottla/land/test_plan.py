@@ -33,10 +33,12 @@ def test_the_options_of_the_source() -> None:
     assert options(source=source, bad_records="drop").source_options("orders") == {
         "subscribe": "orders",
         "startingOffsets": "latest",
+        "maxBytesPerTrigger": str(1 << 30),
         "value.format": "avro",
         "mode": "permissive",
     }
-    assert "mode" not in options(source=source).source_options("orders")
+    older = options(source=source).source_options("orders", has_limits=False)
+    assert older == {"subscribe": "orders"} | source
     assert not options(source={"valueFormat": "string"}, bad_records="drop").is_decoded
 
 
