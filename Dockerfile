@@ -10,6 +10,12 @@ RUN case ",${EXTRAS}," in *,kerberos,*) apt-get update \
     && apt-get install -y --no-install-recommends gcc libc6-dev libkrb5-dev python3-dev ;; esac
 WORKDIR /src
 RUN python3 -m venv /opt/ottla
+# What is installed is what these hashes say, whatever an index has.
+COPY deploy/image/*.txt ./
+RUN pip="/opt/ottla/bin/pip install --no-cache-dir --require-hashes" \
+    && $pip -r constraints.txt \
+    && case ",${EXTRAS}," in *,keystores,*|*,oauth,*) $pip -r constraints-oauth.txt ;; esac \
+    && case ",${EXTRAS}," in *,kerberos,*) $pip -r constraints-kerberos.txt ;; esac
 COPY pyproject.toml setup.py README.md LICENSE ./
 COPY ottla ottla
 COPY protocol protocol
@@ -18,7 +24,7 @@ COPY controller controller
 COPY broker broker
 COPY cli cli
 COPY pyspark_ottla pyspark_ottla
-RUN /opt/ottla/bin/pip install --no-cache-dir ".[${EXTRAS}]" \
+RUN /opt/ottla/bin/pip install --no-cache-dir --no-deps --no-build-isolation . \
     && /opt/ottla/bin/pip uninstall --yes pip setuptools \
     && find /opt/ottla -name tests -type d -prune -exec rm -rf {} + \
     && /opt/ottla/bin/python -m compileall -q /opt/ottla

@@ -1,5 +1,6 @@
 # Two commands do all the set-up: `make demo` and `make test`. Python 3.11 or newer is enough.
 PYTHON ?= python3
+UV ?= uv
 ENVIRONMENT := .venv
 RUN := $(ENVIRONMENT)/bin/python
 STAMP := $(ENVIRONMENT)/.installed
@@ -12,6 +13,7 @@ STAMP := $(ENVIRONMENT)/.installed
 .PHONY: soak test-pythons compat-kerberos
 .PHONY: soak test-pythons spark-kill-matrix
 .PHONY: soak test-pythons test-chart site test-quickstarts
+.PHONY: audit constraints
 .PHONY: soak test-pythons compat-spark-pages compat-spark-tables test-chart site test-quickstarts
 .PHONY: mutation soak test-pythons
 
@@ -130,6 +132,17 @@ test-pythons: $(STAMP) ## the wheel, installed, on every supported Python of thi
 
 golden: $(STAMP) ## generate the golden vectors from Kafka's own classes (JDK and Maven)
 	@$(RUN) -m tests.golden.regenerate
+
+audit: $(STAMP) ## known vulnerabilities of what the image installs (asks osv.dev)
+	@$(RUN) -m tools.audit $(ARGUMENTS)
+
+COMPILE := pip compile --quiet --upgrade --generate-hashes --universal --python-version 3.11 \
+	--no-emit-index-url --no-annotate --custom-compile-command "make constraints"
+
+constraints: ## write deploy/image/constraints*.txt with the newest versions (uv)
+	@$(UV) $(COMPILE) pyproject.toml deploy/image/build.in -o deploy/image/constraints.txt
+	@$(UV) $(COMPILE) deploy/image/oauth.in -o deploy/image/constraints-oauth.txt
+	@$(UV) $(COMPILE) deploy/image/kerberos.in -o deploy/image/constraints-kerberos.txt
 
 clean: ## remove the environment and every cache
 	@rm -rf $(ENVIRONMENT) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
