@@ -15,7 +15,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from ottla.cli.healthcheck import Unhealthy, request_metadata
+from ottla.cli.health import Unhealthy
+from ottla.cli.healthcheck import request_metadata
 from ottla.cli.output import Failure, note
 from ottla.cli.zookeeper_server import free_port, server_command
 

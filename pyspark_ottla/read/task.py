@@ -53,15 +53,18 @@ def _decoded(
     wanted: OffsetRange,
     decoding: ResolvedDecoding | None,
 ) -> Iterator[RecordBatch]:
+    metrics = TaskMetrics()
     if decoding is None:
-        return _read(options, schema, wanted)
+        return _read(options, schema, wanted, metrics)
     from pyspark_ottla.decode.decoding import TaskDecoding
 
-    task = TaskDecoding(decoding, arrow_schema(schema), wanted.partition)
-    return task.batches(_read(options, raw_schema(schema, options), wanted))
+    task = TaskDecoding(decoding, arrow_schema(schema), wanted.partition, metrics)
+    return task.batches(_read(options, raw_schema(schema, options), wanted, metrics))
 
 
-def _read(options: SourceOptions, schema: StructType, wanted: OffsetRange) -> Iterator[RecordBatch]:
+def _read(
+    options: SourceOptions, schema: StructType, wanted: OffsetRange, metrics: TaskMetrics
+) -> Iterator[RecordBatch]:
     builder = BatchBuilder(
         arrow_schema(schema),
         wanted.partition,
@@ -70,7 +73,6 @@ def _read(options: SourceOptions, schema: StructType, wanted: OffsetRange) -> It
         rows_max=options.batch_rows,
         bytes_max=options.batch_bytes,
     )
-    metrics = TaskMetrics()
     try:
         for response in _responses(options, wanted, metrics):
             batches = _batches(options, builder, wanted, response)
