@@ -329,7 +329,9 @@ class BulkRequests:
 
     def _part_failed(self, context: PartContext, error: Exception) -> None:
         context.route.statistics.errors += 1
-        context.respond(self._error_response(context, error))
+        response = self._error_response(context, error)
+        if not context._responded:
+            context.respond(response)
 
     async def _respond(self, context: RequestContext, response: Message) -> None:
         """Encode the response in slices and send it."""
