@@ -1,8 +1,9 @@
 """Validates the batches of an append, and assigns offsets and timestamps. Kafka's `LogValidator`.
 
 `Log.append` handles the plain case (one valid batch of magic 2, default settings) itself.
-Everything else, and everything invalid, comes here. Individual records are decoded only when a
-setting requires it: keys on compacted topics, limits of timestamps, another compression type,
+Everything else, and everything invalid, comes here. The records of each batch from a client are
+checked, for one that cannot be read stops all consumers of a partition. They are decoded only when
+a setting requires it: keys on compacted topics, limits of timestamps, another compression type,
 messages of an old magic.
 """
 
@@ -24,6 +25,7 @@ from ottla.protocol.records.batch import (
 from ottla.protocol.records.batch import CREATE_TIME as CREATE_TIME_ID
 from ottla.protocol.records.batch import LOG_APPEND_TIME as LOG_APPEND_TIME_ID
 from ottla.protocol.records.builder import assemble_batch, build_batch
+from ottla.protocol.records.check import check_records
 from ottla.protocol.records.compression import (
     DEFAULT_LZ4_LEVEL,
     DEFAULT_ZSTD_LEVEL,
@@ -46,6 +48,7 @@ from ottla.protocol.records.errors import (
 )
 from ottla.protocol.records.lz4_header import check_frame
 from ottla.protocol.records.reader import absolute_timestamps, iterate_entries, read_section
+from ottla.protocol.records.section import check_count
 from ottla.protocol.records.varint import wrap_int64
 from ottla.storage.config import LOG_APPEND_TIME, NO_LIMIT, LogConfig
 from ottla.storage.errors import OffsetsOutOfOrder
@@ -56,6 +59,7 @@ from ottla.storage.records.validation_budget import (
     KIB_COMPRESSED_WELL,
     KIB_DECOMPRESSED,
     MESSAGE_BYTES,
+    RECORD_CHECKED,
     RECORD_FOUND,
     RECORD_REBUILT,
     ValidationBudget,
@@ -123,8 +127,40 @@ def validate_records(
     if any(_target_codec(config, header) != header.codec for _, header in batches):
         return _rebuilt(_recompress(records, batches, config, now_ms, budget), config)
     for position, header in batches:
-        _check_records(records, position, header, config, now_ms, budget)
+        were_walked = _check_records(records, position, header, config, now_ms, budget)
+        if not were_walked and origin is AppendOrigin.CLIENT:
+            size, count = header.size_in_bytes, header.record_count
+            check_content(records, position, size, header.codec, count, budget)
     return ValidatedRecords(records, batches, config)
+
+
+def check_content(
+    records: bytearray | memoryview,
+    position: int,
+    size: int,
+    codec: int,
+    count: int,
+    budget: ValidationBudget | None,
+) -> None:
+    """Checks that a batch of `size` bytes decompresses and that `count` records fill it.
+
+    Consumers stop at a batch for which this does not hold. Raises InvalidRecordError,
+    RecordTooLargeError, DecompressedTooLargeError, UnsupportedCompressionError, and
+    ValidationBudgetExceeded when the work exceeds `budget`. Kafka's LogValidator does the same.
+    """
+    start = position + BATCH_OVERHEAD
+    if not codec:
+        check_count(count, start, position + size)
+    _check_count(count)
+    if budget is not None:
+        budget.spend(count * RECORD_CHECKED)
+    content = memoryview(records)[start : position + size]
+    try:
+        data = _decompress(codec, content, budget)
+    except CorruptRecordError as error:
+        # Not CORRUPT_MESSAGE, which producers retry: the checksum is right, they sent it like this.
+        raise InvalidRecordError(str(error)) from None
+    check_records(data, 0, len(data), count)
 
 
 def assign(
@@ -247,10 +283,10 @@ def _check_records(
     config: LogConfig,
     now_ms: int,
     budget: ValidationBudget | None,
-) -> None:
-    """Validates individual records, if the settings require it."""
+) -> bool:
+    """Validates individual records, if the settings require it; returns whether they did."""
     if header.is_control:
-        return
+        return False
     stamp = config.message_timestamp_type == LOG_APPEND_TIME
     if stamp and header.timestamp_type == LOG_APPEND_TIME_ID:
         reason = "producers must not set the timestamp type to LogAppendTime"
@@ -261,7 +297,7 @@ def _check_records(
         or now_ms + config.message_timestamp_after_max_ms < header.max_timestamp
     )
     if not (limited or config.compact):
-        return
+        return False
     walk = _decode(records, position, header, budget)[1]
     if limited:
         oldest = now_ms - config.message_timestamp_before_max_ms
@@ -273,6 +309,7 @@ def _check_records(
             f"{len(walk.keyless)} records are invalid: {missing}",
             [(index, missing) for index in walk.keyless[:_RECORD_ERRORS_MAX]],
         )
+    return True
 
 
 def _check_timestamps(walk: Walk, base: int, oldest: int, newest: int) -> None:
@@ -298,7 +335,7 @@ def _decode(
     budget: ValidationBudget | None,
 ) -> tuple[bytes, Walk]:
     """The records of a batch, decompressed, and what `walk_records` collects from them."""
-    _check_count(header)
+    _check_count(header.record_count)
     if budget is not None:
         budget.spend(header.record_count * RECORD_FOUND)
     content = memoryview(records)[position + BATCH_OVERHEAD : position + header.size_in_bytes]
@@ -306,11 +343,10 @@ def _decode(
     return data, walk_records(data, header.record_count)
 
 
-def _check_count(header: BatchHeader) -> None:
-    if header.record_count > MAX_RECORDS_DECODED:
+def _check_count(count: int) -> None:
+    if count > MAX_RECORDS_DECODED:
         raise RecordTooLargeError(
-            f"a batch has {header.record_count} records; the settings of the topic require that the"
-            f" broker decodes each, for which the limit is {MAX_RECORDS_DECODED}"
+            f"a batch has {count} records; the broker checks each, up to {MAX_RECORDS_DECODED}"
         )
 
 
