@@ -9,7 +9,8 @@ STAMP := $(ENVIRONMENT)/.installed
 .PHONY: compat test-console compat-java compat-streams golden clean
 .PHONY: simulate simulate-long simulate-defects
 .PHONY: bench-cluster chaos test-compose test-asyncio-debug test-compiled compat-spark
-.PHONY: soak test-pythons
+.PHONY: soak test-pythons test-chart site test-quickstarts
+.PHONY: mutation soak test-pythons
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 28
@@ -40,6 +41,16 @@ test-console: $(STAMP) ## the web console in headless Chromium, where there is o
 
 test-compose: $(STAMP) ## docker-compose.yml with a Docker engine, where there is one
 	@$(RUN) -m tests.compose.check $(ARGUMENTS)
+
+site: $(STAMP) ## the documentation as a web site in site/ (ARGUMENTS=serve shows it while you write)
+	@NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs $(or $(ARGUMENTS),build)
+
+test-quickstarts: $(STAMP) ## the programs of docs/quickstart.md in five languages (downloads clients; minutes)
+	@$(RUN) -m tests.quickstarts.run $(ARGUMENTS)
+
+test-chart: $(STAMP) ## the Helm chart with helm (from the PATH, or built with Go)
+	@$(RUN) -m pip install -q kubernetes-validate
+	@$(RUN) -m tests.chart.check
 
 lint: $(STAMP) ## ruff, formatting and mypy --strict
 	@$(ENVIRONMENT)/bin/ruff check .
@@ -90,8 +101,11 @@ simulate-long: $(STAMP) ## new seeds of the simulated cluster on all cores for S
 simulate-defects: $(STAMP) ## puts known defects back, one at a time: how many seeds until each is found
 	@$(RUN) -m tests.simulation.cluster.defects $(ARGUMENTS)
 
-chaos: $(STAMP) ## twenty minutes of trouble for three brokers; OTTLA_CHAOS_SEED=N for another story
+chaos: $(STAMP) ## twenty minutes of trouble for three brokers; OTTLA_CHAOS_SEED=N, OTTLA_CHAOS_KAFKA=1
 	@OTTLA_CHAOS_SECONDS=$${OTTLA_CHAOS_SECONDS:-1200} $(RUN) -m pytest -q -s tests/chaos
+
+mutation: $(STAMP) ## mutants of the modules that decide; ARGUMENTS="controller/state/leader_selection.py"
+	@nice -n 10 $(RUN) -m tests.mutation $(ARGUMENTS)
 
 soak: $(STAMP) ## the long form of the abuse tests: 200 clients, what stays open is counted
 	@OTTLA_SOAK_ROUNDS=$${OTTLA_SOAK_ROUNDS:-80} $(RUN) -m pytest -q -s tests/soak

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -228,7 +229,10 @@ def write_works(bench: Bench, rows: int) -> list[Work]:
 
     works = [Work("write 1 KiB, acks=all", rows, 1024, save)]
     if bench.kind == "ottla":
-        once = partial(save, delivery="exactly-once")
+
+        def once() -> None:
+            save(delivery="exactly-once", writeId=uuid.uuid4().hex)
+
         works.append(Work("write 1 KiB, exactly once", rows, 1024, once))
     return works
 

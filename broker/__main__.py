@@ -10,18 +10,25 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ottla.broker.config.broker_config import BrokerConfig, ConfigError
 from ottla.broker.observability.logs import LineFormatter, configure_logging
 
+if TYPE_CHECKING:
+    from ottla.broker.security.sasl.scram_admin import NewUser
+
 logger = logging.getLogger("ottla.broker")
 
 USAGE = """\
-Usage: ottla start [server.properties] [--override key=value]...
+Usage: ottla start [server.properties] [--override key=value]... [--add-scram USER]...
 
 Starts a broker. Without a settings file it listens on 127.0.0.1:9092 and keeps its data in
 ./ottla-data. Settings are Kafka's; they come from the file, from KAFKA_... and OTTLA_...
 environment variables (KAFKA_LOG_DIRS is log.dirs) and from --override; the later one wins.
+
+--add-scram 'SCRAM-SHA-512=[name=admin,password-file=FILE]' (or password=...) sets the password of a
+user before the broker serves clients, as kafka-storage does; without ZooKeeper only.
 
 Examples:
   ottla start
@@ -59,23 +66,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(USAGE, end="")
         return 0
     try:
-        path, overrides = parse_arguments(arguments)
+        path, overrides, users = parse_arguments(arguments)
         config = BrokerConfig.load(path, overrides, os.environ)
+        new_users = _new_users(config, users)
+        lines = configure_logging(config)
     except ConfigError as error:
         print(f"ottla: {error}", file=sys.stderr)
         return 2
     gc.disable()  # until the broker has started: there is no garbage, and looking takes time
-    lines = configure_logging(config)
     for warning in config.warnings:
         logger.warning("%s", warning)
     _allow_many_files()
-    return _run(config, lines)
+    return _run(config, lines, new_users)
 
 
-def parse_arguments(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
-    """(settings file, overrides) of a command line; ConfigError when it is not one."""
+def parse_arguments(arguments: Sequence[str]) -> tuple[str | None, list[str], list[str]]:
+    """(settings file, overrides, users) of a command line; ConfigError when it is not one."""
     path: str | None = None
     overrides: list[str] = []
+    users: list[str] = []
     rest = list(arguments)
     while rest:
         argument = rest.pop(0)
@@ -85,13 +94,33 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
             overrides.append(rest.pop(0))
         elif argument.startswith("--override="):
             overrides.append(argument.partition("=")[2])
+        elif argument == "--add-scram":
+            if not rest:
+                raise ConfigError("--add-scram needs SCRAM-SHA-512=[name=...,password=...].")
+            users.append(rest.pop(0))
+        elif argument.startswith("--add-scram="):
+            users.append(argument.partition("=")[2])
         elif argument.startswith("-"):
             raise ConfigError(f"unknown option {argument}; see `ottla start --help`.")
         elif path is None:
             path = argument
         else:
             raise ConfigError(f"one settings file is enough, {argument} is a second one.")
-    return path, overrides
+    return path, overrides, users
+
+
+def _new_users(config: BrokerConfig, texts: Sequence[str]) -> list[NewUser]:
+    """The users of --add-scram. Raises ConfigError."""
+    if not texts:
+        return []
+    if not config.embedded:
+        raise ConfigError(
+            "--add-scram works on a broker without ZooKeeper; use `ottla users add`, or "
+            "kafka-configs --zookeeper before the first broker starts."
+        )
+    from ottla.broker.security.sasl.scram_admin import parse_scram_option
+
+    return [parse_scram_option(text) for text in texts]
 
 
 def _allow_many_files() -> None:
@@ -106,7 +135,7 @@ def _allow_many_files() -> None:
         logger.warning("cannot raise the limit of open files: %s", error)
 
 
-def _run(config: BrokerConfig, lines: LineFormatter) -> int:
+def _run(config: BrokerConfig, lines: LineFormatter, new_users: Sequence[NewUser]) -> int:
     sys.setswitchinterval(_SWITCH_SECONDS)
     try:
         import uvloop
@@ -116,10 +145,10 @@ def _run(config: BrokerConfig, lines: LineFormatter) -> int:
         logger.warning("uvloop is not installed: the broker runs, but slower")
         runner = asyncio.Runner()
     with runner:
-        return runner.run(_serve(config, lines))
+        return runner.run(_serve(config, lines, new_users))
 
 
-async def _serve(config: BrokerConfig, lines: LineFormatter) -> int:
+async def _serve(config: BrokerConfig, lines: LineFormatter, new_users: Sequence[NewUser]) -> int:
     from ottla.broker.observability.banner import announce
     from ottla.broker.server.broker_server import (
         BrokerServer,  # not for --help, nor for a setting that is wrong
@@ -135,7 +164,9 @@ async def _serve(config: BrokerConfig, lines: LineFormatter) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number.name)
-    server = BrokerServer(config, lambda: stop("the failure of all log directories"))
+    server = BrokerServer(
+        config, lambda: stop("the failure of all log directories"), new_users=new_users
+    )
     try:
         await server.start()
     except Exception as error:

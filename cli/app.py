@@ -25,6 +25,10 @@ FAMILIES: dict[str, tuple[str, str]] = {
         "ottla.cli.cluster",
         "Show brokers and controller; start a local cluster.",
     ),
+    "zookeeper": (
+        "ottla.cli.zookeeper_family",
+        "Start a ZooKeeper server without Java, for development.",
+    ),
     "topics": ("ottla.cli.topics", "List, create, describe, alter and delete topics."),
     "configs": ("ottla.cli.configs", "Describe and alter settings of topics and brokers."),
     "produce": ("ottla.cli.produce", "Write lines of standard input or a file to a topic."),
@@ -36,6 +40,9 @@ FAMILIES: dict[str, tuple[str, str]] = {
         "Elect leaders, reassign replicas, list under-replicated.",
     ),
     "transactions": ("ottla.cli.transactions", "List, describe and abort transactions."),
+    "acls": ("ottla.cli.acls", "List, add, remove and check access control lists."),
+    "users": ("ottla.cli.users", "List, add and remove users that log in by SCRAM."),
+    "tokens": ("ottla.cli.tokens", "List, create, renew and expire delegation tokens."),
     "quotas": ("ottla.cli.quotas", "Describe and alter client quotas."),
     "features": ("ottla.cli.features", "List API versions and features of the brokers."),
     "log": ("ottla.cli.log", "Dump and verify log files on disk, without a broker."),
@@ -57,7 +64,8 @@ Examples:
 
 \b
 Bootstrap brokers: --bootstrap, else OTTLA_BOOTSTRAP, else 127.0.0.1:9092.
-Exit codes: 0 success, 1 failed check or rejected request, 2 wrong usage, 3 cluster not reachable.
+Exit codes: 0 success, 1 failed check or rejected request, 2 wrong usage, 3 cluster not reachable,
+4 authentication failed.
 """
 
 

@@ -8,7 +8,7 @@ import typer
 
 from ottla.cli.app import family
 from ottla.cli.doctor import doctor
-from ottla.cli.output import Cell, print_fields, print_json, print_rows
+from ottla.cli.output import Cell, print_fields, print_json, print_rows, say
 from ottla.cli.session import Session, check, connected, reported
 from ottla.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 
@@ -55,7 +55,7 @@ def info(session: Session) -> None:
         print_json({**fields, "brokers": brokers})
         return
     print_fields(fields)
-    print()
+    say("")
     print_rows(brokers, list(brokers[0]) if brokers else [])
 
 
@@ -74,12 +74,16 @@ def start(
         list[str] | None,
         typer.Option("--override", help="Setting key=value of every broker; repeatable."),
     ] = None,
+    java_zookeeper: Annotated[
+        bool,
+        typer.Option("--java-zookeeper", help="Apache ZooKeeper from pyspark's jars; needs Java."),
+    ] = False,
 ) -> None:
     """Start ZooKeeper and brokers on this machine; Ctrl-C stops all of them.
 
-    The data stays in the directory: the same command starts the same cluster again. ZooKeeper
-    is in pyspark's jars and needs Java.
+    The data stays in the directory: the same command starts the same cluster again. The ZooKeeper
+    is `ottla zookeeper`, which needs no Java and is for development and tests.
     """
     from ottla.cli.cluster_start import run_cluster
 
-    reported(lambda: run_cluster(brokers, directory, port, override or []))
+    reported(lambda: run_cluster(brokers, directory, port, override or [], java=java_zookeeper))

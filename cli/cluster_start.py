@@ -25,13 +25,16 @@ _PROBE_SECONDS = 0.05
 _REQUEST_SECONDS = 5.0
 # Shorter than Kafka's 18 s: on one machine the failure of a broker is detected soon.
 SESSION_TIMEOUT_MS = 6000
+TICK_TIME_MS = 500
 
 
-def run_cluster(brokers: int, directory: str, port: int, overrides: Sequence[str]) -> None:
+def run_cluster(
+    brokers: int, directory: str, port: int, overrides: Sequence[str], *, java: bool = False
+) -> None:
     """Starts the cluster, prints its addresses, and waits for Ctrl-C or SIGTERM."""
     signal.signal(signal.SIGTERM, _as_interrupt)
     try:
-        with started_cluster(brokers, Path(directory), port, overrides) as cluster:
+        with started_cluster(brokers, Path(directory), port, overrides, java=java) as cluster:
             print(f"{brokers} broker(s) started: {cluster.bootstrap}")
             print(f"  ZooKeeper {cluster.zookeeper}")
             print(f"  data and logs in {cluster.directory}")
@@ -123,7 +126,12 @@ class LocalCluster:
 
 @contextmanager
 def started_cluster(
-    brokers: int, directory: Path, port: int, overrides: Sequence[str] = ()
+    brokers: int,
+    directory: Path,
+    port: int,
+    overrides: Sequence[str] = (),
+    *,
+    java: bool = False,
 ) -> Iterator[LocalCluster]:
     """A cluster that serves clients; stopped when the block ends. Data stays in `directory`."""
     directory = directory.resolve()
@@ -131,7 +139,7 @@ def started_cluster(
     for number in range(port, port + brokers):
         _check_free(number)
     zookeeper_port = free_port()
-    zookeeper = start_zookeeper(directory, zookeeper_port)
+    zookeeper = start_zookeeper(directory, zookeeper_port, java=java)
     cluster = LocalCluster(directory, f"127.0.0.1:{zookeeper_port}", port)
     try:
         zookeeper.wait_for_port(zookeeper_port)
@@ -169,9 +177,17 @@ def _wait_until_known(process: Process, port: int, brokers: int) -> None:
     raise Failure(f"{process.name} has no metadata of the other brokers; see {process.output}")
 
 
-def start_zookeeper(directory: Path, port: int) -> Process:
-    """A ZooKeeper server on 127.0.0.1 with its data under `directory`."""
-    command = server_command(directory / "zookeeper", port)
+def start_zookeeper(directory: Path, port: int, *, java: bool) -> Process:
+    """A ZooKeeper server on 127.0.0.1 with its data under `directory`.
+
+    It is `ottla zookeeper` if `java` is false and the directory has no data of Apache ZooKeeper.
+    """
+    home = directory / "zookeeper"
+    if java or (home / "zoo.cfg").exists():
+        command = server_command(home, port)
+    else:
+        command = [sys.executable, "-m", "ottla.cli.main", "zookeeper", f"--port={port}"]
+        command += [f"--data-dir={home}", f"--tick-time-ms={TICK_TIME_MS}"]
     return Process("ZooKeeper", command, directory / "zookeeper.log")
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ottla.cli.app import family
-from ottla.cli.output import Cell, print_json, print_rows, usage
+from ottla.cli.output import Cell, print_json, print_rows, say, usage
 from ottla.cli.session import Session, check, connected
 from ottla.cli.values import parse_settings
 from ottla.protocol.client.operations import Node, Route
@@ -232,7 +232,7 @@ def _change(session: Session, operation: int, kind: str, rest: list[str], valida
     if session.json:
         print_json({"kind": kind, "name": name, "changed": {} if validate else changes})
     else:
-        print(f"{where}: {', '.join(texts)} {'would be accepted' if validate else 'done'}.")
+        say(f"{where}: {', '.join(texts)} {'would be accepted' if validate else 'done'}.")
 
 
 def resource_of(kind: str, name: str) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from ottla.cli.group_positions import commit, committed
 from ottla.cli.offsets import EARLIEST, LATEST, offsets_at, parse_time, partitions_of
 from ottla.cli.output import Failure, note, usage
 from ottla.cli.reader import TopicReader
-from ottla.cli.record_format import FORMATS, LineOptions, formatter
+from ottla.cli.record_format import FORMATS, LineOptions, for_terminal, formatter
 from ottla.cli.session import Session, connected
 from ottla.cli.zookeeper_command import consume_in_group
 from ottla.protocol.records.record import Record
@@ -104,6 +104,8 @@ def consume(
         "json" if session.json else format,
         LineOptions(key, headers, where, timestamp, separator),
     )
+    if sys.stdout.isatty() and format != "raw":
+        show = for_terminal(show)
     if zookeeper:
         if not group:
             raise usage("--zookeeper needs --group.")

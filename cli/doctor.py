@@ -14,7 +14,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from ottla.cli.app import family
-from ottla.cli.output import UNREACHABLE, Cell, Failure, print_json, print_rows
+from ottla.cli.output import UNREACHABLE, Cell, Failure, print_json, print_rows, say
 from ottla.cli.session import Session, connected
 from ottla.protocol.client.cluster import Address, parse_bootstrap
 from ottla.protocol.client.errors import AuthenticationError, BadResponseError, ClientError
@@ -89,7 +89,7 @@ def doctor(
         print_rows(rows, ["result", "what", "address", "finding"])
         for advice in dict.fromkeys(finding.advice for finding in findings if finding.advice):
             about = ", ".join(f"{f.what} {f.address}" for f in findings if f.advice == advice)
-            print(f"\n{about}: {advice}")
+            say(f"\n{about}: {advice}")
     bad = sum(not finding.ok for finding in findings)
     if metadata is None:
         raise Failure("no broker responds at the bootstrap addresses.", UNREACHABLE)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ottla.cli.app import family
-from ottla.cli.output import Cell, print_json, print_rows
+from ottla.cli.output import Cell, print_json, print_rows, say
 from ottla.cli.session import Session, connected
 from ottla.protocol.client.operations import Node
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -69,9 +69,9 @@ def features(
         if not session.json:
             supported = ", ".join(f"{row['feature']} {row['supported']}" for row in feature_rows)
             count = len(response.api_keys)
-            print(f"broker {broker_id}: {count} APIs, features: {supported or 'none'}")
+            say(f"broker {broker_id}: {count} APIs, features: {supported or 'none'}")
     if session.json:
         print_json(values)
     elif apis:
-        print()
+        say("")
         print_rows(rows, ["broker", "key", "api", "versions"])

@@ -19,7 +19,7 @@ from ottla.cli.offsets import (
     parse_partitions,
     parse_time,
 )
-from ottla.cli.output import Cell, Failure, note, print_json, print_rows, usage
+from ottla.cli.output import Cell, Failure, note, print_json, print_rows, say, usage
 from ottla.cli.session import Session, connected
 from ottla.protocol.topics import TopicPartition
 
@@ -115,7 +115,7 @@ def reset_offsets(
         print_json({"group": group, "executed": execute, "partitions": rows})
     elif export:
         for item in sorted(after):
-            print(f"{item.topic},{item.partition},{after[item]}")
+            say(f"{item.topic},{item.partition},{after[item]}")
     else:
         print_rows(rows, ["topic", "partition", "before", "after"])
     if not execute and not export and not session.json:

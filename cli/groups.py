@@ -13,7 +13,7 @@ from ottla.cli.group_members import Member, described
 from ottla.cli.group_positions import all_committed
 from ottla.cli.group_reset import reset_offsets
 from ottla.cli.offsets import LATEST, offsets_at, parse_partitions
-from ottla.cli.output import Cell, Failure, print_fields, print_json, print_rows, usage
+from ottla.cli.output import Cell, Failure, print_fields, print_json, print_rows, say, usage
 from ottla.cli.session import Session, check, connected, explain
 from ottla.protocol.client.operations import CoordinatorOf, Node
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -110,7 +110,7 @@ def describe(
         print_json({**fields, "members": [m.as_json() for m in group_members], "partitions": rows})
         return
     print_fields(fields)
-    print()
+    say("")
     if members:
         shown = [member.as_row() for member in group_members]
         columns = ["member", "instance", "client", "host", "partitions"]
@@ -180,7 +180,7 @@ def delete(
         print_json({"deleted": deleted})
     else:
         for group in deleted:
-            print(f"Group {group} deleted.")
+            say(f"Group {group} deleted.")
     if problems:
         raise Failure(" ".join(problems))
 
@@ -218,4 +218,4 @@ def delete_offsets(
     if session.json:
         print_json({"group": group, "deleted": [str(item) for item in partitions]})
     else:
-        print(f"Offsets of {group} deleted for {', '.join(map(str, partitions))}.")
+        say(f"Offsets of {group} deleted for {', '.join(map(str, partitions))}.")

@@ -1,7 +1,7 @@
 """The `ottla` command: `start` runs the broker directly, other commands are imported on use.
 
-The import of Typer takes as long as the start of the broker, so `start` and `healthcheck` do not
-import it.
+The import of Typer takes as long as the start of the broker, so `start`, `healthcheck` and
+`zookeeper` do not import it.
 """
 
 import sys
@@ -18,6 +18,10 @@ def main() -> None:
         from ottla.cli.healthcheck import main as healthcheck
 
         raise SystemExit(healthcheck(arguments[1:]))
+    if arguments[:1] == ["zookeeper"]:
+        from ottla.cli.zookeeper import main as zookeeper
+
+        raise SystemExit(zookeeper(arguments[1:]))
     from ottla.cli.app import app
 
     app(prog_name="ottla")

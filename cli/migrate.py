@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ottla.cli.app import family
-from ottla.cli.output import Cell, Failure, print_json, print_rows
+from ottla.cli.output import Cell, Failure, print_json, print_rows, say
 from ottla.cli.session import Session, check, connected
 from ottla.protocol.client.operations import Controller, Node
 from ottla.protocol.messages.describe_configs import (
@@ -120,10 +120,10 @@ def migrate(session: Session) -> None:
         )
     else:
         print_rows((each.as_row() for each in findings), ["result", "what", "finding"])
-        print("\n# server.properties of a new Ottla broker; other settings have Kafka's defaults")
-        print("\n".join(f"{name}={value}" for name, value in settings.items()))
+        say("\n# server.properties of a new Ottla broker; other settings have Kafka's defaults")
+        say("\n".join(f"{name}={value}" for name, value in settings.items()))
         for name in to_copy:
-            print(f"# {name}=   copy it from a broker's file: brokers do not return its value")
+            say(f"# {name}=   copy it from a broker's file: brokers do not return its value")
     bad = sum(each.result == PROBLEM for each in findings)
     if bad:
         raise Failure(f"{bad} of {len(findings)} checks found a problem.")

@@ -1,6 +1,8 @@
 """The output of commands: tables for people, JSON for programs, one sentence for an error.
 
-Rich is imported only for a table on a terminal; a pipe gets plain columns.
+Rich is imported only for a table on a terminal; a pipe gets plain columns. Names and errors come
+from the cluster: their control characters are escaped, so that none forges a row or controls the
+terminal.
 """
 
 from __future__ import annotations
@@ -8,10 +10,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 
+from ottla.broker.runtime.printable import printable, printable_json, printable_lines
+
 # Exit codes. 0 is success.
 FAILED = 1
 USAGE = 2
 UNREACHABLE = 3
+UNAUTHENTICATED = 4
 
 Cell = str | int | float | bool | None | Sequence[int] | Sequence[str]
 Row = Mapping[str, Cell]
@@ -34,14 +39,15 @@ def print_json(value: object) -> None:
     """One JSON document on standard output, indented, keys in the order given."""
     import json
 
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    print(printable_json(json.dumps(value, indent=2, ensure_ascii=False)))
 
 
 def print_json_line(value: object) -> None:
     """One JSON value on one line: for streams."""
     import json
 
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n")
+    document = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    sys.stdout.write(printable_json(document) + "\n")
 
 
 def print_rows(rows: Iterable[Row], columns: Sequence[str], *, empty: str = "") -> None:
@@ -71,7 +77,12 @@ def print_fields(fields: Mapping[str, Cell]) -> None:
 
 def note(message: str) -> None:
     """A note on standard error, so that it never mixes with results."""
-    print(message, file=sys.stderr)
+    print(printable_lines(message), file=sys.stderr)
+
+
+def say(message: str) -> None:
+    """Lines on standard output for people."""
+    print(printable_lines(message))
 
 
 def cell_text(value: Cell) -> str:
@@ -83,8 +94,8 @@ def cell_text(value: Cell) -> str:
     if isinstance(value, float):
         return f"{value:,.1f}"
     if isinstance(value, (str, int)):
-        return str(value)
-    return ",".join(map(str, value)) or "-"
+        return printable(str(value))
+    return printable(",".join(map(str, value))) or "-"
 
 
 def is_number(text: str) -> bool:

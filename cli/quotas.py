@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ottla.cli.app import family
-from ottla.cli.output import Cell, print_json, print_rows, usage
+from ottla.cli.output import Cell, print_json, print_rows, say, usage
 from ottla.cli.session import Session, check, connected
 from ottla.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -139,7 +139,7 @@ def alter(
     if session.json:
         print_json({"entity": entity, "changed": [] if validate_only else changed})
     else:
-        print(f"{', '.join(changed)} {'would be accepted' if validate_only else 'done'}.")
+        say(f"{', '.join(changed)} {'would be accepted' if validate_only else 'done'}.")
 
 
 def entity_of(

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from ottla.cli.app import family
-from ottla.cli.output import Cell, Failure, bytes_text, note, print_json, print_rows, usage
+from ottla.cli.output import Cell, Failure, bytes_text, note, print_json, print_rows, say, usage
 from ottla.cli.reassign_throttle import remove_throttle, throttle
 from ottla.cli.reassignment_file import Plan, plan_document, plan_text, read_plan, read_topics
 from ottla.cli.session import Session, check, connected, explain
@@ -103,8 +103,8 @@ def generate(
     if session.json:
         print_json({"current": plan_document(current), "proposed": plan_document(proposed)})
     else:
-        print(f"Current partition replica assignment\n{plan_text(current)}\n")
-        print(f"Proposed partition reassignment configuration\n{plan_text(proposed)}")
+        say(f"Current partition replica assignment\n{plan_text(current)}\n")
+        say(f"Proposed partition reassignment configuration\n{plan_text(proposed)}")
 
 
 def current_replicas(session: Session, topics: Iterable[str]) -> Plan:
@@ -147,9 +147,9 @@ def execute(
     if session.json:
         print_json({"started": plan_document(plan), "before": plan_document(old)})
     else:
-        print(f"Old assignment (keep it for a rollback):\n{plan_text(old)}\n")
-        print(f"Reassignment of {len(plan)} partition(s) started.")
-        print("Check it with `ottla partitions reassign verify`.")
+        say(f"Old assignment (keep it for a rollback):\n{plan_text(old)}\n")
+        say(f"Reassignment of {len(plan)} partition(s) started.")
+        say("Check it with `ottla partitions reassign verify`.")
 
 
 def _alter(session: Session, targets: Mapping[TopicPartition, list[int] | None]) -> None:
@@ -349,4 +349,4 @@ def cancel(
     if session.json:
         print_json({"cancelled": [str(item) for item in chosen]})
     else:
-        print(f"Cancelled: {', '.join(map(str, chosen))}.")
+        say(f"Cancelled: {', '.join(map(str, chosen))}.")

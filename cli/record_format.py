@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ottla.broker.runtime.printable import printable_lines
 from ottla.cli.output import time_text, usage
 from ottla.protocol.records.record import Record
 
@@ -50,6 +51,14 @@ def formatter(name: str, options: LineOptions) -> Formatter:
         return (options.separator.join(parts) + "\n").encode()
 
     return line
+
+
+def for_terminal(show: Formatter) -> Formatter:
+    """The same lines without control characters but tabs and line ends: records are not trusted to
+    control the terminal of the person who reads them."""
+    return lambda topic, partition, record: printable_lines(
+        show(topic, partition, record).decode()
+    ).encode()
 
 
 def readable(data: bytes | None) -> str:

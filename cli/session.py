@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar, get_type_hints
 import typer
 
 from ottla.cli.client_properties import read_client_properties
-from ottla.cli.output import FAILED, UNREACHABLE, Failure, usage
-from ottla.protocol.client.errors import ClientError, UnsupportedApiError
+from ottla.cli.output import FAILED, UNAUTHENTICATED, UNREACHABLE, Failure, note, usage
+from ottla.protocol.client.errors import AuthenticationError, ClientError, UnsupportedApiError
 from ottla.protocol.client.operations import (
     ANY_VERSION,
     AnyBroker,
@@ -211,6 +211,8 @@ def reported(run: Callable[[], None]) -> None:
         raise _ended(str(failure), failure.code) from None
     except UnsupportedApiError as error:
         raise _ended(str(error), FAILED) from None
+    except AuthenticationError as error:
+        raise _ended(f"authentication failed: {error}", UNAUTHENTICATED) from None
     except ClientError as error:
         raise _ended(f"cannot reach the cluster: {error}", UNREACHABLE) from None
     except KafkaError as error:
@@ -227,7 +229,7 @@ def reported(run: Callable[[], None]) -> None:
 
 def _ended(message: str, code: int) -> typer.Exit:
     sys.stdout.flush()
-    print(f"ottla: {message}", file=sys.stderr)
+    note(f"ottla: {message}")
     return typer.Exit(code)
 
 
@@ -253,6 +255,11 @@ _ADVICE = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE: "the coordinator is not available yet; retry",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "this user is not authorized",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user is not authorized",
+    ErrorCode.SECURITY_DISABLED: "the cluster has no authorizer (authorizer.class.name)",
+    ErrorCode.RESOURCE_NOT_FOUND: "see `ottla users list`",
+    ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: "set delegation.token.secret.key on all brokers",
+    ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: "log in by SASL or with a certificate, and "
+    "not with a token",
 }
 
 

@@ -15,6 +15,7 @@ from ottla.cli.output import (
     print_fields,
     print_json,
     print_rows,
+    say,
     time_text,
     usage,
 )
@@ -167,7 +168,7 @@ def create(
         print_json(fields)
         return
     done = "could be created" if validate_only else "created"
-    print(
+    say(
         f"Topic {name} {done}: {_count(result.num_partitions, 'partition')}, "
         f"{_count(result.replication_factor, 'replica')} each."
     )
@@ -190,7 +191,7 @@ def describe(
     for number, row in enumerate(found):
         _exists(row)
         if number:
-            print()
+            say("")
         fields: dict[str, Cell] = {
             "topic": row.name,
             "id": uuid_to_string(row.topic_id),
@@ -274,7 +275,7 @@ def alter(
     if session.json:
         print_json({"name": name, "partitions": partitions, "changed": not validate_only})
     else:
-        print(f"Topic {name} {'could have' if validate_only else 'has'} {partitions} partitions.")
+        say(f"Topic {name} {'could have' if validate_only else 'has'} {partitions} partitions.")
 
 
 @app.command()
@@ -311,7 +312,7 @@ def delete(
         print_json({"deleted": deleted})
     else:
         for name in deleted:
-            print(f"Topic {name} deleted.")
+            say(f"Topic {name} deleted.")
     for result in problems:
         check(result.error_code, f"topic {result.name}", result.error_message)
 

@@ -11,7 +11,7 @@ import typer
 
 from ottla.cli.app import family
 from ottla.cli.offsets import parse_partitions
-from ottla.cli.output import Cell, Failure, print_fields, print_json, print_rows, time_text
+from ottla.cli.output import Cell, Failure, print_fields, print_json, print_rows, say, time_text
 from ottla.cli.session import Session, check, connected, explain
 from ottla.protocol.client.operations import TRANSACTION, CoordinatorOf, LeaderOf, Node, Versions
 from ottla.protocol.messages.describe_producers import (
@@ -295,4 +295,4 @@ def abort(
     if session.json:
         print_json({"partition": str(item), "aborted": row.producer_id})
     else:
-        print(f"The transaction of producer {row.producer_id} in {item} is aborted.")
+        say(f"The transaction of producer {row.producer_id} in {item} is aborted.")

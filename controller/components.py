@@ -149,7 +149,7 @@ class ControllerComponents:
         for partition in context.partitions():
             if context.assignment(partition).is_being_reassigned:
                 context.partitions_being_reassigned[partition] = None
-        await refresh_leadership(context, self.writer, context.partitions())
+        state_zxids = await refresh_leadership(context, self.writer, context.partitions())
         await self.deleted.load(self.store)
         await self.deletion.load()
         logger.info(
@@ -161,6 +161,11 @@ class ControllerComponents:
         )
         self.batch.add_update_metadata(context.brokers, ())
         self.batch.send(epoch)
+        # Before any LeaderAndIsr: a leader that lost records must not lead for a moment, as its
+        # followers would truncate.
+        await self.partitions.elect_after_unclean_restarts(
+            context.isr_members_before_unclean_restart(state_zxids)
+        )
         await self.replicas.startup()
         await self.partitions.startup()
         await self.reassignment.load()

@@ -24,13 +24,18 @@ class Endpoint(NamedTuple):
 
 
 class BrokerInfo(NamedTuple):
-    """A registered broker; ``epoch`` is the czxid of its znode (KIP-380), -1 if unknown."""
+    """A registered broker; ``epoch`` is the czxid of its znode (KIP-380), -1 if unknown.
+
+    ``unclean_shutdown``: the broker states that its logs were not shut down cleanly before its
+    process started, so that acknowledged records may be missing. Brokers of Kafka never do.
+    """
 
     broker_id: int
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
     epoch: int = -1
     features: dict[str, tuple[int, int]] = {}  # noqa: RUF012 - never changed; name -> (min, max)
+    unclean_shutdown: bool = False
 
     def endpoint(self, listener_name: str) -> Endpoint | None:
         for endpoint in self.endpoints:

@@ -85,7 +85,9 @@ class BrokerRegistration:
     """Registers this broker, and registers it again after the session has expired.
 
     ``info.epoch`` is ignored; the epoch of the last registration is ``broker_epoch``. ``instance``
-    identifies the data directory of the broker.
+    identifies the data directory of the broker. ``unclean_shutdown`` is set before the first
+    registration and holds for the life of the process: the controller compares the broker epoch
+    with the age of each ISR.
     """
 
     def __init__(
@@ -105,6 +107,7 @@ class BrokerRegistration:
         self.store = store
         self.info = info
         self.broker_epoch = -1
+        self.unclean_shutdown = False
         self._now_ms = now_ms
         self._jmx_port = jmx_port
         self._version = control_versions(inter_broker_protocol_version).broker_znode_version
@@ -114,7 +117,7 @@ class BrokerRegistration:
 
     def _payload(self) -> bytes:
         return znodes.encode_broker(
-            self.info,
+            self.info._replace(unclean_shutdown=self.unclean_shutdown),
             self._now_ms(),
             jmx_port=self._jmx_port,
             version=self._version,

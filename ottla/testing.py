@@ -1,17 +1,18 @@
-"""An embedded broker for tests: the public names. Every module below it is private.
+"""Embedded brokers for tests: the public names. Every module below it is private.
 
     from ottla.testing import Broker
 
     with Broker(num_partitions=3) as broker:  # or `async with`
         producer = Producer({"bootstrap.servers": broker.bootstrap})
 
-The pytest fixtures `kafka_broker`, `kafka_topic` and `kafka_broker_factory` need no import: pytest
-loads them once Ottla is installed. docs/testing.md describes all of it.
+The pytest fixtures `kafka_broker`, `kafka_topic`, `kafka_broker_factory` and `kafka_cluster` need
+no import: pytest loads them once Ottla is installed. docs/testing.md describes all of it.
 """
 
 from ottla.broker.config.errors import ConfigError
+from ottla.broker.testing.cluster import Cluster
 from ottla.broker.testing.embedded import Broker
 from ottla.broker.testing.faults import Fault, Faults
 from ottla.protocol.errors import KafkaError
 
-__all__ = ["Broker", "ConfigError", "Fault", "Faults", "KafkaError"]
+__all__ = ["Broker", "Cluster", "ConfigError", "Fault", "Faults", "KafkaError"]

@@ -20,6 +20,9 @@ from pyspark.sql.datasource import (
 from pyspark_ottla.job_files import PickledWithJobFiles
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
@@ -35,7 +38,12 @@ class DefaultSource(PickledWithJobFiles, DataSource):
         from pyspark_ottla.options.options import parse_source_options
         from pyspark_ottla.read.schema import row_schema
 
-        return row_schema(parse_source_options(self.options))
+        options = parse_source_options(self.options)
+        if not options.decode.fields:
+            return row_schema(options)
+        from pyspark_ottla.decode.resolved import resolve_decoding
+
+        return row_schema(options, resolve_decoding(options.decode))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from pyspark_ottla.options.options import parse_source_options
@@ -74,3 +82,14 @@ def register(spark: SparkSession) -> None:
     from pyspark_ottla.connect import is_connect, session_source
 
     spark.dataSource.register(session_source(spark) if is_connect(spark) else DefaultSource)
+
+
+def pickled(function: Callable[..., Any]) -> str:
+    """A value for the option `transform`: a function of a notebook or of the job's own file.
+
+    `.option("transform", pyspark_ottla.pickled(clean))`, where `clean` takes an iterator of
+    pyarrow record batches and yields some. Raises ConnectorError for what cannot be pickled.
+    """
+    from pyspark_ottla import transform
+
+    return transform.pickled(function)

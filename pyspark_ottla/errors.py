@@ -26,12 +26,20 @@ FETCH_FAILED = "FETCH_FAILED"
 FETCH_TIMEOUT = "FETCH_TIMEOUT"
 CORRUPT_DATA = "CORRUPT_DATA"
 DECODE_FAILED = "DECODE_FAILED"
+UNKNOWN_SCHEMA_ID = "UNKNOWN_SCHEMA_ID"
+UNKNOWN_SUBJECT = "UNKNOWN_SUBJECT"
+UNSUPPORTED_SCHEMA = "UNSUPPORTED_SCHEMA"
+REGISTRY_UNAVAILABLE = "REGISTRY_UNAVAILABLE"
 TIMESTAMP_OFFSET_NOT_FOUND = "TIMESTAMP_OFFSET_NOT_FOUND"
 NO_COMMITTED_OFFSET = "NO_COMMITTED_OFFSET"
 WRITE_FAILED = "WRITE_FAILED"
 UNSUPPORTED_SAVE_MODE = "UNSUPPORTED_SAVE_MODE"
 EXACTLY_ONCE_UNAVAILABLE = "EXACTLY_ONCE_UNAVAILABLE"
-TASK_COUNT_CHANGED = "TASK_COUNT_CHANGED"
+WRITE_ID_NEEDED = "WRITE_ID_NEEDED"
+WRITE_ID_REUSED = "WRITE_ID_REUSED"
+BATCH_NUMBERS_RESTARTED = "BATCH_NUMBERS_RESTARTED"
+TRANSACTION_TIMED_OUT = "TRANSACTION_TIMED_OUT"
+DECIDED_TRANSACTION_LOST = "DECIDED_TRANSACTION_LOST"
 
 # Named as in the JVM connector.
 START_OFFSET_DOES_NOT_MATCH_ASSIGNED = "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED"
@@ -48,8 +56,13 @@ DATA_LOSS_TOPIC_RECREATED = "KAFKA_DATA_LOSS.TOPIC_RECREATED"
 # The tail of every data-loss text: what it means and the way on.
 DATA_LOSS_HINT = (
     "Records may have been deleted by retention, or the topic deleted, before the query read them. "
-    "If that is acceptable, set the option failOnDataLoss to false (or to warn, which also logs "
-    "each loss)"
+    "If that is acceptable, set the option failOnDataLoss to false: the query then logs each loss "
+    "as a warning and continues"
+)
+# The same where failOnDataLoss is false.
+DATA_LOSS_WARNING = (
+    "Records may have been deleted by retention, or the topic deleted, before the query read them. "
+    "To fail the query in such a case, set the option failOnDataLoss to true"
 )
 
 

@@ -1,10 +1,13 @@
-"""How far a streaming query is behind the topics it reads, from the progress that Spark reports.
+"""How far a streaming query is behind the topics it reads, and what its tasks did.
 
     lag(query).total                         records not read yet
     lag(query).partitions["words"][3]        of one partition
+    lag(query).metrics()                     as the metrics of Spark's JVM connector
     spark.streams.addListener(LagListener(print))
+    task_metrics(spark)                      bytes, times and retries of each task
 
-No request is sent: the source reports the ends of the topics with every trigger.
+Lag is in the progress that Spark reports: the source adds the ends of the topics to every trigger,
+and no request is sent. Spark has no channel for the metrics of a Python source's tasks but its log.
 """
 
 from __future__ import annotations
@@ -25,7 +28,15 @@ from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.offsets import Offsets, decode
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+TASK_LOGGER = "ottla.spark.task"
+TASK_COLUMNS = (
+    "query string, batch long, partition string, start long, end long, rows long, "
+    "fetched_bytes long, fetch_requests long, retries long, lost_offsets long, "
+    "fetch_seconds double, decode_seconds double"
+)
 
 
 class Lag(NamedTuple):
@@ -38,7 +49,35 @@ class Lag(NamedTuple):
 
     @property
     def total(self) -> int:
-        return sum(sum(numbers.values()) for numbers in self.partitions.values())
+        return sum(self._offsets())
+
+    @property
+    def max(self) -> int:
+        """Of the partition that is furthest behind; 0 without partitions."""
+        return max(self._offsets(), default=0)
+
+    @property
+    def min(self) -> int:
+        """Of the partition that is least behind; 0 without partitions."""
+        return min(self._offsets(), default=0)
+
+    @property
+    def average(self) -> float:
+        """Over the partitions; 0 without any."""
+        found = self._offsets()
+        return sum(found) / len(found) if found else 0.0
+
+    def metrics(self) -> dict[str, str]:
+        """By the names and as the texts that Spark's JVM connector reports in `sources[].metrics`,
+        where Spark has no place for those of a Python source."""
+        return {
+            "avgOffsetsBehindLatest": str(self.average),
+            "maxOffsetsBehindLatest": str(self.max),
+            "minOffsetsBehindLatest": str(self.min),
+        }
+
+    def _offsets(self) -> list[int]:
+        return [behind for numbers in self.partitions.values() for behind in numbers.values()]
 
 
 class NamedLag(NamedTuple):
@@ -87,13 +126,27 @@ def _offsets(value: Any) -> Offsets | None:
 
 def open_metrics(measured: NamedLag) -> str:
     """The lag as text in the OpenMetrics format, for a file or an endpoint of one's own."""
-    lines = ["# TYPE ottla_spark_lag gauge"]
     query = _escape(measured.name or measured.query_id)
+    lines = ["# TYPE ottla_spark_lag gauge"]
     for topic, numbers in measured.lag.partitions.items():
         for partition, behind in numbers.items():
             labels = f'query="{query}",topic="{topic}",partition="{partition}"'
             lines.append(f"ottla_spark_lag{{{labels}}} {behind}")
     return "\n".join([*lines, "# EOF", ""])
+
+
+def task_metrics(spark: SparkSession) -> DataFrame:
+    """A row for each task that read in this session: what it read, how much and how long.
+
+    For batch reads, with Spark 4.1 or newer and spark.sql.pyspark.worker.logging.enabled=true set
+    before the read. Spark does not collect what the tasks of a streaming query log; the source's
+    option logTaskMetrics writes the same to the standard error of the executors. Times are in
+    seconds.
+    """
+    from pyspark.sql.functions import col, from_json
+
+    lines = spark.tvf.python_worker_logs().where(col("logger") == TASK_LOGGER)
+    return lines.select(from_json("msg", TASK_COLUMNS).alias("task")).select("task.*")
 
 
 def _escape(text: str) -> str:

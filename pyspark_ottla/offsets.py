@@ -8,7 +8,7 @@ topic without a partition, which it ignores; so the content of a mark is in the 
 
   "@fresh": {}                  the position was resolved just now and is in no journal yet
   "@start {topic: ...}": {}     in the end of the first batch: the start that it was planned with
-  "@ids {topic: id}": {}        the topics' ids, when the option trackTopicIds is on
+  "@ids {topic: id}": {}        the topics' ids, unless the option trackTopicIds is off
 
 Pure functions; no input or output.
 """
@@ -48,11 +48,15 @@ class StreamOffset(NamedTuple):
 
 
 class OffsetRange(NamedTuple):
-    """Offsets `start` (included) to `end` (not included) of one partition."""
+    """Offsets `start` (included) to `end` (not included) of one partition.
+
+    The topic id, where it is known, is that of the topic at the time of planning.
+    """
 
     partition: TopicPartition
     start: int
     end: int
+    topic_id: str | None = None
 
     @property
     def size(self) -> int:

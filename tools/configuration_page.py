@@ -22,9 +22,13 @@ from ottla.broker.config.definitions import (
     dynamic_only_settings,
     topic_settings,
 )
+from ottla.broker.config.dynamic_rules import RENEWABLE
+from ottla.broker.config.unsupported import REFUSED
+from tests.doubles.security_settings import PROBED, SHOWN, security_settings
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "configuration.md"
+WITHOUT_EFFECT = ROOT / "broker" / "config" / "settings" / "without_effect.txt"
 
 _CHANGES = {READ_ONLY: "at start", PER_BROKER: "per broker", CLUSTER_WIDE: "per broker, cluster"}
 
@@ -58,7 +62,19 @@ default and its validation. A broker reads settings from the file, from the envi
 value wins. It rejects an unknown name, a value of the wrong type and a value out of range with the
 file, the line and the nearest valid name. (Kafka ignores unknown names with a warning, so that a
 typing error can stay unnoticed.) It also rejects a value that would protect the broker less than
-configured, such as a listener or an authorizer that Ottla does not have.
+configured, such as a listener or an authorizer that Ottla does not have. Settings of a listener
+(`listener.name.<listener>.<setting>`, in lower case) are checked likewise, and the listener must be
+one of `listeners`.
+
+A value can be kept elsewhere (KIP-297): `${file:/path:key}`, `${directory:/path:file}` and
+`${env:NAME}` with Kafka's own providers, which `config.providers` names:
+
+    config.providers=file
+    config.providers.file.class=org.apache.kafka.common.config.provider.FileConfigProvider
+    listener.name.clients.ssl.key.password=${file:/run/secrets/broker.properties:key}
+
+`config.providers.<name>.param.allowed.paths` and `...param.allowlist.pattern` limit them. A
+reference without a value stops the start; Kafka would take it literally.
 
 Dynamic settings are stored in the znode tree, below `/config`, and brokers of a mixed cluster apply
 each other's changes. `ottla configs set broker 1 name=value`, `ottla configs set cluster
@@ -66,24 +82,32 @@ name=value` and Kafka's `kafka-configs` change them.
 
 This page is generated from the definitions (`python -m tools.configuration_page`); a test compares.
 
-- **changes**: *at start* only; at run time *per broker*; or at run time *per broker* and for the
-  whole *cluster*.
+- **changes**: *at start* only; at run time *per broker*; at run time *per broker* and for the
+  whole *cluster*; or at run time *per listener*, with the prefix `listener.name.<listener>.`: new
+  connections get the new value. As in Kafka, the other settings of an open listener wait for a
+  restart; unlike Kafka, a change that would wait is rejected.
 - **used**: *yes* if the setting has an effect; *no* if it is accepted without effect, because it
-  belongs to a feature that Ottla does not have (KRaft, tiered storage, the JVM), or not yet.
-- Secrets (type *password*) are in no response and in no log line, and cannot be changed at run
-  time: every client that can read the znode tree could read them there.
+  belongs to a feature that Ottla does not have (KRaft, the JVM), or not yet: the broker names those
+  that are set in one warning when it starts; *rejected* if the broker does not start with a value
+  that Kafka would obey and Ottla cannot, because it would protect less than configured (Kafka's own
+  classes for what is built in are accepted). For settings that protect something, the column is
+  that of a table of tests: each value is set in the file, for one listener and at run time, and
+  a client sees the difference (`tests/integration/test_settings_probe.py`).
+- Secrets (type *password*) are in no response and in no log line. At run time they are accepted as
+  references to `config.providers` only: every client that can read the znode tree could read them
+  there.
 
 """
 
 
 def page() -> str:
     """The whole text."""
-    named = _names_in_the_code()
+    named = names_in_the_code()
     own = {name: each for name, each in broker_settings().items() if name.startswith("ottla.")}
     kafkas = {name: each for name, each in broker_settings().items() if name not in own}
     topics = topic_settings()
     named |= {each.broker_synonym for each in topics.values() if each.broker_synonym}
-    used = sum(name in named for name in kafkas)
+    used = sum(_used(name, named) == "yes" for name in kafkas)
     lines = [_HEAD + "## Defaults that differ from Kafka's\n"]
     lines += ["| setting | here | why |", "|---|---|---|"]
     lines += [f"| `{name}` | {here} | {why} |" for name, (here, why) in _DEVIATIONS.items()]
@@ -104,12 +128,35 @@ def page() -> str:
 def _table(settings: dict[str, Setting], named: set[str]) -> list[str]:
     lines = ["| setting | type | default | valid | changes | used |", "|---|---|---|---|---|---|"]
     for name, each in sorted(settings.items()):
-        used = "yes" if name in named else "no"
         lines.append(
             f"| `{name}` | {each.type} | {_default(each)} | {_rule(each.rule)} | "
-            f"{_CHANGES[each.mode]} | {used} |"
+            f"{_change(each)} | {_used(name, named)} |"
         )
     return lines
+
+
+def _used(name: str, named: set[str]) -> str:
+    if name in REFUSED:
+        return "rejected"
+    if name in _SECURITY:
+        # A setting that protects something is used if a test shows its effect.
+        return "yes" if name in PROBED or name in SHOWN else "no"
+    return "yes" if name in named else "no"
+
+
+def _change(setting: Setting) -> str:
+    if setting.name in RENEWABLE:
+        return "per listener"
+    if setting.mode == PER_BROKER and setting.name in broker_settings():
+        return "at start"
+    return _CHANGES[setting.mode]
+
+
+def unused() -> list[str]:
+    """The settings that are accepted without effect, in the order of their names."""
+    named = names_in_the_code()
+    named |= {each.broker_synonym for each in topic_settings().values() if each.broker_synonym}
+    return [name for name in sorted(broker_settings()) if _used(name, named) == "no"]
 
 
 def _default(setting: Setting) -> str:
@@ -123,24 +170,43 @@ def _rule(rule: str) -> str:
 
 
 # Names that the code makes of two parts.
-_PUT_TOGETHER = ("ssl.keystore.type", "ssl.truststore.type")
+_PUT_TOGETHER = (
+    *("ssl.keystore.type", "ssl.truststore.type", "zookeeper.ssl.cipher.suites"),
+    *("zookeeper.ssl.enabled.protocols", "zookeeper.ssl.keystore.password"),
+    *("zookeeper.ssl.keystore.type", "zookeeper.ssl.truststore.type"),
+    "zookeeper.ssl.truststore.password",
+)
+
+_SECURITY = frozenset(security_settings((*broker_settings(), *dynamic_only_settings())))
+
+# Tables of names that say nothing about their use.
+_TABLES = ("unsupported.py", "listener_settings.py", "dynamic_rules.py")
 
 
-def _names_in_the_code() -> set[str]:
+def names_in_the_code() -> set[str]:
     """Settings that the broker reads as an attribute or by name."""
     known = {*broker_settings(), *dynamic_only_settings()}
     attributes = {name.replace(".", "_"): name for name in known}
     found = set(_PUT_TOGETHER)
     found |= {attributes[each] for each in BrokerConfig.__annotations__ if each in attributes}
     for path in sorted((ROOT / "broker").rglob("*.py")):
+        if path.parent.name == "config" and path.name in _TABLES:
+            continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 found |= {node.value} & known
     return found
 
 
+def without_effect_file() -> str:
+    """What the broker names in a warning when it starts, as a file."""
+    head = "# Settings that are accepted without effect (python -m tools.configuration_page)\n"
+    return head + "".join(f"{name}\n" for name in unused())
+
+
 def main() -> None:
-    """Writes the page."""
+    """Writes the page and the broker's own list of settings without effect."""
+    WITHOUT_EFFECT.write_text(without_effect_file(), encoding="ascii")
     PAGE.write_text(page(), encoding="utf-8")
 
 

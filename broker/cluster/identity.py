@@ -6,7 +6,6 @@ above `reserved.broker.max.id`. The cluster id comes from the tree and must be t
 
 from __future__ import annotations
 
-import os
 import socket
 from typing import TYPE_CHECKING
 
@@ -32,18 +31,6 @@ EMBEDDED_STORE_FILE = "ottla-znodes.db"
 
 class StartError(Exception):
     """The broker cannot start; the message is for the person who started it."""
-
-
-def open_store(config: BrokerConfig) -> ZnodeStore:
-    """The znode tree that the settings name; not connected yet."""
-    if config.embedded:
-        from ottla.controller.tree.embedded_store import EmbeddedStore
-
-        directory = os.path.abspath(config.log_directories()[0])
-        return EmbeddedStore(os.path.join(directory, EMBEDDED_STORE_FILE))
-    from ottla.broker.cluster.zookeeper_login import zookeeper_store
-
-    return zookeeper_store(config)
 
 
 async def establish(

@@ -38,10 +38,11 @@ class InterBrokerClient:
         client_id: str,
         timeout_ms: int,
         *,
-        tls: ssl.SSLContext | None = None,
+        tls: Callable[[], ssl.SSLContext | None] | None = None,
         security: Security | None = None,
     ) -> None:
-        """`listener_name` is the inter-broker listener, reached with `tls` if there is one and
+        """`listener_name` is the inter-broker listener, reached with the context
+        that `tls` returns, if there is one, and
         with the SASL login of `security`; `timeout_ms` is that of each request."""
         self.timeout_ms = timeout_ms
         self._metadata = metadata
@@ -140,7 +141,7 @@ class InterBrokerClient:
             host,
             port,
             client_id=self._client_id,
-            ssl_context=self._tls,
+            ssl_context=None if self._tls is None else self._tls(),
             security=self._security,
         )
         await connection.connect(timeout_ms)

@@ -15,9 +15,10 @@ Deviations from Kafka's defaults, all for a broker that is started without a pro
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 
-from ottla.broker.config.authorizer_settings import ACL_AUTHORIZERS, parse_super_users
+from ottla.broker.config.authorizer_settings import check_authorizer
 from ottla.broker.config.definitions import (
     Value,
     broker_settings,
@@ -28,14 +29,22 @@ from ottla.broker.config.definitions import (
 )
 from ottla.broker.config.errors import ConfigError
 from ottla.broker.config.groups import check_groups
+from ottla.broker.config.listener_settings import (
+    PREFIX,
+    check_listener_settings,
+    listener_setting,
+)
 from ottla.broker.config.listeners import (
     Endpoint,
     check_advertised,
     parse_endpoints,
     parse_protocol_map,
 )
+from ottla.broker.config.number_rules import check_numbers
+from ottla.broker.config.providers import ConfigProviders, is_reference
 from ottla.broker.config.sasl import check_sasl
-from ottla.broker.config.sources import collect
+from ottla.broker.config.sources import collect, is_known, unknown_setting
+from ottla.broker.config.unsupported import check_supported, unused_settings
 
 __all__ = ["BrokerConfig", "ConfigError", "Endpoint"]
 
@@ -129,9 +138,14 @@ class BrokerConfig:
     offsets_topic_replication_factor: int
     offsets_topic_segment_bytes: int
     ottla_log_dir_min_free_bytes: int
+    ottla_audit_log_file: str | None
+    ottla_audit_log_format: str
     ottla_log_format: str
     ottla_log_level: str
     ottla_console_allow_remote: bool
+    ottla_console_hosts: list[str]
+    ottla_console_principal: str
+    ottla_console_token: str | None
     ottla_console_enable: bool
     ottla_metrics_address: str | None
     ottla_worker_threads: int
@@ -189,7 +203,8 @@ class BrokerConfig:
 
     def __init__(self, given: Mapping[str, str] | None = None) -> None:
         """`given` holds settings as text by Kafka's names; ConfigError when one is wrong."""
-        self.given: dict[str, str] = dict(given or {})
+        self._providers = ConfigProviders(given or {})
+        self.given: dict[str, str] = self._providers.resolve_all(given or {})
         self.cluster_dynamic: dict[str, str] = {}
         self.broker_dynamic: dict[str, str] = {}
         self.warnings: list[str] = []
@@ -210,13 +225,15 @@ class BrokerConfig:
         """
         given, warnings = collect(path, overrides, environment or {})
         table = broker_settings()
+        providers = ConfigProviders({name: item.value for name, item in given.items()})
         for item in given.values():
             setting = table.get(item.name)
-            if setting is not None:
-                try:
-                    parse_value(setting, item.value)
-                except ConfigError as error:
-                    raise ConfigError(f"{item.origin}: {error}") from None
+            try:
+                value = providers.resolve(item.name, item.value)
+                if setting is not None:
+                    parse_value(setting, value)
+            except ConfigError as error:
+                raise ConfigError(f"{item.origin}: {error}") from None
         config = cls({name: item.value for name, item in given.items()})
         config.warnings.extend(warnings)
         return config
@@ -253,13 +270,13 @@ class BrokerConfig:
 
     def listener_text(self, listener_name: str, name: str) -> str | None:
         """A setting for one listener: `listener.name.<listener>.<name>` wins over `<name>`."""
-        special = self.effective_text(f"listener.name.{listener_name.lower()}.{name}")
+        special = self.effective_text(f"{PREFIX}{listener_name.lower()}.{name}")
         return special if special is not None else self.effective_text(name)
 
     def listener_limit(self, listener_name: str, name: str) -> int:
         """A connection limit of one listener, which has none unless it is set for it alone."""
         setting = broker_settings()[name]
-        special = f"listener.name.{listener_name.lower()}.{name}"
+        special = f"{PREFIX}{listener_name.lower()}.{name}"
         text = self.effective_text(special)
         try:
             value = parse_value(setting, setting.default if text is None else text)
@@ -289,28 +306,54 @@ class BrokerConfig:
         """
         names = {*broker_settings(), *dynamic_only_settings()}
         for layer in (self.cluster_dynamic, self.broker_dynamic, cluster, broker):
-            names.update(name for name in layer if name.startswith("listener.name."))
+            names.update(name for name in layer if name.startswith(PREFIX))
         before = {name: self.effective_text(name) for name in names}
         self.cluster_dynamic = self._parsable(cluster)
         self.broker_dynamic = self._parsable(broker)
         self._refresh()
         return [name for name, text in before.items() if self.effective_text(name) != text]
 
+    def with_broker_settings(self, broker: Mapping[str, str]) -> BrokerConfig:
+        """These settings with other dynamic settings of the broker; this object stays as it is."""
+        changed = copy.copy(self)
+        changed.broker_dynamic = {name: self.resolve(name, text) for name, text in broker.items()}
+        changed._refresh()
+        return changed
+
+    def resolve(self, name: str, text: str) -> str:
+        """A dynamic value with references to `config.providers` replaced. Raises ConfigError."""
+        return self._providers.resolve(name, text)
+
     def _parsable(self, layer: Mapping[str, str]) -> dict[str, str]:
         table = {**broker_settings(), **dynamic_only_settings()}
         good: dict[str, str] = {}
+        listeners = split_list(layer.get("listeners", self.effective_text("listeners") or ""))
+        names = [each.partition("://")[0] for each in listeners]
         for name, text in layer.items():
-            known = name
-            if name.startswith("listener.name."):
-                known = name.split(".", 3)[-1]
             try:
-                if known in table:
-                    parse_value(table[known], text)
+                setting = table.get(name)
+                if name.startswith(PREFIX):
+                    check_listener_settings([name], names)
+                    setting = listener_setting(name).setting
+                if setting is not None and setting.sensitive and not is_reference(text):
+                    raise ConfigError(
+                        f"{name}: a secret is taken from config.providers only, for every client "
+                        "of the znode tree could read it; write ${file:...}."
+                    )
+                value = self._providers.resolve(name, text)
+                if setting is not None:
+                    parse_value(setting, value)
+                check_supported({name: value})
             except ConfigError as error:
-                self.warnings.append(f"dynamic setting ignored: {error}")
+                self.warn(f"Ignoring a dynamic setting: {error}")
                 continue
-            good[name] = text
+            good[name] = value
         return good
+
+    def warn(self, text: str) -> None:
+        """Keeps a warning for the log; once each."""
+        if text not in self.warnings:
+            self.warnings.append(text)
 
     # -- derived values -------------------------------------------------------------------------
 
@@ -396,7 +439,11 @@ class BrokerConfig:
                 "process.roles requests KRaft, which this broker does not speak: drop it, and set "
                 "zookeeper.connect for a cluster or nothing for a single broker."
             )
-        self._check_authorizer()
+        for name in self.given:
+            if not is_known(name):
+                raise ConfigError(unknown_setting(name))
+        check_supported(self.given)
+        check_authorizer(self.authorizer_class_name, self.super_users)
         if not self.log_directories():
             raise ConfigError("log.dirs names no directory.")
         listeners = self.listener_endpoints()
@@ -407,41 +454,21 @@ class BrokerConfig:
                 "Set only one of inter.broker.listener.name and security.inter.broker.protocol."
             )
         check_advertised(listeners, self.advertised_endpoints(), self.inter_broker_listener())
+        names = [each.listener_name for each in listeners]
+        check_listener_settings(self.given, names)
         check_sasl(self, listeners)
         self.connections_per_ip_overrides()
         for listener in listeners:
             for name in ("max.connections", "max.connection.creation.rate"):
                 self.listener_limit(listener.listener_name, name)
-        self._check_numbers()
-
-    def _check_authorizer(self) -> None:
-        if self.authorizer_class_name not in ("", *ACL_AUTHORIZERS):
-            raise ConfigError(
-                f"authorizer.class.name is {self.authorizer_class_name}, which this broker cannot "
-                f"load; it has Kafka's {ACL_AUTHORIZERS[0]} built in."
-            )
-        try:
-            parse_super_users(self.super_users)
-        except ValueError as error:
-            raise ConfigError(str(error)) from None
-
-    def _check_numbers(self) -> None:
-        lowest = -1 if self.broker_id_generation_enable else 0
-        highest = self.reserved_broker_max_id if self.broker_id_generation_enable else 2**31 - 1
-        if not lowest <= self.broker_id <= highest:
-            raise ConfigError(
-                f"broker.id {self.broker_id} must lie between {lowest} and {highest}; ids above "
-                "reserved.broker.max.id are the generated ones."
-            )
-        if self.replica_fetch_wait_max_ms > self.replica_socket_timeout_ms:
-            raise ConfigError("replica.fetch.wait.max.ms is above replica.socket.timeout.ms.")
-        if self.replica_fetch_wait_max_ms > self.replica_lag_time_max_ms:
-            raise ConfigError("replica.fetch.wait.max.ms is above replica.lag.time.max.ms.")
-        if 0 < self.queued_max_request_bytes < self.socket_request_max_bytes:
-            raise ConfigError("queued.max.request.bytes is below socket.request.max.bytes.")
-        if self.effective_log_retention_ms() == 0:
-            raise ConfigError("log.retention.ms must be -1 (for ever) or at least 1.")
+        check_numbers(self)
         check_groups(self)
+        unused = unused_settings(self.given)
+        if unused:
+            self.warn(
+                f"Without effect in this broker: {', '.join(unused)} (docs/configuration.md names "
+                "the settings that are used)"
+            )
 
 
 def _first_given(config: BrokerConfig, *names: str) -> int:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from ottla.broker.config.dynamic_rules import is_read_at_start
 from ottla.controller.tree import znodes
 from ottla.controller.tree.entity_configs import (
     ConfigChangeWatcher,
@@ -113,7 +114,7 @@ class DynamicConfig:
     async def start(self) -> None:
         """Reads everything there is and follows changes from then on."""
         await self._watcher.start()
-        brokers = [f"{znodes.ENTITY_BROKERS}/{each}" for each in self._broker_entities()]
+        brokers = [f"{znodes.ENTITY_BROKERS}/{each}" for each in _broker_entities(self._broker_id)]
         entities = list(brokers)
         for kind in (*znodes.ENTITY_TYPES, znodes.ENTITY_CLIENT_METRICS):
             if kind != znodes.ENTITY_BROKERS:
@@ -144,14 +145,11 @@ class DynamicConfig:
         for entity, properties in (await read_configs(self._store, entities)).items():
             self._take(znodes.ENTITY_TOPICS, entity.partition("/")[2], properties)
 
-    def _broker_entities(self) -> tuple[str, str]:
-        return znodes.DEFAULT_ENTITY, str(self._broker_id)
-
     def _take(self, kind: str, name: str, properties: Properties) -> None:
         if kind == znodes.ENTITY_TOPICS:
             self._take_topic(name, properties)
         elif kind == znodes.ENTITY_BROKERS:
-            if name in self._broker_entities():
+            if name in _broker_entities(self._broker_id):
                 self._take_broker(name, properties)
         elif kind == znodes.ENTITY_CLIENT_METRICS:
             self._take_client_metrics(znodes.desanitize(name), properties)
@@ -181,9 +179,37 @@ class DynamicConfig:
             self._cluster = properties
         else:
             self._broker = properties
-        changed = self._config.update_dynamic(self._cluster, self._broker)
+        changed = _update(self._config, self._cluster, self._broker)
         if not changed:
             return
+        late = [each for each in changed if is_read_at_start(each)]
+        if late:
+            logger.warning("Used from the next start of this broker on: %s", ", ".join(late))
         self._log_configs.clear()
         logger.info("Updated broker settings: %s", ", ".join(changed))
         self._listener.broker_changed(changed)
+
+
+async def load_broker_settings(
+    store: ZnodeStore, config: BrokerConfig, broker_id: int
+) -> list[str]:
+    """Reads the dynamic settings of a broker into `config`, before anything is built from it.
+
+    Returns the names of the settings that changed.
+    """
+    entities = [f"{znodes.ENTITY_BROKERS}/{name}" for name in _broker_entities(broker_id)]
+    found = await read_configs(store, entities)
+    return _update(config, *(found.get(entity, {}) for entity in entities))
+
+
+def _broker_entities(broker_id: int) -> tuple[str, str]:
+    """The settings of all brokers, then those of one."""
+    return znodes.DEFAULT_ENTITY, str(broker_id)
+
+
+def _update(config: BrokerConfig, cluster: Properties, broker: Properties) -> list[str]:
+    known = len(config.warnings)
+    changed = config.update_dynamic(cluster, broker)
+    for warning in config.warnings[known:]:
+        logger.warning("%s", warning)
+    return changed

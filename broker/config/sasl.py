@@ -6,9 +6,9 @@ listener; the login of a mechanism is `listener.name.<listener>.<mechanism>.sasl
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from ottla.broker.config.definitions import split_list
+from ottla.broker.config.definitions import broker_settings, parse_value, split_list
 from ottla.broker.config.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 
     from ottla.broker.config.jaas import JaasLogin
     from ottla.broker.config.listeners import Endpoint
-    from ottla.protocol.client.security import Security
 
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 
 _LOGIN = "org.apache.kafka.common.security."
 _MODULES = {
@@ -26,6 +25,7 @@ _MODULES = {
     "SCRAM-SHA-256": _LOGIN + "scram.ScramLoginModule",
     "SCRAM-SHA-512": _LOGIN + "scram.ScramLoginModule",
     "OAUTHBEARER": _LOGIN + "oauthbearer.OAuthBearerLoginModule",
+    "GSSAPI": "com.sun.security.auth.module.Krb5LoginModule",
 }
 
 
@@ -83,11 +83,15 @@ def plain_passwords(config: SaslConfig, listener_name: str) -> dict[str, str]:
     }
 
 
+def oauth_text(config: SaslConfig, listener_name: str, name: str) -> str | None:
+    """A setting of OAUTHBEARER on a listener; that of the mechanism wins."""
+    special = config.effective_text(mechanism_setting(listener_name, "OAUTHBEARER", name))
+    return special if special is not None else config.listener_text(listener_name, name)
+
+
 def jwks_url(config: SaslConfig, listener_name: str) -> str | None:
     """Where the keys of signed bearer tokens are; None for tokens without a signature."""
-    name = "sasl.oauthbearer.jwks.endpoint.url"
-    special = config.effective_text(mechanism_setting(listener_name, "OAUTHBEARER", name))
-    return special or config.listener_text(listener_name, name)
+    return oauth_text(config, listener_name, "sasl.oauthbearer.jwks.endpoint.url") or None
 
 
 def max_reauth_ms(config: SaslConfig, listener_name: str, mechanism: str) -> int:
@@ -106,7 +110,24 @@ def max_reauth_ms(config: SaslConfig, listener_name: str, mechanism: str) -> int
     return config.connections_max_reauth_ms
 
 
-def peer_security(config: SaslConfig) -> Security | None:
+def max_receive_size(config: SaslConfig, listener_name: str) -> int:
+    """`sasl.server.max.receive.size` of a listener. Raises ConfigError."""
+    name = "sasl.server.max.receive.size"
+    value = parse_value(broker_settings()[name], config.listener_text(listener_name, name))
+    assert isinstance(value, int)
+    return value
+
+
+class PeerLogin(NamedTuple):
+    """How this broker authenticates to others: the listener, and the options of the login."""
+
+    listener_name: str
+    security_protocol: str
+    mechanism: str
+    options: dict[str, str]
+
+
+def peer_login(config: SaslConfig) -> PeerLogin | None:
     """How this broker authenticates to others; None without SASL. Raises ConfigError."""
     name = config.inter_broker_listener()
     protocols = {each.listener_name: each for each in config.listener_endpoints()}
@@ -119,26 +140,45 @@ def peer_security(config: SaslConfig) -> Security | None:
             f"sasl.mechanism.inter.broker.protocol is {mechanism}, which is none of the mechanisms "
             f"of listener {name} ({', '.join(enabled)}): set it to one of them."
         )
-    if mechanism == "OAUTHBEARER":
-        raise ConfigError(
-            "sasl.mechanism.inter.broker.protocol: brokers do not authenticate to each other with "
-            "OAUTHBEARER here; take PLAIN or SCRAM-SHA-512 for them."
-        )
     login = jaas_login(config, name, mechanism)
     options = {} if login is None else login.options
-    if "username" not in options or "password" not in options:
+    needs_password = mechanism not in ("OAUTHBEARER", "GSSAPI")
+    if needs_password and ("username" not in options or "password" not in options):
         raise ConfigError(
             f"Brokers authenticate to each other with {mechanism} on listener {name}: set "
             f"{mechanism_setting(name, mechanism, 'sasl.jaas.config')} with username and password."
         )
-    from ottla.protocol.client.security import Security
+    return PeerLogin(name, protocols[name].security_protocol, mechanism, options)
 
-    return Security(
-        protocols[name].security_protocol,
-        mechanism=mechanism,
-        username=options["username"],
-        password=options["password"],
-    )
+
+class KerberosOptions(NamedTuple):
+    """The login of a listener with GSSAPI; `service_name` is "" where none is set."""
+
+    principal: str
+    keytab: str
+    service_name: str
+    setting: str
+
+
+def kerberos_options(config: SaslConfig, listener_name: str) -> KerberosOptions:
+    """Raises ConfigError when keytab or principal are missing."""
+    setting = mechanism_setting(listener_name, "GSSAPI", "sasl.jaas.config")
+    login = jaas_login(config, listener_name, "GSSAPI")
+    options = {} if login is None else login.options
+    if "keyTab" not in options or "principal" not in options:
+        raise ConfigError(
+            f"Listener {listener_name} has GSSAPI and needs its keytab: set {setting} to "
+            f'{_MODULES["GSSAPI"]} required useKeyTab=true storeKey=true keyTab="/path" '
+            'principal="kafka/host@REALM"; (files of logins, as in KAFKA_OPTS '
+            "-Djava.security.auth.login.config, are not read for listeners)."
+        )
+    named = (config.listener_text(listener_name, "sasl.kerberos.service.name") or "").strip()
+    in_login = options.get("serviceName", "")
+    if named and in_login and named != in_login:
+        raise ConfigError(
+            f"{setting}: serviceName is {in_login}, but sasl.kerberos.service.name is {named}."
+        )
+    return KerberosOptions(options["principal"], options["keyTab"], named or in_login, setting)
 
 
 def check_sasl(config: SaslConfig, listeners: list[Endpoint]) -> None:
@@ -146,7 +186,7 @@ def check_sasl(config: SaslConfig, listeners: list[Endpoint]) -> None:
     for endpoint in listeners:
         if endpoint.uses_sasl:
             _check_listener(config, endpoint.listener_name)
-    peer_security(config)
+    peer_login(config)
 
 
 def _check_listener(config: SaslConfig, name: str) -> None:
@@ -155,12 +195,6 @@ def _check_listener(config: SaslConfig, name: str) -> None:
     if not mechanisms:
         raise ConfigError(f"Listener {name} requires SASL, but {setting} names no mechanism.")
     for mechanism in mechanisms:
-        if mechanism == "GSSAPI":
-            raise ConfigError(
-                f"Listener {name} requires SASL with GSSAPI (Kerberos), which this broker does not "
-                f"have; it is also the default: set {setting}, or sasl.enabled.mechanisms, to some "
-                f"of {', '.join(MECHANISMS)}."
-            )
         if mechanism not in MECHANISMS:
             raise ConfigError(
                 f"{setting}: there is no SASL mechanism {mechanism!r} here, but "
@@ -170,6 +204,8 @@ def _check_listener(config: SaslConfig, name: str) -> None:
         _check_handler(handler, config.effective_text(handler), jwks_url(config, name))
         login = jaas_login(config, name, mechanism)
         max_reauth_ms(config, name, mechanism)
+        if mechanism == "GSSAPI":
+            _check_kerberos(config, name)
         if mechanism == "PLAIN" and login is None:
             raise ConfigError(
                 f"Listener {name} has PLAIN and needs its users: set "
@@ -178,6 +214,24 @@ def _check_listener(config: SaslConfig, name: str) -> None:
                 "KAFKA_OPTS -Djava.security.auth.login.config, are not read: copy their "
                 "KafkaServer login into that setting)."
             )
+
+
+def _check_kerberos(config: SaslConfig, name: str) -> None:
+    try:
+        options = kerberos_options(config, name)
+    except ConfigError as error:
+        if jaas_login(config, name, "GSSAPI") is None:
+            raise ConfigError(
+                f"{error} GSSAPI is the default: for another mechanism set "
+                f"listener.name.{name.lower()}.sasl.enabled.mechanisms to some of "
+                f"{', '.join(MECHANISMS)}."
+            ) from None
+        raise
+    if name == config.inter_broker_listener() and not options.service_name:
+        raise ConfigError(
+            f"Brokers authenticate to each other with GSSAPI on listener {name}: set "
+            "sasl.kerberos.service.name to the first part of their principals, such as kafka."
+        )
 
 
 def _check_handler(setting: str, name: str | None, keys: str | None) -> None:

@@ -10,10 +10,11 @@ from ottla.broker.config.definitions import (
     near_matches,
 )
 from ottla.broker.config.errors import ConfigError
+from ottla.broker.config.listener_settings import PREFIX, listener_setting
 from ottla.broker.config.properties_file import Property, read_properties
 
 # Settings of plug-ins and of single listeners carry these prefixes and are not in the tables.
-_OPEN_PREFIXES = ("listener.name.", "rlmm.config.", "rsm.config.", "sasl.server.")
+_OPEN_PREFIXES = (PREFIX, "config.providers.", "rlmm.config.", "rsm.config.")
 
 # Settings that server.properties files of older releases hold, and what replaced them.
 _REMOVED = {
@@ -71,13 +72,23 @@ def _parse_override(text: str) -> Property:
 
 
 def _check_known(item: Property) -> None:
+    if item.name.startswith(PREFIX):
+        try:
+            listener_setting(item.name)
+        except ConfigError as error:
+            raise ConfigError(f"{item.origin}: {error}") from None
     if is_known(item.name):
         return
     if item.name in _REMOVED:
         raise ConfigError(
             f"{item.origin}: the setting {item.name} is gone from Kafka: {_REMOVED[item.name]}."
         )
-    raise ConfigError(f"{item.origin}: unknown setting {item.name}.{_did_you_mean(item.name)}")
+    raise ConfigError(f"{item.origin}: {unknown_setting(item.name)}")
+
+
+def unknown_setting(name: str) -> str:
+    """Words for a name that is no setting."""
+    return f"unknown setting {name}.{_did_you_mean(name)}"
 
 
 def _did_you_mean(name: str) -> str:

@@ -121,6 +121,10 @@ class NetworkServer:
         self._listeners[name] = listener
         return listener.port
 
+    def renew_tls(self, name: str, context: "ssl.SSLContext") -> None:
+        """New connections of a listener get this context; those that are open stay."""
+        self._listeners[name].facts.tls_context = context
+
     def start(self) -> None:
         """Begin to accept on all listeners."""
         for listener in self._listeners.values():

@@ -1,12 +1,15 @@
-"""A small HTTP server beside the broker: /metrics for Prometheus, /healthz and /readyz for
+"""A small HTTP server beside the broker: /metrics for Prometheus, /healthz, /livez and /readyz for
 health checks, and the console where it is enabled.
 
-It serves GET and HEAD and nothing else, on a port of its own, to a bounded number of clients with
-bounded patience. The Prometheus library is imported when the first scrape comes.
+It serves GET and HEAD and nothing else, on a port of its own. Clients that send a request slowly
+are bounded apart from those that get a response, and the address with the most of them loses its
+oldest, so that they do not keep a probe waiting; a probe is served before any other bound applies.
+The Prometheus library is imported when the first scrape comes.
 """
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -19,17 +22,24 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric as PrometheusMetric
 
-    from ottla.broker.observability.console.console import Console, ConsoleRequest
+    from ottla.broker.observability.console.access import ConsoleRequest
+    from ottla.broker.observability.console.console import Console
 
 logger = logging.getLogger("ottla.http")
 
-# A scrape and a few probes at once are normal; more is a mistake or an attack.
+# Responses at once beside those to probes: a scrape and a page of the console are normal.
 MAX_CLIENTS = 16
+
+# Connections from which no whole request came yet. Each takes a descriptor and 16 KiB at most.
+MAX_WAITING = 64
 
 # A request line and headers of any sane client fit; more is cut off.
 MAX_REQUEST_BYTES = 16384
 
-# For the request to arrive, and for the response to be read.
+# For the request to arrive.
+REQUEST_TIMEOUT_SECONDS = 5.0
+
+# For the response to be made and read.
 TIMEOUT_SECONDS = 10.0
 
 TEXT = "text/plain; charset=utf-8"
@@ -56,8 +66,11 @@ class HttpEndpoint:
         self._registry = registry
         self._channel = channel
         self._worker_pool = worker_pool
-        self._checks = {"/healthz": healthy, "/readyz": ready}
+        self._checks = {"/healthz": healthy, "/livez": healthy, "/readyz": ready}
         self._clients: set[asyncio.StreamWriter] = set()
+        # Connections without a whole request by address, the oldest first.
+        self._waiting: dict[asyncio.StreamWriter, str] = {}
+        self._responding = 0
         self._server: asyncio.Server | None = None
         self._process: CollectorRegistry | None = None  # memory, CPU, descriptors
 
@@ -85,18 +98,30 @@ class HttpEndpoint:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._clients.add(writer)
         try:
-            if len(self._clients) <= MAX_CLIENTS:
-                await asyncio.wait_for(self._serve_connection(reader, writer), TIMEOUT_SECONDS)
+            head = await self._read_head(reader, writer)
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                await self._serve_request(head, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # closed, too slow, or not HTTP: no response is possible
         finally:
             self._clients.discard(writer)
             writer.close()
 
-    async def _serve_connection(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
+    async def _read_head(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        waiting = self._waiting
+        if len(waiting) >= MAX_WAITING:
+            most, _ = Counter(waiting.values()).most_common(1)[0]
+            oldest = next(each for each, address in waiting.items() if address == most)
+            del waiting[oldest]
+            oldest.transport.abort()
+        waiting[writer] = _peer(writer)
+        try:
+            async with asyncio.timeout(REQUEST_TIMEOUT_SECONDS):
+                return await reader.readuntil(b"\r\n\r\n")
+        finally:
+            waiting.pop(writer, None)
+
+    async def _serve_request(self, head: bytes, writer: asyncio.StreamWriter) -> None:
         words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/"):
             return
@@ -104,6 +129,11 @@ class HttpEndpoint:
         path, _, query = target.partition("?")
         console = self._console
         more_headers = ""
+        is_counted = path not in self._checks
+        if is_counted and self._responding >= MAX_CLIENTS:
+            await _send(writer, method, "503 Service Unavailable", TEXT, b"too many requests\n")
+            return
+        self._responding += is_counted
         try:
             if console is not None and method in ("GET", "HEAD") and console.handles(path):
                 more_headers = console.headers
@@ -111,16 +141,14 @@ class HttpEndpoint:
                 status, content_type, body = await console.respond(request)
             else:
                 status, content_type, body = await self._respond(method, path)
+            await _send(writer, method, status, content_type, body, more_headers)
+        except OSError:  # the timeout, too
+            raise
         except Exception:
-            logger.exception("cannot respond to %s %s", method, target)
-            status, content_type, body = "500 Internal Server Error", TEXT, b"see the log\n"
-        writer.write(
-            f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\n"
-            f"Content-Length: {len(body)}\r\n{more_headers}Connection: close\r\n\r\n".encode()
-        )
-        if method != "HEAD":
-            writer.write(body)
-        await writer.drain()
+            logger.exception("cannot respond to %s %s", method, path)
+            await _send(writer, method, "500 Internal Server Error", TEXT, b"see the log\n")
+        finally:
+            self._responding -= is_counted
 
     async def _respond(self, method: str, path: str) -> tuple[str, str, bytes]:
         if method not in ("GET", "HEAD"):
@@ -133,7 +161,7 @@ class HttpEndpoint:
             return "503 Service Unavailable", TEXT, f"{problem}\n".encode()
         if path == "/metrics":
             return await self._metrics()
-        return "404 Not Found", TEXT, b"there are /metrics, /healthz and /readyz\n"
+        return "404 Not Found", TEXT, b"there are /metrics, /healthz, /livez and /readyz\n"
 
     async def _metrics(self) -> tuple[str, str, bytes]:
         from prometheus_client import CollectorRegistry, ProcessCollector
@@ -186,18 +214,46 @@ class HttpEndpoint:
         return family
 
 
+async def _send(
+    writer: asyncio.StreamWriter,
+    method: str,
+    status: str,
+    content_type: str,
+    body: bytes,
+    more_headers: str = "",
+) -> None:
+    writer.write(
+        f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\n"
+        f"Content-Length: {len(body)}\r\n{more_headers}Connection: close\r\n\r\n".encode()
+    )
+    if method != "HEAD":
+        writer.write(body)
+    await writer.drain()
+
+
 def _console_request(
     path: str, query: str, head: bytes, writer: asyncio.StreamWriter
 ) -> "ConsoleRequest":
-    from ottla.broker.observability.console.console import ConsoleRequest
+    from ottla.broker.observability.console.access import ConsoleRequest
 
-    host = ""
+    headers: dict[str, str] = {}
     for line in head.split(b"\r\n")[1:]:
         name, _, value = line.decode("latin-1").partition(":")
-        if name.strip().lower() == "host":
-            host = value.strip()
-    peer = writer.get_extra_info("peername") or ("",)
-    return ConsoleRequest(path, query, host, str(peer[0]))
+        name = name.strip().lower()
+        # Of two names of this machine none is believed.
+        headers[name] = "" if name in headers else value.strip()
+    return ConsoleRequest(
+        path=path,
+        query=query,
+        host=headers.get("host", ""),
+        authorization=headers.get("authorization", ""),
+        peer=_peer(writer),
+    )
+
+
+def _peer(writer: asyncio.StreamWriter) -> str:
+    """The address of the client."""
+    return str((writer.get_extra_info("peername") or ("",))[0])
 
 
 class _Snapshot:

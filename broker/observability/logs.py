@@ -6,15 +6,22 @@ change at run time (`ottla configs set logger`, Kafka's broker loggers).
 Modules log through the standard library, which costs them no import; structlog renders the lines,
 theirs and those of libraries. What a line is about (`group`, `topic`, `partition`, `peer`, ...)
 goes along as `extra=` and becomes a field of its own in JSON; the text has it in its words.
+
+Texts of clients and peers are in many lines. Control characters are escaped here, in one place, so
+that none of them forges a line or controls a terminal; the lines of a traceback are indented.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
+from functools import partial
 from time import localtime, monotonic, strftime
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from ottla.broker.config.errors import ConfigError
+from ottla.broker.runtime.printable import printable, printable_json, printable_lines
 
 if TYPE_CHECKING:
     from structlog.stdlib import ProcessorFormatter
@@ -39,28 +46,35 @@ class LineFormatter(logging.Formatter):
     the plain way to the same line until `prepare` was called.
     """
 
-    def __init__(self, *, as_json: bool) -> None:
-        super().__init__("%(asctime)s %(levelname)-7s %(name)s  %(message)s", "%H:%M:%S")
+    def __init__(self, *, as_json: bool, with_date: bool = False) -> None:
+        """`with_date` is for text in a file that is kept for long."""
+        super().__init__()
         self._as_json = as_json
+        self._time_format = "%Y-%m-%d %H:%M:%S%z" if with_date else "%H:%M:%S"
         self._inner: ProcessorFormatter | None = None
 
     def prepare(self) -> None:
         """Loads structlog; called in a thread a while after the start."""
         if self._inner is None:
-            self._inner = _processor_formatter(self._as_json)
+            self._inner = _processor_formatter(self._as_json, self._time_format)
 
     def format(self, record: logging.LogRecord) -> str:
         if self._as_json:
             self.prepare()
         inner = self._inner
-        return super().format(record) if inner is None else inner.format(record)
+        if inner is not None:
+            line = inner.format(record)
+            return printable_json(line) if self._as_json else line
+        error = self.formatException(record.exc_info) if record.exc_info else None
+        level, name, text = record.levelname, record.name, str(record.getMessage())
+        return _line(self._time_format, record.created, level, name, text, error)
 
 
-def _processor_formatter(as_json: bool) -> ProcessorFormatter:
+def _processor_formatter(as_json: bool, time_format: str) -> ProcessorFormatter:
     _import_structlog()
     from structlog import processors, stdlib
 
-    form: list[Processor] = [_as_text]
+    form: list[Processor] = [partial(_as_text, time_format)]
     if as_json:
         form = [_fields_in_order, processors.JSONRenderer(ensure_ascii=False)]
     return stdlib.ProcessorFormatter(
@@ -98,11 +112,26 @@ def _add_time(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     return event
 
 
-def _as_text(_: WrappedLogger, __: str, event: EventDict) -> str:
-    time = strftime("%H:%M:%S", localtime(event["created"]))
-    line = f"{time} {event['level'].upper():<7} {event['logger']}  {event['event']}"
-    error = event.get("exception")
-    return line if error is None else f"{line}\n{error}"
+def _as_text(time_format: str, _: WrappedLogger, __: str, event: EventDict) -> str:
+    return _line(
+        time_format,
+        event["created"],
+        event["level"].upper(),
+        event["logger"],
+        str(event["event"]),
+        event.get("exception"),
+    )
+
+
+def _line(
+    time_format: str, created: float, level: str, logger: str, text: str, error: str | None
+) -> str:
+    """One line, and the indented lines of a traceback: no text can look like another line."""
+    time = strftime(time_format, localtime(created))
+    line = f"{time} {level:<7} {logger}  {printable(text)}"
+    if error is None:
+        return line
+    return "\n  ".join((line, *printable_lines(error).splitlines()))
 
 
 def _fields_in_order(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
@@ -142,7 +171,10 @@ class RepeatFilter(logging.Filter):
 
 
 def configure_logging(config: BrokerConfig) -> LineFormatter:
-    """Sets up the root logger of a process that runs one broker; gives what forms its lines."""
+    """Sets up the loggers of a process that runs one broker; gives what forms its lines.
+
+    Raises ConfigError if the file of the security log cannot be opened.
+    """
     handler = logging.StreamHandler(sys.stderr)
     formatter = LineFormatter(as_json=config.ottla_log_format != TEXT)
     handler.setFormatter(formatter)
@@ -154,4 +186,15 @@ def configure_logging(config: BrokerConfig) -> LineFormatter:
         logger.addFilter(RepeatFilter())
         if config.ottla_log_level != "DEBUG":
             logger.setLevel(logging.WARNING)
+    path = config.ottla_audit_log_file
+    if path:
+        from ottla.broker.observability.audit_file import open_audit_log
+
+        lines = LineFormatter(as_json=config.ottla_audit_log_format != TEXT, with_date=True)
+        try:
+            open_audit_log(path, lines, config.ottla_log_level)
+        except OSError as error:
+            raise ConfigError(
+                f"ottla.audit.log.file: cannot open {path}: {error.strerror or error}."
+            ) from None
     return formatter

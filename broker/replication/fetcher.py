@@ -13,6 +13,10 @@ import logging
 from typing import TYPE_CHECKING, cast
 
 from ottla.broker.replication.fetch_session_handler import FetchSessionHandler, PartitionFetchState
+from ottla.broker.replication.follower_truncation import (
+    FollowerTruncation,
+    has_uncommitted_records_without_epoch,
+)
 from ottla.broker.replication.partition import Partition
 from ottla.broker.runtime.tasks import spawn
 from ottla.protocol.errors import ErrorCode, KafkaError, error_name
@@ -90,6 +94,9 @@ class Fetcher:
         self._errors: dict[int, list[TopicPartition]] = {}
         # Partitions with a log end offset below the leader's high watermark.
         self._lagging: set[TopicPartition] = set()
+        # Partitions that are not fetched before the log is truncated to its high watermark.
+        self._truncate_first: set[TopicPartition] = set()
+        self._truncation = FollowerTruncation(replica_manager.on_truncated)
         self._session = FetchSessionHandler(settings.partition_max_bytes)
         self._changed = asyncio.Event()
         self._connection: AsyncConnection | None = None
@@ -101,9 +108,8 @@ class Fetcher:
         """Fetches `partition` from its log end offset."""
         log = partition.log
         assert log is not None, "a follower has a log"
-        if log.leader_epochs.latest_epoch < 0:
-            # Records without leader epochs: only those below the high watermark are committed.
-            self._truncate(log, log.high_watermark)
+        if has_uncommitted_records_without_epoch(log):
+            self._truncate_first.add(partition.key)
         self._partitions[partition.key] = partition
         self._delayed_until.pop(partition.key, None)
         self._changed.set()
@@ -113,6 +119,7 @@ class Fetcher:
         self._partitions.pop(key, None)
         self._delayed_until.pop(key, None)
         self._lagging.discard(key)
+        self._truncate_first.discard(key)
 
     def partitions(self) -> list[Partition]:
         """The partitions that are fetched."""
@@ -133,6 +140,8 @@ class Fetcher:
 
     async def _run(self) -> None:
         while True:
+            for key in list(self._truncate_first):
+                await self._truncate_to_high_watermark(key)
             fetch_states = self._fetch_states()
             if not fetch_states:
                 self._changed.clear()
@@ -161,15 +170,33 @@ class Fetcher:
         else:
             logger.info("Fetching from %s:%d recovered", host, port)
 
+    async def _truncate_to_high_watermark(self, key: TopicPartition) -> None:
+        """Records without leader epochs: only those below the high watermark are committed."""
+        partition = self._partitions.get(key)
+        log = None if partition is None else partition.log
+        if partition is None or log is None or self._is_delayed(key):
+            return
+        try:
+            if has_uncommitted_records_without_epoch(log):
+                await self._truncation.truncate_to(partition, log, log.high_watermark)
+        except Exception as error:
+            self._partition_failed(partition, log.log_end_offset, error)
+        if not has_uncommitted_records_without_epoch(log):
+            self._truncate_first.discard(key)
+
+    def _is_delayed(self, key: TopicPartition) -> bool:
+        """Whether the back-off after an error of this partition is not over."""
+        until = self._delayed_until.get(key)
+        if until is not None and until > asyncio.get_running_loop().time():
+            return True
+        self._delayed_until.pop(key, None)
+        return False
+
     def _fetch_states(self) -> dict[TopicPartition, PartitionFetchState]:
-        now = asyncio.get_running_loop().time()
         fetch_states: dict[TopicPartition, PartitionFetchState] = {}
         for key, partition in self._partitions.items():
-            until = self._delayed_until.get(key)
-            if until is not None:
-                if until > now:
-                    continue
-                del self._delayed_until[key]
+            if key in self._truncate_first or (self._delayed_until and self._is_delayed(key)):
+                continue
             log = partition.log
             if log is None or partition.offline or self._should_follower_throttle(key):
                 continue
@@ -258,7 +285,7 @@ class Fetcher:
             if code == ErrorCode.NONE:
                 diverging = data.diverging_epoch
                 if diverging is not None and diverging.epoch >= 0:
-                    await self._truncate_on_diverging_epoch(
+                    await self._truncation.truncate_on_diverging_epoch(
                         partition, diverging.epoch, diverging.end_offset
                     )
                 else:
@@ -282,30 +309,28 @@ class Fetcher:
             else:
                 self._errors.setdefault(code, []).append(partition.key)
                 self._delay(partition.key)
-        except LogDirectoryOffline as error:
-            self.remove(partition.key)
-            self._replica_manager.on_directory_failure(error.directory)
-        except (StorageError, RecordsError) as error:
-            # The other partitions of this leader go on.
-            logger.error(
-                "Error while processing data for partition %s at offset %d: %s",
-                partition.key,
-                fetch_state.fetch_offset,
-                error,
-                extra=partition.key._asdict(),
-            )
-            self._delay(partition.key)
         except _LeaderUnreachable:
             raise
-        except Exception:
-            # A defect: were it not caught, the partitions after this one would never be processed.
-            logger.exception(
-                "Unexpected error while processing data for partition %s at offset %d",
-                partition.key,
-                fetch_state.fetch_offset,
-                extra=partition.key._asdict(),
-            )
-            self._delay(partition.key)
+        except Exception as error:
+            self._partition_failed(partition, fetch_state.fetch_offset, error)
+
+    def _partition_failed(self, partition: Partition, offset: int, error: Exception) -> None:
+        """The other partitions of this leader go on."""
+        if isinstance(error, LogDirectoryOffline):
+            self.remove(partition.key)
+            self._replica_manager.on_directory_failure(error.directory)
+            return
+        expected = isinstance(error, (StorageError, RecordsError))
+        logger.error(
+            "%s while processing data for partition %s at offset %d: %s",
+            "Error" if expected else "Unexpected error",
+            partition.key,
+            offset,
+            error or type(error).__name__,
+            exc_info=None if expected else error,
+            extra=partition.key._asdict(),
+        )
+        self._delay(partition.key)
 
     def _log_errors(self) -> None:
         """One line for each error code: a new topic may have a thousand partitions."""
@@ -356,43 +381,8 @@ class Fetcher:
                 log.log_start_offset,
                 extra={"topic": log.topic, "partition": log.partition},
             )
-            log.truncate_fully_and_start_at(error.first_offset)
-            self._replica_manager.on_truncated(log)
+            self._truncation.truncate_fully_and_start_at(log, error.first_offset)
             log.append_as_follower(records, now_ms=now_ms)
-
-    async def _truncate_on_diverging_epoch(
-        self, partition: Partition, leader_epoch: int, leader_end: int
-    ) -> None:
-        """Truncates the log to the last offset at which it matches the leader's log.
-
-        Mirrors `getOffsetTruncationState` of Kafka's `AbstractFetcherThread`.
-        """
-        log = partition.log
-        assert log is not None
-        own_epoch, own_end = log.end_offset_for_epoch(leader_epoch)
-        if own_epoch < 0:
-            target = leader_end
-        elif own_epoch != leader_epoch:
-            # The leader's epoch is not in this log: the epoch before it ends at `own_end`.
-            target = min(own_end, leader_end, log.log_end_offset)
-        else:
-            target = min(own_end, leader_end)
-        target = min(target, log.log_end_offset)
-        if target < log.high_watermark:
-            logger.warning(
-                "Truncating %s to offset %d below high watermark %d",
-                partition.key,
-                target,
-                log.high_watermark,
-                extra=partition.key._asdict(),
-            )
-        logger.info(
-            "[Partition %s] Truncating to %d: the log diverges from that of the leader",
-            partition.key,
-            target,
-            extra=partition.key._asdict(),
-        )
-        await self._truncate_in_steps(partition, log, target)
 
     async def _handle_out_of_range(
         self, partition: Partition, fetch_state: PartitionFetchState
@@ -415,7 +405,7 @@ class Fetcher:
                 log.log_end_offset,
                 extra=partition.key._asdict(),
             )
-            await self._truncate_in_steps(partition, log, latest)
+            await self._truncation.truncate_to(partition, log, latest)
             return
         earliest = await self._leader_offset(partition.key, fetch_state, _EARLIEST_LOCAL)
         if partition.leader_epoch != fetch_state.leader_epoch or partition.log is not log:
@@ -428,8 +418,7 @@ class Fetcher:
                 earliest,
                 extra=partition.key._asdict(),
             )
-            log.truncate_fully_and_start_at(earliest)
-            self._replica_manager.on_truncated(log)
+            self._truncation.truncate_fully_and_start_at(log, earliest)
         else:
             log.delete_records_before(min(max(earliest, log.log_start_offset), log.high_watermark))
 
@@ -458,20 +447,6 @@ class Fetcher:
         if found.error_code != ErrorCode.NONE:
             raise KafkaError(found.error_code)
         return found.offset
-
-    async def _truncate_in_steps(self, partition: Partition, log: Log, offset: int) -> None:
-        leader_epoch = partition.leader_epoch
-        for _ in log.prepare_truncation(offset):
-            await asyncio.sleep(0)
-            if partition.leader_epoch != leader_epoch or partition.log is not log:
-                return  # another leader says where to truncate, or there is nothing to truncate
-        self._truncate(log, offset)
-
-    def _truncate(self, log: Log, offset: int) -> None:
-        # Without a record to truncate there may still be an epoch to remove: that of a former
-        # leader that never appended anything in it.
-        if log.truncate_to(offset):
-            self._replica_manager.on_truncated(log)
 
     def _delay(self, key: TopicPartition) -> None:
         now = asyncio.get_running_loop().time()

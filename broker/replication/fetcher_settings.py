@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Callable
 
     from ottla.broker.cluster.broker_epoch import BrokerEpoch
     from ottla.broker.config.broker_config import BrokerConfig
@@ -24,11 +25,11 @@ class FetcherSettings:
         broker_epoch: BrokerEpoch,
         *,
         throttle: ReplicationQuota | None = None,
-        tls: ssl.SSLContext | None = None,
+        tls: Callable[[], ssl.SSLContext | None] | None = None,
         security: Security | None = None,
     ) -> None:
-        """`tls`: how leaders are reached, when the inter-broker listener uses TLS. `security`: the
-        login of this broker, when that listener uses SASL."""
+        """`tls` returns how leaders are reached, when the inter-broker listener uses TLS.
+        `security`: the login of this broker, when that listener uses SASL."""
         self.broker_id = broker_id
         self.broker_epoch = broker_epoch
         self.max_wait_ms = config.replica_fetch_wait_max_ms
@@ -47,7 +48,11 @@ class FetcherSettings:
 
         name = f"broker-{self.broker_id}-fetcher"
         connection = AsyncConnection(
-            host, port, client_id=name, ssl_context=self._tls, security=self._security
+            host,
+            port,
+            client_id=name,
+            ssl_context=None if self._tls is None else self._tls(),
+            security=self._security,
         )
         await connection.connect(self.timeout_ms)
         return connection

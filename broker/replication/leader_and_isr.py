@@ -235,7 +235,7 @@ class LeaderAndIsrApplier:
         states: PartitionStates,
         ids: dict[str, bytes],
         codes: dict[TopicPartition, int],
-        make: Callable[[Partition, LeaderAndIsrPartitionState, Log], bool],
+        make: Callable[[Partition, LeaderAndIsrPartitionState, Log], None],
     ) -> list[Partition]:
         done = []
         for partition, state in states.items():

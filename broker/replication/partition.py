@@ -106,42 +106,36 @@ class Partition:
 
     # -- leader and follower --------------------------------------------------------------------
 
-    def make_leader(self, state: LeaderAndIsrPartitionState, log: Log) -> bool:
-        """Becomes leader as `state` says; returns whether this broker was not the leader before.
+    def make_leader(self, state: LeaderAndIsrPartitionState, log: Log) -> None:
+        """Becomes leader, or continues to be it in a higher leader epoch.
 
-        The caller has checked the leader epoch of `state`. `log` is the local log.
+        The caller has checked that the leader epoch of `state` is higher. `log` is the local log.
         """
         context = self.context
         was_leader = self.is_leader
         self.log = log
         self._assign(state)
         self.set_isr(frozenset(state.isr))
-        if state.leader_epoch > self.leader_epoch or not was_leader:
-            start = log.log_end_offset
-            # Followers may request the end offset of any epoch up to this one.
-            log.assign_epoch(state.leader_epoch, start)
-            now_ms = context.now_ms()
-            self.followers = {
-                broker_id: self.followers.get(broker_id) or FollowerReplica(broker_id)
-                for broker_id in state.replicas
-                if broker_id != context.broker_id
-            }
-            for follower in self.followers.values():
-                in_sync = follower.broker_id in self.isr
-                follower.reset(now_ms, start, not was_leader, in_sync)
-            self.leader_epoch = state.leader_epoch
-            self.leader_epoch_start_offset = start
-        else:
-            self._keep_followers(state.replicas)
+        start = log.log_end_offset
+        # Followers may request the end offset of any epoch up to this one.
+        log.assign_epoch(state.leader_epoch, start)
+        self.followers = {
+            broker_id: self.followers.get(broker_id) or FollowerReplica(broker_id)
+            for broker_id in state.replicas
+            if broker_id != context.broker_id
+        }
+        now_ms = context.now_ms()
+        for follower in self.followers.values():
+            follower.reset(now_ms, start, not was_leader, follower.broker_id in self.isr)
+        self.leader_epoch = state.leader_epoch
+        self.leader_epoch_start_offset = start
         self.is_leader = True
         self.leader_id = context.broker_id
         self._alone = not self.followers
         self.maybe_increment_high_watermark()
-        return not was_leader
 
-    def make_follower(self, state: LeaderAndIsrPartitionState, log: Log) -> bool:
-        """Becomes follower of the leader in `state`; returns whether the leader epoch is new."""
-        is_new_epoch = state.leader_epoch > self.leader_epoch
+    def make_follower(self, state: LeaderAndIsrPartitionState, log: Log) -> None:
+        """Becomes follower of the leader in `state`, whose leader epoch is higher."""
         self.log = log
         self._assign(state)
         self.is_leader = False
@@ -151,7 +145,6 @@ class Partition:
         self.followers = {}
         self._alone = True
         self.set_isr(frozenset())
-        return is_new_epoch
 
     def resign(self) -> None:
         """Leads no more, and knows of no other leader; the leader epoch stays what it was.
@@ -167,14 +160,6 @@ class Partition:
         self.replicas = list(state.replicas)
         self.adding_replicas = list(state.adding_replicas)
         self.removing_replicas = list(state.removing_replicas)
-
-    def _keep_followers(self, replicas: list[int]) -> None:
-        own = self.context.broker_id
-        self.followers = {
-            broker_id: self.followers.get(broker_id) or FollowerReplica(broker_id)
-            for broker_id in replicas
-            if broker_id != own
-        }
 
     def set_isr(self, isr: frozenset[int]) -> None:
         """Sets the committed ISR; a pending AlterPartition is dropped."""

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ottla.broker.cluster.broker_epoch import UNKNOWN_BROKER_EPOCH
 from ottla.broker.purgatory.purgatory import Purgatory
 from ottla.broker.replication.deferred_validation import DeferredValidation, ProduceEntry
 from ottla.broker.replication.delayed_delete_records import DelayedDeleteRecords
@@ -114,6 +115,12 @@ class ReplicaManager:
         )
 
     # -- partitions -----------------------------------------------------------------------------
+
+    def forget_broker_epochs(self) -> None:
+        """Accepts the next fetch of each follower whatever its broker epoch is."""
+        for partition in self.partitions.values():
+            for follower in partition.followers.values():
+                follower.broker_epoch = UNKNOWN_BROKER_EPOCH
 
     def partition(self, topic: str, index: int) -> Partition:
         """The partition, if it is online; raises the error for the client otherwise."""

@@ -139,6 +139,16 @@ class RequestConnection(Protocol):
     def close(self, reason: str) -> None: ...
 
 
+def _where(error: Exception) -> str:
+    """The function and the line that raised."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    if traceback is None:
+        return "unknown code"
+    return f"{traceback.tb_frame.f_code.co_name}:{traceback.tb_lineno}"
+
+
 class RequestContext:
     """One request: its header and message, its connection, and its times.
 
@@ -233,14 +243,17 @@ class RequestContext:
                 parts = encode_response(
                     header.api_key, header.api_version, header.correlation_id, response
                 )
-            except Exception:
-                # The response itself is not logged: it may hold a secret, such as a token's HMAC.
-                logger.exception(
-                    "cannot encode the response to %s version %d from %s:%d",
+            except Exception as error:
+                # Neither the response nor the text of the error, which quotes values of it, is
+                # logged: there may be a secret among them, such as a token's HMAC.
+                logger.error(
+                    "cannot encode the response to %s version %d from %s:%d: %s in %s",
                     self.route.entry.name,
                     header.api_version,
                     self.client_host,
                     self.client_port,
+                    type(error).__name__,
+                    _where(error),
                 )
                 self.connection.send_response(self, [])
                 self.connection.close("the response could not be encoded")

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.controlled_shutdown import hand_over
-from ottla.broker.cluster.identity import StartError, broker_info, establish, open_store
+from ottla.broker.cluster.identity import StartError, broker_info, establish
+from ottla.broker.config.dynamic_config import load_broker_settings
+from ottla.broker.config.sasl import max_receive_size
 from ottla.broker.coordination.ports import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.broker.observability.monitoring import event_log
 from ottla.broker.runtime.tasks import run_in_threads
 from ottla.broker.server.http_assembly import open_http
 from ottla.broker.server.parts import BrokerParts, build_parts
+from ottla.broker.server.znode_store import open_store
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import NoNode
 from ottla.storage.config import LogConfig
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
     from ottla.broker.observability.console.event_log import EventLog
     from ottla.broker.observability.http_endpoint import HttpEndpoint
+    from ottla.broker.security.sasl.scram_admin import NewUser
     from ottla.controller.tree.store import ZnodeStore
 
 logger = logging.getLogger("ottla.broker")
@@ -43,15 +48,18 @@ class BrokerServer:
         on_all_disks_failed: Callable[[], None],
         *,
         watches_stalls: bool = True,
+        new_users: Sequence[NewUser] = (),
     ) -> None:
         """`on_all_disks_failed` is called when no log directory works any more. `watches_stalls`:
-        whether turns of the event loop that take long are logged."""
+        whether turns of the event loop that take long are logged. `new_users` are written to the
+        znode tree before clients are served."""
         self.config = config
         #: The port of each listener by name, once started.
         self.ports: dict[str, int] = {}
         #: The port of metrics and console, 0 when they are not served.
         self.metrics_port = 0
         self._watches_stalls = watches_stalls
+        self._new_users = new_users
         self._on_all_disks_failed = on_all_disks_failed
         self._store: ZnodeStore | None = None
         self._logs: LogManager | None = None
@@ -95,14 +103,23 @@ class BrokerServer:
         store = self._store = open_store(config)
         await store.connect()
         identity = await establish(config, store, logs)
+        early = await load_broker_settings(store, config, identity[0])
+        if self._new_users:
+            from ottla.broker.security.sasl.scram_admin import add_users
+
+            await add_users(store, self._new_users)
         parts = self._parts = build_parts(config, identity, store, logs, self._on_all_disks_failed)
         parts.check_connected()
         self._listen(parts)
         await parts.base.dynamic_config.start()
+        if early:
+            parts.base.events.broker_changed(early)
         await parts.security.access_control.start()
         await parts.security.delegation_tokens.start()
         if parts.network.sasl is not None:
             await parts.network.sasl.start()
+        if parts.cluster.login is not None:
+            await parts.cluster.login.start()
         await parts.base.workers.run(self._load_logs)
         await _join_cluster(parts)
         parts.network.server.start()
@@ -133,8 +150,10 @@ class BrokerServer:
                     None if tls is None or new_session else tls.principal_of_certificate
                 ),
                 new_session=new_session,
-                first_frame_max_bytes=self.config.sasl_server_max_receive_size,
+                first_frame_max_bytes=max_receive_size(self.config, name),
             )
+            if parts.cluster.tls is not None:
+                parts.cluster.tls.on_renewed(name, partial(parts.network.server.renew_tls, name))
         parts.control.registration.info = broker_info(self.config, parts.base.broker_id, self.ports)
 
     def _load_logs(self) -> None:
@@ -174,6 +193,8 @@ class BrokerServer:
             parts.security.delegation_tokens.stop()
             if parts.network.sasl is not None:
                 parts.network.sasl.stop()
+            if parts.cluster.login is not None:
+                parts.cluster.login.stop()
             parts.network.stalls.stop()
         if self._http is not None:
             await self._http.close()
@@ -181,6 +202,7 @@ class BrokerServer:
             parts.network.server.close()
             parts.cluster.inter_broker_client.close()
             await parts.network.request_channel.close()
+            parts.security.log.flush()
             parts.base.timer.close()
             await parts.base.workers.close()
             await parts.replicas.deferred_validation.close()
@@ -226,6 +248,7 @@ async def _join_cluster(parts: BrokerParts) -> None:
     ]
     parts.coordinators.startup(*counts)
     parts.network.request_channel.start()
+    parts.control.registration.unclean_shutdown = parts.base.logs.unclean_start
     await parts.control.registration.register()
     await parts.control.controller.start()
 

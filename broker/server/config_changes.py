@@ -9,6 +9,7 @@ from ottla.broker.server.control_assembly import controller_settings
 from ottla.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
+    from ottla.broker.security.tls.listener_tls import ListenerTls
     from ottla.broker.server.control_assembly import ControlParts
     from ottla.broker.server.foundation import Foundation
     from ottla.broker.server.quota_assembly import QuotaParts
@@ -28,12 +29,14 @@ class ConfigChanges:
         control: ControlParts,
         quotas: QuotaParts,
         security: SecurityParts,
+        tls: ListenerTls | None,
     ) -> None:
         self._base = base
         self._replicas = replicas
         self._control = control
         self._quotas = quotas
         self._security = security
+        self._tls = tls
 
     def topic_changed(self, topic: str) -> None:
         """Applies throttles, an unclean leader election, and the settings of the topic's logs."""
@@ -48,7 +51,7 @@ class ConfigChanges:
                 log.update_config(new)
 
     def broker_changed(self, names: list[str]) -> None:
-        """Applies the settings of all logs, throttles, limits, and the controller's settings."""
+        """Applies the settings of all logs, throttles, limits, keys and the controller."""
         base, config = self._base, self._base.config
         for log in base.logs.logs():
             log.update_config(base.dynamic_config.log_config(log.topic))
@@ -58,6 +61,8 @@ class ConfigChanges:
         self._replicas.compaction.settings_changed()
         self._quotas.apply_connection_limits(config)
         self._control.controller.update_settings(controller_settings(config))
+        if self._tls is not None:
+            self._tls.settings_changed(names)
 
     def quota_changed(self, kind: str, name: str, properties: dict[str, str]) -> None:
         """Applies the SCRAM credentials and the quotas of a user, client or ip."""

@@ -67,6 +67,13 @@ def build_control(
         on_deleted=replicas_deleted,
         on_new_leader_epoch=coordinators.on_new_leader_epoch,
     )
+
+    def registered(broker_epoch: int) -> None:
+        if broker_epoch < base.broker_epoch.value:
+            # By another ensemble, such as a restored one: its epochs start again for all brokers.
+            replicas.manager.forget_broker_epochs()
+        base.broker_epoch.registered(broker_epoch)
+
     strays = StrayCheck(base.logs, base.store, base.broker_id, applier)
     replica_control = ReplicaControl(
         applier, metadata, base.dynamic_config, base.broker_epoch, metadata_changed, strays
@@ -76,7 +83,7 @@ def build_control(
         BrokerInfo(base.broker_id, ()),  # the endpoints are known when they are bound
         base.clock.now_ms,
         inter_broker_protocol_version=config.inter_broker_protocol_version,
-        on_registered=base.broker_epoch.registered,
+        on_registered=registered,
         check_replicas=strays.run,
     )
     channels = QueuedBrokerChannels(

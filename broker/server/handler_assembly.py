@@ -144,7 +144,7 @@ def build_handlers(
             TransactionQueries(transactions.partitions, now_ms)
         ),
         config_describe=describer,
-        config_alter=ConfigAlterer(base.broker_id, config, dynamic_config, metadata),
+        config_alter=_config_alterer(base, cluster),
         topic_admin=TopicAdminHandlers(
             controller, config, metadata, describer, quotas.clients.mutation
         ),
@@ -196,3 +196,10 @@ def _delegation_tokens(security: SecurityParts) -> DelegationTokenHandlers:
     from ottla.broker.handlers.security.delegation_tokens import DelegationTokenHandlers
 
     return DelegationTokenHandlers(security.delegation_tokens, security.access_control.allows)
+
+
+def _config_alterer(base: Foundation, cluster: ClusterParts) -> ConfigAlterer:
+    arguments = base.broker_id, base.config, base.dynamic_config, base.metadata
+    if cluster.tls is None:
+        return ConfigAlterer(*arguments)
+    return ConfigAlterer(*arguments, cluster.tls.validate)

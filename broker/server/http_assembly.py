@@ -56,6 +56,7 @@ def _measured(parts: BrokerParts) -> MeasuredParts:
 
 def _console(parts: BrokerParts, events: EventLog) -> Console:
     from ottla.broker.handlers.admin.describe_configs import ConfigDescriber
+    from ottla.broker.observability.console.access import ConsoleDoor, parse_principal
     from ottla.broker.observability.console.console import Console
     from ottla.broker.observability.console.console_parts import ConsoleParts
 
@@ -73,5 +74,8 @@ def _console(parts: BrokerParts, events: EventLog) -> Console:
         request_channel=parts.network.request_channel,
         workers=parts.base.workers,
         now_ms=parts.base.clock.now_ms,
+        # A page requests everything there is: what it may not show needs no line in the log.
+        allows=parts.security.access_control.allows_silently,
+        principal=parse_principal(parts.base.config.ottla_console_principal),
     )
-    return Console(console_parts, events, allow_remote=parts.base.config.ottla_console_allow_remote)
+    return Console(console_parts, events, ConsoleDoor.of(parts.base.config, parts.security.log))

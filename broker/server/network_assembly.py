@@ -12,6 +12,7 @@ from ottla.broker.net.server import NetworkServer
 from ottla.broker.replication.fetch_sessions import FetchSessions
 from ottla.broker.requests.error_response import error_response
 from ottla.broker.requests.request_channel import RequestChannel
+from ottla.broker.security.audit.changes import audited
 from ottla.broker.server.handler_assembly import build_handlers
 from ottla.broker.server.security_assembly import build_sasl
 
@@ -44,7 +45,8 @@ def build_network(
     quotas: QuotaParts,
     security: SecurityParts,
 ) -> NetworkParts:
-    """Access control stands in front of every handler, and in Fetch itself."""
+    """Access control stands in front of every handler, and in Fetch itself; before it, changes by
+    administrators are written to the security log."""
     config = base.config
     sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, base.clock.now_ms)
     handlers = build_handlers(
@@ -52,7 +54,11 @@ def build_network(
     )
     max_bytes = config.queued_max_request_bytes
     channel = RequestChannel(
-        security.access_control.protect(build_table(handlers)),
+        audited(
+            security.access_control.protect(build_table(handlers)),
+            security.log,
+            security.delegation_tokens.id_of,
+        ),
         error_response,
         max_requests=config.queued_max_requests,
         max_bytes=max_bytes if max_bytes > 0 else None,

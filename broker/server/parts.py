@@ -100,7 +100,7 @@ def build_parts(
     network = build_network(base, cluster, replicas, coordinators, control, quotas, security)
     base.events.connect(
         EventReceivers(
-            config_changes=ConfigChanges(base, replicas, control, quotas, security),
+            config_changes=ConfigChanges(base, replicas, control, quotas, security, cluster.tls),
             replica_manager=replicas.manager,
             compaction=replicas.compaction,
             mover=replicas.mover,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.cluster.controller_channel import ControllerChannel
 from ottla.broker.cluster.inter_broker_client import InterBrokerClient
-from ottla.broker.config.sasl import peer_security
+from ottla.broker.config.sasl import peer_login
 from ottla.broker.replication.alter_partition import AlterPartitionManager
 from ottla.broker.replication.deferred_validation import DeferredValidation
 from ottla.broker.replication.fetcher_manager import FetcherManager
@@ -21,16 +21,17 @@ from ottla.broker.replication.throttles import ReplicationThrottles
 
 if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
+    from ottla.broker.security.sasl.broker_login import BrokerLogin
     from ottla.broker.security.tls.listener_tls import ListenerTls
     from ottla.broker.server.foundation import Foundation
-    from ottla.protocol.client.security import Security
 
 
 class ClusterParts(NamedTuple):
-    """How this broker reaches the others. `tls` is None without a TLS listener."""
+    """How this broker reaches the others. `tls` is None without a TLS listener, `login` without
+    SASL between brokers."""
 
     tls: ListenerTls | None
-    security: Security | None
+    login: BrokerLogin | None
     inter_broker_client: InterBrokerClient
     channel: ControllerChannel
 
@@ -51,7 +52,8 @@ def build_cluster(base: Foundation) -> ClusterParts:
     """The channel is to be connected to the controller of this process."""
     config = base.config
     tls = _listener_tls(config)
-    security = peer_security(config)
+    login = _broker_login(base)
+    security = None if login is None else login.security
     inter_broker_client = InterBrokerClient(
         base.metadata,
         config.inter_broker_listener(),
@@ -63,7 +65,16 @@ def build_cluster(base: Foundation) -> ClusterParts:
     channel = ControllerChannel(
         base.broker_id, base.broker_epoch, base.metadata, inter_broker_client
     )
-    return ClusterParts(tls, security, inter_broker_client, channel)
+    return ClusterParts(tls, login, inter_broker_client, channel)
+
+
+def _broker_login(base: Foundation) -> BrokerLogin | None:
+    """None without SASL between brokers: then nothing of it is imported."""
+    if peer_login(base.config) is None:
+        return None
+    from ottla.broker.security.sasl.broker_login import build_broker_login
+
+    return build_broker_login(base.config, base.timer, base.clock.now_ms, base.workers.run)
 
 
 def _listener_tls(config: BrokerConfig) -> ListenerTls | None:
@@ -111,7 +122,7 @@ def build_replicas(base: Foundation, cluster: ClusterParts) -> ReplicaParts:
             base.broker_epoch,
             throttle=throttles.follower,
             tls=None if cluster.tls is None else cluster.tls.peer,
-            security=cluster.security,
+            security=None if cluster.login is None else cluster.login.security,
         ),
         manager,
         metadata,

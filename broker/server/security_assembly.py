@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.broker.security.audit.security_log import SecurityLog
 from ottla.broker.security.authorization.access_control import AccessControl
 from ottla.broker.security.sasl.delegation_tokens import DelegationTokens
 from ottla.broker.security.sasl.scram_credentials import ScramCredentials
@@ -21,14 +22,17 @@ class SecurityParts(NamedTuple):
     access_control: AccessControl
     delegation_tokens: DelegationTokens
     scram_credentials: ScramCredentials
+    log: SecurityLog
 
 
 def build_security(base: Foundation, controller: Controller) -> SecurityParts:
     """The active controller removes the delegation tokens that have expired."""
+    log = SecurityLog(base.timer)
     return SecurityParts(
-        AccessControl(base.config, base.store, base.runtime, base.metadata),
+        AccessControl(base.config, base.store, base.runtime, base.metadata, log),
         DelegationTokens(base.config, base.store, base.runtime, lambda: controller.is_active),
         ScramCredentials(),
+        log,
     )
 
 
@@ -48,4 +52,5 @@ def build_sasl(
         base.clock.now_ms,
         statistics,
         base.workers.run,
+        security.log,
     )

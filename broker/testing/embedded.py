@@ -195,20 +195,31 @@ class Broker:
         self.start()
 
     def create_topic(
-        self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None
+        self,
+        name: str,
+        partitions: int = 1,
+        config: Mapping[str, object] | None = None,
+        *,
+        replication_factor: int = -1,
     ) -> None:
         """Creates a topic and waits until all its partitions have a leader.
 
-        `config` holds topic settings by Kafka's names. Raises KafkaError, whose `name` is for
+        `config` holds topic settings by Kafka's names; the replication factor is that of the
+        broker's settings unless one is given. Raises KafkaError, whose `name` is for
         example "TOPIC_ALREADY_EXISTS"."""
-        self._call(self._create_topic(name, partitions, config or {}), START_SECONDS)
-
-    async def _create_topic(self, name: str, partitions: int, config: Mapping[str, object]) -> None:
-        parts = self.server.parts
-        texts = {key: _text(value) for key, value in config.items()}
-        created = await parts.cluster.channel.create_topics(
-            [NewTopic(name, partitions, 1, None, texts)]
+        topic = NewTopic(
+            name,
+            partitions,
+            replication_factor,
+            None,
+            {key: _text(value) for key, value in (config or {}).items()},
         )
+        self._call(self._create_topic(topic), START_SECONDS)
+
+    async def _create_topic(self, topic: NewTopic) -> None:
+        name, partitions = topic.name, topic.num_partitions
+        parts = self.server.parts
+        created = await parts.cluster.channel.create_topics([topic])
         if created[name]:
             raise KafkaError(created[name], f"topic {name} was not created")
 
@@ -222,6 +233,12 @@ class Broker:
 
         if not await parts.base.metadata.wait_until(is_led, int(START_SECONDS * 1000)):
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name} has no leader")
+
+    def wait_for_metadata(self, accepted: Callable[[MetadataSnapshot], bool]) -> None:
+        """Returns when the broker's metadata are `accepted`. Private, as `server` is."""
+        waiting = self.server.parts.base.metadata.wait_until(accepted, int(START_SECONDS * 1000))
+        if not self._call(waiting, START_SECONDS + 1):
+            raise RuntimeError("the broker did not receive the metadata of the cluster in time")
 
     def end_offset(self, topic: str, partition: int = 0) -> int:
         """The log end offset of a partition: in a new topic, how many records were written.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from ottla.broker.testing.cluster import Cluster
     from ottla.broker.testing.embedded import Broker
 
 SCOPES = ("function", "class", "module", "package", "session")
@@ -71,6 +72,16 @@ def kafka_broker(pytestconfig: pytest.Config) -> Iterator[Broker]:
 
     with Broker(**_settings(pytestconfig)) as broker:
         yield broker
+
+
+@pytest.fixture(scope=_scope)
+def kafka_cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
+    """Three running brokers (`ottla.testing.Cluster`) on a ZooKeeper of their own."""
+    from ottla.broker.testing.cluster import Cluster
+
+    given: dict[str, Any] = dict(_settings(pytestconfig))
+    with Cluster(**given) as cluster:
+        yield cluster
 
 
 @pytest.fixture

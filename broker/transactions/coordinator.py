@@ -333,8 +333,10 @@ class TransactionCoordinator:
     def _on_completion_appended(
         self, state_partition: TransactionPartition, transaction: Transaction, error: int
     ) -> None:
-        if error in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR):
+        if error == ErrorCode.NONE or not self.partitions.is_active(state_partition):
             return  # completed, or left to the next coordinator
+        # Also after NOT_COORDINATOR: it stands for KAFKA_STORAGE_ERROR, too, and with a full disk
+        # this broker remains the leader.
         logger.warning(
             "TransactionalId %s: failed to append the completed transaction (%s). Retrying",
             transaction.transactional_id,

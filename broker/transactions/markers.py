@@ -243,10 +243,7 @@ class MarkerSender:
     def _retry_all(self) -> None:
         self._retry_timer = None
         work, self._to_retry = self._to_retry, []
-        wanted = [entry for entry in work if self._is_pending(entry[0])]
-        self._dispatch(wanted)
-        for pending, _ in wanted:
-            self._check_completed(pending)
+        self._dispatch([entry for entry in work if self._is_pending(entry[0])])
 
     def _is_pending(self, pending: PendingMarkers) -> bool:
         return self._pending.get(pending.key) is pending

@@ -118,6 +118,8 @@ class BrokerChanges:
         ]
         if not (new or dead or bounced):
             return
+        # The last one that is removed stays in an ISR: one that was shut down cleanly, if there is.
+        bounced.sort(key=lambda each: not each.unclean_shutdown)
         logger.info(
             "Newly added brokers: %s, deleted brokers: %s, bounced brokers: %s, "
             "all live brokers: %s",
@@ -181,6 +183,7 @@ class BrokerChanges:
         context = self.context
         for broker_id in broker_ids:
             context.brokers.pop(broker_id, None)
+            self.batch.forget_dropped_deletions(broker_id)
             context.offline_directories.pop(broker_id, None)
             context.shutting_down.discard(broker_id)
         await self.on_replicas_offline(context.replicas_on(broker_ids))
@@ -235,6 +238,8 @@ class BrokerChanges:
                 ]
             )
             await self.on_startup([broker_id])
+            self.batch.add_dropped_deletions(broker_id)
+            self.batch.send(context.epoch)
 
     async def on_leader_and_isr_response(
         self, broker_id: int, response: "LeaderAndIsrResponse"

@@ -39,9 +39,10 @@ Row = LeaderAndIsr | int
 
 async def refresh_leadership(
     context: ControllerContext, writer: FencedWriter, partitions: Iterable[TopicPartition]
-) -> None:
-    """Reads the state znodes into the context."""
+) -> dict[TopicPartition, int]:
+    """Reads the state znodes into the context; returns the zxids of their last changes."""
     wanted = list(partitions)
+    changed: dict[TopicPartition, int] = {}
     nodes = await writer.store.get_many([znodes.state_path(each) for each in wanted])
     for partition, node in zip(wanted, nodes, strict=True):
         if node is None:
@@ -52,6 +53,8 @@ async def refresh_leadership(
             logger.error("Ignoring the state of partition %s: %s", partition, error)
             continue
         context.leadership[partition] = state
+        changed[partition] = node[1].mzxid
+    return changed
 
 
 class IsrChanges:
@@ -289,8 +292,3 @@ class IsrChanges:
         if changed:
             self.batch.add_update_metadata(self.context.brokers, changed)
             self.batch.send(self.context.epoch)
-
-    async def finish_reassignments(self, partitions: Iterable[TopicPartition]) -> None:
-        """Completes reassignments after the response, so that the leader does not wait for it."""
-        for partition in partitions:
-            await self.reassignment.on_isr_change(partition)

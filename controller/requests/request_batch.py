@@ -76,6 +76,8 @@ class RequestBatch:
         self._stop_replica: dict[int, dict[TopicPartition, tuple[int, bool]]] = {}
         self._metadata_brokers: dict[int, None] = {}
         self._metadata_partitions: dict[TopicPartition, UpdateMetadataPartitionState] = {}
+        # By broker id and epoch; no more than the replicas that a broker ever had.
+        self._dropped_deletions: dict[tuple[int, int], dict[TopicPartition, None]] = {}
 
     def clear(self) -> None:
         """Drops what was added, after a failed state change."""
@@ -158,6 +160,23 @@ class RequestBatch:
                 replicas=list(replicas),
                 offline_replicas=[r for r in replicas if not context.is_online(r, partition)],
             )
+
+    def add_dropped_deletions(self, broker_id: int) -> None:
+        """StopReplica again for replicas of a broker, whose request the overflown queue dropped.
+
+        Those of reassignments: a replica that is assigned again is left out. A broker that has
+        registered again has looked for logs that are not assigned to it.
+        """
+        broker = self.context.brokers.get(broker_id)
+        epoch = -1 if broker is None else broker.epoch
+        for partition in self._dropped_deletions.pop((broker_id, epoch), {}):
+            if broker_id not in self.context.assignment(partition).replicas:
+                self.add_stop_replica((broker_id,), partition, delete=True)
+
+    def forget_dropped_deletions(self, broker_id: int) -> None:
+        """The broker registered again, or is gone."""
+        for key in [each for each in self._dropped_deletions if each[0] == broker_id]:
+            del self._dropped_deletions[key]
 
     # Sending
 
@@ -375,7 +394,11 @@ class RequestBatch:
         deleted = {partition for partition, (_, delete) in stops.items() if delete}
 
         def responded(response: "Message | None") -> None:
-            if response is not None and deleted:
+            if response is None:
+                self._dropped_deletions.setdefault((broker_id, broker_epoch), {}).update(
+                    dict.fromkeys(deleted)
+                )
+            elif deleted:
                 outcome = self._deletion_outcome(deleted, cast("StopReplicaResponse", response))
                 if outcome:
                     self.responses.replica_deletion(broker_id, broker_epoch, outcome)

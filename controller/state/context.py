@@ -5,7 +5,7 @@ writer. Ordered dicts are used as sets where the order of iteration determines r
 same events always result in the same requests.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 
 from ottla.controller.model import (
@@ -204,6 +204,32 @@ class ControllerContext:
             return EPOCH_DURING_DELETE
         state = self.leadership.get(partition)
         return NO_EPOCH if state is None else state.leader_epoch
+
+    def isr_members_before_unclean_restart(
+        self, state_zxids: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, frozenset[int]]:
+        """The members of ISRs that were written before an unclean restart of those members.
+
+        ``state_zxids`` are the mzxids of the state znodes. A broker that was shut down uncleanly
+        and registered later (its broker epoch is a zxid, too) may have lost records that the ISR
+        promises. Partitions with one replica are left out: there is no other to elect.
+        """
+        found: dict[TopicPartition, frozenset[int]] = {}
+        exempt = self.topics_exempt_from_election()
+        for broker_id, broker in self.brokers.items():
+            if not broker.unclean_shutdown:
+                continue
+            for partition in self._partitions_by_broker.get(broker_id, ()):
+                state = self.leadership.get(partition)
+                if (
+                    state is not None
+                    and broker_id in state.isr
+                    and state_zxids.get(partition, broker.epoch) < broker.epoch
+                    and len(self.assignment(partition).replicas) > 1
+                    and partition[0] not in exempt
+                ):
+                    found[partition] = found.get(partition, frozenset()) | {broker_id}
+        return found
 
     # Gauges
 

@@ -41,6 +41,28 @@ def offline_leader(
     return None
 
 
+def surviving_isr(
+    assignment: Sequence[int],
+    current: LeaderAndIsr,
+    live: Collection[int],
+    unclean: Collection[int],
+) -> tuple[int, ...]:
+    """The live replicas of an ISR that are still known to have every acknowledged record.
+
+    ``unclean`` have restarted after an unclean shutdown since they joined the ISR, and may have
+    lost records. If no other replica is live, one of them remains: the last leader, which had the
+    longest log, otherwise the first of the assignment. Not in Kafka's ZooKeeper mode; KIP-966 does
+    the same in KRaft mode, where the remaining one is the last known leader.
+    """
+    in_sync = tuple(each for each in current.isr if each in live)
+    clean = tuple(each for each in in_sync if each not in unclean)
+    if clean or not in_sync:
+        return clean
+    if current.leader in in_sync:
+        return (current.leader,)
+    return next((each,) for each in assignment if each in in_sync)
+
+
 def reassign_leader(
     targets: Sequence[int], isr: Collection[int], live: Collection[int]
 ) -> int | None:
@@ -80,6 +102,7 @@ class ElectionInput(NamedTuple):
     shutting_down: frozenset[int] = frozenset()
     unclean_allowed: bool = False
     recovery_supported: bool = True
+    unclean_members: frozenset[int] = frozenset()  # of the ISR, see surviving_isr
 
 
 class ElectionResult(NamedTuple):
@@ -109,17 +132,15 @@ def elect_leader(strategy: ElectionStrategy, inputs: ElectionInput) -> ElectionR
 
 
 def _elect_offline_leader(inputs: ElectionInput) -> ElectionResult:
-    current = inputs.current
-    leader = offline_leader(
-        inputs.assignment.replicas,
-        current.isr,
-        inputs.live,
-        unclean=inputs.unclean_allowed,
-    )
+    current, replicas = inputs.current, inputs.assignment.replicas
+    isr = surviving_isr(replicas, current, inputs.live, inputs.unclean_members)
+    if inputs.unclean_members and current.leader in isr:
+        leader: int | None = current.leader
+    else:
+        leader = offline_leader(replicas, isr, inputs.live, unclean=inputs.unclean_allowed)
     if leader is None:
         return ElectionResult(None, inputs.live)
-    if leader in current.isr:
-        isr = tuple(each for each in current.isr if each in inputs.live)
+    if leader in isr:
         return _elected(current, leader, isr, inputs.live)
     state = current.with_leader_and_isr(leader, (leader,))
     if inputs.recovery_supported:

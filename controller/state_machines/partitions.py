@@ -12,7 +12,7 @@ A transition from another state is logged as an error and has no effect.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from ottla.controller.errors import StateChangeFailed
 from ottla.controller.model import LeaderAndIsr
@@ -41,6 +41,8 @@ VALID_PREVIOUS = {
 
 MAX_WRITE_ATTEMPTS = 20
 """Attempts of a compare-and-set, as the leader may change the ISR at the same time."""
+
+NO_UNCLEAN_MEMBERS: Mapping[TopicPartition, frozenset[int]] = {}
 
 Outcome = LeaderAndIsr | StateChangeFailed | StoreError
 Outcomes = dict[TopicPartition, Outcome]
@@ -81,6 +83,26 @@ class PartitionStateMachine:
             else:
                 context.partition_states[partition] = PartitionState.OFFLINE
         await self.trigger_online_partitions()
+
+    async def elect_after_unclean_restarts(
+        self, unclean: Mapping[TopicPartition, frozenset[int]]
+    ) -> None:
+        """Removes ``unclean`` members from ISRs, and elects a leader that survived if there is one.
+
+        For a new controller, before ``startup``: its predecessor may not have handled the restart
+        of these brokers, which a running controller treats as a failure and a start. Each partition
+        gets a new leader epoch, so that followers find where their logs diverge.
+        """
+        if not unclean:
+            return
+        logger.info(
+            "Electing leaders for %d partitions with brokers %s in the ISR, which restarted after "
+            "an unclean shutdown",
+            len(unclean),
+            sorted(frozenset().union(*unclean.values())),
+        )
+        await self._elect(list(unclean), ElectionStrategy.OFFLINE, unclean)
+        self.batch.send(self.context.epoch)
 
     async def trigger_online_partitions(self, topic: str | None = None) -> Outcomes:
         """Elects leaders for all new and offline partitions (of a topic)."""
@@ -176,14 +198,17 @@ class PartitionStateMachine:
             )
 
     async def _elect(
-        self, partitions: list[TopicPartition], strategy: ElectionStrategy
+        self,
+        partitions: list[TopicPartition],
+        strategy: ElectionStrategy,
+        unclean_members: Mapping[TopicPartition, frozenset[int]] = NO_UNCLEAN_MEMBERS,
     ) -> Outcomes:
         outcomes: Outcomes = {}
         remaining = partitions
         for _attempt in range(MAX_WRITE_ATTEMPTS):
             if not remaining:
                 break
-            remaining = await self._try_elect(remaining, strategy, outcomes)
+            remaining = await self._try_elect(remaining, strategy, outcomes, unclean_members)
         for partition in remaining:
             outcomes[partition] = StateChangeFailed(
                 f"The state of {partition} was changed {MAX_WRITE_ATTEMPTS} times during the "
@@ -203,15 +228,25 @@ class PartitionStateMachine:
         return outcomes
 
     async def _try_elect(
-        self, partitions: list[TopicPartition], strategy: ElectionStrategy, outcomes: Outcomes
+        self,
+        partitions: list[TopicPartition],
+        strategy: ElectionStrategy,
+        outcomes: Outcomes,
+        unclean_members: Mapping[TopicPartition, frozenset[int]],
     ) -> list[TopicPartition]:
         """Reads, elects and writes once; returns the partitions to retry."""
         current = await self._read(partitions, outcomes)
-        unclean = await self._unclean_topics(current, strategy)
+        allowed = await self._unclean_topics(current, strategy)
         wanted: dict[TopicPartition, LeaderAndIsr] = {}
         recipients: dict[TopicPartition, tuple[int, ...]] = {}
         for partition, state in current.items():
-            election = self._elect_leader(partition, state, strategy, partition[0] in unclean)
+            election = self._elect_leader(
+                partition,
+                state,
+                strategy,
+                partition[0] in allowed,
+                unclean_members.get(partition, frozenset()),
+            )
             if election.state is None:
                 outcomes[partition] = StateChangeFailed(
                     f"No eligible replica of {partition}: assignment "
@@ -289,7 +324,8 @@ class PartitionStateMachine:
         partition: TopicPartition,
         state: LeaderAndIsr,
         strategy: ElectionStrategy,
-        unclean: bool,
+        unclean_allowed: bool,
+        unclean_members: frozenset[int],
     ) -> ElectionResult:
         context = self.context
         assignment = context.assignment(partition)
@@ -305,7 +341,8 @@ class PartitionStateMachine:
                     if context.is_online(r, partition, include_shutting_down=True)
                 ),
                 shutting_down=frozenset(context.shutting_down),
-                unclean_allowed=unclean,
+                unclean_allowed=unclean_allowed,
                 recovery_supported=self.batch.versions.leader_recovery,
+                unclean_members=unclean_members,
             ),
         )

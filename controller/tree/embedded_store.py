@@ -1,27 +1,18 @@
 """The znode tree of one broker, kept in a SQLite file in the data directory.
 
 The tree is in memory (embedded_tree.py), and reads use only that. A write is applied in memory,
-then committed to the file by a worker thread, and the call returns after the commit: the write
-survives ``kill -9``, and with ``synchronous="FULL"`` (the default) a power failure. Writes that
-arrive during a commit share the next one. A read may see a change some milliseconds before it is
-durable.
+then committed to the file (tree_file.py), and the call returns after the commit. A read may see a
+change some milliseconds before it is durable.
 
-Sessions end with the process, so ephemeral znodes are never written. Transaction ids have to
-increase across restarts (the broker epoch is one of them): the file has an upper bound that is
-raised a block at a time, and a restart continues from that bound.
-
-The file is opened with an exclusive lock: a second process with the same directory gets a
-``StoreError``.
+Sessions end with the process, so ephemeral znodes are never written.
 """
 
 import asyncio
-import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
-from ottla.controller.tree.embedded_tree import EmbeddedTree, Node, TreeWatch
+from ottla.controller.tree.embedded_tree import EmbeddedTree, TreeWatch
 from ottla.controller.tree.store import (
     ANY_VERSION,
     REARMED,
@@ -41,83 +32,11 @@ from ottla.controller.tree.store import (
     WatchHandle,
     ancestors_of,
 )
-
-ZXID_BLOCK = 1_000_000
-"""By how much a write raises the bound of transaction ids; large, so that it is rarely needed."""
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS znodes (
-    path TEXT PRIMARY KEY, data BLOB NOT NULL, version INTEGER NOT NULL,
-    created_children INTEGER NOT NULL, czxid INTEGER NOT NULL, mzxid INTEGER NOT NULL,
-    pzxid INTEGER NOT NULL, ctime_ms INTEGER NOT NULL, mtime_ms INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS bounds (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-"""
-_UPSERT = "INSERT OR REPLACE INTO znodes VALUES (?,?,?,?,?,?,?,?,?)"
-
-Row = tuple[str, bytes, int, int, int, int, int, int, int]
+from ottla.controller.tree.tree_file import TreeCommits, TreeFile
 
 
 def _wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-class TreeFile:
-    """The SQLite file: loaded once, then commits of changed znodes. One caller at a time."""
-
-    def __init__(self, path: str, synchronous: str) -> None:
-        self.path = path
-        try:
-            # The loop opens and loads, the worker thread commits, never both at once.
-            self.connection = sqlite3.connect(path, timeout=0, check_same_thread=False)
-            self.connection.execute("PRAGMA locking_mode=EXCLUSIVE")
-            self.connection.execute("PRAGMA journal_mode=WAL")
-            self.connection.execute(f"PRAGMA synchronous={synchronous}")
-            self.connection.executescript(_SCHEMA)
-        except sqlite3.OperationalError as error:
-            if "locked" in str(error):
-                raise StoreError(
-                    path, f"{path} is in use by another broker process; stop that one first"
-                ) from None
-            raise StoreError(
-                path,
-                f"{path} cannot be opened: {error}; "
-                "the first directory of log.dirs must exist and be writable",
-            ) from None
-        except sqlite3.DatabaseError as error:
-            raise StoreError(path, f"{path} is not a readable znode file: {error}") from None
-
-    def load(self, tree: EmbeddedTree) -> None:
-        bound = self.connection.execute("SELECT value FROM bounds WHERE name='zxid'").fetchone()
-        tree.zxid = bound[0] if bound else 0
-        rows = self.connection.execute("SELECT * FROM znodes ORDER BY path")
-        for path, data, version, created, czxid, mzxid, pzxid, ctime_ms, mtime_ms in rows:
-            node = tree.nodes["/"] if path == "/" else Node(data, czxid, ctime_ms)
-            node.version = version
-            node.created_children = created
-            node.mzxid = mzxid
-            node.pzxid = pzxid
-            node.mtime_ms = mtime_ms
-            if path != "/":
-                tree.nodes[path] = node
-        for path in tree.nodes:
-            if path != "/":
-                cut = path.rfind("/")
-                tree.nodes[path[:cut] or "/"].children.add(path[cut + 1 :])
-
-    def commit(self, rows: list[Row], removed: list[tuple[str]], zxid_bound: int) -> None:
-        with self.connection:
-            if removed:
-                self.connection.executemany("DELETE FROM znodes WHERE path=?", removed)
-            if rows:
-                self.connection.executemany(_UPSERT, rows)
-            if zxid_bound:
-                self.connection.execute(
-                    "INSERT OR REPLACE INTO bounds VALUES ('zxid', ?)", (zxid_bound,)
-                )
-
-    def close(self) -> None:
-        self.connection.close()
 
 
 class _Subscription:
@@ -188,12 +107,7 @@ class EmbeddedStore:
         self.watches: dict[_Watch, None] = {}  # in the order they were set
         self._session_id = 0
         self._session_callbacks: list[SessionCallback] = []
-        self._file: TreeFile | None = None
-        self._worker: ThreadPoolExecutor | None = None
-        self._waiters: list[asyncio.Future[None]] = []
-        self._committing = False
-        self._failure: StoreError | None = None
-        self._zxid_bound = 0
+        self._commits: TreeCommits | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -209,13 +123,10 @@ class EmbeddedStore:
     async def connect(self) -> None:
         """Opens and loads the file (a few milliseconds) and starts a session."""
         self._loop = asyncio.get_running_loop()
-        if self.path is not None and self._file is None:
-            self._file = TreeFile(self.path, self.synchronous)
-            self._file.load(self.tree)
-            self._zxid_bound = self.tree.zxid + ZXID_BLOCK
-            self._file.commit([], [], self._zxid_bound)
-            # One thread, as commits are serial.
-            self._worker = ThreadPoolExecutor(1, thread_name_prefix="ottla-znodes")
+        if self.path is not None and self._commits is None:
+            file = TreeFile(self.path, self.synchronous)
+            file.load(self.tree)
+            self._commits = TreeCommits(self.tree, file)
         self._open_session()
 
     def _open_session(self) -> None:
@@ -231,12 +142,9 @@ class EmbeddedStore:
             watch.cancel()
         with suppress(ConnectionLost):  # the writers got the error
             await self._durable()
-        if self._worker is not None:
-            self._worker.shutdown(wait=True)
-            self._worker = None
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        if self._commits is not None:
+            self._commits.close()
+            self._commits = None
 
     def lose_session(self) -> None:
         """Expires the session on the side of the server, for tests: its ephemeral znodes are
@@ -348,78 +256,9 @@ class EmbeddedStore:
     def on_session(self, callback: SessionCallback) -> WatchHandle:
         return _Subscription(self._session_callbacks, callback)
 
-    # Durability
-
     async def _durable(self) -> None:
         """Returns when all writes so far are committed to the file."""
-        if self._file is None or self._loop is None:
+        if self._commits is None:
             self.tree.dirty.clear()
-            return
-        if self._failure is not None:
-            raise self._failure
-        if not self.tree.dirty and self.tree.zxid < self._zxid_bound and not self._committing:
-            return
-        waiter: asyncio.Future[None] = self._loop.create_future()
-        self._waiters.append(waiter)
-        if not self._committing:
-            self._start_commit()
-        await waiter
-
-    def _start_commit(self) -> None:
-        assert self._loop is not None
-        assert self._worker is not None
-        assert self._file is not None
-        rows: list[Row] = []
-        removed: list[tuple[str]] = []
-        for path in self.tree.dirty:
-            node = self.tree.nodes.get(path)
-            if node is None:
-                removed.append((path,))
-            elif not node.ephemeral_owner:
-                rows.append(_row(path, node))
-        self.tree.dirty.clear()
-        bound = 0
-        if self.tree.zxid >= self._zxid_bound:
-            bound = self._zxid_bound = self.tree.zxid + ZXID_BLOCK
-        waiters, self._waiters = self._waiters, []
-        self._committing = True
-        commit = self._loop.run_in_executor(self._worker, self._file.commit, rows, removed, bound)
-        commit.add_done_callback(lambda done: self._committed(done, waiters))
-
-    def _committed(
-        self, commit: "asyncio.Future[None]", waiters: "list[asyncio.Future[None]]"
-    ) -> None:
-        self._committing = False
-        error = None if commit.cancelled() else commit.exception()
-        if error is not None:
-            # Memory and file differ now: all later calls fail.
-            self._failure = ConnectionLost(
-                self.path or "", f"the znode file {self.path} cannot be written: {error}"
-            )
-        for waiter in waiters:
-            if waiter.done():
-                continue
-            if self._failure is not None:
-                waiter.set_exception(self._failure)
-            else:
-                waiter.set_result(None)
-        if self._waiters and self._failure is None:
-            self._start_commit()
-        elif self._waiters:
-            waiting, self._waiters = self._waiters, []
-            for waiter in waiting:
-                waiter.set_exception(self._failure or ConnectionLost())
-
-
-def _row(path: str, node: Node) -> Row:
-    return (
-        path,
-        node.data,
-        node.version,
-        node.created_children,
-        node.czxid,
-        node.mzxid,
-        node.pzxid,
-        node.ctime_ms,
-        node.mtime_ms,
-    )
+        elif (barrier := self._commits.barrier()) is not None:
+            await barrier

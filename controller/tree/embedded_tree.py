@@ -21,6 +21,7 @@ from ottla.controller.tree.store import (
     CHILDREN,
     CREATED,
     DELETED,
+    Acl,
     BadVersion,
     CreateOp,
     DeleteOp,
@@ -41,7 +42,11 @@ from ottla.controller.tree.store import (
 
 
 class Node:
+    """A znode; ``acl`` None stands for ZooKeeper's open ACL: all clients may do everything."""
+
     __slots__ = (
+        "acl",
+        "acl_version",
         "children",
         "created_children",
         "ctime_ms",
@@ -61,6 +66,8 @@ class Node:
         self.czxid = self.mzxid = self.pzxid = zxid
         self.ctime_ms = self.mtime_ms = now_ms
         self.ephemeral_owner = ephemeral_owner
+        self.acl: tuple[Acl, ...] | None = None
+        self.acl_version = 0
         self.children: set[str] = set()
 
     def stat(self) -> Stat:
@@ -75,6 +82,7 @@ class Node:
             ctime_ms=self.ctime_ms,
             mtime_ms=self.mtime_ms,
             data_length=len(self.data),
+            acl_version=self.acl_version,
         )
 
 
@@ -113,16 +121,33 @@ class TreeWatch:
 
 Undo = Callable[[], None]
 Notify = Callable[[TreeWatch, WatchEvent], None]
+Guard = Callable[[int, Op], None]
+Observer = Callable[[Sequence[tuple[str, str]]], None]
 
 
 class EmbeddedTree:
     """``now_ms`` is for the times of znodes; ``notify`` delivers a watch event, at once or later.
 
+    ``guard(session_id, op)`` runs before each operation of a change and may raise a StoreError;
+    ``observer(events)`` gets the kinds and paths of each change. ``keeps_ephemerals`` puts
+    ephemeral znodes among the ``dirty`` ones.
+
     Calls with a session id that is not open raise SessionExpired.
     """
 
-    def __init__(self, now_ms: Callable[[], int], *, first_zxid: int = 0) -> None:
+    def __init__(
+        self,
+        now_ms: Callable[[], int],
+        *,
+        first_zxid: int = 0,
+        keeps_ephemerals: bool = False,
+        guard: Guard | None = None,
+        observer: Observer | None = None,
+    ) -> None:
         self.now_ms = now_ms
+        self.keeps_ephemerals = keeps_ephemerals
+        self.guard = guard
+        self.observer = observer
         self.zxid = first_zxid
         self.nodes: dict[str, Node] = {"/": Node(b"", 0, 0)}
         self.dirty: dict[str, None] = {}
@@ -133,10 +158,12 @@ class EmbeddedTree:
 
     # Sessions
 
-    def open_session(self) -> int:
-        self.last_session_id += 1
-        self.sessions[self.last_session_id] = set()
-        return self.last_session_id
+    def open_session(self, session_id: int = 0) -> int:
+        """A new session, with the next id unless one is given."""
+        if not session_id:
+            session_id = self.last_session_id = self.last_session_id + 1
+        self.sessions[session_id] = set()
+        return session_id
 
     def end_session(self, session_id: int) -> None:
         """Closes or expires a session: deletes its ephemeral znodes and its watches."""
@@ -195,6 +222,8 @@ class EmbeddedTree:
         dirty_before = dict(self.dirty)
         for index, op in enumerate(ops):
             try:
+                if self.guard is not None:
+                    self.guard(session_id, op)
                 results.append(self._apply_one(session_id, op, zxid, undo, events))
             except StoreError as error:
                 for step in reversed(undo):
@@ -205,6 +234,22 @@ class EmbeddedTree:
         self.zxid = zxid
         self._publish(events)
         return results
+
+    def set_acl(
+        self, session_id: int, path: str, acl: tuple[Acl, ...] | None, version: int = ANY_VERSION
+    ) -> Stat:
+        """Replaces the ACL if its version is the expected one; no watch is notified."""
+        self._check_session(session_id)
+        node = self._node(path)
+        if version not in (ANY_VERSION, node.acl_version):
+            raise BadVersion(
+                path, f"the ACL of {path} has version {node.acl_version}, expected {version}"
+            )
+        self.zxid += 1
+        node.acl = acl
+        node.acl_version += 1
+        self._mark(path, node)
+        return node.stat()
 
     def _apply_one(
         self,
@@ -228,8 +273,7 @@ class EmbeddedTree:
             node.version += 1
             node.mzxid = zxid
             node.mtime_ms = self.now_ms()
-            if not node.ephemeral_owner:
-                self.dirty[op.path] = None
+            self._mark(op.path, node)
             events.append((CHANGED, op.path))
             return node.stat()
         if isinstance(op, DeleteOp):
@@ -263,14 +307,14 @@ class EmbeddedTree:
         owner = session_id if op.ephemeral else 0
         before = (parent.created_children, parent.pzxid)
         undo.append(lambda: self._undo_create(path, parent, before, owner))
-        self.nodes[path] = Node(op.data, zxid, self.now_ms(), owner)
+        node = self.nodes[path] = Node(op.data, zxid, self.now_ms(), owner)
+        node.acl = op.acl
         parent.children.add(path[path.rfind("/") + 1 :])
         parent.created_children += 1
         parent.pzxid = zxid
         if owner:
             self.sessions[owner].add(path)
-        else:  # an ephemeral znode is not written, nor is its parent's counter
-            self.dirty[path] = self.dirty[parent_path] = None
+        self._mark(path, node, parent_path)
         events.append((CREATED, path))
         return path
 
@@ -284,9 +328,16 @@ class EmbeddedTree:
             owned = self.sessions.get(node.ephemeral_owner)
             if owned is not None:
                 owned.discard(path)
-        else:
-            self.dirty[path] = self.dirty[parent_path] = None
+        self._mark(path, node, parent_path)
         events.append((DELETED, path))
+
+    def _mark(self, path: str, node: Node, parent_path: str | None = None) -> None:
+        """The znode, and its parent's counters, differ from the file."""
+        if node.ephemeral_owner and not self.keeps_ephemerals:
+            return  # not written, nor is its parent's counter
+        self.dirty[path] = None
+        if parent_path is not None:
+            self.dirty[parent_path] = None
 
     @staticmethod
     def _restore_data(node: Node, before: tuple[bytes, int, int, int]) -> None:
@@ -314,6 +365,8 @@ class EmbeddedTree:
 
     def _publish(self, events: list[tuple[str, str]]) -> None:
         """Notifies the watches of each changed znode, and those of its parent's children."""
+        if self.observer is not None:
+            self.observer(events)
         for kind, path in events:
             for watch in list(self.watches.get(path, ())):
                 # A watch on children is also notified when the znode is created or deleted.

@@ -87,6 +87,24 @@ class Stat(NamedTuple):
     ctime_ms: int
     mtime_ms: int
     data_length: int
+    acl_version: int = 0
+
+
+class _NullData(bytes):
+    __slots__ = ()
+
+
+NULL_DATA = _NullData()
+"""The data of a znode that a ZooKeeper client created with null: equal to no bytes. Clients of the
+server without Java get null again, as null and empty data differ for Kafka."""
+
+
+class Acl(NamedTuple):
+    """One entry of a znode's ACL: permission bits, scheme and id, as in ZooKeeper."""
+
+    permissions: int
+    scheme: str
+    name: str
 
 
 class CreateOp(NamedTuple):
@@ -94,6 +112,8 @@ class CreateOp(NamedTuple):
     data: bytes = b""
     ephemeral: bool = False
     sequential: bool = False
+    acl: tuple[Acl, ...] | None = None
+    """The embedded tree keeps it; the store of a ZooKeeper ensemble has one ACL for all znodes."""
 
 
 class SetOp(NamedTuple):

@@ -221,8 +221,9 @@ def encode_broker(
 ) -> bytes:
     """Versions: 2 before 0.10, 4 (rack, listener map) before 2.7, 5 (features) since.
 
-    ``instance`` identifies the data directory of the broker; Kafka ignores the key. It shows
-    whether a registration with the same id is from the same broker before its restart.
+    ``instance`` identifies the data directory of the broker. It shows whether a registration with
+    the same id is from the same broker before its restart. Kafka ignores this key and that of
+    ``unclean_shutdown``.
     """
     plaintext = next((e for e in broker.endpoints if e.security_protocol == "PLAINTEXT"), None)
     payload: dict[str, object] = {}
@@ -245,6 +246,8 @@ def encode_broker(
     payload["timestamp"] = str(now_ms)
     if instance is not None:
         payload["ottla_instance"] = instance
+    if broker.unclean_shutdown:
+        payload["ottla_unclean_shutdown"] = True
     return encode_json(payload)
 
 
@@ -281,6 +284,7 @@ def decode_broker(broker_id: int, data: bytes, epoch: int) -> BrokerInfo:
         rack if isinstance(rack, str) else None,
         epoch,
         features,
+        payload.get("ottla_unclean_shutdown") is True,
     )
 
 

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.controller.tree.store import (
     SESSION_CONNECTED,
@@ -52,17 +52,6 @@ T = TypeVar("T")
 AsyncResult = Any
 
 
-class ZooKeeperTls(NamedTuple):
-    """Files in PEM format; a client certificate only if the server requires one."""
-
-    ca_file: str | None = None
-    certificate_file: str | None = None
-    key_file: str | None = None
-    key_password: str | None = None
-    verify: bool = True
-    check_hostname: bool = True
-
-
 class _Subscription:
     __slots__ = ("callback", "callbacks")
 
@@ -85,7 +74,8 @@ def split_connect(connect: str) -> tuple[str, str]:
 
 class ZooKeeperSession:
     """``connect`` is zookeeper.connect: hosts and an optional chroot. ``credentials`` are (scheme,
-    text) pairs such as ("digest", "user:password"); ``sasl`` are kazoo's SASL options."""
+    text) pairs such as ("digest", "user:password"); ``sasl`` are kazoo's SASL options; ``tls``
+    returns a handler of kazoo that connects with TLS."""
 
     def __init__(
         self,
@@ -96,7 +86,7 @@ class ZooKeeperSession:
         call_timeout_ms: int | None = None,
         credentials: Sequence[tuple[str, str]] = (),
         sasl: Mapping[str, str] | None = None,
-        tls: ZooKeeperTls | None = None,
+        tls: Callable[[], Any] | None = None,
     ) -> None:
         self.hosts, self.chroot = split_connect(connect)
         self._session_timeout_ms = session_timeout_ms
@@ -133,15 +123,7 @@ class ZooKeeperSession:
 
         options: dict[str, Any] = {}
         if self._tls is not None:
-            options = {
-                "use_ssl": True,
-                "ca": self._tls.ca_file,
-                "certfile": self._tls.certificate_file,
-                "keyfile": self._tls.key_file,
-                "keyfile_password": self._tls.key_password,
-                "verify_certs": self._tls.verify,
-                "check_hostname": self._tls.verify and self._tls.check_hostname,
-            }
+            options = {"use_ssl": True, "handler": self._tls()}
         if self._sasl is not None:
             options["sasl_options"] = self._sasl
         return KazooClient(

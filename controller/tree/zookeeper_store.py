@@ -30,7 +30,7 @@ from ottla.controller.tree.store import (
 )
 from ottla.controller.tree.zookeeper_errors import error_from
 from ottla.controller.tree.zookeeper_multi_read import NO_NODE, MultiRead
-from ottla.controller.tree.zookeeper_session import AsyncResult, ZooKeeperSession, ZooKeeperTls
+from ottla.controller.tree.zookeeper_session import AsyncResult, ZooKeeperSession
 
 logger = logging.getLogger("ottla.zookeeper")
 
@@ -56,7 +56,7 @@ class ZooKeeperStore:
         call_timeout_ms: int | None = None,
         credentials: Sequence[tuple[str, str]] = (),
         sasl: Mapping[str, str] | None = None,
-        tls: ZooKeeperTls | None = None,
+        tls: Callable[[], Any] | None = None,
         set_acl: bool = False,
     ) -> None:
         self.session = ZooKeeperSession(

@@ -14,9 +14,14 @@ from ottla.protocol.client.blocking_connection import (
 )
 from ottla.protocol.client.cluster import Address
 from ottla.protocol.client.connection import ClientConnection
-from ottla.protocol.client.errors import BrokerConnectionError, ClientError, RequestTimedOutError
+from ottla.protocol.client.errors import (
+    AuthenticationError,
+    BrokerConnectionError,
+    ClientError,
+    RequestTimedOutError,
+)
+from ottla.protocol.client.mechanism_factory import mechanism_factory
 from ottla.protocol.client.operations import ANY_VERSION, Versions
-from ottla.protocol.client.sasl import mechanism_factory
 from ottla.protocol.client.security import Security
 from ottla.protocol.message import Message
 from ottla.protocol.messages.produce import ProduceResponse
@@ -72,9 +77,10 @@ class AsyncConnection:
         if ssl_context is None and security is not None and security.uses_tls:
             ssl_context = create_ssl_context(security)
         self._ssl_context = ssl_context
-        factory = mechanism_factory(security)
+        factory = mechanism_factory(security, host)
+        self._mechanism = factory() if factory else None
         self._protocol = ClientConnection(
-            self.broker, client_id=client_id, mechanism=factory() if factory else None
+            self.broker, client_id=client_id, mechanism=self._mechanism
         )
         self._transport: asyncio.Transport | None = None
         self._setup: asyncio.Future[None] | None = None
@@ -107,10 +113,15 @@ class AsyncConnection:
         self._setup = loop.create_future()
         try:
             async with asyncio.timeout(timeout_ms / 1000):
+                if self._mechanism is not None and self._mechanism.blocks:
+                    await loop.run_in_executor(None, self._mechanism.prepare)
                 await loop.create_connection(
                     lambda: _Wire(self), self._host, self._port, ssl=self._ssl_context
                 )
                 await self._setup
+        except AuthenticationError:
+            self.close()
+            raise
         except TimeoutError as error:
             connected = self._protocol.in_flight > 0  # but no word since
             failure = self._overdue() if connected else connect_failure(self.broker, error)

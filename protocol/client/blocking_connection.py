@@ -12,8 +12,8 @@ from ottla.protocol.client.errors import (
     ClientError,
     RequestTimedOutError,
 )
+from ottla.protocol.client.mechanism_factory import mechanism_factory
 from ottla.protocol.client.operations import ANY_VERSION, Versions
-from ottla.protocol.client.sasl import mechanism_factory
 from ottla.protocol.client.security import Security
 from ottla.protocol.message import Message
 
@@ -87,7 +87,7 @@ class BlockingConnection:
         self.broker = str(address)
         self._security = security
         self._ssl_context = ssl_context
-        factory = mechanism_factory(security)
+        factory = mechanism_factory(security, address.host)
         self.protocol = ClientConnection(
             self.broker, client_id=client_id, mechanism=factory() if factory else None
         )

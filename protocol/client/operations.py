@@ -142,11 +142,14 @@ class CoordinatorOf(Route):
         state.forget_coordinator(self.key, self.key_type)
 
 
+_ERROR_CODES = ("error_code", "partition_error_code")  # the latter in AddPartitionsToTxn
+
+
 def error_codes(message: Struct) -> Iterator[int]:
-    """Every ``error_code`` in a response, at any depth."""
+    """Every error code in a response, at any depth."""
     for name in message.__slots__:
         value = getattr(message, name)
-        if name == "error_code":
+        if name in _ERROR_CODES:
             yield value
         elif isinstance(value, Struct):
             yield from error_codes(value)

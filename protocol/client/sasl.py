@@ -5,10 +5,7 @@ Send ``first()``, then hand every challenge of the broker to ``step`` and send w
 until ``done``.
 """
 
-from collections.abc import Callable
-
 from ottla.protocol.client.errors import AuthenticationError
-from ottla.protocol.client.security import Security
 
 # RFC 5802 requires 4096 at least; more than this would let a broker make us compute for minutes.
 _MAX_ITERATIONS = 1_000_000
@@ -19,9 +16,17 @@ class SaslMechanism:
     """One exchange; not to be used twice."""
 
     name = ""
+    blocks = False
+    """Whether `prepare` may block."""
 
     def __init__(self) -> None:
         self.done = False
+
+    def prepare(self) -> None:
+        """What takes time, such as a ticket from a server; before the connection is opened.
+
+        Raises AuthenticationError. ``first`` does it when it was not called.
+        """
 
     def first(self) -> bytes:
         """The first token."""
@@ -167,20 +172,3 @@ class ScramMechanism(SaslMechanism):
         import hmac
 
         return hmac.digest(key, message, self._hash)
-
-
-def mechanism_factory(security: Security | None) -> Callable[[], SaslMechanism] | None:
-    """What makes a fresh exchange for each connection, or None without SASL."""
-    if security is None or not security.uses_sasl:
-        return None
-    name, username, password = security.mechanism, security.username, security.password
-    assert name is not None
-    if name == BearerMechanism.name:
-        token, extensions = security.token, security.extensions
-        assert token is not None
-        return lambda: BearerMechanism(token(), extensions)
-    assert username is not None
-    assert password is not None
-    if name == "PLAIN":
-        return lambda: PlainMechanism(username, password)
-    return lambda: ScramMechanism(name, username, password)

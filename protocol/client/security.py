@@ -1,6 +1,10 @@
 """How a client proves who it is: settings only, no files are read and no sockets opened here."""
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.protocol.client.security_context import NewContext
 
 PLAINTEXT = "PLAINTEXT"
 SSL = "SSL"
@@ -9,7 +13,8 @@ SASL_SSL = "SASL_SSL"
 
 _PROTOCOLS = (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL)
 _BEARER = "OAUTHBEARER"
-_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", _BEARER)
+_KERBEROS = "GSSAPI"
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", _BEARER, _KERBEROS)
 
 _FILE_SETTINGS = {
     "ca_file": ("ssl.ca.location", "ssl.truststore.location"),
@@ -24,6 +29,7 @@ class Security:
 
     OAUTHBEARER takes a ``token`` instead of user name and password: it is called before each
     connection is opened, may block, and raises AuthenticationError. ``extensions`` go with it.
+    GSSAPI takes ``new_context``, which makes the security context for a host.
 
     Raises ValueError for settings that cannot work together.
     """
@@ -36,6 +42,7 @@ class Security:
         "key_file",
         "key_password",
         "mechanism",
+        "new_context",
         "password",
         "protocol",
         "token",
@@ -51,6 +58,7 @@ class Security:
         password: str | None = None,
         token: Callable[[], str] | None = None,
         extensions: tuple[tuple[str, str], ...] = (),
+        new_context: "NewContext | None" = None,
         ca_file: str | None = None,
         certificate_file: str | None = None,
         key_file: str | None = None,
@@ -68,6 +76,9 @@ class Security:
             if mechanism == _BEARER:
                 if token is None:
                     raise ValueError(f"sasl.mechanism={_BEARER} needs a provider of tokens")
+            elif mechanism == _KERBEROS:
+                if new_context is None:
+                    raise ValueError(f"sasl.mechanism={_KERBEROS} is not available to this client")
             elif username is None or password is None:
                 raise ValueError(f"security.protocol={protocol} needs a user name and a password")
         self.protocol = protocol
@@ -76,6 +87,7 @@ class Security:
         self.password = password
         self.token = token
         self.extensions = extensions
+        self.new_context = new_context
         self.ca_file = ca_file
         self.certificate_file = certificate_file
         self.key_file = key_file
@@ -116,6 +128,7 @@ class Security:
             password=password,
             token=None,  # no property names a provider
             extensions=(),
+            new_context=None,
             check_hostname=properties.get("ssl.endpoint.identification.algorithm", "https") != "",
             **files,
         )

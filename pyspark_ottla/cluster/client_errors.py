@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from ottla.protocol.client.errors import AuthenticationError, BadResponseError, UnsupportedApiError
+import platform
+
+from ottla.protocol.client.errors import (
+    AuthenticationError,
+    BadResponseError,
+    ClientError,
+    UnsupportedApiError,
+)
 from ottla.protocol.errors import ErrorCode, error_name
 from pyspark_ottla import errors
 from pyspark_ottla.errors import ConnectorError
@@ -36,8 +43,22 @@ def unreachable(what: str, bootstrap: str, error: Exception) -> ConnectorError:
         )
     if isinstance(error, (UnsupportedApiError, BadResponseError)):
         return ConnectorError(errors.BROKER_INCOMPATIBLE, f"{what} failed: {error}")
+    hint = advertised_hint(bootstrap, error)
     return ConnectorError(
         errors.BROKER_UNAVAILABLE,
         f"{what} failed: {error}",
-        f"Check kafka.bootstrap.servers ({bootstrap}) and whether the brokers run",
+        hint or f"Check kafka.bootstrap.servers ({bootstrap}) and whether the brokers run",
+    )
+
+
+def advertised_hint(bootstrap: str, error: Exception) -> str:
+    """What to check if the address is one that brokers returned; empty if it is one of the
+    bootstrap servers, or no address is to blame."""
+    broker = error.broker if isinstance(error, ClientError) else ""
+    if not broker or broker in bootstrap.split(","):
+        return ""
+    return (
+        f"{broker} is none of kafka.bootstrap.servers ({bootstrap}) but the address that the "
+        "broker itself returned: check that the broker runs and that its advertised.listeners is "
+        f"an address that {platform.node()} can reach"
     )

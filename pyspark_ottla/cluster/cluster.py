@@ -22,12 +22,19 @@ from ottla.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
+from ottla.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from ottla.protocol.messages.metadata import MetadataResponse
 from ottla.protocol.records.batch import BatchHeader
 from ottla.protocol.records.reader import iterate_entries
 from ottla.protocol.topics import TopicPartition
-from ottla.protocol.uuids import ZERO_UUID, uuid_to_string
-from pyspark_ottla.cluster.client_errors import unreachable
+from ottla.protocol.uuids import ZERO_UUID, uuid_from_string, uuid_to_string
+from pyspark_ottla.cluster.client_errors import advertised_hint, unreachable
+from pyspark_ottla.cluster.fetch_source import LEADER, FetchSource
 from pyspark_ottla.cluster.group_offsets import commit, fetch_committed
 from pyspark_ottla.cluster.offset_lookup import look_up_offsets
 from pyspark_ottla.cluster.topic_metadata import PRESENT, count_partitions, subscribed_partitions
@@ -45,8 +52,13 @@ PAUSE_MAX_SECONDS = 1.0
 # A fetch is retried; no single lookup of a leader may take all of its time.
 LEADER_TIMEOUT_MS = 5_000
 
-# From version 13 on, Fetch names topics by id, which brokers before 2.8 do not have.
+# From version 13 on, Fetch names topics by id, which brokers before 2.8 do not have. With an id,
+# versions up to 13 are used, so that such a broker gets the name.
 FETCH_VERSIONS = Versions(4, 12)
+FETCH_VERSIONS_BY_ID = Versions(4, 13)
+# The first with the timestamp EARLIEST_LOCAL (KIP-405).
+LOCAL_LOG_START_VERSIONS = Versions(8)
+EARLIEST_LOCAL = -4
 # Enough for some hundred records of common size; one batch at least comes in any case.
 SAMPLE_BYTES = 128 << 10
 
@@ -67,6 +79,7 @@ class KafkaCluster:
         self.lookup_retries = lookup_retries
         self.lookup_retry_interval_ms = lookup_retry_interval_ms
         self._was_reached = False
+        self._topics_without_id: set[str] = set()  # no more of them than topics that are read
 
     # --- calls with retries --------------------------------------------------------------------
 
@@ -127,13 +140,22 @@ class KafkaCluster:
         return count_partitions(self, topic)
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """Ids of those topics that exist and have one."""
-        response = self.metadata(sorted(topics), self.deadline())
-        return {
-            topic.name: uuid_to_string(topic.topic_id)
-            for topic in response.topics
-            if topic.name and topic.error_code in PRESENT and topic.topic_id != ZERO_UUID
-        }
+        """Ids of those topics that exist and have one, as of their last metadata.
+
+        Requests the metadata of topics without a known id only.
+        """
+        known = self.client.state.topic_ids
+        found = {topic: uuid_to_string(known[topic]) for topic in topics if topic in known}
+        unknown = set(topics) - found.keys() - self._topics_without_id
+        if unknown:
+            for topic in self.metadata(sorted(unknown), self.deadline()).topics:
+                if not topic.name or topic.error_code not in PRESENT:
+                    continue
+                if topic.topic_id == ZERO_UUID:  # a broker older than 2.8
+                    self._topics_without_id.add(topic.name)
+                else:
+                    found[topic.name] = uuid_to_string(topic.topic_id)
+        return found
 
     def offsets_at(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
         """For each partition the first offset with at least that timestamp, or -1 if none.
@@ -155,12 +177,24 @@ class KafkaCluster:
     # --- fetching ------------------------------------------------------------------------------
 
     def fetch(
-        self, partition: TopicPartition, offset: int, bytes_max: int, timeout_ms: int
+        self,
+        partition: TopicPartition,
+        offset: int,
+        bytes_max: int,
+        timeout_ms: int,
+        source: FetchSource = LEADER,
     ) -> tuple[PartitionData, int]:
-        """One fetch from the leader and its throttle time; raises ClientError and KafkaError."""
+        """One fetch and its throttle time; raises ClientError and KafkaError.
+
+        From the leader without the rack, unless `source` differs.
+        """
         options = self.options
         timeout_ms = max(1, min(timeout_ms, options.request_timeout_ms))
-        leader = self.client.leader(partition, timeout_ms=min(timeout_ms, LEADER_TIMEOUT_MS))
+        node_id = source.node_id
+        if node_id is None:
+            leader = self.client.leader(partition, timeout_ms=min(timeout_ms, LEADER_TIMEOUT_MS))
+            node_id = leader.node_id
+        topic_id = ZERO_UUID if source.topic_id is None else uuid_from_string(source.topic_id)
         wanted = FetchPartition(
             partition=partition.partition,
             fetch_offset=offset,
@@ -171,14 +205,16 @@ class KafkaCluster:
             min_bytes=options.fetch_min_bytes,
             max_bytes=bytes_max,
             isolation_level=int(options.read_committed),
-            topics=[FetchTopic(topic=partition.topic, partitions=[wanted])],
-            rack_id=options.rack,
+            topics=[
+                FetchTopic(topic=partition.topic, topic_id=topic_id, partitions=[wanted]),
+            ],
+            rack_id=options.rack if source.names_rack else "",
         )
         response = self.client.send(
-            leader.node_id,
+            node_id,
             request,
             timeout_ms=timeout_ms + options.fetch_max_wait_ms,
-            versions=FETCH_VERSIONS,
+            versions=FETCH_VERSIONS if source.topic_id is None else FETCH_VERSIONS_BY_ID,
         )
         assert isinstance(response, FetchResponse)
         if response.error_code != ErrorCode.NONE:
@@ -189,9 +225,37 @@ class KafkaCluster:
                     return row, response.throttle_time_ms
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker left the partition out")
 
+    def explain(self, error: Exception) -> str:
+        """Why a fetch failed, with what to check where an advertised address is to blame."""
+        hint = advertised_hint(self.options.bootstrap, error)
+        return f"{error}; {hint}" if hint else str(error)
+
     def forget_leader(self, partition: TopicPartition) -> None:
         """Makes the next fetch look the leader up again."""
         self.client.forget_leader(partition)
+
+    def local_log_start(self, partition: TopicPartition) -> int | None:
+        """The first offset on the leader's own disk (KIP-405); None if the leader does not say.
+
+        Raises ClientError and KafkaError.
+        """
+        leader = self.client.leader(partition, timeout_ms=LEADER_TIMEOUT_MS)
+        row = ListOffsetsPartition(partition_index=partition.partition, timestamp=EARLIEST_LOCAL)
+        request = ListOffsetsRequest(
+            replica_id=-1, topics=[ListOffsetsTopic(name=partition.topic, partitions=[row])]
+        )
+        response = self.client.send(
+            leader.node_id,
+            request,
+            timeout_ms=self.options.request_timeout_ms,
+            versions=LOCAL_LOG_START_VERSIONS,
+        )
+        assert isinstance(response, ListOffsetsResponse)
+        for topic in response.topics:
+            for found in topic.partitions:
+                if found.error_code == ErrorCode.NONE and found.offset >= 0:
+                    return found.offset
+        return None
 
     def bytes_per_offset(self, partition: TopicPartition, offset: int) -> float | None:
         """From the batches at `offset`; None if there are none or the fetch fails."""

@@ -69,6 +69,7 @@ def connect(options: ClientOptions) -> BlockingClient:
                     password=security.password if security.uses_sasl else None,
                     token=None if security.oauth is None else TokenSource(security.oauth),
                     extensions=() if security.oauth is None else security.oauth.extensions,
+                    new_context=None,
                     key_password=security.key_password or None,
                     check_hostname=security.check_hostname,
                     **names,

@@ -53,8 +53,13 @@ def look_up_offsets(cluster: ClusterCalls, wanted: Mapping[TopicPartition, int])
         for tp in leaders.gone:
             del left[tp]
         last_code = ErrorCode.LEADER_NOT_AVAILABLE if leaders.leaderless else ErrorCode.NONE
+        failure: ClientError | None = None
         for node_id, partitions in leaders.by_node.items():
-            responses = _request_offsets(cluster, node_id, partitions, deadline)
+            try:
+                responses = _request_offsets(cluster, node_id, partitions, deadline)
+            except ClientError as error:  # one that is retriable
+                failure = error
+                continue
             for tp, (code, offset) in responses.items():
                 if code == ErrorCode.NONE:
                     found[tp] = offset
@@ -65,6 +70,9 @@ def look_up_offsets(cluster: ClusterCalls, wanted: Mapping[TopicPartition, int])
                     raise refused(f"Looking up offsets of {tp}", code)
         if left:
             if time.monotonic() + pause >= deadline:
+                if failure is not None:
+                    what = f"Looking up offsets of {describe_all(left)}"
+                    raise unreachable(what, cluster.options.bootstrap, failure) from None
                 raise refused(f"Looking up offsets of {describe_all(left)}", last_code)
             _forget_leaders(cluster, left)
             cluster.sleep(pause)
@@ -108,7 +116,7 @@ def _find_leaders(
 def _request_offsets(
     cluster: ClusterCalls, node_id: int, wanted: Mapping[TopicPartition, int], deadline: float
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """(error code, offset) by partition; a broker out of reach is NOT_LEADER_OR_FOLLOWER."""
+    """(error code, offset) by partition; raises ConnectorError, and a ClientError to retry."""
     topics: dict[str, ListOffsetsTopic] = {}
     for tp, timestamp in sorted(wanted.items()):
         topic = topics.setdefault(tp.topic, ListOffsetsTopic(name=tp.topic))
@@ -130,9 +138,10 @@ def _request_offsets(
             versions=LIST_OFFSETS_VERSIONS,
         )
     except ClientError as error:
-        if not error.retriable or time.monotonic() >= deadline:
-            raise unreachable("Looking up offsets", options.bootstrap, error) from None
-        return dict.fromkeys(wanted, (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1))
+        if error.retriable:
+            raise
+        what = f"Looking up offsets of {describe_all(wanted)}"
+        raise unreachable(what, options.bootstrap, error) from None
     assert isinstance(response, ListOffsetsResponse)
     return {
         TopicPartition(topic.name, row.partition_index): (row.error_code, row.offset)

@@ -144,6 +144,9 @@ REFUSED_SETTINGS = {
     "partitioner.class": "Add a partition column to choose partitions yourself",
 }
 
+# All tasks of a batch end within it. It is the brokers' default of transaction.max.timeout.ms.
+TRANSACTION_TIMEOUT_MS = 900_000
+
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
@@ -275,6 +278,9 @@ def parse_client_options(options: Mapping[str, str], *, writes: bool) -> ClientO
         ),
         idempotent=idempotent,
         transaction_timeout_ms=reader.integer_or(
-            "kafka.transaction.timeout.ms", 60_000, minimum=1, maximum=INT_MAX
+            "kafka.transaction.timeout.ms",
+            TRANSACTION_TIMEOUT_MS,
+            minimum=1,
+            maximum=INT_MAX,
         ),
     )

@@ -19,8 +19,15 @@ from pyspark_ottla import errors, offsets
 from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.offsets import Offsets
 from pyspark_ottla.options.client_options import ClientOptions, parse_client_options
+from pyspark_ottla.options.decode_options import (
+    DECODE_OPTIONS,
+    DecodeOptions,
+    parse_decoding,
+    parse_plain_format,
+)
+from pyspark_ottla.options.registry_options import REGISTRY_OPTIONS
 from pyspark_ottla.options.values import INT_MAX, OptionReader, invalid, plain_names
-from pyspark_ottla.transform import PATH as TRANSFORM_PATH
+from pyspark_ottla.transform import is_function
 
 SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
 SOURCE_OPTIONS = (
@@ -44,6 +51,8 @@ SOURCE_OPTIONS = (
     "keyFormat",
     "valueFormat",
     "onDecodeError",
+    *DECODE_OPTIONS,
+    *REGISTRY_OPTIONS,
     "transform",
     "commitOffsets",
     "groupIdPrefix",
@@ -55,6 +64,7 @@ SOURCE_OPTIONS = (
     "batchBytes",
     "fetchMaxBytes",
     "prefetch",
+    "logTaskMetrics",
 )
 # Put among a source's options by Spark itself: load(path), the stream reader, SQL tables.
 SPARK_OPTIONS = (
@@ -97,6 +107,12 @@ class Subscription(NamedTuple):
     pattern: str | None = None
     partitions: frozenset[TopicPartition] = frozenset()
 
+    @property
+    def only_topic(self) -> str | None:
+        """The topic if there is one alone; a pattern may match others later."""
+        topics = self.topics | {tp.topic for tp in self.partitions}
+        return next(iter(topics)) if len(topics) == 1 and self.pattern is None else None
+
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
@@ -106,7 +122,7 @@ class SourceOptions:
     subscription: Subscription
     starting: Position | None
     ending: Position | None
-    on_data_loss: str  # fail, warn or ignore
+    on_data_loss: str  # fail or warn
     offsets_max_per_trigger: int | None
     offsets_min_per_trigger: int | None
     bytes_max_per_trigger: int | None
@@ -117,6 +133,7 @@ class SourceOptions:
     key_format: str
     value_format: str
     on_decode_error: str
+    decode: DecodeOptions
     transform: str | None
     commit_offsets: bool
     track_topic_ids: bool
@@ -127,6 +144,7 @@ class SourceOptions:
     batch_bytes: int
     fetch_bytes: int
     prefetch: int
+    log_task_metrics: bool
 
 
 def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
@@ -156,12 +174,13 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
         fetch_bytes = reader.integer_or(
             "kafka.fetch.max.bytes", fetch_bytes, minimum=1, maximum=INT_MAX
         )
+    subscription = _parse_subscription(reader)
     return SourceOptions(
         client=client,
-        subscription=_parse_subscription(reader),
+        subscription=subscription,
         starting=_parse_start(reader, client),
         ending=_parse_end(reader),
-        on_data_loss={"true": "fail", "false": "ignore", "warn": "warn"}[
+        on_data_loss={"true": "fail", "false": "warn", "warn": "warn"}[
             reader.choice("failOnDataLoss", "true", ("true", "false", "warn"))
         ],
         offsets_max_per_trigger=offsets_max,
@@ -171,14 +190,13 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
         partitions_min=_parse_partitions_min(reader),
         partition_records_max=reader.integer("maxRecordsPerPartition", minimum=1),
         include_headers=reader.boolean("includeHeaders", False),
-        key_format=reader.choice("keyFormat", "binary", ("binary", "string")),
-        value_format=reader.choice(
-            "valueFormat", "binary", ("binary", "string", "confluent-strip")
-        ),
+        key_format=parse_plain_format(reader, "key"),
+        value_format=parse_plain_format(reader, "value"),
         on_decode_error=reader.choice("onDecodeError", "error", ("error", "null")),
+        decode=parse_decoding(reader, subscription.only_topic),
         transform=_parse_transform(reader),
         commit_offsets=commit_offsets,
-        track_topic_ids=reader.boolean("trackTopicIds", False),
+        track_topic_ids=reader.boolean("trackTopicIds", True),
         poll_timeout_ms=reader.duration_ms("kafkaConsumer.pollTimeoutMs", 120_000),
         lookup_retries=reader.integer_or("fetchOffset.numRetries", 3, minimum=0, maximum=1000),
         lookup_retry_interval_ms=reader.integer_or(
@@ -188,6 +206,7 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
         batch_bytes=reader.integer_or("batchBytes", 4 << 20, minimum=1, maximum=1 << 30),
         fetch_bytes=fetch_bytes,
         prefetch=reader.integer_or("prefetch", 2, minimum=0, maximum=16),
+        log_task_metrics=reader.boolean("logTaskMetrics", False),
     )
 
 
@@ -207,8 +226,12 @@ def _parse_partitions_min(reader: OptionReader) -> int | None:
 
 def _parse_transform(reader: OptionReader) -> str | None:
     path = reader.text("transform")
-    if path is not None and TRANSFORM_PATH.fullmatch(path) is None:
-        raise invalid("transform", path, "a function as package.module:function")
+    if path is not None and not is_function(path):
+        raise invalid(
+            "transform",
+            path,
+            "a function as package.module:function, or pyspark_ottla.pickled(function)",
+        )
     return path
 
 

@@ -12,7 +12,15 @@ from pyspark_ottla.options.client_options import ClientOptions, parse_client_opt
 from pyspark_ottla.options.options import SPARK_OPTIONS, TOPIC_NAME
 from pyspark_ottla.options.values import OptionReader, invalid, plain_names
 
-SINK_OPTIONS = ("topic", "delivery", "transactionalIdPrefix", "includeHeaders")
+SINK_OPTIONS = (
+    "topic",
+    "delivery",
+    "writeId",
+    "batchId",
+    "failOnDataLoss",
+    "transactionalIdPrefix",
+    "includeHeaders",
+)
 AT_LEAST_ONCE = "at-least-once"
 EXACTLY_ONCE = "exactly-once"
 
@@ -25,6 +33,9 @@ class SinkOptions:
     topic: str | None
     exactly_once: bool
     transactional_id_prefix: str
+    write_id: str | None
+    batch_id: int | None
+    fail_on_data_loss: bool
 
 
 def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
@@ -38,13 +49,35 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     if topic is not None and (TOPIC_NAME.fullmatch(topic) is None or topic in (".", "..")):
         raise invalid("topic", topic, "a topic name of letters, digits and . _ -")
     delivery = reader.choice("delivery", AT_LEAST_ONCE, (AT_LEAST_ONCE, EXACTLY_ONCE))
-    prefix = reader.text("transactionalIdPrefix") or "pyspark-ottla"
-    if re.fullmatch(r"[\w.-]{1,100}", prefix, re.ASCII) is None:
-        raise invalid("transactionalIdPrefix", prefix, "at most 100 letters, digits and . _ -")
+    prefix = _name(reader, "transactionalIdPrefix") or "pyspark-ottla"
+    write_id = _name(reader, "writeId")
+    batch_id = reader.integer("batchId", minimum=0)
+    if batch_id is not None and write_id is None:
+        raise ConnectorError(
+            errors.MISSING_OPTION,
+            "The option batchId is set, but writeId is not",
+            "Set writeId to a name for this write, the same in every batch",
+        )
     if delivery == EXACTLY_ONCE and not client.idempotent:
         raise ConnectorError(
             errors.CONFLICTING_OPTIONS,
             "delivery is exactly-once, but the producer is not to be idempotent",
             "Leave out kafka.enable.idempotence and kafka.acks",
         )
-    return SinkOptions(client, topic, delivery == EXACTLY_ONCE, prefix)
+    return SinkOptions(
+        client,
+        topic,
+        delivery == EXACTLY_ONCE,
+        prefix,
+        write_id,
+        batch_id,
+        reader.boolean("failOnDataLoss", True),
+    )
+
+
+def _name(reader: OptionReader, option: str) -> str | None:
+    """A part of transactional ids and group names."""
+    text = reader.text(option)
+    if text is not None and re.fullmatch(r"[\w.-]{1,100}", text, re.ASCII) is None:
+        raise invalid(option, text, "at most 100 letters, digits and . _ -")
+    return text

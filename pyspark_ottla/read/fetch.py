@@ -1,18 +1,24 @@
 """Fetching a range of offsets of one partition, with every retry under a deadline.
 
 `PartitionFetch.responses` fetches from the start to the end of the range and yields what the
-brokers sent. Gaps in the offsets (compaction, transaction markers) are not reported; records that
-were deleted are reported as the option failOnDataLoss is set. `Prefetcher` fetches in a thread of
-its own, so that the next response travels while the last one is decoded.
+brokers sent. Offsets without a record are skipped only where a response proves that there is none:
+
+- a batch with a higher offset (compaction, transaction markers and aborted transactions);
+- a log start offset above the position (retention, DeleteRecords): reported as the option
+  failOnDataLoss is set;
+- an empty response of the leader, read from its own disk, with a high watermark (for read_committed
+  the last stable offset) at or beyond the end of the range. Tiered storage returns empty responses
+  while the remote read takes long, so the position must not be below the local log start offset.
+
+Any other empty response is waited out. If nothing comes within the timeout, the task fails with
+FETCH_TIMEOUT, and no record is skipped.
 """
 
 from __future__ import annotations
 
-import queue
-import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
 from ottla.protocol.client.errors import ClientError
 from ottla.protocol.errors import RETRIABLE, ErrorCode, KafkaError, error_name
@@ -21,11 +27,12 @@ from ottla.protocol.messages.fetch import PartitionData
 from ottla.protocol.records.reader import iterate_entries
 from ottla.protocol.topics import TopicPartition
 from pyspark_ottla import errors
+from pyspark_ottla.cluster.fetch_source import FetchSource
 from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.offsets import EARLIEST, LATEST, OffsetRange, Offsets, describe
 from pyspark_ottla.read.planning import LossReport
-
-T = TypeVar("T")
+from pyspark_ottla.read.read_replica import ReadReplica
+from pyspark_ottla.read.task_metrics import TaskMetrics
 
 PAUSE_FIRST_SECONDS = 0.05
 PAUSE_MAX_SECONDS = 1.0
@@ -34,12 +41,13 @@ PAUSE_MAX_SECONDS = 1.0
 UNKNOWN_PARTITION_TIMEOUT_SECONDS = 10.0
 # The size of the first fetch of a range; later ones are sized by what the rest should take.
 FIRST_FETCH_BYTES = 1 << 20
-# Responses without records below the high watermark until that is taken as a gap.
-EMPTY_RESPONSES_MAX = 2
-# How long closing waits for a thread that is in the middle of a request.
-JOIN_SECONDS = 2.0
 
 _FORBIDDEN = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+_UNKNOWN = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.INCONSISTENT_TOPIC_ID,
+)
 
 
 class FetchedData(NamedTuple):
@@ -58,15 +66,26 @@ class Brokers(Protocol):
     """What a fetch needs; the calls raise ClientError and KafkaError."""
 
     def fetch(
-        self, partition: TopicPartition, offset: int, bytes_max: int, timeout_ms: int
+        self,
+        partition: TopicPartition,
+        offset: int,
+        bytes_max: int,
+        timeout_ms: int,
+        source: FetchSource,
     ) -> tuple[PartitionData, int]:
-        """One fetch from the leader as far as it is known, and the throttle time in ms."""
+        """One fetch, and the throttle time in ms."""
+
+    def explain(self, error: Exception) -> str:
+        """Why a fetch failed, as text for the user."""
 
     def forget_leader(self, partition: TopicPartition) -> None:
         """Makes the next fetch look the leader up again."""
 
     def offsets_at(self, wanted: dict[TopicPartition, int]) -> Offsets:
         """As `planning.Cluster.offsets_at`."""
+
+    def local_log_start(self, partition: TopicPartition) -> int | None:
+        """The first offset on the leader's own disk (KIP-405); None if the leader does not say."""
 
 
 def end_of_last_batch(records: memoryview) -> int | None:
@@ -94,6 +113,7 @@ class PartitionFetch:
         fetch_bytes: int,
         read_committed: bool,
         timeout_ms: int,
+        metrics: TaskMetrics | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -103,26 +123,28 @@ class PartitionFetch:
         self._fetch_bytes = fetch_bytes
         self._read_committed = read_committed
         self._timeout_seconds = timeout_ms / 1000
+        self._metrics = metrics or TaskMetrics()
         self._clock = clock
         self._sleep = sleep
+        self._replica = ReadReplica(clock)
         self._bytes_per_offset = 0.0
         self._made_progress()
 
     def responses(self) -> Iterator[FetchedData]:
         """Responses until the range is read; raises ConnectorError when it cannot be."""
-        tp, position, end = self._wanted
+        position, end = self._wanted.start, self._wanted.end
         while position < end:
             bytes_max = self._next_size(end - position)
-            timeout_ms = int((self._timeout_seconds - self._idle_seconds()) * 1000)
             try:
-                data, throttle_ms = self._brokers.fetch(tp, position, bytes_max, timeout_ms)
+                data, throttle_ms = self._fetch(position, bytes_max)
                 self._check(data.error_code)
             except (ClientError, KafkaError) as error:
                 position = self._after_error(error, position)
                 continue
             records = memoryview(b"" if data.records is None else _as_buffer(data.records))
+            self._metrics.fetched_bytes += len(records)
             following = end_of_last_batch(records)
-            if following is None:
+            if following is None or following <= position:
                 position = self._after_nothing(data, position, throttle_ms, len(records))
                 continue
             self._made_progress()
@@ -131,14 +153,27 @@ class PartitionFetch:
                 (row.first_offset, row.producer_id) for row in data.aborted_transactions or []
             ]
             response = FetchedData(position, records, aborted)
-            # A batch may begin before the requested offset, but not end before it.
-            position = max(position, following)
+            position = following  # the first batch may begin before the requested offset
             yield response
+
+    def _fetch(self, position: int, bytes_max: int) -> tuple[PartitionData, int]:
+        timeout_ms = int((self._timeout_seconds - self._idle_seconds()) * 1000)
+        node_id = self._replica.node_id
+        if node_id is not None:
+            timeout_ms //= 2  # a replica that does not respond leaves time for the leader
+        source = FetchSource(node_id, self._replica.follows, self._wanted.topic_id)
+        begin = self._clock()
+        try:
+            return self._brokers.fetch(
+                self._wanted.partition, position, bytes_max, timeout_ms, source
+            )
+        finally:
+            self._metrics.fetch_requests += 1
+            self._metrics.fetch_seconds += self._clock() - begin
 
     def _made_progress(self) -> None:
         self._last_progress = self._clock()
         self._pause_seconds = PAUSE_FIRST_SECONDS
-        self._empty_responses = 0
 
     def _next_size(self, offsets_left: int) -> int:
         """No more than the rest of the range should take: the tail of a task is often short."""
@@ -154,6 +189,11 @@ class PartitionFetch:
 
     def _after_error(self, error: ClientError | KafkaError, position: int) -> int:
         """Where to go on after a failed fetch; raises when there is no going on."""
+        self._metrics.retries += 1
+        if self._replica.node_id is not None:
+            # Whatever the follower's reason is, the leader decides (KIP-392).
+            self._replica.use_leader()
+            return position
         name = describe(self._wanted.partition)
         if isinstance(error, KafkaError):
             if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -161,14 +201,15 @@ class PartitionFetch:
             if error.code in _FORBIDDEN:
                 raise ConnectorError(
                     errors.NOT_AUTHORIZED,
-                    f"Reading {name} is not allowed ({error_name(error.code)})",
+                    f"Reading {name} from offset {position} is not allowed "
+                    f"({error_name(error.code)})",
                     "Ask for READ on the topic",
                 )
-            if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and (
+            if error.code in _UNKNOWN and (
                 self._idle_seconds() + self._pause_seconds
                 > min(UNKNOWN_PARTITION_TIMEOUT_SECONDS, self._timeout_seconds)
             ):
-                self._lost(position, f"{name} is not there any more")
+                self._lost(position, self._why_unknown())
                 return self._wanted.end
             retriable = error.code in RETRIABLE
         else:
@@ -178,11 +219,20 @@ class PartitionFetch:
                 errors.FETCH_FAILED, f"Fetching {name} from offset {position} failed: {error}"
             ) from None
         self._brokers.forget_leader(self._wanted.partition)
-        self._pause(position, str(error))
+        self._pause(position, self._brokers.explain(error))
         return position
 
+    def _why_unknown(self) -> str:
+        name, topic_id = describe(self._wanted.partition), self._wanted.topic_id
+        if topic_id is None:
+            return f"{name} is not there any more"
+        return (
+            f"{name} of the topic id {topic_id} is not there any more; the topic was deleted, and "
+            "may have been created again"
+        )
+
     def _after_out_of_range(self, position: int) -> int:
-        tp, _, end = self._wanted
+        tp, end = self._wanted.partition, self._wanted.end
         name = describe(tp)
         ends = [self._brokers.offsets_at({tp: which}).get(tp) for which in (EARLIEST, LATEST)]
         first, last = ends
@@ -190,7 +240,7 @@ class PartitionFetch:
             self._brokers.forget_leader(tp)
             self._pause(position, "the brokers do not know the partition")
         elif position < first:
-            self._lost(position, f"{name} begins at offset {first} now")
+            self._lost(position, f"{name} begins at offset {first} now", until=min(first, end))
             position = min(first, end)
             self._made_progress()
         elif position > last:
@@ -203,26 +253,51 @@ class PartitionFetch:
     def _after_nothing(
         self, data: PartitionData, position: int, throttle_ms: int, size: int
     ) -> int:
-        """A response without a whole batch: a gap, a delay, or a batch larger than the request."""
+        """A response without a batch that leads on: see the module for what it can mean."""
+        if data.preferred_read_replica >= 0:
+            self._follow(data.preferred_read_replica, position)
+            return position
         known = data.high_watermark
         if self._read_committed and data.last_stable_offset >= 0:
             known = min(known, data.last_stable_offset)
+        why = f"the response had no records, though the log reaches offset {known}"
         if size > 0:
             # Only brokers older than 0.10.1 cut off the first batch.
             self._bytes_per_offset = max(1.0, self._bytes_per_offset) * 2
             self._fetch_bytes = min(self._fetch_bytes * 2, (1 << 31) - 1)
-        elif throttle_ms == 0 and known > position:
-            # The broker never holds back a batch it has. Compaction can take the very last
-            # records of a log away; fetched twice to exclude a race.
-            self._empty_responses += 1
-            if self._empty_responses >= EMPTY_RESPONSES_MAX:
-                self._made_progress()
-                return min(known, self._wanted.end)
-        self._pause(position, f"the response had no records, though the log reaches offset {known}")
+        elif throttle_ms > 0:
+            why = f"the broker throttled the response by {throttle_ms} ms"
+        elif self._replica.node_id is not None:
+            # Near the end of the range a follower may lag, and the leader does not.
+            self._replica.use_leader()
+            return position
+        elif known <= position:
+            why = f"the log reaches offset {known} only"
+        elif known >= self._wanted.end and self._reads_locally(position):
+            return self._wanted.end
+        self._metrics.retries += 1
+        self._pause(position, why)
         return position
 
-    def _lost(self, position: int, why: str) -> None:
-        tp, _, end = self._wanted
+    def _follow(self, node_id: int, position: int) -> None:
+        """Fetches from the replica next. A leader that names one although the fetch did not name a
+        rack has a selector that cannot be refused; that is done with a pause."""
+        if self._replica.node_id is not None or not self._replica.follows:
+            self._metrics.retries += 1
+            self._pause(position, f"the broker named replica {node_id} once more")
+        self._replica.prefer(node_id)
+
+    def _reads_locally(self, position: int) -> bool:
+        """Whether the leader has the position on its own disk, so that its response is complete."""
+        try:
+            first = self._brokers.local_log_start(self._wanted.partition)
+        except (ClientError, KafkaError, ConnectorError):
+            return False
+        return first is not None and first <= position
+
+    def _lost(self, position: int, why: str, until: int | None = None) -> None:
+        tp, end = self._wanted.partition, self._wanted.end if until is None else until
+        self._metrics.lost_offsets += end - position
         self._report.lost(
             errors.DATA_LOSS_RANGE,
             f"Offsets {position} to {end} of {describe(tp)} could not be read: {why}",
@@ -232,67 +307,15 @@ class PartitionFetch:
         return self._clock() - self._last_progress
 
     def _pause(self, position: int, why: str) -> None:
-        """Waits a moment, longer each time; raises when nothing has come for too long."""
-        tp, _, end = self._wanted
+        """Waits a moment, longer each time; raises when no records come for too long."""
         if self._idle_seconds() + self._pause_seconds > self._timeout_seconds:
             raise ConnectorError(
                 errors.FETCH_TIMEOUT,
-                f"Nothing came of {describe(tp)} from offset {position} (wanted to {end}) for "
-                f"{self._timeout_seconds:g} seconds; the last reason was: {why}",
-                "Look at the broker's log, or raise kafkaConsumer.pollTimeoutMs",
+                f"No record of {describe(self._wanted.partition)} from offset {position} on (the "
+                f"range ends at {self._wanted.end}) came for {self._timeout_seconds:g} seconds; "
+                f"the last reason was: {why}",
+                "No record was skipped. Check the broker's log, or raise "
+                "kafkaConsumer.pollTimeoutMs",
             )
         self._sleep(self._pause_seconds)
         self._pause_seconds = min(self._pause_seconds * 2, PAUSE_MAX_SECONDS)
-
-
-class _Failure(NamedTuple):
-    error: BaseException
-
-
-class Prefetcher(Iterator[T]):
-    """Runs `source` in a thread, at most `depth` items ahead of the caller that iterates."""
-
-    def __init__(self, source: Iterator[T], depth: int, name: str) -> None:
-        # The bound on memory: `depth` responses wait here, one is being fetched, one is in use.
-        self._items: queue.Queue[T | _Failure | None] = queue.Queue(maxsize=max(1, depth))
-        self._source = source
-        self._stopped = threading.Event()
-        self._finished = False
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        last: _Failure | None = None
-        try:
-            for item in self._source:
-                if not self._put(item):
-                    return
-        except Exception as error:  # handed over and raised where the items are taken
-            last = _Failure(error)
-        self._put(last)
-
-    def _put(self, item: T | _Failure | None) -> bool:
-        while not self._stopped.is_set():
-            try:
-                self._items.put(item, timeout=0.1)
-            except queue.Full:
-                continue
-            return True
-        return False
-
-    def __next__(self) -> T:
-        if self._finished:
-            raise StopIteration
-        item = self._items.get()
-        if item is None or isinstance(item, _Failure):
-            self._finished = True
-            if item is None:
-                raise StopIteration
-            raise item.error
-        return item
-
-    def close(self) -> bool:
-        """Stops the thread; returns whether it has ended (it may be waiting for a response)."""
-        self._stopped.set()
-        self._thread.join(JOIN_SECONDS)
-        return not self._thread.is_alive()

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from ottla.protocol.topics import TopicPartition
 from pyspark_ottla import errors, offsets
-from pyspark_ottla.errors import ConnectorError, data_loss
+from pyspark_ottla.errors import DATA_LOSS_WARNING, ConnectorError, data_loss
 from pyspark_ottla.offsets import EARLIEST, LATEST, OffsetRange, Offsets, describe, describe_all
 from pyspark_ottla.options.options import Position, Subscription
 
@@ -36,7 +36,10 @@ class Cluster(Protocol):
 
 
 class LossReport:
-    """Raises, logs or ignores a loss of records, as the option failOnDataLoss is set."""
+    """Raises a loss of records, or logs it as a warning as Spark's JVM connector does.
+
+    `action` is fail or warn, from the option failOnDataLoss.
+    """
 
     def __init__(self, action: str) -> None:
         self._action = action
@@ -44,10 +47,7 @@ class LossReport:
     def lost(self, condition: str, sentence: str) -> None:
         if self._action == "fail":
             raise data_loss(condition, sentence)
-        if self._action == "warn":
-            logger.warning("%s", data_loss(condition, sentence))
-        else:
-            logger.info("%s", data_loss(condition, sentence))
+        logger.warning("%s", ConnectorError(condition, sentence, DATA_LOSS_WARNING))
 
 
 def all_at(cluster: Cluster, partitions: Iterable[TopicPartition], timestamp: int) -> Offsets:

@@ -115,10 +115,10 @@ def narrow(cluster: Cluster, ranges: Sequence[OffsetRange], bounds: Bounds) -> l
         wanted = {piece.partition: bounds.timestamp_min_ms for piece in chosen}
         first = cluster.offsets_at(wanted)
     narrowed: list[OffsetRange] = []
-    for tp, start, end in chosen:
-        found = first.get(tp, start)
-        begin = max(start, bounds.offset_min, end if found < 0 else found)
-        stop = min(end, bounds.offset_end)
+    for piece in chosen:
+        found = first.get(piece.partition, piece.start)
+        begin = max(piece.start, bounds.offset_min, piece.end if found < 0 else found)
+        stop = min(piece.end, bounds.offset_end)
         if begin < stop:
-            narrowed.append(OffsetRange(tp, begin, stop))
+            narrowed.append(piece._replace(start=begin, end=stop))
     return narrowed

@@ -19,6 +19,7 @@ from pyspark_ottla.read.schema import check_projection
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
+    from pyspark_ottla.decode.resolved import ResolvedDecoding
     from pyspark_ottla.read.planning import Cluster
 
 # Imported in no other process than the one that pushes filters down.
@@ -31,16 +32,20 @@ RecordBatch = Any
 class OffsetRangePartition(InputPartition):
     """What one task reads. Small and plain: it is pickled into every plan."""
 
-    def __init__(self, topic: str, partition: int, start: int, end: int) -> None:
+    def __init__(
+        self, topic: str, partition: int, start: int, end: int, topic_id: str | None = None
+    ) -> None:
         super().__init__((topic, partition, start, end))
         self.topic = topic
         self.partition = partition
         self.start = start
         self.end = end
+        self.topic_id = topic_id
 
     @property
     def range(self) -> OffsetRange:
-        return OffsetRange(TopicPartition(self.topic, self.partition), self.start, self.end)
+        place = TopicPartition(self.topic, self.partition)
+        return OffsetRange(place, self.start, self.end, self.topic_id)
 
 
 def to_input_partitions(ranges: list[OffsetRange]) -> list[InputPartition]:
@@ -51,7 +56,10 @@ def to_input_partitions(ranges: list[OffsetRange]) -> list[InputPartition]:
 
 
 def read_task(
-    options: SourceOptions, schema: StructType, partition: InputPartition
+    options: SourceOptions,
+    schema: StructType,
+    partition: InputPartition,
+    decoding: ResolvedDecoding | None = None,
 ) -> Iterator[RecordBatch]:
     """The records of one task as Arrow batches; an empty plan comes as a partition of nothing."""
     if not isinstance(partition, OffsetRangePartition):
@@ -60,7 +68,24 @@ def read_task(
         from pyspark_ottla.read.task import read_range
     except ImportError as error:
         raise missing_package("reading", error) from None
-    return read_range(options, schema, partition.range)
+    return read_range(options, schema, partition.range, decoding)
+
+
+def find_decoding(options: SourceOptions, schema: StructType) -> ResolvedDecoding | None:
+    """The formats with their schemas, fetched in this process, which is the driver's.
+
+    Raises ConnectorError if the columns of the query cannot be decoded to.
+    """
+    if not options.decode.fields:
+        return None
+    from pyspark_ottla.decode.checks import check_decoders
+    from pyspark_ottla.decode.resolved import resolve_decoding
+
+    decoding = resolve_decoding(options.decode, schema)
+    check_projection(schema, options, decoding)
+    if decoding is not None and options.transform is None:
+        check_decoders(decoding, schema)
+    return decoding
 
 
 def check_transform(options: SourceOptions) -> None:
@@ -76,7 +101,8 @@ class BatchReader(PickledWithJobFiles, DataSourceReader):
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = check_for_batch(options)
-        self._schema = check_projection(schema, options)
+        self._decoding = find_decoding(options, schema)
+        self._schema = check_projection(schema, options, self._decoding)
 
     def partitions(self) -> list[InputPartition]:
         from pyspark_ottla.cluster.connections import cluster_of
@@ -93,6 +119,11 @@ class BatchReader(PickledWithJobFiles, DataSourceReader):
                 options.client.group_id,
                 LossReport(options.on_data_loss),
             )
+            if options.track_topic_ids:
+                ids = cluster.topic_ids({piece.partition.topic for piece in ranges})
+                ranges = [
+                    piece._replace(topic_id=ids.get(piece.partition.topic)) for piece in ranges
+                ]
             ranges = self._narrowed(cluster, ranges)
         pieces = split_ranges(
             ranges, minimum=options.partitions_min, records_max=options.partition_records_max
@@ -103,7 +134,7 @@ class BatchReader(PickledWithJobFiles, DataSourceReader):
         return ranges
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        return read_task(self._options, self._schema, partition)
+        return read_task(self._options, self._schema, partition, self._decoding)
 
 
 class FilteringBatchReader(BatchReader):

@@ -53,7 +53,7 @@ def _divide(whole: OffsetRange, parts: int) -> list[OffsetRange]:
     for left in range(parts, 0, -1):
         end = begin + (whole.end - begin) // left
         if end > begin:
-            pieces.append(OffsetRange(whole.partition, begin, end))
+            pieces.append(whole._replace(start=begin, end=end))
         begin = end
     return pieces
 

@@ -93,8 +93,7 @@ class StreamTracker:
             position = options.starting or Position("latest", "startingOffsets")
             partitions = self._cluster.partitions(options.subscription)
             start = resolve(self._cluster, position, partitions, options.client.group_id)
-            ids = self._cluster.topic_ids(_topics(start)) if options.track_topic_ids else None
-            self._initial = StreamOffset(start, fresh=True, topic_ids=ids)
+            self._initial = StreamOffset(start, fresh=True, topic_ids=self._topic_ids(start))
             if position.kind == "committed":
                 # A query that dies before its first journal entry starts at the same place again.
                 self._commit(start)
@@ -114,14 +113,21 @@ class StreamTracker:
             self._commit(start.offsets)
         latest = self._look_up_latest(start.offsets)
         self._latest = latest
+        ids = self._topic_ids(latest | start.offsets, start.topic_ids)
+        recreated = _recreated(start.topic_ids, ids)
         begin = self._with_new_partitions(start.offsets, latest)
+        if recreated:
+            again = [tp for tp in begin if tp.topic in recreated]
+            begin = begin | all_at(self._cluster, again, EARLIEST)
+            # A frozen end is one of the old topic.
+            latest = self._latest = latest | all_at(self._cluster, again, LATEST)
+            self._ends = None if self._ends is None else self._ends | latest
         ends = self._limited(begin, latest, limit)
-        if ends is None or ends == start.offsets:
+        if ends is None or (ends == start.offsets and not recreated):
             # Spark compares the text. Of a fresh start only the mark goes: the first batch is run
             # in any case, and an empty one needs no start in the journal.
             return start._replace(fresh=False)
         self._last_batch_at = self._clock()
-        ids = self._cluster.topic_ids(_topics(ends)) if self._options.track_topic_ids else None
         return StreamOffset(ends, start=start.offsets if start.fresh else None, topic_ids=ids)
 
     def latest(self) -> Offsets:
@@ -134,9 +140,13 @@ class StreamTracker:
         except ConnectorError as error:
             if error.condition != errors.UNKNOWN_TOPIC or not known:
                 raise
-            self._report.lost(errors.DATA_LOSS_PARTITIONS_DELETED, error.sentence)
             # One topic of several is gone; those that are left are read on.
-            return set(all_at(self._cluster, known, LATEST))
+            there = set(all_at(self._cluster, known, LATEST))
+            gone = {tp: offset for tp, offset in known.items() if tp not in there}
+            self._report.lost(
+                errors.DATA_LOSS_PARTITIONS_DELETED, f"{error.sentence}{_positions(gone)}"
+            )
+            return there
 
     def _look_up_latest(self, start: Offsets) -> Offsets:
         """The end of every partition; of one that is gone, where it was read to."""
@@ -207,10 +217,13 @@ class StreamTracker:
             begin = begin if end.start is None else end.start
             replayed = end.start is None
         earliest = all_at(self._cluster, end.offsets, EARLIEST)
+        # None of them unless the batch is one that is repeated after a restart.
+        replaced = _recreated(end.topic_ids, self._topic_ids(end.offsets))
+        self._report_replaced(begin, end, replaced)
         self._report_deleted(begin, end.offsets, earliest)
         found: list[OffsetRange] = []
         for tp in sorted(end.offsets):
-            if tp not in earliest:
+            if tp not in earliest or tp.topic in replaced:
                 continue
             first = self._begin_of(tp, begin, start, end, earliest[tp])
             last = end.offsets[tp]
@@ -229,7 +242,7 @@ class StreamTracker:
                 )
                 first = earliest[tp]
             if first < last:
-                found.append(OffsetRange(tp, first, last))
+                found.append(OffsetRange(tp, first, last, (end.topic_ids or {}).get(tp.topic)))
         return found
 
     def _begin_of(
@@ -240,11 +253,14 @@ class StreamTracker:
         end: StreamOffset,
         earliest: int,
     ) -> int:
-        old_id, new_id = ((ids or {}).get(tp.topic) for ids in (start.topic_ids, end.topic_ids))
-        if old_id is not None and new_id is not None and old_id != new_id:
+        if tp.topic in _recreated(start.topic_ids, end.topic_ids):
+            old_id, new_id = ((ids or {})[tp.topic] for ids in (start.topic_ids, end.topic_ids))
+            position = f" at offset {begin[tp]}" if tp in begin else ""
             self._report.lost(
                 errors.DATA_LOSS_TOPIC_RECREATED,
-                f"The topic {tp.topic} was deleted and created again (id {old_id}, now {new_id})",
+                f"The topic {tp.topic} was deleted and created again (id {old_id}, now {new_id}) "
+                f"while the query was{position} of {describe(tp)}; the new topic is read from "
+                f"offset {earliest} on",
             )
             return earliest
         if tp in begin:
@@ -262,8 +278,30 @@ class StreamTracker:
             self._known_gone |= gone  # one report a run, not one a batch
             self._report.lost(
                 errors.DATA_LOSS_PARTITIONS_DELETED,
-                f"Partitions are not there any more: {describe_all(gone)}",
+                f"Partitions are not there any more: {describe_all(gone)}"
+                f"{_positions({tp: begin[tp] for tp in gone if tp in begin})}",
             )
+
+    def _topic_ids(
+        self, offsets: Offsets, known: Mapping[str, str] | None = None
+    ) -> dict[str, str] | None:
+        """The ids of the topics of these offsets; those known where a broker returns none."""
+        if not self._options.track_topic_ids:
+            return None
+        topics = _topics(offsets)
+        kept = {topic: known[topic] for topic in topics if topic in known} if known else {}
+        return kept | self._cluster.topic_ids(topics) or None
+
+    def _report_replaced(self, begin: Offsets, end: StreamOffset, replaced: set[str]) -> None:
+        """What a repeated batch was planned to read is gone; the next batch reads the new topic."""
+        for tp in sorted(end.offsets):
+            if tp.topic in replaced:
+                first = begin.get(tp, 0)
+                self._report.lost(
+                    errors.DATA_LOSS_TOPIC_RECREATED,
+                    f"Offsets {first} to {end.offsets[tp]} of {describe(tp)} could not be read: "
+                    "the topic was deleted and created again after the batch was planned",
+                )
 
     # --- the group -----------------------------------------------------------------------------
 
@@ -289,3 +327,19 @@ class StreamTracker:
 
 def _topics(offsets: Offsets) -> frozenset[str]:
     return frozenset(tp.topic for tp in offsets)
+
+
+def _positions(gone: Offsets, limit: int = 10) -> str:
+    """Up to which offsets partitions were read, as the end of a sentence."""
+    if not gone:
+        return ""
+    shown = [f"{describe(tp)} up to offset {gone[tp]}" for tp in sorted(gone)[:limit]]
+    more = f" and {len(gone) - limit} more" if len(gone) > limit else ""
+    return f"; read were {', '.join(shown)}{more}"
+
+
+def _recreated(before: Mapping[str, str] | None, now: Mapping[str, str] | None) -> set[str]:
+    """The topics that have another id than before."""
+    if not before or not now:
+        return set()
+    return {topic for topic, topic_id in now.items() if before.get(topic, topic_id) != topic_id}

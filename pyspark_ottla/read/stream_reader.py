@@ -17,7 +17,12 @@ from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.job_files import PickledWithJobFiles
 from pyspark_ottla.offsets import Json, decode, encode
 from pyspark_ottla.options.options import SourceOptions, check_for_stream
-from pyspark_ottla.read.reader import RecordBatch, read_task, to_input_partitions
+from pyspark_ottla.read.reader import (
+    RecordBatch,
+    find_decoding,
+    read_task,
+    to_input_partitions,
+)
 from pyspark_ottla.read.schema import check_projection
 
 if TYPE_CHECKING:
@@ -30,7 +35,8 @@ class BaseStreamReader(PickledWithJobFiles, DataSourceStreamReader):
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = check_for_stream(options)
-        self._schema = check_projection(schema, options)
+        self._decoding = find_decoding(options, schema)
+        self._schema = check_projection(schema, options, self._decoding)
         self._tracker: StreamTracker | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -70,7 +76,7 @@ class BaseStreamReader(PickledWithJobFiles, DataSourceStreamReader):
         return to_input_partitions(pieces)
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        return read_task(self._options, self._schema, partition)
+        return read_task(self._options, self._schema, partition, self._decoding)
 
     def commit(self, end: Mapping[str, Json]) -> None:
         self.tracker.finished(decode(end))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from ottla.protocol.records.errors import CodecUnavailableError, RecordsError
 from pyspark_ottla import errors
 from pyspark_ottla.cluster.cluster import KafkaCluster
 from pyspark_ottla.cluster.connections import acquire_client, release_client
+from pyspark_ottla.decode.resolved import ResolvedDecoding
 from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.missing_packages import missing_codec
 from pyspark_ottla.offsets import OffsetRange, describe
@@ -19,23 +21,42 @@ from pyspark_ottla.options.options import SourceOptions
 from pyspark_ottla.read.aborted import AbortedFilter
 from pyspark_ottla.read.arrow import BatchBuilder
 from pyspark_ottla.read.columns import read_columns
-from pyspark_ottla.read.fetch import FetchedData, PartitionFetch, Prefetcher
+from pyspark_ottla.read.fetch import FetchedData, PartitionFetch
 from pyspark_ottla.read.planning import LossReport
-from pyspark_ottla.read.schema import arrow_schema, row_schema
+from pyspark_ottla.read.prefetcher import Prefetcher
+from pyspark_ottla.read.schema import arrow_schema, raw_schema, row_schema
+from pyspark_ottla.read.task_metrics import TaskMetrics
 from pyspark_ottla.transform import transformed
 
 RecordBatch = Any
 
 
 def read_range(
-    options: SourceOptions, schema: StructType, wanted: OffsetRange
+    options: SourceOptions,
+    schema: StructType,
+    wanted: OffsetRange,
+    decoding: ResolvedDecoding | None = None,
 ) -> Iterator[RecordBatch]:
-    """Every record of the range in order, as the option transform has them; raises ConnectorError
-    when one cannot be read."""
+    """Every record of the range in order, decoded, then as the option transform has them; raises
+    ConnectorError when one cannot be read."""
     if options.transform is None:
-        return _read(options, schema, wanted)
-    batches = _read(options, row_schema(options), wanted)
+        return _decoded(options, schema, wanted, decoding)
+    batches = _decoded(options, row_schema(options, decoding), wanted, decoding)
     return transformed(options.transform, batches, arrow_schema(schema))
+
+
+def _decoded(
+    options: SourceOptions,
+    schema: StructType,
+    wanted: OffsetRange,
+    decoding: ResolvedDecoding | None,
+) -> Iterator[RecordBatch]:
+    if decoding is None:
+        return _read(options, schema, wanted)
+    from pyspark_ottla.decode.decoding import TaskDecoding
+
+    task = TaskDecoding(decoding, arrow_schema(schema), wanted.partition)
+    return task.batches(_read(options, raw_schema(schema, options), wanted))
 
 
 def _read(options: SourceOptions, schema: StructType, wanted: OffsetRange) -> Iterator[RecordBatch]:
@@ -47,29 +68,54 @@ def _read(options: SourceOptions, schema: StructType, wanted: OffsetRange) -> It
         rows_max=options.batch_rows,
         bytes_max=options.batch_bytes,
     )
-    for response in _responses(options, wanted):
-        columns_of_response = read_columns(
-            response.records,
-            start=response.start,
-            end=wanted.end,
-            skip=AbortedFilter(response.aborted if options.client.read_committed else []),
-            check_crcs=options.client.check_crcs,
-            decompressed_bytes_max=DEFAULT_MAX_DECOMPRESSED_BYTES,
-        )
-        try:
-            for columns in columns_of_response:
-                yield from builder.build(columns)
-        except CodecUnavailableError as error:
-            raise missing_codec(f"Records of {describe(wanted.partition)}", error) from None
-        except RecordsError as error:
-            raise ConnectorError(
-                errors.CORRUPT_DATA,
-                f"{describe(wanted.partition)} holds bytes that cannot be read: {error}",
-                "The data on the broker is damaged; to go on after it, start a new query behind it",
-            ) from None
+    metrics = TaskMetrics()
+    try:
+        for response in _responses(options, wanted, metrics):
+            batches = _batches(options, builder, wanted, response)
+            while (batch := _decode_next(batches, metrics)) is not None:
+                metrics.rows += batch.num_rows
+                yield batch
+    finally:
+        metrics.report(wanted, to_stderr=options.log_task_metrics)
 
 
-def _responses(options: SourceOptions, wanted: OffsetRange) -> Iterator[FetchedData]:
+def _decode_next(batches: Iterator[RecordBatch], metrics: TaskMetrics) -> RecordBatch | None:
+    begin = time.perf_counter()
+    try:
+        return next(batches, None)
+    finally:
+        metrics.decode_seconds += time.perf_counter() - begin
+
+
+def _batches(
+    options: SourceOptions, builder: BatchBuilder, wanted: OffsetRange, response: FetchedData
+) -> Iterator[RecordBatch]:
+    """The Arrow batches of one response; raises ConnectorError."""
+    columns_of_response = read_columns(
+        response.records,
+        start=response.start,
+        end=wanted.end,
+        skip=AbortedFilter(response.aborted if options.client.read_committed else []),
+        check_crcs=options.client.check_crcs,
+        decompressed_bytes_max=DEFAULT_MAX_DECOMPRESSED_BYTES,
+    )
+    try:
+        for columns in columns_of_response:
+            yield from builder.build(columns)
+    except CodecUnavailableError as error:
+        records = f"Records of {describe(wanted.partition)} from offset {response.start} on"
+        raise missing_codec(records, error) from None
+    except RecordsError as error:
+        raise ConnectorError(
+            errors.CORRUPT_DATA,
+            f"{describe(wanted.partition)} holds bytes that cannot be read: {error}",
+            "The data on the broker is damaged; to go on after it, start a new query behind it",
+        ) from None
+
+
+def _responses(
+    options: SourceOptions, wanted: OffsetRange, metrics: TaskMetrics
+) -> Iterator[FetchedData]:
     """The responses of a range, prefetched in a thread; the client is kept for the next task."""
     client = acquire_client(options.client)
     fetch = PartitionFetch(
@@ -79,6 +125,7 @@ def _responses(options: SourceOptions, wanted: OffsetRange) -> Iterator[FetchedD
         fetch_bytes=options.fetch_bytes,
         read_committed=options.client.read_committed,
         timeout_ms=options.poll_timeout_ms,
+        metrics=metrics,
     )
     if options.prefetch == 0:
         yield from fetch.responses()

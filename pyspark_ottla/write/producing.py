@@ -17,7 +17,6 @@ from typing import NamedTuple
 from ottla.protocol.client.errors import ClientError
 from ottla.protocol.client.operations import Versions
 from ottla.protocol.errors import RETRIABLE, ErrorCode, error_name
-from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -31,7 +30,7 @@ from ottla.protocol.records.compression import compress
 from ottla.protocol.records.errors import CodecUnavailableError
 from ottla.protocol.topics import TopicPartition
 from pyspark_ottla import errors
-from pyspark_ottla.cluster.client_errors import refused, unreachable
+from pyspark_ottla.cluster.client_errors import unreachable
 from pyspark_ottla.cluster.cluster import KafkaCluster
 from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.missing_packages import missing_codec
@@ -50,13 +49,19 @@ PAUSE_MAX_SECONDS = 1.0
 # Sequence numbers are 31 bits and start again at zero.
 SEQUENCE_MASK = (1 << 31) - 1
 
+FENCED_HINT = (
+    "The transaction was open for longer than kafka.transaction.timeout.ms: raise it, and the "
+    "brokers' transaction.max.timeout.ms, or make batches smaller. If Spark runs a task twice, or "
+    "the batch again, this is the end of the attempt that is not needed any more"
+)
 _HINTS = {
     ErrorCode.MESSAGE_TOO_LARGE: "Lower kafka.batch.size, or raise the topic's max.message.bytes",
     ErrorCode.RECORD_LIST_TOO_LARGE: "Lower kafka.batch.size, or raise the topic's segment.bytes",
     ErrorCode.INVALID_RECORD: "A compacted topic takes no record without a key",
     ErrorCode.NOT_ENOUGH_REPLICAS: "Too few replicas are in sync for min.insync.replicas",
-    ErrorCode.INVALID_PRODUCER_EPOCH: "Another attempt of this task has taken over",
-    ErrorCode.PRODUCER_FENCED: "Another attempt of this task has taken over",
+    ErrorCode.INVALID_PRODUCER_EPOCH: FENCED_HINT,
+    ErrorCode.PRODUCER_FENCED: FENCED_HINT,
+    ErrorCode.INVALID_TXN_STATE: FENCED_HINT,
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Ask for IDEMPOTENT_WRITE, or set "
     "kafka.enable.idempotence to false",
 }
@@ -76,23 +81,6 @@ class _Batch(NamedTuple):
     section: Section
 
 
-def init_idempotent(cluster: KafkaCluster) -> ProducerIdentity:
-    """A fresh producer id for one task."""
-    what = "Requesting a producer id"
-    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-    response = cluster.call_with_retries(
-        what,
-        lambda timeout_ms: cluster.client.call(
-            request, timeout_ms=timeout_ms, versions=INIT_PRODUCER_ID_VERSIONS
-        ),
-        cluster.deadline(),
-    )
-    assert isinstance(response, InitProducerIdResponse)
-    if response.error_code != ErrorCode.NONE:
-        raise refused(what, response.error_code)
-    return ProducerIdentity(response.producer_id, response.producer_epoch)
-
-
 class TaskProducer:
     """Sends sections to partitions; `add` blocks while too much waits, `finish` until all is done.
 
@@ -105,15 +93,18 @@ class TaskProducer:
         options: ClientOptions,
         identity: ProducerIdentity,
         on_new_partitions: Callable[[list[TopicPartition]], None] | None = None,
+        sequences: dict[TopicPartition, int] | None = None,
     ) -> None:
-        """`on_new_partitions` is called in the sender thread before a partition's first batch."""
+        """`on_new_partitions` is called in the sender thread before a partition's first batch.
+        `sequences` has the next sequence number of each partition that the producer id has
+        written to before; the producer keeps it up to date."""
         self._cluster = cluster
         self._options = options
         self._identity = identity
         self._on_new_partitions = on_new_partitions
         self._known: set[TopicPartition] = set()
         self._codec = CODECS.index(options.codec)
-        self._sequences: dict[TopicPartition, int] = {}
+        self._sequences = {} if sequences is None else sequences
         self._waiting: queue.Queue[tuple[TopicPartition, Section] | None] = queue.Queue(WAITING_MAX)
         self._failure: BaseException | None = None
         self._closed = False

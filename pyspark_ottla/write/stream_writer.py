@@ -1,10 +1,12 @@
 """The streaming writer; importable from Spark 4.1 on.
 
-Spark makes a new one for each batch, twice (to plan it and to commit it); nothing is kept in it.
+Spark makes a new one for each batch, twice: one to plan the batch, which the tasks get, and one to
+commit or abort it. Nothing is kept in it.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Sequence
 
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
@@ -13,27 +15,28 @@ from pyspark_ottla.job_files import PickledWithJobFiles
 from pyspark_ottla.options.sink_options import SinkOptions
 from pyspark_ottla.write.writer import (
     RecordBatch,
-    check_tasks,
-    log_totals,
-    stream_attempt,
+    abort_write,
+    commit_write,
+    identify_write,
     write_rows,
 )
 
 
 class StreamWriter(PickledWithJobFiles, DataSourceStreamArrowWriter):
-    """At least once by default; exactly once by a transaction and a marker for each task."""
+    """At least once by default; exactly once by a two-phase commit of each batch."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
+        self._job = uuid.uuid4().hex
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
-        attempt = stream_attempt() if self._options.exactly_once else None
-        return write_rows(self._options, iterator, attempt)
+        write = None
+        if self._options.exactly_once:
+            write = identify_write(self._options, self._job, is_stream=True)
+        return write_rows(self._options, iterator, write)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        log_totals(messages, f"batch {batchId} written")
-        if self._options.exactly_once:
-            check_tasks(self._options, messages)
+        commit_write(self._options, messages, f"batch {batchId} written")
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        log_totals(messages, f"batch {batchId} failed and will be repeated")
+        abort_write(self._options, messages, f"Batch {batchId} has failed")

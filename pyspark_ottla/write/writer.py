@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
@@ -28,7 +29,9 @@ from pyspark_ottla.options.sink_options import SinkOptions
 from pyspark_ottla.read.schema import headers_type
 
 if TYPE_CHECKING:
-    from pyspark_ottla.write.writing import Attempt, TaskResult
+    from pyspark_ottla.write.decisions import Prepared, Write
+    from pyspark_ottla.write.two_phase_commit import BatchCommit
+    from pyspark_ottla.write.writing import TaskResult
 
 logger = logging.getLogger("ottla.spark")
 
@@ -36,9 +39,11 @@ logger = logging.getLogger("ottla.spark")
 RecordBatch = Any
 
 # Spark's names of what a streaming task belongs to. They are in no documentation, but the engine
-# itself finds the batch by them, and no other way leads to them.
+# itself finds the batch by them, and no other way leads to them. The job group of a streaming query
+# is the id of its run.
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
 BATCH_ID_PROPERTY = "streaming.sql.batchId"
+RUN_ID_PROPERTY = "spark.jobGroup.id"
 
 COLUMN_TYPES: dict[str, tuple[DataType, ...]] = {
     "key": (StringType(), BinaryType()),
@@ -53,9 +58,9 @@ COLUMN_TYPES: dict[str, tuple[DataType, ...]] = {
 class TaskMessage(WriterCommitMessage):
     """What one task has written, for the driver."""
 
-    def __init__(self, result: TaskResult, attempt: Attempt | None) -> None:
+    def __init__(self, result: TaskResult, write: Write | None) -> None:
         self.result = result
-        self.attempt = attempt
+        self.write = write
 
 
 def check_sink_schema(schema: StructType, options: SinkOptions) -> None:
@@ -83,50 +88,60 @@ def check_sink_schema(schema: StructType, options: SinkOptions) -> None:
 
 
 def write_rows(
-    options: SinkOptions, batches: Iterator[RecordBatch], attempt: Attempt | None
+    options: SinkOptions, batches: Iterator[RecordBatch], write: Write | None
 ) -> TaskMessage:
+    """Writes the rows of a task; `write` is given for exactly-once."""
     try:
         from pyspark_ottla.write.writing import write_task
     except ImportError as error:
         raise missing_package("writing", error) from None
-    return TaskMessage(write_task(options, batches, attempt), attempt)
+    return TaskMessage(write_task(options, batches, write), write)
 
 
-def log_totals(messages: Sequence[WriterCommitMessage | None], what: str) -> None:
-    results = [message.result for message in messages if isinstance(message, TaskMessage)]
-    logger.info(
-        "%s: %d rows, %d bytes, %d tasks, of which %d were written by an earlier attempt",
-        what,
-        sum(result.rows for result in results),
-        sum(result.bytes_sent for result in results),
-        len(results),
-        sum(result.repeated for result in results),
-    )
+def commit_write(
+    options: SinkOptions, messages: Sequence[WriterCommitMessage | None], what: str
+) -> None:
+    """What the driver does when all tasks have ended well; raises ConnectorError.
+
+    Exactly once: the records are decided to be visible when this returns.
+    """
+    tasks = [message for message in messages if isinstance(message, TaskMessage)]
+    rows = sum(task.result.rows for task in tasks)
+    sent = sum(task.result.bytes_sent for task in tasks)
+    write = next((task.write for task in tasks if task.write is not None), None)
+    if write is not None:
+        with _batch_commit(options, write) as batch:
+            if not batch.commit(_prepared(tasks), rows):
+                return
+    logger.info("%s: %d rows, %d bytes, %d tasks", what, rows, sent, len(tasks))
 
 
-def check_tasks(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Notices a batch that was repeated with fewer tasks: one too many has left its marker."""
-    from ottla.protocol.topics import TopicPartition
+def abort_write(
+    options: SinkOptions, messages: Sequence[WriterCommitMessage | None], what: str
+) -> None:
+    """What the driver does when a task or the commit has failed."""
+    tasks = [message for message in messages if isinstance(message, TaskMessage)]
+    write = next((task.write for task in tasks if task.write is not None), None)
+    if write is not None:
+        with _batch_commit(options, write) as batch:
+            batch.abort(_prepared(tasks))
+    elif not options.exactly_once:
+        rows = sum(task.result.rows for task in tasks)
+        logger.warning("%s; %d rows of other tasks are in the topics all the same", what, rows)
+
+
+def _prepared(tasks: Sequence[TaskMessage]) -> list[Prepared]:
+    return [task.result.prepared for task in tasks if task.result.prepared is not None]
+
+
+@contextmanager
+def _batch_commit(options: SinkOptions, write: Write) -> Iterator[BatchCommit]:
     from pyspark_ottla.cluster.cluster import KafkaCluster
     from pyspark_ottla.cluster.connections import client_of
-    from pyspark_ottla.write.transactions import TaskTransaction
+    from pyspark_ottla.write.two_phase_commit import BatchCommit
 
-    attempts = [m.attempt for m in messages if isinstance(m, TaskMessage) and m.attempt]
-    if not attempts or options.topic is None:
-        return
-    job_id, batch_id, _ = attempts[0]
-    beyond = max(attempt.task for attempt in attempts) + 1
-    name = f"{options.transactional_id_prefix}-{job_id}-{beyond}"
     with client_of(options.client) as client:
-        cluster = KafkaCluster(client, options.client)
-        marker = TaskTransaction(cluster, name, 1).marker(TopicPartition(options.topic, 0))
-    if marker.next_batch == batch_id + 1:
-        raise ConnectorError(
-            errors.TASK_COUNT_CHANGED,
-            f"Batch {batch_id} was written by {beyond} tasks now, by more in an earlier attempt: "
-            "some of its records are in the topic twice",
-            "A repeated batch must have the same tasks; keep the number of partitions",
-        )
+        yield BatchCommit(options, KafkaCluster(client, options.client), write)
 
 
 class BatchWriter(PickledWithJobFiles, DataSourceArrowWriter):
@@ -141,53 +156,49 @@ class BatchWriter(PickledWithJobFiles, DataSourceArrowWriter):
             )
         check_sink_schema(schema, options)
         self._options = options
-        # A task that Spark runs again must find the marker of the first attempt.
-        self._job_id = uuid.uuid4().hex
+        self._job = uuid.uuid4().hex
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
-        attempt = None
-        if self._options.exactly_once:
-            attempt = self._attempt()
-        return write_rows(self._options, iterator, attempt)
-
-    def _attempt(self) -> Attempt:
-        """This task of this job; in foreachBatch, of that batch, so that a repeated batch counts
-        as the same job. There may be several writes in one batch: one to a topic."""
-        from pyspark_ottla.write.writing import Attempt
-
-        context = _task_context()
-        if context.getLocalProperty(BATCH_ID_PROPERTY):
-            attempt = stream_attempt()
-            return attempt._replace(job_id=f"{attempt.job_id}-{self._options.topic}")
-        return Attempt(self._job_id, 0, context.partitionId())
+        write = identify_write(self._options, self._job) if self._options.exactly_once else None
+        return write_rows(self._options, iterator, write)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        log_totals(messages, "written")
-        if self._options.exactly_once:
-            check_tasks(self._options, messages)
+        commit_write(self._options, messages, "written")
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        log_totals(messages, "the job failed; these records are in the topics all the same")
+        abort_write(self._options, messages, "The job has failed")
 
 
-def _task_context() -> Any:
+def identify_write(options: SinkOptions, job: str, *, is_stream: bool = False) -> Write:
+    """The write that the current task belongs to; what Spark's API does not tell is taken from the
+    properties of the task. Raises ConnectorError if the write cannot be recognised when it is
+    repeated."""
     from pyspark import TaskContext
 
-    return TaskContext.get()
+    from pyspark_ottla.write.decisions import Write
 
+    context = TaskContext.get()
 
-def stream_attempt() -> Attempt:
-    """Query, batch and task of the current streaming task; Spark's API returns none of it."""
-    from pyspark_ottla.write.writing import Attempt
+    def of_task(name: str) -> str:
+        return (context.getLocalProperty(name) if context else None) or ""
 
-    context = _task_context()
-    query_id = context.getLocalProperty(QUERY_ID_PROPERTY) if context else None
-    batch_id = context.getLocalProperty(BATCH_ID_PROPERTY) if context else None
-    if not query_id or not batch_id:
-        raise ConnectorError(
-            errors.EXACTLY_ONCE_UNAVAILABLE,
-            "This Spark does not tell a task which query and batch it belongs to "
-            f"({QUERY_ID_PROPERTY}, {BATCH_ID_PROPERTY})",
-            "Set delivery to at-least-once",
+    prefix, run = options.transactional_id_prefix, of_task(RUN_ID_PROPERTY)
+    if options.batch_id is not None:
+        return Write(f"{prefix}-{options.write_id}", options.batch_id, job, run)
+    query, batch = of_task(QUERY_ID_PROPERTY), of_task(BATCH_ID_PROPERTY)
+    if query and batch:
+        # The only write of a streaming sink; in foreachBatch there is one to each topic, or more.
+        part = options.write_id or ("" if is_stream else options.topic)
+        return Write(
+            f"{prefix}-{query}-{part}" if part else f"{prefix}-{query}", int(batch), job, run
         )
-    return Attempt(query_id, int(batch_id), context.partitionId())
+    if options.write_id is not None and not is_stream:
+        return Write(f"{prefix}-{options.write_id}", 0, job, run, is_numbered=False)
+    raise ConnectorError(
+        errors.WRITE_ID_NEEDED,
+        "Spark does not tell which batch of which query this write belongs to, so that it could "
+        "not be recognised when it is repeated",
+        "Set the option writeId to a name for this write. In foreachBatch (Spark Connect, or a "
+        "thread of your own) also set batchId to the second argument of the function. Or set "
+        "delivery to at-least-once",
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,30 +18,32 @@ from pyspark_ottla.cluster.connections import client_of
 from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.options.sink_options import SinkOptions
 from pyspark_ottla.read.columns import Longs
+from pyspark_ottla.write.decisions import Prepared, Write
 from pyspark_ottla.write.encode import Rows, encode_rows
 from pyspark_ottla.write.partitioning import Partitioner
-from pyspark_ottla.write.producing import ProducerIdentity, TaskProducer, init_idempotent
-from pyspark_ottla.write.transactions import Marker, TaskTransaction, Written
+from pyspark_ottla.write.producer_ids import kept_producer
+from pyspark_ottla.write.producing import ProducerIdentity, TaskProducer
+from pyspark_ottla.write.transactional_ids import claimed_id
+from pyspark_ottla.write.transactions import Transactions
+from pyspark_ottla.write.two_phase_commit import write_again
 
 RecordBatch = Any
 Array = Any
 
 
 class TaskResult(NamedTuple):
-    """What a task reports to the driver. `repeated`: an earlier attempt had written it all."""
+    """What a task reports to the driver.
+
+    `last_offsets` has an entry for each partition that was written to. `prepared` is the
+    transaction that waits for the driver's decision. `dropped`: the batch was decided before, and
+    the rows were not written.
+    """
 
     rows: int
     bytes_sent: int
     last_offsets: dict[TopicPartition, int]
-    repeated: bool = False
-
-
-class Attempt(NamedTuple):
-    """Which piece of which job this task is: the batch of the query, and the task's number."""
-
-    job_id: str
-    batch_id: int
-    task: int
+    prepared: Prepared | None = None
+    dropped: bool = False
 
 
 class TaskWriter:
@@ -55,7 +58,7 @@ class TaskWriter:
         self._counts: dict[str, int] = {}
         self._partitioner = Partitioner(options.client.batch_bytes)
         self._bytes_max = min(options.client.batch_bytes, options.client.request_bytes_max) or 1
-        self.written = Written(0, 0, 0)
+        self.rows = 0
 
     def write(self, batch: RecordBatch) -> None:
         """Hands every row of the batch to the producer, in order within each partition."""
@@ -67,18 +70,14 @@ class TaskWriter:
             value,
             columns.get("headers"),
             _timestamps(columns.get("timestamp"), batch.num_rows),
-            np.arange(self.written.rows, self.written.rows + batch.num_rows),
+            np.arange(self.rows, self.rows + batch.num_rows),
         )
         for topic, chosen in self._by_topic(columns.get("topic"), rows):
             given = columns.get("partition")
             if chosen is not None:
                 given = None if given is None else given.take(chosen)
             self._write_topic(topic, _take(rows, chosen), given)
-        self.written = Written(
-            self.written.rows + batch.num_rows,
-            self.written.key_bytes + _total_bytes(rows.key),
-            self.written.value_bytes + _total_bytes(rows.value),
-        )
+        self.rows += batch.num_rows
 
     def _by_topic(self, column: Array, rows: Rows) -> Iterator[tuple[str, Array]]:
         """The topics of the rows, each with the indices of its rows (None for all of them)."""
@@ -135,10 +134,6 @@ def _lengths_or_zero(column: Array) -> Longs:
     return np.asarray(pc.fill_null(pc.binary_length(column), 0)).astype(np.int64)
 
 
-def _total_bytes(column: Array) -> int:
-    return pc.sum(pc.binary_length(column)).as_py() or 0
-
-
 def _timestamps(column: Array, count: int) -> Longs:
     """Milliseconds; rows without a timestamp get the time of now, as a producer gives it."""
     now = time.time_ns() // 1_000_000
@@ -162,91 +157,83 @@ def _take(rows: Rows, chosen: Array) -> Rows:
 
 
 def write_task(
-    options: SinkOptions, batches: Iterator[RecordBatch], attempt: Attempt | None
+    options: SinkOptions, batches: Iterator[RecordBatch], write: Write | None
 ) -> TaskResult:
-    """Writes every row; returns when all are acknowledged (exactly-once: committed).
+    """Writes every row; returns when all are acknowledged. A task without rows opens nothing.
 
-    `attempt` is given for exactly-once only. Raises ConnectorError.
+    `write` is given for exactly-once only: then the transaction is left open for the driver.
+    Raises ConnectorError.
     """
+    batches = _with_rows(batches)
+    first = next(batches, None)
+    if first is None:
+        return TaskResult(0, 0, {})
+    batches = chain([first], batches)
     client_options = options.client
     with client_of(client_options) as lookup, client_of(client_options) as sending:
         topics = KafkaCluster(lookup, client_options)
         cluster = KafkaCluster(sending, client_options)
-        if attempt is not None:
-            return _write_exactly_once(options, topics, cluster, batches, attempt)
-        identity = init_idempotent(cluster) if client_options.idempotent else ProducerIdentity()
-        producer = TaskProducer(cluster, client_options, identity)
-        try:
-            writer = TaskWriter(options, producer, topics.partition_count)
-            for batch in batches:
-                writer.write(batch)
-            producer.finish()
-        finally:
-            producer.close()
-        return TaskResult(writer.written.rows, producer.bytes_sent, producer.last_offsets)
+        if write is not None:
+            return _write_prepared(options, topics, cluster, batches, write)
+        if not client_options.idempotent:
+            producer = TaskProducer(cluster, client_options, ProducerIdentity())
+            return _write_all(options, topics, producer, batches)
+        with kept_producer(cluster, client_options) as (identity, sequences):
+            producer = TaskProducer(cluster, client_options, identity, sequences=sequences)
+            return _write_all(options, topics, producer, batches)
 
 
-def _write_exactly_once(
+def _with_rows(batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
+    return (batch for batch in batches if batch.num_rows)
+
+
+def _write_all(
     options: SinkOptions,
     topics: KafkaCluster,
-    cluster: KafkaCluster,
+    producer: TaskProducer,
     batches: Iterator[RecordBatch],
-    attempt: Attempt,
 ) -> TaskResult:
-    name = f"{options.transactional_id_prefix}-{attempt.job_id}-{attempt.task}"
-    transaction = TaskTransaction(cluster, name, options.client.transaction_timeout_ms)
-    transaction.begin()
-    # Brokers take offsets of partitions that exist only; this one is where records go anyway.
-    assert options.topic is not None
-    place = TopicPartition(options.topic, 0)
-    topics.partition_count(options.topic)
-    marker = transaction.marker(place)
-    if marker.next_batch > attempt.batch_id:
-        return _check_repeated(batches, marker, attempt, name)
-    producer = TaskProducer(
-        cluster, options.client, transaction.identity, transaction.add_partitions
-    )
     try:
         writer = TaskWriter(options, producer, topics.partition_count)
         for batch in batches:
             writer.write(batch)
         producer.finish()
-    except BaseException:
+    finally:
         producer.close()
-        _abort_quietly(transaction)
-        raise
-    transaction.set_marker(place, Marker(attempt.batch_id + 1, writer.written))
-    transaction.end(committed=True)
-    return TaskResult(writer.written.rows, producer.bytes_sent, producer.last_offsets)
+    return TaskResult(writer.rows, producer.bytes_sent, producer.last_offsets)
 
 
-def _abort_quietly(transaction: TaskTransaction) -> None:
-    try:
-        transaction.end(committed=False)
-    except ConnectorError:
-        return  # the broker aborts it when its timeout is over; the first error matters more
-
-
-def _check_repeated(
-    batches: Iterator[RecordBatch], marker: Marker, attempt: Attempt, name: str
+def _write_prepared(
+    options: SinkOptions,
+    topics: KafkaCluster,
+    cluster: KafkaCluster,
+    batches: Iterator[RecordBatch],
+    write: Write,
 ) -> TaskResult:
-    """The batch is written already: only looks whether these are the same rows."""
-    found = Written(0, 0, 0)
-    for batch in batches:
-        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-        key = _as_binary(columns.get("key"))
-        found = Written(
-            found.rows + batch.num_rows,
-            found.key_bytes + (0 if key is None else _total_bytes(key)),
-            found.value_bytes + _total_bytes(_as_binary(columns["value"])),
+    """Writes in a transaction and leaves it open; drops the rows if the batch is decided."""
+    transactions = Transactions(cluster, options.client.transaction_timeout_ms)
+    decision = transactions.decision(write.name, is_fenced=False)
+    if not write_again(decision, write):
+        return TaskResult(sum(batch.num_rows for batch in batches), 0, {}, dropped=True)
+    decided = -1 if decision is None else decision.batch_id
+    with claimed_id(options.client.bootstrap, write.name, write.batch_id, decided) as identifier:
+        prepared = transactions.begin(identifier)
+        producer = TaskProducer(
+            cluster,
+            options.client,
+            ProducerIdentity(prepared.producer_id, prepared.epoch, identifier),
+            lambda partitions: transactions.add_partitions(prepared, partitions),
         )
-    is_last = marker.next_batch == attempt.batch_id + 1
-    if is_last and marker.written is not None and found != marker.written:
-        raise ConnectorError(
-            errors.TASK_COUNT_CHANGED,
-            f"Task {attempt.task} of batch {attempt.batch_id} brings {found.rows} rows, but "
-            f"{marker.written.rows} other rows were written for it before ({name})",
-            "A repeated batch must have the same tasks with the same rows: keep the number of "
-            "partitions, and leave out what is different in each run (rand, current_timestamp)",
-        )
-    return TaskResult(found.rows, 0, {}, repeated=True)
+        try:
+            result = _write_all(options, topics, producer, batches)
+        except BaseException:
+            _abort_quietly(transactions, prepared)
+            raise
+    return result._replace(prepared=prepared)
+
+
+def _abort_quietly(transactions: Transactions, prepared: Prepared) -> None:
+    try:
+        transactions.end(prepared, committed=False)
+    except ConnectorError:
+        return  # the driver or the timeout aborts it; the first error matters more

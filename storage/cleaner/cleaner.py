@@ -13,7 +13,12 @@ from typing import NamedTuple
 
 from ottla.storage.cleaner.compaction import Compaction, CompactionCancelled, Throttle
 from ottla.storage.cleaner.offset_map import OffsetMap
-from ottla.storage.errors import CorruptFile
+from ottla.storage.errors import (
+    CorruptFile,
+    DiskFull,
+    LogDirectoryOffline,
+    ResourceExhausted,
+)
 from ottla.storage.files.checkpoints import Offsets, read_offset_checkpoint, write_offset_checkpoint
 from ottla.storage.files.layout import CLEANER_CHECKPOINT
 from ottla.storage.files.log_directory import LogDirectory, is_exhausted
@@ -193,7 +198,9 @@ class Cleaner:
             logger.info("%s: Compaction stopped: %s", log.name, error)
             return False
         if isinstance(error, OSError):
-            logger.error("%s: Compaction failed: %s", log.name, log.local.write_failed(error))
+            error = log.local.write_failed(error)
+        if isinstance(error, DiskFull | ResourceExhausted | LogDirectoryOffline):
+            logger.error("%s: Compaction failed: %s", log.name, error)
             return False
         if error is not None:
             self._mark_uncleanable(log, error)

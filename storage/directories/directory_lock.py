@@ -6,6 +6,7 @@ import fcntl
 import os
 
 from ottla.storage.errors import DirectoryInUse
+from ottla.storage.files.fs import CREATE, FILE_MODE
 from ottla.storage.files.layout import LOCK_FILE
 
 
@@ -17,7 +18,7 @@ class DirectoryLock:
     def __init__(self, directory: str) -> None:
         """Raises DirectoryInUse when another process holds the lock, OSError."""
         path = f"{directory}/{LOCK_FILE}"
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path, CREATE, FILE_MODE)
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

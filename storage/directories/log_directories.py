@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from ottla.storage.directories.directory_lock import DirectoryLock
 from ottla.storage.directories.meta_properties import (
@@ -12,7 +13,7 @@ from ottla.storage.directories.meta_properties import (
     read_meta_properties,
     write_meta_properties,
 )
-from ottla.storage.errors import LogDirectoryOffline
+from ottla.storage.errors import LogDirectoryOffline, StorageError
 from ottla.storage.files.checkpoints import Offsets, write_clean_shutdown, write_offset_checkpoint
 from ottla.storage.files.fs import FileSystem
 from ottla.storage.files.layout import CLEAN_SHUTDOWN_FILE
@@ -107,13 +108,18 @@ class LogDirectories:
     def write_checkpoint(self, name: str, offsets: Mapping[str, Offsets]) -> None:
         """Writes a checkpoint file into every online directory in `offsets` (by path). Synced."""
         for directory in self.online():
-            if directory.path not in offsets:
-                continue
-            try:
-                path = f"{directory.path}/{name}"
-                write_offset_checkpoint(self.fs, path, offsets[directory.path])
-            except OSError as error:
-                directory.write_failed(error)  # the old checkpoint stays: outdated, but correct
+            if directory.path in offsets:
+                # The old checkpoint stays: outdated, but correct.
+                with suppress(StorageError):
+                    self.write_checkpoint_of(directory, name, offsets[directory.path])
+
+    def write_checkpoint_of(self, directory: LogDirectory, name: str, offsets: Offsets) -> None:
+        """Writes a checkpoint file of one directory. Synced. Raises StorageError."""
+        directory.check_online()
+        try:
+            write_offset_checkpoint(self.fs, f"{directory.path}/{name}", offsets)
+        except OSError as error:
+            raise directory.write_failed(error) from error
 
     def mark_clean(self, broker_epoch: int) -> None:
         """Writes the clean shutdown file. Synced."""

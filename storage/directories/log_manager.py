@@ -82,6 +82,9 @@ class LogManager:
         # The directory for a partition that does not exist yet (AlterReplicaLogDirs).
         self._preferred: dict[Key, str] = {}
         self._checkpoints = OffsetCheckpoints(self.directories, self._logs)
+        #: Whether `load` found a directory without the clean shutdown file, which a crash, a power
+        #: failure and a new disk have in common: acknowledged records may be missing.
+        self.unclean_start = False
 
     # --- start and stop ----------------------------------------------------------------------
 
@@ -126,6 +129,7 @@ class LogManager:
                 found.append(loaded)
 
         run_all([partial(job, directory) for directory in self.directories.online()])
+        self.unclean_start = not all(loaded.clean for loaded in found)
         for loaded in found:
             self._take(loaded)
         for directory in self.directories.online():

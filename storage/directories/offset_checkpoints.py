@@ -34,7 +34,7 @@ class OffsetCheckpoints:
         self._lock = Lock()
 
     def write_recovery_points(self, only: LogDirectory | None = None) -> None:
-        """Writes `recovery-point-offset-checkpoint`."""
+        """Writes `recovery-point-offset-checkpoint`. Raises StorageError for `only` one."""
         self._write(RECOVERY_POINT_CHECKPOINT, lambda log: log.recovery_point, only)
 
     def write_high_watermarks(self) -> None:
@@ -66,4 +66,7 @@ class OffsetCheckpoints:
                 offset = offset_of(log)
                 if offset is not None:
                     offsets[key] = offset
-            self._directories.write_checkpoint(name, by_directory)
+            if only is None:
+                self._directories.write_checkpoint(name, by_directory)
+            else:
+                self._directories.write_checkpoint_of(only, name, by_directory[only.path])

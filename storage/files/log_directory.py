@@ -54,6 +54,7 @@ class LogDirectory:
         # - A truncated log may be appended to below the recovery point on disk. It must be lowered
         #   on disk first, or recovery after a crash would not read the new records.
         # - Compaction leaves gaps, which recovery above the recovery point takes for lost records.
+        # Raises StorageError when it is not on disk.
         self.write_recovery_points: Callable[[], None] = lambda: None
 
     def __repr__(self) -> str:

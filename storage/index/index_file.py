@@ -14,12 +14,13 @@ batch at the position is not the expected one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from struct import Struct
 
 from ottla.storage.errors import CorruptIndex
 from ottla.storage.files.fs import CREATE, CREATE_EMPTY, READ_WRITE, FileSystem, write_fully
-from ottla.storage.files.open_files import OpenFiles
+from ottla.storage.files.open_files import OpenFile, OpenFiles
 from ottla.storage.index.index_blocks import BLOCK_ENTRIES, IndexBlocks
 
 # Entries are kept in memory until they fill a page. Then they are written, without a sync.
@@ -115,17 +116,25 @@ class IndexFile:
 
     def _keep(self, entries: int) -> None:
         """Removes every entry from number `entries` on."""
+        self._truncation(entries)()
+
+    def _truncation(self, entries: int) -> Callable[[], None]:
+        """The function that removes every entry from number `entries` on.
+
+        Opens what it needs now: the function itself needs no descriptor. Both raise OSError.
+        """
         size = entries * self.ENTRY_BYTES
-        if size >= self._stored_bytes:
+        needs_file = size < self._stored_bytes
+        file = OpenFile(self._fs, self.path, READ_WRITE) if needs_file else None
+        return partial(self._truncate, file, size)
+
+    def _truncate(self, file: OpenFile | None, size: int) -> None:
+        if file is None:
             del self._tail[size - self._stored_bytes :]
             return
         self._tail = bytearray()
         self._blocks.close()
-        descriptor = self._fs.open(self.path, READ_WRITE)
-        try:
-            self._fs.truncate(descriptor, size)
-        finally:
-            self._fs.close(descriptor)
+        self._fs.truncate(file.descriptor, size)
         self._stored_bytes = size
 
     def reset(self) -> None:

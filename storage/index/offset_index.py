@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_right
+from collections.abc import Callable
 from struct import Struct
 
 from ottla.storage.errors import CorruptIndex
@@ -116,6 +117,10 @@ class OffsetIndex(IndexFile):
 
     def truncate_to(self, offset: int) -> None:
         """Removes the entries at and above `offset`."""
+        self.truncation(offset)()
+
+    def truncation(self, offset: int) -> Callable[[], None]:
+        """The function that removes the entries at and above `offset`; it needs no descriptor."""
         low, high = 0, self.entries
         while low < high:
             middle = (low + high) >> 1
@@ -123,7 +128,7 @@ class OffsetIndex(IndexFile):
                 low = middle + 1
             else:
                 high = middle
-        self._keep(low)
+        return self._truncation(low)
 
     def keep_valid(self, offset: int) -> None:
         """Removes the entries at and above `offset`, and all from the first one out of order.

@@ -8,6 +8,7 @@ offset o, has a timestamp above t. Timestamps are strictly ascending, offsets ne
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 
 from ottla.storage.errors import CorruptIndex
@@ -94,6 +95,10 @@ class TimeIndex(IndexFile):
 
     def truncate_to(self, offset: int) -> None:
         """Removes the entries at and above `offset`."""
+        self.truncation(offset)()
+
+    def truncation(self, offset: int) -> Callable[[], None]:
+        """The function that removes the entries at and above `offset`; it needs no descriptor."""
         low, high = 0, self.entries
         while low < high:
             middle = (low + high) >> 1
@@ -101,8 +106,13 @@ class TimeIndex(IndexFile):
                 low = middle + 1
             else:
                 high = middle
-        self._keep(low)
-        self._last_timestamp = None
+        truncate = self._truncation(low)
+
+        def run() -> None:
+            truncate()
+            self._last_timestamp = None
+
+        return run
 
     def keep_valid(self, offset: int) -> None:
         """Removes the entries at and above `offset`, and all from the first one out of order.

@@ -10,6 +10,8 @@ the first fetch with isolation level read_committed reads all of them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from struct import Struct
 from typing import NamedTuple
 
@@ -34,13 +36,12 @@ class AbortedTransaction(NamedTuple):
 class TransactionIndex:
     """The aborted transactions of one segment, in the order of their markers."""
 
-    __slots__ = ("_entries", "_fs", "_opened", "_stored_bytes", "base_offset", "path")
+    __slots__ = ("_entries", "_fs", "_stored_bytes", "base_offset", "path")
 
     def __init__(self, fs: FileSystem, path: str, base_offset: int, stored_bytes: int) -> None:
         self._fs = fs
         self._entries: list[AbortedTransaction] | None = None if stored_bytes else []
         self._stored_bytes = stored_bytes
-        self._opened: OpenFile | None = None
         self.path = path
         self.base_offset = base_offset
 
@@ -80,48 +81,58 @@ class TransactionIndex:
             found.append(entry)
         return found
 
-    def prepare(self) -> None:
-        """Opens the file for the next `append`, which needs no descriptor then. Raises OSError."""
-        self.entries()
-        self._opened = OpenFile(self._fs, self.path, CREATE)
-
     def append(self, entry: AbortedTransaction) -> None:
         """Adds an aborted transaction. It is in the page cache when this returns."""
-        entries = self.entries()
-        if entries and entries[-1].last_offset >= entry.last_offset:
-            raise ValueError(f"{entry} does not come after {entries[-1]}")
-        file = self._opened or OpenFile(self._fs, self.path, CREATE)
-        self._opened = None  # closed with the last reference, when this returns
-        content = _ENTRY.pack(_VERSION, *entry)
-        write_fully(self._fs, file.descriptor, content, self._stored_bytes)
-        self._stored_bytes += TXN_ENTRY_BYTES
-        entries.append(entry)
+        self.append_all([entry])
+
+    def append_all(self, added: list[AbortedTransaction]) -> Callable[[], None]:
+        """Adds aborted transactions. Raises OSError, with none of them added.
+
+        Returns the function that removes them again, for a marker that could not be written. It
+        needs no descriptor and no disk space, and raises OSError like a disk that has failed.
+        """
+        entries, size = self.entries(), self._stored_bytes
+        if entries and entries[-1].last_offset >= added[0].last_offset:
+            raise ValueError(f"{added[0]} does not come after {entries[-1]}")
+        file = OpenFile(self._fs, self.path, CREATE)
+        content = b"".join(_ENTRY.pack(_VERSION, *entry) for entry in added)
+        undo = partial(self._keep, file, len(entries))
+        try:
+            write_fully(self._fs, file.descriptor, content, size)
+        except OSError:
+            undo()
+            raise
+        self._stored_bytes = size + len(content)
+        entries += added
+        return undo
 
     def truncate_to(self, offset: int) -> None:
         """Removes the transactions whose marker is at or above `offset`."""
-        if not self._stored_bytes:
-            return
-        keep = sum(entry.last_offset < offset for entry in self.entries())
-        del self.entries()[keep:]
-        self._resize(keep * TXN_ENTRY_BYTES)
+        self.truncation(offset)()
+
+    def truncation(self, offset: int) -> Callable[[], None]:
+        """The function that does what `truncate_to` does; it needs no descriptor."""
+        entries = self.entries()
+        keep = sum(entry.last_offset < offset for entry in entries)
+        if keep == len(entries):
+            return lambda: None
+        return partial(self._keep, OpenFile(self._fs, self.path, CREATE), keep)
+
+    def _keep(self, file: OpenFile, entries: int) -> None:
+        """Removes all but the first `entries` entries, and what was written of more of them."""
+        del self.entries()[entries:]
+        self._stored_bytes = entries * TXN_ENTRY_BYTES
+        if entries:
+            self._fs.truncate(file.descriptor, self._stored_bytes)
+        else:
+            self._fs.remove(self.path)
 
     def reset(self) -> None:
         """Removes all entries, valid or not."""
         self._entries = []
         if self._stored_bytes:
-            self._resize(0)
-
-    def _resize(self, size: int) -> None:
-        self._opened = None
-        if size == 0:
             self._fs.remove(self.path)
-        elif size != self._stored_bytes:
-            descriptor = self._fs.open(self.path, CREATE)
-            try:
-                self._fs.truncate(descriptor, size)
-            finally:
-                self._fs.close(descriptor)
-        self._stored_bytes = size
+            self._stored_bytes = 0
 
     def collect(self, fetch_offset: int, upper_bound: int, into: list[AbortedTransaction]) -> bool:
         """Adds the transactions that overlap [fetch_offset, upper_bound) to `into`.

@@ -126,13 +126,15 @@ class LeaderEpochs:
     def clear(self) -> None:
         """Removes all epochs. Raises OSError."""
         if self._epochs:
+            before = self.entries
             self._set([])
-            self._write()
+            self._write_or_restore(before)
 
     def replace(self, entries: list[tuple[int, int]]) -> None:
         """Replaces all entries by these, which are ascending. Raises OSError."""
+        before = self.entries
         self._set(entries)
-        self._write()
+        self._write_or_restore(before)
 
     def _write_or_restore(self, before: list[tuple[int, int]]) -> None:
         try:

@@ -138,11 +138,12 @@ class LocalLog:
         try:
             segment.create_files(config.segment_bytes if config.preallocate else 0)
         except OSError:
-            self._remove_files(segment)
+            self.remove_files(segment)
             raise
         return segment
 
-    def _remove_files(self, segment: Segment) -> None:
+    def remove_files(self, segment: Segment) -> None:
+        """Removes the files of a segment that is not in `segments`."""
         segment.release()
         try:
             for path in segment.paths():

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ottla.storage.errors import (
     BatchTooLargeForSegment,
     InvalidTransactionState,
+    StorageError,
     UnexpectedAppendOffset,
 )
 from ottla.storage.index.txn_index import AbortedTransaction
@@ -149,13 +150,19 @@ class LogAppender:
         batches = accepted.batches
         first, last = batches[0].first_offset, batches[-1].last_offset
         newest = max(batch.max_timestamp for batch in batches)
-        changes.prepare(self._local)
-        if len(batches) == 1:
-            epoch = batches[0].leader_epoch
-            must_flush = self._writer.write(accepted.buffer, first, last, newest, epoch, now_ms)
-        else:
-            must_flush = self._writer.write_many(accepted.buffer, batches, newest, now_ms)
-        if changes.apply(self._local):
+        aborted = changes.aborted()
+        undo = self._index(aborted, accepted, newest, now_ms) if aborted else None
+        try:
+            if len(batches) == 1:
+                epoch = batches[0].leader_epoch
+                must_flush = self._writer.write(accepted.buffer, first, last, newest, epoch, now_ms)
+            else:
+                must_flush = self._writer.write_many(accepted.buffer, batches, newest, now_ms)
+        except StorageError:
+            if undo is not None:
+                self._undo(undo)
+            raise
+        if changes.apply():
             self._offsets.refresh_first_unstable()
         self._producers.end_offset = last + 1
         if must_flush:
@@ -163,6 +170,30 @@ class LogAppender:
         start = self._offsets.log_start_offset
         size = len(accepted.buffer)
         return AppendInfo(first, last, newest, accepted.log_append_time, start, size)
+
+    def _index(
+        self, aborted: list[AbortedTransaction], accepted: Accepted, newest: int, now_ms: int
+    ) -> Callable[[], None]:
+        """Indexes aborted transactions before their markers are written. Returns what undoes it.
+
+        After the write it would be too late: a marker without its entry shows aborted records to
+        consumers. An entry without its marker, which a crash may leave, is above the recovery
+        point, and recovery removes it.
+        """
+        local, batches = self._local, accepted.batches
+        size, last = len(accepted.buffer), batches[-1].last_offset
+        if local.must_roll(size, newest, last, now_ms):
+            local.roll(now_ms, batches[0].first_offset)
+        try:
+            return local.active.txn_index.append_all(aborted)
+        except OSError as error:
+            raise local.write_failed(error) from error
+
+    def _undo(self, undo: Callable[[], None]) -> None:
+        try:
+            undo()
+        except OSError as error:
+            self._local.directory.log_directory.fail(error)
 
 
 def _runs(accepted: Accepted, limit: int) -> Iterator[Accepted]:
@@ -250,16 +281,19 @@ class _ProducerChanges:
                 producer_id,
             )
 
-    def prepare(self, local: LocalLog) -> None:
-        """Opens what `apply` writes: it must not fail for want of a descriptor after the write."""
-        if any(completed.aborted for completed in self._completed):
-            try:
-                local.active.txn_index.prepare()
-            except OSError as error:
-                raise local.write_failed(error) from error
+    def aborted(self) -> list[AbortedTransaction]:
+        """The transactions that this append aborts, for the index."""
+        if not any(completed.aborted for completed in self._completed):
+            return []
+        stable = self._producers.last_stable_offsets_after(self._appends.values(), self._completed)
+        return [
+            AbortedTransaction(each.producer_id, each.first_offset, each.last_offset, offset)
+            for each, offset in zip(self._completed, stable, strict=True)
+            if each.aborted
+        ]
 
-    def apply(self, local: LocalLog) -> bool:
-        """The batches have been written to `local`. True when transactions may have changed."""
+    def apply(self) -> bool:
+        """The batches have been written. True when transactions may have changed."""
         if not self._appends:
             return False
         state = self._producers
@@ -268,14 +302,5 @@ class _ProducerChanges:
         for producer_id in self._transactional:
             self._verifications.end(producer_id)
         for completed in self._completed:
-            stable = state.last_stable_offset_after(completed)
-            if completed.aborted:
-                entry = AbortedTransaction(
-                    completed.producer_id, completed.first_offset, completed.last_offset, stable
-                )
-                try:
-                    local.active.txn_index.append(entry)
-                except OSError as error:
-                    raise local.directory.log_directory.fail(error) from error
             state.complete(completed)
         return True

@@ -91,15 +91,13 @@ class LogOffsets:
         self.refresh_first_unstable()
         self.check()
 
-    def lower_to(self, end: int) -> bool:
-        """The log was truncated and ends at `end` now. True when that lowers the recovery point."""
+    def lower_to(self, end: int) -> None:
+        """The log was truncated and ends at `end` now."""
         self.log_end_offset = end
         self._truncated(end)
-        lowered = end < self.recovery_point
         self.recovery_point = min(self.recovery_point, end)
         self.log_start_offset = min(self.log_start_offset, end)
         self.high_watermark = min(self.high_watermark, end)
-        return lowered
 
     def _truncated(self, end: int) -> None:
         self.truncations += 1

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import CorruptIndex, SegmentOffsetOverflow
@@ -33,6 +34,17 @@ logger = logging.getLogger("ottla.storage")
 MAX_RELATIVE_OFFSET = 0x7FFFFFFF
 # Not read from the file yet. -1 is Kafka's "no timestamp".
 _UNKNOWN = -2
+
+
+class Truncation(NamedTuple):
+    """A truncation that has been prepared, so that `run` needs neither descriptors nor reads.
+
+    `next_offset` is the offset after the last batch that it leaves. `run` raises OSError; the
+    segment must not be used then.
+    """
+
+    next_offset: int
+    run: Callable[[], None]
 
 
 class Segment:
@@ -280,16 +292,35 @@ class Segment:
 
     def truncate_to(self, offset: int) -> int:
         """Removes the batches that end at or after `offset`. Returns the bytes removed."""
+        size = self.log.size
+        self.truncation(offset).run()
+        return size - self.log.size
+
+    def truncation(self, offset: int) -> Truncation:
+        """What removes the batches that end at or after `offset`. Changes nothing yet.
+
+        Raises OSError, CorruptLog, CorruptIndex.
+        """
         place = self.find_batch(offset)
         if place is None:
-            return 0
-        self.offset_index.truncate_to(offset)
-        self.time_index.truncate_to(offset)
-        self.txn_index.truncate_to(offset)
-        removed = self.log.size - place.position
-        self.log.truncate(place.position)
-        self.invalidate_cached()
-        return removed
+            return Truncation(self.next_offset(), lambda: None)
+        steps = [index.truncation(offset) for index in self._indexes()]
+        file = self.log.file()
+        position = place.position
+        last = self.base_offset - 1
+        for before in walk(self.log, self.offset_index.floor_position(position - 1), position):
+            last = before.last_offset
+
+        def run() -> None:
+            for step in steps:
+                step()
+            self.log.truncate(position, file)
+            self.invalidate_cached()
+
+        return Truncation(last + 1, run)
+
+    def _indexes(self) -> tuple[OffsetIndex, TimeIndex, TransactionIndex]:
+        return self.offset_index, self.time_index, self.txn_index
 
     def invalidate_cached(self) -> None:
         """The log or its indexes were truncated: reads timestamps and sizes again when needed."""

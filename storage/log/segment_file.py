@@ -90,9 +90,9 @@ class SegmentFile:
         """A slice that can be read, or sent with sendfile, whatever happens to the log."""
         return FileSlice(self.file(), position, length)
 
-    def truncate(self, size: int) -> None:
-        """Removes everything from `size` on."""
-        self._fs.truncate(self.file().descriptor, size)
+    def truncate(self, size: int, file: OpenFile | None = None) -> None:
+        """Removes everything from `size` on. `file`: the open file, so that it stays open."""
+        self._fs.truncate((file or self.file()).descriptor, size)
         self.size = size
 
     def preallocate(self, size: int) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
-from ottla.storage.errors import DiskFull, OffsetOutOfRange, ResourceExhausted
+from ottla.storage.errors import DiskFull, OffsetOutOfRange, ResourceExhausted, StorageError
 from ottla.storage.log.batch_scan import CorruptLog
 from ottla.storage.log.leader_epochs import LeaderEpochs
 from ottla.storage.log.local_log import LocalLog
 from ottla.storage.log.log_offsets import LogOffsets
 from ottla.storage.log.producer_replay import rebuild_producers, replay_in_steps
+from ottla.storage.log.segment import Segment, Truncation
 from ottla.storage.producer.producer_state import ProducerState
 
 logger = logging.getLogger("ottla.storage")
@@ -72,67 +73,108 @@ class LogTruncator:
             except OSError as error:
                 raise directory.log_directory.write_failed(error) from error
             return False
-        self._check_descriptors()
+        segment = local.segments.floor(offset)
+        if segment is None:
+            self.truncate_fully_and_start_at(offset)
+            return True
+        truncation, end = self._ready(segment, offset)
         logger.info(
             "%s: Truncating to %d, the log end offset was %d",
             directory.name,
             offset,
             offsets.log_end_offset,
         )
-        if local.segments.first.base_offset > offset:
-            self.truncate_fully_and_start_at(offset)
-            return True
         try:
             local.retire_segments([s for s in local.segments if s.base_offset > offset], due_ms=0)
-            active = local.segments.active
-            active.truncate_to(offset)
-            local.use_as_active(active)
-            # The batch that holds `offset` is removed as a whole. The log does not begin below its
-            # start because of that.
-            end = max(min(offset, active.next_offset()), min(offset, offsets.log_start_offset))
+            truncation.run()
+            local.use_as_active(segment)
             prepared, self._prepared = self._prepared, None
             if producers.is_empty:
                 # No part of the log has a producer that has not expired.
                 producers.end_offset = end
             elif prepared is not None and prepared[:2] == (offsets.truncations, offset):
                 producers.become(prepared[2], end)
-            lowered = offsets.lower_to(end)
-            epochs.truncate_from_end(end)
+            offsets.lower_to(end)
             rebuild_producers(producers, local.segments, offsets.log_start_offset, end, now_ms=0)
             producers.on_high_watermark(offsets.high_watermark)
-            if lowered:
-                directory.log_directory.write_recovery_points()
         except OSError as error:
             raise directory.log_directory.fail(error) from error
         offsets.refresh_first_unstable()
         offsets.check()
         return True
 
-    def _check_descriptors(self) -> None:
-        # Half of a truncation leaves a log that must not be used: it goes offline then.
-        local = self._local
+    def _ready(self, segment: Segment, offset: int) -> tuple[Truncation, int]:
+        """Does all that may lack descriptors or disk space, and the end offset afterwards.
+
+        Half of a truncation leaves a log that must not be used: it would have to go offline.
+        Raises StorageError, with nothing truncated.
+        """
+        offsets, log_directory = self._offsets, self._local.directory.log_directory
+        if self._prepared is None or self._prepared[:2] != (offsets.truncations, offset):
+            for _ in self.prepare(offset):
+                pass
         try:
-            local.check_descriptors()
+            truncation = segment.truncation(offset)
+            # The batch that holds `offset` is removed as a whole. The log does not begin below its
+            # start because of that.
+            end = max(min(offset, truncation.next_offset), min(offset, offsets.log_start_offset))
+            self._lower_recovery_point(end)
+            # Without these epochs the records that remain for a moment are truncated just as well.
+            self._epochs.truncate_from_end(end)
         except OSError as error:
-            raise local.directory.log_directory.write_failed(error) from error
+            raise log_directory.write_failed(error) from error
+        return truncation, end
+
+    def _lower_recovery_point(self, offset: int) -> None:
+        """On disk first: recovery after a crash must read what is appended from `offset` on."""
+        offsets = self._offsets
+        before = offsets.recovery_point
+        if offset >= before:
+            return
+        offsets.recovery_point = offset
+        try:
+            self._local.directory.log_directory.write_recovery_points()
+        except StorageError:
+            offsets.recovery_point = before  # or a retry would find nothing to write
+            raise
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """`Log.truncate_fully_and_start_at`."""
         local, log_directory = self._local, self._local.directory.log_directory
         log_directory.check_online()
-        self._check_descriptors()
+        self._lower_recovery_point(offset)
+        segment = self._first_segment(offset)
         logger.info("%s: Truncating fully and starting at offset %d", local.directory.name, offset)
         try:
             local.retire_segments(list(local.segments), due_ms=0)
-            segment = local.create_segment(offset, created_ms=0)
+            if segment is None:
+                segment = local.create_segment(offset, created_ms=0)
             local.segments.add(segment)
             local.use_as_active(segment)
-            self._epochs.clear()
             self._producers.reset(offset)
         except OSError as error:
             raise log_directory.fail(error) from error
         self._offsets.restart_at(offset)
-        log_directory.write_recovery_points()
+
+    def _first_segment(self, offset: int) -> Segment | None:
+        """The segment that a log begins with again; None if its file names are in use.
+
+        Clears the leader epochs, too: what needs descriptors or disk space comes before the old
+        segments are removed. Raises StorageError, with nothing truncated.
+        """
+        local = self._local
+        segment = None
+        try:
+            if offset in local.segments.base_offsets:
+                local.check_descriptors()
+            else:
+                segment = local.create_segment(offset, created_ms=0)
+            self._epochs.clear()
+        except OSError as error:
+            if segment is not None:
+                local.remove_files(segment)
+            raise local.directory.log_directory.write_failed(error) from error
+        return segment
 
     def delete_records_before(self, offset: int) -> bool:
         """`Log.delete_records_before`."""

@@ -8,7 +8,8 @@ log is closed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 
 from ottla.protocol.records.batch import CONTROL_MASK, TRANSACTIONAL_MASK, BatchHeader, read_header
 from ottla.protocol.records.control import ABORT, COMMIT, control_type, read_end_transaction_marker
@@ -117,12 +118,28 @@ class ProducerState:
         """First offset -> producer id of the open transactions, oldest first."""
         return dict(self._ongoing)
 
-    def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
-        """The last stable offset after `completed`: the start of the next open transaction."""
-        for first_offset, producer_id in self._ongoing.items():
-            if producer_id != completed.producer_id:
-                return first_offset
-        return completed.last_offset + 1
+    def last_stable_offsets_after(
+        self, appends: Iterable[ProducerAppend], completed: Sequence[CompletedTransaction]
+    ) -> list[int]:
+        """The last stable offset after each of `completed`, which are among `appends`.
+
+        It is the start of the oldest open transaction of another producer, or the offset after the
+        marker. Changes nothing: `appends` need not be written yet.
+        """
+        started = sorted(
+            (first, each.entry.producer_id) for each in appends for first in each.started
+        )
+        ended: set[int] = set()
+        found = []
+        for each in completed:
+            others = (
+                first
+                for first, producer_id in chain(self._ongoing.items(), started)
+                if producer_id != each.producer_id and first not in ended
+            )
+            found.append(next(others, each.last_offset + 1))
+            ended.add(each.first_offset)
+        return found
 
     # --- changing ----------------------------------------------------------------------------
 

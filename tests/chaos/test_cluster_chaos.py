@@ -3,6 +3,9 @@
 Two minutes with one seed in every run. For more:
 
     OTTLA_CHAOS_SECONDS=1200 OTTLA_CHAOS_SEED=7 python -m pytest -s tests/chaos
+
+With OTTLA_CHAOS_KAFKA=1 the first broker is Apache Kafka 3.9.1. The oracle of the simulation
+(tests/simulation/cluster/history.py) checks what the clients did.
 """
 
 from __future__ import annotations
@@ -10,11 +13,14 @@ from __future__ import annotations
 import os
 import random
 import time
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from tests.doubles.chaos_clients import PARTITIONS, TOPIC, LeaderWatch, Reader, Writer
 from tests.doubles.chaos_cluster import (
@@ -23,18 +29,31 @@ from tests.doubles.chaos_cluster import (
     ChaosCluster,
     start_chaos_cluster,
 )
+from tests.doubles.chaos_transactions import (
+    TRANSACTION_PARTITIONS,
+    TRANSACTIONS_TOPIC,
+    CommittedReader,
+    TransactionalWriter,
+)
 from tests.doubles.eventually import eventually
+from tests.doubles.faulty_disk import FAULTS
+from tests.doubles.kept_records import batches_of, kept_records
+from tests.simulation.cluster.history import History
 
 pytestmark = pytest.mark.zookeeper
 
 SECONDS = float(os.environ.get("OTTLA_CHAOS_SECONDS", "0"))
 SEED = int(os.environ.get("OTTLA_CHAOS_SEED", "1"))
+KAFKA_IDS = (1,) if os.environ.get("OTTLA_CHAOS_KAFKA") else ()
 
 # Past the session time-out, so that the cluster has to do without.
 TROUBLE_SECONDS = SESSION_TIMEOUT_MS / 1000 + 2
 LONG_OUTAGE_SECONDS = 60.0
 REST_SECONDS = 120.0
 LEADERLESS_SECONDS_MAX = SESSION_TIMEOUT_MS / 1000 + 5
+TRANSACTIONAL_WRITERS = 2
+# A broker of Kafka that was killed takes seconds to start, and elects more slowly.
+KAFKA_SECONDS = 10
 
 
 class Chaos:
@@ -46,12 +65,26 @@ class Chaos:
         self.admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
         # The records have no times, so they are old enough to be deleted when a long run comes to
         # the first look at retention, on each broker at a time of its own.
-        kept = NewTopic(TOPIC, PARTITIONS, 3, config={"retention.ms": "-1"})
-        self.admin.create_topics([kept])[TOPIC].result(60)
-        self.writers = [Writer(cluster.bootstrap, each) for each in range(PARTITIONS)]
+        topics = {TOPIC: PARTITIONS, TRANSACTIONS_TOPIC: TRANSACTION_PARTITIONS}
+        for topic, partitions in topics.items():
+            kept = NewTopic(topic, partitions, 3, config={"retention.ms": "-1"})
+            self.admin.create_topics([kept])[topic].result(60)
+        self.topics = topics
+        self.history = History()
+        self.writers = [Writer(cluster.bootstrap, each, self.history) for each in range(PARTITIONS)]
+        self.transactions = [
+            TransactionalWriter(cluster.bootstrap, each, self.history)
+            for each in range(TRANSACTIONAL_WRITERS)
+        ]
         self.reader = Reader(cluster.bootstrap)
         self.watch = LeaderWatch(cluster)
-        self.watchers = (*self.writers, self.reader, self.watch)
+        self.watchers = (
+            *self.writers,
+            *self.transactions,
+            self.reader,
+            CommittedReader(cluster.bootstrap, self.history),
+            self.watch,
+        )
         self.troubles: list[Callable[[], None]] = [
             self.kill,
             self.pause,
@@ -61,6 +94,7 @@ class Chaos:
             self.zookeeper_restart,
             self.zookeeper_outage,
             self.two_at_once,
+            *self.disk_troubles(),
         ]
 
     # -- troubles -------------------------------------------------------------------------------
@@ -75,6 +109,16 @@ class Chaos:
 
     def silently(self) -> bool:
         return self.random.random() < 0.5
+
+    def disk_troubles(self) -> list[Callable[[], None]]:
+        """All in a long run; one, by the seed, in a short one."""
+        faults = list(FAULTS) if SECONDS else [FAULTS[SEED % len(FAULTS)]]
+        return [partial(self.disk, fault) for fault in faults]
+
+    def disk(self, fault: str) -> None:
+        victims = [each for each in BROKER_IDS if each not in KAFKA_IDS]
+        self.cluster.fail_disk(self.random.choice(victims), fault)
+        time.sleep(TROUBLE_SECONDS)
 
     def kill(self) -> None:
         self.cluster.kill(self.victim())
@@ -124,7 +168,7 @@ class Chaos:
 
     def wait_for_progress(self, what: str) -> None:
         """Returns when every partition was written to and read from after this call."""
-        for counts in (self.written, self.reader.counts):
+        for counts in (self.written, self.reader.counts, self.committed):
             before = counts()
             eventually(
                 lambda before=before, counts=counts: all(  # type: ignore[misc]
@@ -137,10 +181,16 @@ class Chaos:
     def written(self) -> list[int]:
         return [len(writer.acknowledged) for writer in self.writers]
 
+    def committed(self) -> list[int]:
+        return [writer.committed for writer in self.transactions]
+
     def all_in_sync(self) -> bool:
-        partitions = self.admin.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions
-        return len(partitions) == PARTITIONS and all(
-            len(each.isrs) == len(BROKER_IDS) for each in partitions.values()
+        known = self.admin.list_topics(timeout=30).topics
+        return all(
+            topic in known
+            and len(known[topic].partitions) == count
+            and all(len(each.isrs) == len(BROKER_IDS) for each in known[topic].partitions.values())
+            for topic, count in self.topics.items()
         )
 
     def rest(self) -> None:
@@ -152,7 +202,8 @@ class Chaos:
     def check(self) -> None:
         complaints = [each for watcher in self.watchers for each in watcher.complaints]
         assert complaints == []
-        assert self.watch.longest_seconds <= LEADERLESS_SECONDS_MAX
+        allowed = LEADERLESS_SECONDS_MAX + (KAFKA_SECONDS if KAFKA_IDS else 0)
+        assert self.watch.longest_seconds <= allowed
 
     # -- the run --------------------------------------------------------------------------------
 
@@ -166,7 +217,7 @@ class Chaos:
             while True:
                 for trouble in self.random.sample(self.troubles, len(self.troubles)):
                     at = time.monotonic() - began
-                    print(f"{at:6.1f} s: {trouble.__name__}", flush=True)
+                    print(f"{at:6.1f} s: {_name(trouble)}", flush=True)
                     trouble()
                     self.rest()
                     self.check()
@@ -179,9 +230,14 @@ class Chaos:
 
     def finish(self) -> None:
         self.check()
-        eventually(
-            lambda: self.cluster.logs_are_identical(TOPIC, PARTITIONS), "the replicas differ"
-        )
+        for topic, partitions in self.topics.items():
+            eventually(
+                lambda topic=topic, partitions=partitions: self.cluster.logs_are_identical(  # type: ignore[misc]
+                    topic, partitions
+                ),
+                f"the replicas of {topic} differ",
+            )
+        self.check_histories()
         again = Reader(self.cluster.bootstrap)
         again.start()
         try:
@@ -197,10 +253,47 @@ class Chaos:
             assert writer.acknowledged == list(enumerate(offsets))
             assert seen == offsets[: len(seen)]
 
+    def check_histories(self) -> None:
+        """What is in the logs, against what the clients know."""
+        eventually(self.no_transaction_is_open, "a transaction stays open", seconds=REST_SECONDS)
+        complaints: list[str] = []
+        visible: set[bytes] = set()
+        for topic, partitions in self.topics.items():
+            for index in range(partitions):
+                kept = kept_records(batches_of(self.cluster.replica(topic, index)))
+                visible |= {each.value for each in kept if each.visible}
+                complaints += self.history.check(topic, index, kept)
+        complaints += self.history.check_atomic(visible)
+        outcomes = Counter(each.outcome for each in self.history.transactions)
+        print(
+            f"{sum(self.written())} records, transactions: {dict(outcomes)}, longest without a "
+            f"leader {self.watch.longest_seconds:.1f} s",
+            flush=True,
+        )
+        assert complaints == []
+
+    def no_transaction_is_open(self) -> bool:
+        """The last stable offset is the high watermark everywhere."""
+        wanted = {
+            TopicPartition(TRANSACTIONS_TOPIC, each): OffsetSpec.latest()
+            for each in range(TRANSACTION_PARTITIONS)
+        }
+        ends = []
+        for isolation in (IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED):
+            found = self.admin.list_offsets(wanted, isolation_level=isolation, request_timeout=30)
+            ends.append([each.result(60).offset for each in found.values()])
+        return ends[0] == ends[1]
+
+
+def _name(trouble: Callable[[], None]) -> str:
+    if isinstance(trouble, partial):
+        return f"{trouble.func.__name__} {trouble.args[0]}"
+    return trouble.__name__
+
 
 def test_nothing_is_lost_whatever_happens(tmp_path: Path) -> None:
     print(f"\nchaos with seed {SEED}")
-    with start_chaos_cluster(tmp_path) as cluster:
+    with start_chaos_cluster(tmp_path, KAFKA_IDS) as cluster:
         try:
             Chaos(cluster, SEED).run(SECONDS)
         except BaseException:

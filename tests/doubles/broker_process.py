@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,7 +30,12 @@ STOP_SECONDS = 30.0
 class BrokerProcess:
     """One broker process that can be stopped, killed and started again on the same data."""
 
-    def __init__(self, directory: Path, settings: dict[str, str]) -> None:
+    module = "ottla.broker"
+
+    def __init__(
+        self, directory: Path, settings: dict[str, str], arguments: Sequence[str] = ()
+    ) -> None:
+        self._extra_arguments = arguments
         self.data_directory = directory / "data"
         self.log_file = directory / "broker.log"
         self._settings = settings
@@ -66,7 +71,7 @@ class BrokerProcess:
             limit = ["sh", "-c", f'ulimit -n {self.max_descriptors}; exec "$@"', "sh"]
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
-                [*limit, sys.executable, "-m", "ottla.broker", *self._overrides()],
+                [*limit, sys.executable, "-m", self.module, *self._arguments()],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -134,13 +139,18 @@ class BrokerProcess:
                 pass
         self.wait_for_log("not HTTP")
 
-    def _overrides(self) -> list[str]:
+    def has_ended(self) -> bool:
+        """Whether the process ended by itself."""
+        return self._process is not None and self._process.poll() is not None
+
+    def _arguments(self) -> list[str]:
         settings = {
             "log.dirs": str(self.data_directory),
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
             **self._settings,
         }
-        return [f"--override={name}={text}" for name, text in settings.items()]
+        overrides = [f"--override={name}={text}" for name, text in settings.items()]
+        return [*self._extra_arguments, *overrides]
 
     def _wait_until_ready(self, offset: int) -> None:
         """Reads the banner, which comes when clients are served and names the ports."""
@@ -175,10 +185,15 @@ def _port_of(banner: str) -> int:
 
 
 @contextmanager
-def start_broker(directory: Path, **settings: object) -> Iterator[BrokerProcess]:
-    """A started broker with its data under `directory`; ended when the block ends."""
+def start_broker(
+    directory: Path, arguments: Sequence[str] = (), /, **settings: object
+) -> Iterator[BrokerProcess]:
+    """A started broker with its data under `directory`; ended when the block ends.
+
+    `arguments` are of the command line, beside the settings.
+    """
     texts = {name.replace("_", "."): str(value) for name, value in settings.items()}
-    broker = BrokerProcess(directory / "broker", texts)
+    broker = BrokerProcess(directory / "broker", texts, arguments)
     try:
         broker.start()
         yield broker

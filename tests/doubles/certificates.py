@@ -1,6 +1,7 @@
 """Throw-away certificates for tests of TLS."""
 
 import ssl
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -14,14 +15,14 @@ from cryptography.x509.oid import NameOID
 class Certificates:
     """An authority in a folder, and what it signed: a server on 127.0.0.1 and a client."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, authority: str = "test authority") -> None:
         self.folder = folder
         self._authority_key = ec.generate_private_key(ec.SECP256R1())
-        self._authority = self._sign("test authority", self._authority_key, is_authority=True)
+        self._authority = self._sign(authority, self._authority_key, is_authority=True)
         self.authority_path = folder / "authority.pem"
         self.authority_path.write_bytes(self._authority.public_bytes(serialization.Encoding.PEM))
-        self.server_path = self._issue("server")
-        self.client_path = self._issue("client")
+        self.server_path = self.issue("server")
+        self.client_path = self.issue("client")
 
     def server_context(self, *, ask_for_certificate: bool = False) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -37,11 +38,33 @@ class Certificates:
             context.load_cert_chain(self.client_path)
         return context
 
-    def _issue(self, name: str) -> Path:
-        """A file with a key and its certificate."""
+    def revocation_list(self, *revoked: Path) -> bytes:
+        """The certificates in these files are not to be trusted any more, as PEM."""
+        now = datetime.now(UTC)
+        builder = (
+            x509.CertificateRevocationListBuilder()
+            .issuer_name(self._authority.subject)
+            .last_update(now - timedelta(days=1))
+            .next_update(now + timedelta(days=1))
+        )
+        for path in revoked:
+            certificate = x509.load_pem_x509_certificate(path.read_bytes())
+            builder = builder.add_revoked_certificate(
+                x509.RevokedCertificateBuilder()
+                .serial_number(certificate.serial_number)
+                .revocation_date(now - timedelta(hours=1))
+                .build()
+            )
+        signed = builder.sign(self._authority_key, hashes.SHA256())
+        return signed.public_bytes(serialization.Encoding.PEM)
+
+    def issue(
+        self, name: str, file_name: str = "", addresses: Sequence[str] = ("127.0.0.1",)
+    ) -> Path:
+        """A file with a new key and its certificate for `name`."""
         key = ec.generate_private_key(ec.SECP256R1())
-        certificate = self._sign(name, key, is_authority=False)
-        path = self.folder / f"{name}.pem"
+        certificate = self._sign(name, key, is_authority=False, addresses=addresses)
+        path = self.folder / f"{file_name or name}.pem"
         path.write_bytes(
             key.private_bytes(
                 serialization.Encoding.PEM,
@@ -53,7 +76,12 @@ class Certificates:
         return path
 
     def _sign(
-        self, name: str, key: ec.EllipticCurvePrivateKey, *, is_authority: bool
+        self,
+        name: str,
+        key: ec.EllipticCurvePrivateKey,
+        *,
+        is_authority: bool,
+        addresses: Sequence[str] = ("127.0.0.1",),
     ) -> x509.Certificate:
         now = datetime.now(UTC)
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -68,7 +96,9 @@ class Certificates:
             .not_valid_after(now + timedelta(days=1))
             .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
             .add_extension(
-                x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))]),
+                x509.SubjectAlternativeName(
+                    [x509.IPAddress(IPv4Address(address)) for address in addresses]
+                ),
                 critical=False,
             )
         )

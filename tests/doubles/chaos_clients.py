@@ -31,12 +31,13 @@ from ottla.protocol.messages.produce import (
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.topics import TopicPartition
 from tests.doubles.chaos_cluster import ChaosCluster
+from tests.simulation.cluster.history import History
 
 TOPIC = "chaos"
 PARTITIONS = 6
 # Short enough for a client to leave a broker that does not respond.
 _REQUEST_MS = 4_000
-_CLIENT = {
+CLIENT = {
     "socket.timeout.ms": _REQUEST_MS,
     "socket.connection.setup.timeout.ms": 2_000,
     "reconnect.backoff.max.ms": 500,
@@ -54,6 +55,7 @@ _TRY_AGAIN = frozenset(
         ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.KAFKA_STORAGE_ERROR,
     )
 )
 _JOIN_SECONDS = 200.0
@@ -102,8 +104,11 @@ class Writer(Watcher):
     new leader it begins a new producer epoch, and repetitions are not seen any more.)
     """
 
-    def __init__(self, bootstrap: str, partition: int) -> None:
+    def __init__(self, bootstrap: str, partition: int, history: History) -> None:
         super().__init__()
+        self._history = history
+        self._name = f"writer-{partition}"
+        history.sends_once(self._name)
         #: The number of each acknowledged record, with its offset.
         self.acknowledged: list[tuple[int, int]] = []
         self._partition = TopicPartition(TOPIC, partition)
@@ -120,6 +125,9 @@ class Writer(Watcher):
                 raise TimeoutError(f"{self._partition}: {first} is not written")
             time.sleep(_PAUSE_SECONDS)
         self.acknowledged.extend((first + each, offset + each) for each in range(count))
+        self._history.acknowledged(
+            TOPIC, self._partition.partition, offset, self._values(first, count)
+        )
         time.sleep(_PAUSE_SECONDS)
 
     def _attempt(self, first: int, count: int) -> int | None:
@@ -152,13 +160,16 @@ class Writer(Watcher):
 
     def _request(self, first: int, count: int) -> ProduceRequest:
         batch = build_batch(
-            [(0, None, b"%d" % (first + each), None) for each in range(count)],
+            [(0, None, value, None) for value in self._values(first, count)],
             producer_id=self._producer_id,
             producer_epoch=0,
             base_sequence=first,
         )
         row = PartitionProduceData(self._partition.partition, batch)
         return ProduceRequest(None, -1, _REQUEST_MS, [TopicProduceData(TOPIC, [row])])
+
+    def _values(self, first: int, count: int) -> list[bytes]:
+        return [b"%s:%d" % (self._name.encode(), first + each) for each in range(count)]
 
     def _finish(self) -> None:
         self._client.close()
@@ -178,7 +189,7 @@ class Reader(Watcher):
                 "enable.auto.commit": False,
                 # Whatever was read once is committed: no offset that we ask for may be gone.
                 "auto.offset.reset": "error",
-                **_CLIENT,
+                **CLIENT,
             }
         )
         self._consumer.assign([ConsumedPartition(TOPIC, each, 0) for each in range(PARTITIONS)])
@@ -199,7 +210,7 @@ class Reader(Watcher):
 
     def _take(self, message: Message) -> None:
         offsets = self.offsets[message.partition()]
-        number = int(message.value())
+        number = int((message.value() or b"").partition(b":")[2])
         if number != len(offsets):
             self.complaints.append(
                 f"partition {message.partition()}: {number} at offset {message.offset()} "

@@ -7,12 +7,14 @@ import random
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.doubles.broker_process import BrokerProcess
 from tests.doubles.chaos_network import ChaosNetwork
+from tests.doubles.faulty_disk import BROKEN, FaultyBrokerProcess
+from tests.doubles.kafka_process import KafkaBrokerProcess
 from tests.doubles.zookeeper_process import ZooKeeperProcess, start_zookeeper
 
 BROKER_IDS = (1, 2, 3)
@@ -31,13 +33,23 @@ _SETTINGS = {
     "leader.imbalance.check.interval.seconds": "10",
     "listener.security.protocol.map": "CLIENTS:PLAINTEXT,BROKERS:PLAINTEXT",
     "inter.broker.listener.name": "BROKERS",
+    "inter.broker.protocol.version": "3.9",
+    "offsets.topic.num.partitions": "5",
+    "transaction.state.log.num.partitions": "5",
 }
 
 
 class ChaosCluster:
     """What can be done to the brokers; `victims` are those that cannot do their work now."""
 
-    def __init__(self, directory: Path, zookeeper: ZooKeeperProcess, network: ChaosNetwork) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        zookeeper: ZooKeeperProcess,
+        network: ChaosNetwork,
+        kafka_ids: Collection[int] = (),
+    ) -> None:
+        """`kafka_ids` are brokers of Apache Kafka, whose disks do not fail."""
         self.zookeeper = zookeeper
         self.network = network
         self.brokers: dict[int, BrokerProcess] = {}
@@ -50,7 +62,8 @@ class ChaosCluster:
             network.listen(shown_port, name, broker_port)
             network.listen(tree_port, "zookeeper", zookeeper.port, name)
             listeners = "CLIENTS://127.0.0.1:{},BROKERS://127.0.0.1:{}"
-            self.brokers[broker_id] = BrokerProcess(
+            process = KafkaBrokerProcess if broker_id in kafka_ids else FaultyBrokerProcess
+            self.brokers[broker_id] = process(
                 directory / name,
                 {
                     **_SETTINGS,
@@ -93,9 +106,21 @@ class ChaosCluster:
         self.part_from_zookeeper(victim, silently)
         self.part_from_brokers(victim, silently)
 
+    def fail_disk(self, victim: int, fault: str) -> None:
+        """One of `faulty_disk.FAULTS`."""
+        self.victims.add(victim)
+        broker = self.brokers[victim]
+        assert isinstance(broker, FaultyBrokerProcess), "the disks of Kafka's brokers do not fail"
+        broker.faults.begin(fault)
+
     def heal(self) -> None:
         """Everything runs and reaches everything."""
         self.network.heal()
+        for broker in self.brokers.values():
+            ended = isinstance(broker, FaultyBrokerProcess) and BROKEN in broker.faults.end()
+            # A broken disk stays offline until the broker starts again; without another, it ends.
+            if broker.is_running and (ended or broker.has_ended()):
+                broker.kill()
         for victim in self._paused:
             os.kill(self.brokers[victim].pid, signal.SIGCONT)
         self._paused.clear()
@@ -114,6 +139,10 @@ class ChaosCluster:
     def _bytes(self, broker: BrokerProcess, name: str) -> bytes:
         files = sorted((broker.data_directory / name).glob("*.log"))
         return b"".join(file.read_bytes() for file in files)
+
+    def replica(self, topic: str, index: int) -> Path:
+        """The directory of a replica on the first broker."""
+        return self.brokers[BROKER_IDS[0]].data_directory / f"{topic}-{index}"
 
     def story(self) -> str:
         """The ends of all logs, for diagnosis."""
@@ -141,12 +170,12 @@ def _free_ports(count: int) -> Iterator[int]:
 
 
 @contextmanager
-def start_chaos_cluster(directory: Path) -> Iterator[ChaosCluster]:
+def start_chaos_cluster(directory: Path, kafka_ids: Collection[int] = ()) -> Iterator[ChaosCluster]:
     """All brokers started; everything ended when the block ends."""
     network = ChaosNetwork()
     try:
         with start_zookeeper(directory) as zookeeper:
-            cluster = ChaosCluster(directory, zookeeper, network)
+            cluster = ChaosCluster(directory, zookeeper, network, kafka_ids)
             try:
                 for broker in cluster.brokers.values():
                     broker.start()

@@ -117,6 +117,8 @@ class ChaosNetwork:
             first += client_id
             # "broker-2" and "broker-2-fetcher" are broker 2.
             caller = "-".join(client_id.decode().split("-")[:2])
+            if caller.isdecimal():  # a controller of Apache Kafka
+                caller = f"broker-{caller}"
         cable = self._cable((caller, to))
         await cable.passable.wait()
         if cable.is_cut:

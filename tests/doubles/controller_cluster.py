@@ -130,7 +130,11 @@ class Cluster:
         assert self.runtime.failures == []
 
     async def add_broker(
-        self, broker_id: int, *, features: dict[str, tuple[int, int]] | None = None
+        self,
+        broker_id: int,
+        *,
+        features: dict[str, tuple[int, int]] | None = None,
+        unclean_shutdown: bool = False,
     ) -> None:
         """Starts a broker; one that ran before comes back with a new epoch."""
         session = self.sessions[broker_id] = EmbeddedStore(tree=self.tree)
@@ -138,9 +142,9 @@ class Cluster:
         info = broker_info(broker_id, self.racks.get(broker_id))
         info = info._replace(features=self.features if features is None else features)
         self.brokers[broker_id] = SimulatedBroker(broker_id)
-        self.brokers[broker_id].broker_epoch = await BrokerRegistration(
-            session, info, self.runtime.now_ms
-        ).register()
+        registration = BrokerRegistration(session, info, self.runtime.now_ms)
+        registration.unclean_shutdown = unclean_shutdown
+        self.brokers[broker_id].broker_epoch = await registration.register()
         await settle()
 
     async def remove_broker(self, broker_id: int) -> None:

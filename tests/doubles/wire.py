@@ -38,6 +38,12 @@ class Wire:
     ) -> None:
         self._socket.close()
 
+    @property
+    def local_port(self) -> int:
+        """The port that the broker knows this client by."""
+        port: int = self._socket.getsockname()[1]
+        return port
+
     def send(self, request: Message, version: int) -> None:
         self._correlation_id += 1
         frame = encode_request(self._correlation_id, self._client_id, request, version)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -114,6 +115,16 @@ class ZooKeeperProcess:
         self.process.send_signal(signal.SIGCONT)
 
 
+class OttlaZooKeeperProcess(ZooKeeperProcess):
+    """`ottla zookeeper`, with the same ticks."""
+
+    def _command_line(self) -> list[str]:
+        return [
+            *(sys.executable, "-m", "ottla.cli.main", "zookeeper", "--port", str(self.port)),
+            *("--data-dir", str(self.directory), "--tick-time-ms", str(TICK_TIME_MS)),
+        ]
+
+
 def _state(thread: Path) -> str:
     """The letter of its state in Linux's words: T is stopped."""
     return (thread / "stat").read_text().rpartition(")")[2].split()[0]
@@ -124,7 +135,19 @@ def start_zookeeper(
     directory: Path, *, settings: Mapping[str, str] | None = None, java: tuple[str, ...] = ()
 ) -> Iterator[ZooKeeperProcess]:
     """``settings`` go to zoo.cfg, ``java`` are more options of the virtual machine."""
-    zookeeper = ZooKeeperProcess(directory / "zookeeper", settings or {}, java)
+    with _started(ZooKeeperProcess(directory / "zookeeper", settings or {}, java)) as zookeeper:
+        yield zookeeper
+
+
+@contextmanager
+def start_ottla_zookeeper(directory: Path) -> Iterator[ZooKeeperProcess]:
+    """The same interface, without Java."""
+    with _started(OttlaZooKeeperProcess(directory / "ottla-zookeeper", {}, ())) as zookeeper:
+        yield zookeeper
+
+
+@contextmanager
+def _started(zookeeper: ZooKeeperProcess) -> Iterator[ZooKeeperProcess]:
     try:
         zookeeper.start()
         yield zookeeper

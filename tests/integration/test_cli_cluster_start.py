@@ -1,4 +1,4 @@
-"""`ottla cluster start`: a real ZooKeeper and brokers on this machine, and nothing left of them."""
+"""`ottla cluster start`: ZooKeeper and brokers on this machine, and nothing left of them."""
 
 from __future__ import annotations
 
@@ -33,14 +33,18 @@ def two_free_ports() -> int:
             return port
 
 
-@pytest.mark.zookeeper
-def test_a_cluster_of_two_from_start_to_interrupt(tmp_path: Path) -> None:
-    try:
-        find_java(), zookeeper_jars()
-    except Failure as failure:
-        pytest.skip(str(failure))
+@pytest.mark.parametrize(
+    "zookeeper", [[], pytest.param(["--java-zookeeper"], marks=pytest.mark.zookeeper)]
+)
+def test_a_cluster_of_two_from_start_to_interrupt(tmp_path: Path, zookeeper: list[str]) -> None:
+    if zookeeper:
+        try:
+            find_java(), zookeeper_jars()
+        except Failure as failure:
+            pytest.skip(str(failure))
     port = two_free_ports()
     options = ["--brokers", "2", "--directory", str(tmp_path / "cluster"), "--port", str(port)]
+    options += zookeeper
     process = subprocess.Popen(
         [sys.executable, "-m", "ottla.cli.main", "cluster", "start", *options],
         cwd=ROOT,

@@ -381,6 +381,30 @@ def test_a_broker_is_back_before_its_session_has_ended(seen: ClusterView) -> Non
     seen.create("after", [2, 1])
 
 
+def test_a_leader_that_lost_records_does_not_lead(seen: ClusterView) -> None:
+    """The controller loses its power, and what it had not flushed, and is back before its session
+    has ended: it is elected again, and its own registration says what happened to its logs."""
+    lost = seen.controller()
+    (other, _) = (each for each in ALL if each != lost)
+    seen.create("power", [lost, other])
+    seen.produce("power", 100, size=100)
+    seen.wait_for_same_data("power", lost, other)
+    kept = seen.log_bytes(other, "power")
+    epoch = seen.state("power")["leader_epoch"]
+    seen.cluster[lost].kill()
+    directory = seen.replica(lost, "power")
+    assert directory is not None
+    (segment,) = directory.glob("*.log")
+    os.truncate(segment, len(kept) // 2)
+    restart(seen, lost)
+    seen.wait_for_leaders("power", [other])
+    seen.wait_for_isr("power", {lost, other})
+    seen.wait_for_same_data("power", lost, other)
+    assert seen.log_bytes(other, "power") == kept
+    assert seen.state("power")["leader_epoch"] > epoch
+    seen.produce("power", 1)
+
+
 def test_producer_ids_come_in_blocks_for_one_broker_each(seen: ClusterView) -> None:
     ids = []
     for broker_id in ALL:

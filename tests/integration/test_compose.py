@@ -46,7 +46,10 @@ def service(name: str) -> str:
 def variables(text: str) -> dict[str, str]:
     """The variables of brokers in a piece of the file."""
     found = re.findall(r"^\s+((?:KAFKA|OTTLA)_[A-Z0-9_]+): (.*)$", text, re.MULTILINE)
-    return {name: value.strip('"') for name, value in found}
+    # As compose does: ${NAME:-default}.
+    return {
+        name: re.sub(r"\$\{[A-Z_]+:-([^}]*)\}", r"\1", value.strip('"')) for name, value in found
+    }
 
 
 def common() -> dict[str, str]:

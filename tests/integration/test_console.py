@@ -9,10 +9,19 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from ottla.broker.config.definitions import Setting
+from ottla.broker.config.errors import ConfigError
 from ottla.broker.observability.console.cluster_views import MASK
-from ottla.broker.observability.console.console import PREFIX, _is_local, _names_us
+from ottla.broker.observability.console.console import PREFIX
 from ottla.broker.observability.console.messages import MAX_SHOWN_BYTES, shown
 from ottla.broker.testing.embedded import Broker
 from tests.doubles.broker_process import ROOT
@@ -24,11 +33,16 @@ RECORDS = 300
 READ = 100
 
 
-def get(broker: Broker, path: str, host: str = "localhost") -> tuple[int, dict[str, str], bytes]:
+def get(
+    broker: Broker, path: str, host: str = "localhost", token: str | None = None
+) -> tuple[int, dict[str, str], bytes]:
     """Status, headers with names in small letters, body."""
+    headers = {"Host": host}
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token}"
     connection = http.client.HTTPConnection("127.0.0.1", broker.server.metrics_port, timeout=30)
     try:
-        connection.request("GET", path, headers={"Host": host})
+        connection.request("GET", path, headers=headers)
         response = connection.getresponse()
         return (
             response.status,
@@ -175,16 +189,80 @@ def test_another_name_for_this_machine_is_refused(broker: Broker) -> None:
     """A page of another site whose name points here must not read anything."""
     status, _, body = get(broker, "/api/overview", host="evil.example:9404")
     assert status == 403
-    assert b"ottla.console.allow.remote" in body
+    assert b"ottla.console.hosts" in body
 
 
-def test_who_is_local() -> None:
-    assert all(map(_is_local, ("127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1")))
-    assert not any(map(_is_local, ("10.0.0.1", "", "::ffff:10.0.0.1", "fe80::1%eth0")))
-    assert all(
-        map(_names_us, ("localhost", "LOCALHOST:9404", "127.0.0.1:1", "[::1]:9404", "[::1]"))
-    )
-    assert not any(map(_names_us, ("", "localhost.evil.example", "evil:9404", "[::2]:1")))
+TOKEN = "a-token-of-a-test"
+
+
+def test_remote_use_needs_the_token_and_a_known_name() -> None:
+    """What the compose file does: the peer is another machine, so only name and token protect."""
+    with Broker(
+        ottla_console_enable=True,
+        ottla_metrics_address="127.0.0.1:0",
+        ottla_console_allow_remote=True,
+        ottla_console_token=TOKEN,
+        ottla_console_hosts="console.example.org",
+    ) as broker:
+        # The pages have nothing of the cluster.
+        assert get(broker, PREFIX)[0] == 200
+        for token in (None, "wrong"):
+            status, _, body = get(broker, "/api/overview", token=token)
+            assert status == 401
+            assert "ottla.console.token" in json.loads(body)["error"]
+        for host in ("localhost", "console.example.org:9404", "10.1.2.3:9404"):
+            assert get(broker, "/api/overview", host, TOKEN)[0] == 200
+        for host in ("evil.example", "evil.example:9404", ""):
+            assert get(broker, "/api/overview", host, TOKEN)[0] == 403
+            assert get(broker, PREFIX, host)[0] == 403
+        settings = get(broker, "/api/settings", token=TOKEN)[2]
+        assert TOKEN.encode() not in settings
+
+
+@pytest.mark.parametrize("token", [None, "short"])
+def test_remote_use_without_a_good_token_does_not_start(token: str | None) -> None:
+    settings: dict[str, Any] = {} if token is None else {"ottla_console_token": token}
+    with (
+        pytest.raises(ConfigError, match=r"ottla\.console\.token"),
+        Broker(ottla_console_enable=True, ottla_console_allow_remote=True, **settings),
+    ):
+        pass
+
+
+def test_the_console_shows_what_its_principal_may_see() -> None:
+    with Broker(
+        ottla_console_enable=True,
+        ottla_metrics_address="127.0.0.1:0",
+        ottla_console_principal="User:console",
+        authorizer_class_name="kafka.security.authorizer.AclAuthorizer",
+        super_users="User:ANONYMOUS",
+    ) as broker:
+        for name in ("orders", "secret"):
+            broker.create_topic(name)
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        for path in ("overview", "events", "settings", "topic?name=orders"):
+            status, _, body = get(broker, f"/api/{path}")
+            assert status == 403, path
+            assert "User:console" in json.loads(body)["error"]
+        assert api(broker, "topics")["topics"] == []
+        acls = [
+            AclBinding(
+                ResourceType.TOPIC,
+                "orders",
+                ResourcePatternType.LITERAL,
+                "User:console",
+                "*",
+                AclOperation.DESCRIBE,
+                AclPermissionType.ALLOW,
+            )
+        ]
+        for future in admin.create_acls(acls).values():
+            future.result(DEADLINE_S)
+        assert [each["name"] for each in api(broker, "topics")["topics"]] == ["orders"]
+        assert api(broker, "topic?name=orders")["settings"] == []
+        assert get(broker, "/api/topic?name=secret")[0] == 403
+        # DESCRIBE is not READ.
+        assert get(broker, "/api/messages?topic=orders")[0] == 403
 
 
 def test_what_bytes_look_like() -> None:

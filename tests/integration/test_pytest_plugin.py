@@ -57,6 +57,13 @@ def test_brokers_of_its_own(kafka_broker, kafka_broker_factory):
     one, other = kafka_broker_factory(num_partitions=2), kafka_broker_factory()
     assert len({kafka_broker.bootstrap, one.bootstrap, other.bootstrap}) == 3
     one.crash()
+
+
+def test_a_cluster(kafka_cluster):
+    kafka_cluster.create_topic("spread", partitions=3)
+    admin = AdminClient({"bootstrap.servers": kafka_cluster.bootstrap, "log_level": 0})
+    partitions = admin.list_topics("spread", 60).topics["spread"].partitions.values()
+    assert {len(each.replicas) for each in partitions} == {3}
 """
 
 
@@ -85,7 +92,7 @@ def run(directory: Path, ini: str = "") -> subprocess.CompletedProcess[str]:
 def test_the_fixtures_work_for_others(tmp_path: Path) -> None:
     result = run(tmp_path, "kafka_broker_settings =\n    num.partitions=7\n")
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "5 passed" in result.stdout
+    assert "6 passed" in result.stdout
 
 
 def test_an_unknown_scope_is_named(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def main(bootstrap: str) -> None:
             "projection": lambda: len(read(schema="value binary, timestamp timestamp").collect()),
             "filter": filtered,
             "write": written,
-            "write exactly once": lambda: written(delivery="exactly-once"),
+            "write exactly once": lambda: written(delivery="exactly-once", writeId="older"),
             "stream": lambda: streamed("one"),
             "restart": lambda: streamed("one"),
             "limits": lambda: streamed("two", maxOffsetsPerTrigger="10"),

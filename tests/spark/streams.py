@@ -55,6 +55,11 @@ class Job:
         found: dict[str, Any] = json.loads(lines[-1])
         return found
 
+    def positions(self, batch: int) -> dict[str, Any]:
+        """The same without the connector's marks."""
+        found = self.offset(batch)
+        return {topic: found[topic] for topic in found if not topic.startswith("@")}
+
 
 def started(
     query: StreamingQuery,

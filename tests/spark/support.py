@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame, Row, SparkSession
+
+from tests.doubles.eventually import eventually
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -31,6 +33,25 @@ def create_topic(
     wanted = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=settings)
     for future in admin.create_topics([wanted], request_timeout=30).values():
         future.result()
+
+
+def delete_topic(bootstrap: str, topic: str) -> None:
+    """Returns when the brokers say that it is not there any more."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.delete_topics([topic]).values():
+        future.result()
+    eventually(lambda: topic not in admin.list_topics(timeout=30).topics, "no deletion")
+
+
+def recreate(bootstrap: str, topic: str) -> None:
+    def created() -> bool:
+        try:
+            create_topic(bootstrap, topic)
+        except KafkaException:  # still being deleted
+            return False
+        return True
+
+    eventually(created, "no new topic")
 
 
 def producer(bootstrap: str, **settings: object) -> Producer:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterator
+from functools import reduce
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import lit
 
+from pyspark_ottla.lag import task_metrics
 from tests.doubles.broker_process import BrokerProcess
 from tests.spark.streams import Job, stream, wait_until
 from tests.spark.support import Sent, create_topic, load, producer, rows_by_place, send, write
@@ -389,3 +392,65 @@ def test_filters_leave_out_what_need_not_be_read(
     expected = {p: r for p, r in written.items() if p[0] != 1 and r.timestamp >= 55500}
     assert found(late) == (expected, 2)
     assert found("offset < 0")[0] == {}
+
+
+def test_filters_change_nothing_in_the_rows(
+    spark: SparkSession, broker: BrokerProcess, new_topic: NewTopicName
+) -> None:
+    """Each condition with and without pushdown; timestamps go up and down."""
+    topic = new_topic("equal")
+    create_topic(broker.bootstrap, topic, 2)
+    times = [5, 1, 9, 9, 2, 7, 3, 8, 4, 6]
+    records = [
+        Sent(b"%d %d" % (turn, time), partition=time % 2, timestamp=1000 * time + turn)
+        for turn in range(6)
+        for time in times
+    ]
+    write(broker.bootstrap, topic, records, batch_num_messages=3)
+    conditions = [
+        "timestamp >= timestamp_millis(8003)",
+        "timestamp >= timestamp_micros(6003500) AND timestamp < timestamp_millis(8000)",
+        "offset > 3 AND offset <= 17 AND partition <=> 1 AND topic LIKE 'equ%'",
+        "timestamp < timestamp_millis(3000) OR offset = 7",
+    ]
+
+    def rows() -> list[tuple[str, int, int]]:
+        """By condition, in one job."""
+        parts = [
+            load(spark, broker.bootstrap, subscribe=topic)
+            .where(condition)
+            .select(lit(condition), "partition", "offset")
+            for condition in conditions
+        ]
+        return sorted(tuple(row) for row in reduce(DataFrame.union, parts).collect())
+
+    plain = rows()
+    name = "spark.sql.python.filterPushdown.enabled"
+    spark.conf.set(name, "true")
+    try:
+        pushed = rows()
+    finally:
+        spark.conf.unset(name)
+    assert pushed == plain
+    assert {condition for condition, _, _ in plain} == set(conditions)
+
+
+def test_the_metrics_of_tasks_come_from_spark(
+    spark: SparkSession, broker: BrokerProcess, new_topic: NewTopicName
+) -> None:
+    topic = new_topic("measured")
+    create_topic(broker.bootstrap, topic, 2)
+    write(broker.bootstrap, topic, [Sent(b"x" * 100, partition=n % 2) for n in range(50)])
+    spark.conf.set("spark.sql.pyspark.worker.logging.enabled", "true")
+    try:
+        assert len(load(spark, broker.bootstrap, subscribe=topic).collect()) == 50
+        rows = task_metrics(spark).where(f"partition LIKE '{topic}-%'").collect()
+    finally:
+        spark.conf.unset("spark.sql.pyspark.worker.logging.enabled")
+    assert [(row["start"], row["end"], row["rows"]) for row in rows] == [(0, 25, 25)] * 2
+    for row in rows:
+        assert row["fetched_bytes"] > 2500
+        assert row["fetch_requests"] >= 1
+        assert row["fetch_seconds"] > 0
+        assert row["decode_seconds"] > 0
+        assert (row["retries"], row["lost_offsets"], row["query"]) == (0, 0, None)

@@ -191,7 +191,7 @@ class Copy:
         self.target = target
         self.checkpoint = directory / "checkpoint"
 
-    def run(self, condition: str = "true", **options: str) -> None:
+    def run(self, condition: str = "true", tasks: int | None = None, **options: str) -> None:
         frame = stream(
             self._spark,
             self._bootstrap,
@@ -199,9 +199,9 @@ class Copy:
             startingOffsets="earliest",
             maxOffsetsPerTrigger=10,
         )
+        rows = frame.where(condition).select("key", "value")
         writer = (
-            frame.where(condition)
-            .select("key", "value")
+            (rows if tasks is None else rows.repartition(tasks))
             .writeStream.format("ottla")
             .option("kafka.bootstrap.servers", self._bootstrap)
             .option("topic", self.target)
@@ -256,25 +256,6 @@ def test_a_repeated_batch_is_written_exactly_once(copy: Copy) -> None:
     assert copy.values() == list(range(30))
 
 
-def test_a_repeated_batch_with_other_rows_is_an_error(copy: Copy) -> None:
-    copy.run(delivery="exactly-once")
-    copy.forget_end_of(2)
-    with pytest.raises(Exception, match=r"TASK_COUNT_CHANGED.*must have the same tasks"):
-        copy.run("CAST(CAST(value AS STRING) AS INT) % 3 = 0", delivery="exactly-once")
-    assert copy.values() == list(range(30))
-
-
-def test_a_batch_job_writes_exactly_once(
-    spark: SparkSession, broker: BrokerProcess, new_topic: NewTopicName
-) -> None:
-    topic = new_topic("batch-once")
-    create_topic(broker.bootstrap, topic, 2)
-    frame = spark.range(100).selectExpr("CAST(id AS STRING) AS value")
-    save(frame, broker.bootstrap, topic=topic, delivery="exactly-once")
-    stable = load(spark, broker.bootstrap, subscribe=topic, kafka_isolation_level="read_committed")
-    assert stable.count() == 100
-
-
 def test_rows_without_a_timestamp_get_the_time_of_now(
     spark: SparkSession, broker: BrokerProcess, new_topic: NewTopicName
 ) -> None:
@@ -309,23 +290,3 @@ def test_a_repeated_batch_in_foreach_batch_is_written_exactly_once(
     copy.forget_end_of(0)
     run()
     assert copy.values() == list(range(30))
-
-
-def test_complete_mode_appends_the_whole_result_each_time(
-    spark: SparkSession, broker: BrokerProcess, copy: Copy
-) -> None:
-    frame = stream(
-        spark,
-        broker.bootstrap,
-        subscribe=copy.source,
-        startingOffsets="earliest",
-        maxOffsetsPerTrigger=20,
-    )
-    counts = frame.groupBy("key").count().selectExpr("CAST(count AS STRING) AS value")
-    writer = counts.writeStream.format("ottla").outputMode("complete")
-    writer = writer.option("kafka.bootstrap.servers", broker.bootstrap)
-    writer = writer.option("topic", copy.target).option("delivery", "exactly-once")
-    finish(
-        writer.option("checkpointLocation", str(copy.checkpoint)).trigger(availableNow=True).start()
-    )
-    assert copy.values() == [20, 30]

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql import SparkSession
 
 from tests.doubles.broker_process import BrokerProcess
 from tests.spark.streams import Job, finish, started, stream, wait_until
-from tests.spark.support import Sent, create_topic, write
+from tests.spark.support import Sent, create_topic, delete_topic, recreate, write
 
 NewTopicName = Callable[[str], str]
 
@@ -55,7 +55,7 @@ def test_batches_are_limited_and_end_with_what_was_there(
     [batch] = job.run(frame)
     assert batch["numInputRows"] == 5
     assert job.rows() == written
-    assert job.offset(3) == {topic: {"0": 95, "1": 10}}
+    assert job.positions(3) == {topic: {"0": 95, "1": 10}}
 
 
 def test_a_new_query_starts_at_the_end(
@@ -101,7 +101,7 @@ def test_new_partitions_and_topics_are_read_from_their_beginning(
     write(broker.bootstrap, second, numbers(100, 103))
     [batch] = job.run(frame)
     assert batch["numInputRows"] == 3
-    assert job.offset(2) == {first: {"0": 5, "1": 0, "2": 4}, second: {"0": 3}}
+    assert job.positions(2) == {first: {"0": 5, "1": 0, "2": 4}, second: {"0": 3}}
 
 
 def test_few_records_wait_for_more_or_for_the_delay(
@@ -198,32 +198,13 @@ def test_lost_records_fail_a_query_or_are_skipped(
     assert job.rows() == written | left
 
 
-def delete_topic(bootstrap: str, topic: str) -> None:
-    """Returns when the brokers say that it is not there any more."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.delete_topics([topic]).values():
-        future.result()
-    wait_until(lambda: topic not in admin.list_topics(timeout=30).topics, "the deletion")
-
-
-def recreate(bootstrap: str, topic: str) -> None:
-    def created() -> bool:
-        try:
-            create_topic(bootstrap, topic)
-        except KafkaException:  # still being deleted
-            return False
-        return True
-
-    wait_until(created, "the new topic")
-
-
 def test_a_recreated_topic_is_detected_by_its_id(
     spark: SparkSession, broker: BrokerProcess, new_topic: NewTopicName, tmp_path: Path
 ) -> None:
     topic = new_topic("reborn")
     create_topic(broker.bootstrap, topic)
     write(broker.bootstrap, topic, numbers(0, 3))
-    options = {"subscribe": topic, "startingOffsets": "earliest", "trackTopicIds": "true"}
+    options = {"subscribe": topic, "startingOffsets": "earliest"}
     job = Job(spark, tmp_path)
     job.run(stream(spark, broker.bootstrap, **options))
     delete_topic(broker.bootstrap, topic)
@@ -256,15 +237,14 @@ def test_deleted_topics_fail_a_query_or_are_skipped(
     assert batch["numInputRows"] == 2
     recreate(broker.bootstrap, gone)
     write(broker.bootstrap, gone, numbers(0, 1))
-    with pytest.raises(Exception, match=rf"KAFKA_DATA_LOSS\.PARTITION_OFFSET_CHANGED.*{gone}-0"):
+    with pytest.raises(Exception, match=rf"KAFKA_DATA_LOSS\.TOPIC_RECREATED.*offset 4 of {gone}-0"):
         job.run(strict)
     job.run(tolerant)
     write(broker.bootstrap, gone, numbers(1, 4))
     job.run(tolerant)
     rows = spark.read.parquet(str(job.output)).collect()
     found = sorted((row["topic"], int(row["value"])) for row in rows)
-    # Records of the new topic from before its detection are lost, as documented.
-    expected = [(kept, n) for n in range(6)] + [(gone, n) for n in (0, 1, 1, 2, 2, 3, 3)]
+    expected = [(kept, n) for n in range(6)] + [(gone, n) for n in (0, 0, 1, 1, 2, 2, 3, 3)]
     assert found == sorted(expected)
 
 

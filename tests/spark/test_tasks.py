@@ -27,11 +27,19 @@ from pyspark_ottla.options.options import SourceOptions, parse_source_options
 from pyspark_ottla.options.sink_options import parse_sink_options
 from pyspark_ottla.read.schema import row_schema
 from pyspark_ottla.read.task import read_range
-from pyspark_ottla.write.writing import Attempt, TaskResult, write_task
+from pyspark_ottla.write.writing import write_task
 from tests.doubles.broker_process import BrokerProcess, start_broker
 from tests.doubles.certificates import Certificates
 from tests.spark.conftest import ROOT
-from tests.spark.support import Sent, create_topic, producer, send, write
+from tests.spark.support import (
+    Sent,
+    create_topic,
+    delete_topic,
+    producer,
+    recreate,
+    send,
+    write,
+)
 
 NewTopicName = Callable[[str], str]
 
@@ -96,6 +104,56 @@ def test_a_topic_that_is_deleted_between_the_plan_and_the_task(
         broker.bootstrap, topic, kafkaConsumer_pollTimeoutMs="500ms", failOnDataLoss="false"
     )
     assert values(batches(tolerant, 0, 5)) == []
+
+
+def test_an_advertised_listener_that_cannot_be_reached(tmp_path: Path) -> None:
+    """The bootstrap address works, the address in the broker's metadata does not."""
+    before = BrokerProcess(tmp_path, {})
+    before.start()
+    create_topic(before.bootstrap, "t")
+    write(before.bootstrap, "t", [Sent(b"1")])
+    before.stop()
+    broker = BrokerProcess(tmp_path, {"advertised.listeners": "PLAINTEXT://127.0.0.1:9"})
+    broker.start()
+    try:
+        options = source(
+            broker.bootstrap,
+            "t",
+            kafka_default_api_timeout_ms="500",
+            kafkaConsumer_pollTimeoutMs="500ms",
+        )
+        advice = (
+            rf"127\.0\.0\.1:9 is none of kafka\.bootstrap\.servers \({broker.bootstrap}\) but the "
+            r"address that the broker itself returned: .* its advertised\.listeners"
+        )
+        what = r"BROKER_UNAVAILABLE\] Looking up offsets of t-0 failed: .*"
+        with pytest.raises(ConnectorError, match=what + advice), cluster_of(options) as cluster:
+            cluster.offsets_at({TopicPartition("t", 0): LATEST})
+        what = r"FETCH_TIMEOUT\] No record of t-0 from offset 0 on .*"
+        with pytest.raises(ConnectorError, match=what + advice):
+            values(batches(options, 0, 1))
+    finally:
+        broker.stop()
+
+
+def test_a_topic_created_again_between_the_plan_and_the_task(
+    broker: BrokerProcess, new_topic: NewTopicName
+) -> None:
+    """Its records are others than those that were planned, at the same offsets."""
+    topic = new_topic("replaced")
+    create_topic(broker.bootstrap, topic)
+    write(broker.bootstrap, topic, [Sent(b"old")] * 5)
+    options = source(broker.bootstrap, topic, kafkaConsumer_pollTimeoutMs="500ms")
+    with cluster_of(options) as cluster:
+        ids = cluster.topic_ids([topic])
+    delete_topic(broker.bootstrap, topic)
+    recreate(broker.bootstrap, topic)
+    write(broker.bootstrap, topic, [Sent(b"new")] * 5)
+    wanted = OffsetRange(TopicPartition(topic, 0), 2, 5, ids[topic])
+    what = rf"Offsets 2 to 5 of {topic}-0 .*topic id {ids[topic]} is not there .*created again"
+    with pytest.raises(ConnectorError, match=what):
+        values(read_range(options, row_schema(options), wanted))
+    assert values(batches(options, 2, 5)) == [b"new"] * 3, "what trackTopicIds=false reads"
 
 
 def test_markers_at_the_end_of_a_range_are_no_loss(
@@ -180,40 +238,6 @@ def test_tls_with_an_authority_that_is_not_the_brokers(tls_broker: Broker, tmp_p
         cluster_of(options) as cluster,
     ):
         cluster.partitions(options.subscription)
-
-
-def attempt_to_write(
-    bootstrap: str, topic: str, rows: Iterator[Any], batch_id: int = 0
-) -> TaskResult:
-    options = parse_sink_options(
-        {"kafka.bootstrap.servers": bootstrap, "topic": topic, "delivery": "exactly-once"}
-    )
-    return write_task(options, rows, Attempt(f"job-of-{topic}", batch_id, 0))
-
-
-def test_a_twin_of_a_task_takes_over_and_nothing_is_written_twice(
-    broker: BrokerProcess, new_topic: NewTopicName
-) -> None:
-    """As with speculative execution: the second attempt begins in the middle of the first."""
-    topic = new_topic("twins")
-    create_topic(broker.bootstrap, topic)
-    batch = pa.record_batch({"value": pa.array([b"%d" % n for n in range(100)])})
-    results: list[TaskResult] = []
-
-    def with_a_twin() -> Iterator[Any]:
-        yield batch
-        results.append(attempt_to_write(broker.bootstrap, topic, iter([batch, batch])))
-        yield batch
-
-    with pytest.raises(ConnectorError, match="nother attempt"):
-        attempt_to_write(broker.bootstrap, topic, with_a_twin())
-    # A third attempt finds that all is done.
-    again = attempt_to_write(broker.bootstrap, topic, iter([batch, batch]))
-    assert (results[0].repeated, again.repeated, again.rows) == (False, True, 200)
-    options = source(broker.bootstrap, topic, kafka_isolation_level="read_committed")
-    with cluster_of(options) as cluster:
-        end = cluster.offsets_at({TopicPartition(topic, 0): LATEST})[TopicPartition(topic, 0)]
-    assert values(batches(options, 0, end)) == batch.column("value").to_pylist() * 2
 
 
 MEASURED = """

@@ -1,16 +1,32 @@
-"""docs/configuration.md has the text that the definitions generate."""
+"""docs/configuration.md has the text that the definitions generate, and says what tests show."""
 
 from __future__ import annotations
 
+import ast
 import re
 
 from ottla.broker.config.definitions import broker_settings, topic_settings
-from tools.configuration_page import PAGE, page
+from ottla.broker.config.unsupported import REFUSED
+from tests.doubles.security_settings import PROBED, SHOWN, security_settings
+from tests.tidy.source_tree import ROOT
+from tools.configuration_page import (
+    PAGE,
+    WITHOUT_EFFECT,
+    names_in_the_code,
+    page,
+    without_effect_file,
+)
 
 
-def definitions(text: str) -> str:
-    """Without the column of use: it changes with the code, and can be out of date for a while."""
-    return re.sub(r" (yes|no) \|$|, \d+ of them in use", "", text, flags=re.MULTILINE)
+def definitions(text: str) -> list[str]:
+    """Without the column of use where it comes from the code, which can be ahead of the page."""
+    security = tuple(f"| `{name}` |" for name in security_settings(broker_settings()))
+    return [
+        line
+        if line.startswith(security)
+        else re.sub(r" (yes|no) \|$|, \d+ of them in use", "", line)
+        for line in text.splitlines()
+    ]
 
 
 def test_it_is_current() -> None:
@@ -18,7 +34,35 @@ def test_it_is_current() -> None:
     assert written == definitions(page()), "run python -m tools.configuration_page"
 
 
+def test_the_broker_names_what_it_does_not_use() -> None:
+    written = WITHOUT_EFFECT.read_text(encoding="ascii")
+    assert written == without_effect_file(), "run python -m tools.configuration_page"
+
+
 def test_every_setting_has_a_line() -> None:
     text = page()
     names = [*broker_settings(), *topic_settings()]
     assert [name for name in names if f"\n| `{name}` |" not in text] == []
+
+
+def test_what_protects_something_is_shown_by_a_test() -> None:
+    """A setting that the code reads and no test shows may be read and have no effect."""
+    read = set(security_settings(names_in_the_code()))
+    assert read - PROBED - set(SHOWN) - set(REFUSED) == set()
+    assert set(SHOWN) & PROBED == set()
+    assert (PROBED | set(SHOWN)) <= set(security_settings(broker_settings()))
+
+
+def test_the_named_tests_exist() -> None:
+    missing = []
+    for name, reference in SHOWN.items():
+        path, _, function = reference.partition("::")
+        tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+        functions = {
+            node.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        }
+        if function and function not in functions:
+            missing.append((name, reference))
+    assert missing == []

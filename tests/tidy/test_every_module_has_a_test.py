@@ -22,10 +22,31 @@ WHOLE_QUERY = "is what Spark runs in a query"
 
 # module: (why no test names it, the test that runs it)
 EXCEPTIONS = {
+    "ottla.broker.server.znode_store": (
+        WHOLE_BROKER,
+        "tests/integration/test_zookeeper_security.py",
+    ),
     "ottla.broker.cluster.remote_topics": (WHOLE_BROKER, "tests/integration/test_cluster.py"),
     "ottla.broker.coordination.coordinated_partitions": (
         THROUGH_ANOTHER,
         "tests/unit/broker/groups/log/test_loading.py",
+    ),
+    "ottla.broker.config.number_rules": (
+        THROUGH_ANOTHER,
+        "tests/unit/broker/config/test_broker_config.py",
+    ),
+    "ottla.broker.testing.cluster": (
+        WHOLE_BROKER,
+        "tests/integration/test_embedded_cluster.py",
+    ),
+    "ottla.cli.zookeeper_family": (COMMAND_LINE, "tests/unit/cli/test_help.py"),
+    **dict.fromkeys(
+        (
+            "ottla.controller.zookeeper_server.four_letter_words",
+            "ottla.controller.zookeeper_server.outbox",
+            "ottla.controller.zookeeper_server.requests",
+        ),
+        (THROUGH_ANOTHER, "tests/unit/controller/zookeeper_server/test_server.py"),
     ),
     "ottla.broker.coordination.znode_offsets": (
         BESIDE_KAFKA,
@@ -135,7 +156,6 @@ EXCEPTIONS = {
     **dict.fromkeys(
         (
             "ottla.broker.security.authorization.admin_guard",
-            "ottla.broker.security.authorization.authorizer",
             "ottla.broker.security.authorization.data_guard",
             "ottla.broker.security.authorization.group_guard",
         ),
@@ -172,6 +192,13 @@ EXCEPTIONS = {
         THROUGH_ANOTHER,
         "tests/unit/broker/transactions/test_coordinator.py",
     ),
+    "ottla.cli.acl_check": (COMMAND_LINE, "tests/integration/test_cli_security.py"),
+    "ottla.cli.acl_words": (COMMAND_LINE, "tests/integration/test_cli_security.py"),
+    "ottla.cli.acls": (COMMAND_LINE, "tests/integration/test_cli_security.py"),
+    "ottla.cli.offline_users": (COMMAND_LINE, "tests/integration/test_cli_security.py"),
+    "ottla.cli.passwords": (COMMAND_LINE, "tests/integration/test_cli_security.py"),
+    "ottla.cli.tokens": (COMMAND_LINE, "tests/integration/test_cli_security.py"),
+    "ottla.cli.users": (COMMAND_LINE, "tests/integration/test_cli_security.py"),
     "ottla.cli.bench": (COMMAND_LINE, "tests/integration/test_cli_records.py"),
     "ottla.cli.cluster": (COMMAND_LINE, "tests/integration/test_cli_topics.py"),
     "ottla.cli.configs": (COMMAND_LINE, "tests/integration/test_cli_topics.py"),

@@ -56,6 +56,7 @@ CONTROLLER_ROOMS = (
     "runtime",
     "model",
     "tree",
+    "zookeeper_server",
     "registration",
     "state",
     "requests",

@@ -10,19 +10,13 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from ottla.broker.config.definitions import (
-    CLUSTER_WIDE,
-    PER_BROKER,
-    READ_ONLY,
-    Setting,
-    parse_value,
-    split_list,
-    topic_settings,
-)
+from ottla.broker.config.definitions import Setting, split_list, topic_settings
+from ottla.broker.config.dynamic_rules import check_dynamic_setting, check_open_listener
 from ottla.broker.config.errors import ConfigError
+from ottla.broker.config.listener_settings import find_broker_setting
 from ottla.broker.config.topic_config import validate_topic_config
 from ottla.broker.handlers.admin.describe_configs import (
     BROKER,
@@ -30,7 +24,6 @@ from ottla.broker.handlers.admin.describe_configs import (
     CLIENT_METRICS,
     TOPIC,
     check_broker_id,
-    find_broker_setting,
 )
 from ottla.broker.metrics.telemetry.subscriptions import SETTINGS as CLIENT_METRICS_SETTINGS
 from ottla.broker.metrics.telemetry.subscriptions import parse_subscription
@@ -83,7 +76,10 @@ class ConfigAlterer:
         config: BrokerConfig,
         dynamic_config: DynamicConfig,
         metadata: MetadataCache,
+        validate_tls: Callable[[BrokerConfig, list[str]], None] = lambda config, names: None,
     ) -> None:
+        """`validate_tls` raises ConfigError when changed settings make no usable TLS contexts."""
+        self._validate_tls = validate_tls
         self._broker_id = broker_id
         self._config = config
         self._dynamic_config = dynamic_config
@@ -199,9 +195,28 @@ class ConfigAlterer:
         elif resource.resource_type == CLIENT_METRICS:
             parse_subscription(resource.resource_name, wanted)
         else:
-            _validate_broker_config(wanted, per_broker=bool(resource.resource_name))
+            present = await self._dynamic_config.read(_entity_path(resource))
+            self._validate_broker(wanted, present, per_broker=bool(resource.resource_name))
         if not validate_only:
             await self._dynamic_config.write(_entity_path(resource), wanted)
+
+    def _validate_broker(
+        self, wanted: Mapping[str, str], present: Mapping[str, str], *, per_broker: bool
+    ) -> None:
+        """INVALID_REQUEST, as in Kafka, for broker settings that cannot change at run time."""
+        config = self._config
+        listeners = [each.listener_name for each in config.listener_endpoints()]
+        changed = [name for name in {**wanted, **present} if wanted.get(name) != present.get(name)]
+        try:
+            for name in changed:
+                if name in wanted:
+                    check_dynamic_setting(name, wanted[name], config, listeners, per_broker)
+            if per_broker:
+                for name in changed:
+                    check_open_listener(name)
+                self._validate_tls(config.with_broker_settings(wanted), changed)
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
     def _alter_loggers(
         self, resource: incremental_alter_configs.AlterConfigsResource, validate_only: bool
@@ -284,26 +299,3 @@ def _list_setting(kind: int, name: str, operation: int) -> Setting:
             f"Config value {verb} is not allowed for config key: {name}",
         )
     return setting
-
-
-def _validate_broker_config(wanted: Mapping[str, str], *, per_broker: bool) -> None:
-    """INVALID_REQUEST, as in Kafka, for broker settings that are not dynamic."""
-    try:
-        for name, text in wanted.items():
-            setting = find_broker_setting(name)
-            if setting.mode == READ_ONLY:
-                raise ConfigError(f"Cannot update these configs dynamically: {name}")
-            if setting.mode == PER_BROKER and not per_broker:
-                raise ConfigError(
-                    "Cannot update these configs at default cluster level, broker id must be "
-                    f"specified: {name}"
-                )
-            assert setting.mode in (PER_BROKER, CLUSTER_WIDE)
-            if setting.sensitive:
-                raise ConfigError(
-                    f"{name} is a secret, which every client of ZooKeeper could read: set it in "
-                    "the configuration file and restart the broker."
-                )
-            parse_value(setting, text)
-    except ConfigError as error:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None

@@ -7,7 +7,9 @@ support KIP-714 send the requests by default.
 
 from __future__ import annotations
 
-from ottla.broker.metrics.telemetry.exported import ExportedMetrics
+from itertools import islice
+
+from ottla.broker.metrics.telemetry.exported import MAX_POINTS, ExportedMetrics
 from ottla.broker.metrics.telemetry.manager import ClientMetricsManager
 from ottla.broker.metrics.telemetry.otlp import Point, read_points
 from ottla.broker.requests.request_channel import RequestContext
@@ -98,7 +100,7 @@ class ClientMetricsHandlers:
 
 
 def _decode(codec: int, data: bytes, max_bytes: int) -> list[Point]:
-    return list(read_points(decompress(codec, data, max_bytes)))
+    return list(islice(read_points(decompress(codec, data, max_bytes)), MAX_POINTS))
 
 
 def _client(context: RequestContext) -> dict[str, str]:

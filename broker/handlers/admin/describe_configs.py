@@ -18,11 +18,11 @@ from ottla.broker.config.definitions import (
     READ_ONLY,
     Setting,
     broker_settings,
-    dynamic_only_settings,
     format_value,
     parse_value,
     topic_settings,
 )
+from ottla.broker.config.listener_settings import PREFIX, base_name, find_broker_setting
 from ottla.broker.requests.error_map import error_code, error_message
 from ottla.broker.requests.request_channel import RequestContext
 from ottla.controller.admin.topic_names import name_problem
@@ -84,8 +84,9 @@ def same_settings(name: str) -> tuple[str, ...]:
     for names in _SAME:
         if name in names:
             return names
-    if name.startswith("listener.name."):
-        return (name, name.split(".", 3)[-1])
+    if name.startswith(PREFIX):
+        base = base_name(name)
+        return (name,) if base == name else (name, base)
     return (name,)
 
 
@@ -249,17 +250,6 @@ class ConfigDescriber:
         while found and found[0].name != name:
             found.pop(0)
         return found
-
-
-def find_broker_setting(name: str) -> Setting:
-    """The definition of a setting, also with a listener prefix; an unknown one is sensitive."""
-    table = broker_settings()
-    found = table.get(name) or dynamic_only_settings().get(name)
-    if found is None and name.startswith("listener.name."):
-        for each in table:
-            if name.endswith(f".{each}"):
-                return table[each]
-    return found or Setting((name, "password", "null", "", "low", READ_ONLY))
 
 
 def check_broker_id(name: str, broker_id: int, alternative: str) -> None:

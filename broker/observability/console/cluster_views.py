@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.handlers.admin.describe_configs import BROKER, TOPIC
+from ottla.broker.security.authorization.acl_types import Operation, ResourceType
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.describe_configs import DescribeConfigsResourceResult
 from ottla.protocol.topics import TopicPartition
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
         PartitionMetadata,
         TopicMetadata,
     )
+    from ottla.broker.observability.console.access import Viewer
     from ottla.broker.observability.console.console_parts import ConsoleParts
     from ottla.broker.observability.console.history import History
 
@@ -37,8 +39,9 @@ _SOURCES = {
 }
 
 
-def overview(parts: ConsoleParts, history: History) -> dict[str, Any]:
+def overview(parts: ConsoleParts, history: History, viewer: Viewer) -> dict[str, Any]:
     """The cluster in numbers, the brokers, and this broker's rates over the last hour."""
+    viewer.require_on_cluster(Operation.DESCRIBE)
     snapshot = parts.metadata.snapshot
     partitions = [each for topic in snapshot.topics.values() for each in topic.partitions.values()]
     # On Linux in KiB, on macOS in bytes.
@@ -95,10 +98,12 @@ def _brokers(
     return rows
 
 
-def topics(parts: ConsoleParts, search: str, first: int) -> dict[str, Any]:
-    """A page of the topics whose names hold `search`."""
+def topics(parts: ConsoleParts, search: str, first: int, viewer: Viewer) -> dict[str, Any]:
+    """A page of the topics whose names hold `search` and that may be described."""
     found = parts.metadata.snapshot.topics
-    names = sorted(name for name in found if search.lower() in name.lower())
+    names = sorted(
+        name for name in found if search.lower() in name.lower() and viewer.may_describe_topic(name)
+    )
     shown = names[first : first + TOPICS_ON_A_PAGE]
     return {
         "total": len(names),
@@ -128,8 +133,9 @@ def _topic_row(parts: ConsoleParts, topic: TopicMetadata) -> dict[str, Any]:
     }
 
 
-def topic(parts: ConsoleParts, name: str) -> dict[str, Any]:
+def topic(parts: ConsoleParts, name: str, viewer: Viewer) -> dict[str, Any]:
     """One topic: its partitions and the settings that it has of its own."""
+    viewer.require(Operation.DESCRIBE, ResourceType.TOPIC, name)
     found = parts.metadata.snapshot.topics.get(name)
     if found is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name[:249]}.")
@@ -155,7 +161,8 @@ def topic(parts: ConsoleParts, name: str) -> dict[str, Any]:
                 "high_watermark": log.high_watermark,
             }
         rows.append(row)
-    described = _describe(parts, TOPIC, name)
+    may_describe = viewer.may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name)
+    described = _describe(parts, TOPIC, name) if may_describe else []
     return {
         **_topic_row(parts, found),
         "rows": rows,
@@ -163,8 +170,9 @@ def topic(parts: ConsoleParts, name: str) -> dict[str, Any]:
     }
 
 
-def settings(parts: ConsoleParts) -> dict[str, Any]:
+def settings(parts: ConsoleParts, viewer: Viewer) -> dict[str, Any]:
     """This broker's settings with where they come from; secrets have no value."""
+    viewer.require_on_cluster(Operation.DESCRIBE_CONFIGS)
     return {"settings": [_setting(row) for row in _describe(parts, BROKER, str(parts.broker_id))]}
 
 

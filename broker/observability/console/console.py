@@ -1,23 +1,26 @@
 """The web console: pages and JSON on the HTTP port, for one person with a browser.
 
-It only reads. It shows records, so it serves this machine alone unless
-`ottla.console.allow.remote` is true; a name in the Host header that is not this machine's is
-refused then too, since another site could have pointed its own name here (DNS rebinding). Every
-response is bounded.
+It only reads. `access` decides who is served, and what of it. Every response is bounded.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import json
 from collections.abc import Callable
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 from ottla.broker.observability.console import cluster_views, group_views
+from ottla.broker.observability.console.access import (
+    ConsoleDoor,
+    ConsoleRequest,
+    Refused,
+    Viewer,
+)
 from ottla.broker.observability.console.history import History
 from ottla.broker.observability.console.messages import Peek
+from ottla.broker.security.authorization.acl_types import Operation, ResourceType
 from ottla.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -45,18 +48,8 @@ SECURITY_HEADERS = (
     "Cache-Control: no-store\r\n"
 )
 
-_LOCAL_NAMES = frozenset(("localhost", "127.0.0.1", "::1"))
 # A page sends a handful of short parameters.
 _MAX_PARAMETERS = 16
-
-
-class ConsoleRequest(NamedTuple):
-    """What the console needs to know of an HTTP request."""
-
-    path: str
-    query: str
-    host: str
-    peer: str
 
 
 class InvalidParameter(Exception):
@@ -95,23 +88,36 @@ class Console:
     #: The headers of each response beside its type and length.
     headers = SECURITY_HEADERS
 
-    def __init__(self, parts: ConsoleParts, events: EventLog, *, allow_remote: bool) -> None:
-        self._allow_remote = allow_remote
+    def __init__(self, parts: ConsoleParts, events: EventLog, door: ConsoleDoor) -> None:
+        self._parts = parts
+        self._door = door
         self.history = History(parts)
         self._peek = Peek(parts.replica_manager, parts.workers)
         history = self.history
-        self._responses: dict[str, Callable[[Parameters], Any]] = {
-            "overview": lambda parameters: cluster_views.overview(parts, history),
-            "topics": lambda parameters: cluster_views.topics(
-                parts, parameters.text("search", ""), parameters.number("first", 0, 0, 1 << 31)
+
+        def shown_events(parameters: Parameters, viewer: Viewer) -> Any:
+            viewer.require_on_cluster(Operation.DESCRIBE)
+            return events.rows(parameters.text("search", ""))
+
+        self._responses: dict[str, Callable[[Parameters, Viewer], Any]] = {
+            "overview": lambda _, viewer: cluster_views.overview(parts, history, viewer),
+            "topics": lambda parameters, viewer: cluster_views.topics(
+                parts,
+                parameters.text("search", ""),
+                parameters.number("first", 0, 0, 1 << 31),
+                viewer,
             ),
-            "topic": lambda parameters: cluster_views.topic(parts, parameters.text("name")),
-            "groups": lambda parameters: group_views.groups(
-                parts, history, parameters.text("search", "")
+            "topic": lambda parameters, viewer: cluster_views.topic(
+                parts, parameters.text("name"), viewer
             ),
-            "group": lambda parameters: group_views.group(parts, history, parameters.text("name")),
-            "events": lambda parameters: events.rows(parameters.text("search", "")),
-            "settings": lambda parameters: cluster_views.settings(parts),
+            "groups": lambda parameters, viewer: group_views.groups(
+                parts, history, parameters.text("search", ""), viewer
+            ),
+            "group": lambda parameters, viewer: group_views.group(
+                parts, history, parameters.text("name"), viewer
+            ),
+            "events": shown_events,
+            "settings": lambda _, viewer: cluster_views.settings(parts, viewer),
         }
 
     def start(self) -> None:
@@ -127,23 +133,26 @@ class Console:
 
     async def respond(self, request: ConsoleRequest) -> tuple[str, str, bytes]:
         """Status, content type and body."""
-        if not self._allow_remote and not (_is_local(request.peer) and _names_us(request.host)):
-            text = (
-                "the console serves this machine only, by the name localhost; "
-                "ottla.console.allow.remote=true opens it\n"
-            )
-            return "403 Forbidden", TEXT, text.encode()
-        if request.path.startswith(API):
-            return await self._api(request.path.removeprefix(API), request.query)
-        return _asset(request.path.removeprefix(PREFIX).strip("/"))
+        try:
+            self._door.check_address(request)
+            if not request.path.startswith(API):
+                # The pages have nothing of the cluster; they get the token from their user.
+                return _asset(request.path.removeprefix(PREFIX).strip("/"))
+            self._door.check_token(request)
+            viewer = Viewer(self._parts.allows, self._parts.principal, request.peer)
+            return await self._api(request.path.removeprefix(API), request.query, viewer)
+        except Refused as refusal:
+            if request.path.startswith(API):
+                return _json(refusal.status, {"error": f"{refusal.text}."})
+            return refusal.status, TEXT, f"{refusal.text}\n".encode()
 
-    async def _api(self, name: str, query: str) -> tuple[str, str, bytes]:
+    async def _api(self, name: str, query: str, viewer: Viewer) -> tuple[str, str, bytes]:
         try:
             parameters = Parameters(query)
             if name == "messages":
-                found = await self._messages(parameters)
+                found = await self._messages(parameters, viewer)
             elif name in self._responses:
-                found = self._responses[name](parameters)
+                found = self._responses[name](parameters, viewer)
             else:
                 return _json("404 Not Found", {"error": f"there is no /api/{name[:100]}"})
         except InvalidParameter as error:
@@ -152,11 +161,13 @@ class Console:
             return _json("404 Not Found", {"error": str(error)})
         return _json("200 OK", found)
 
-    async def _messages(self, parameters: Parameters) -> dict[str, Any]:
+    async def _messages(self, parameters: Parameters, viewer: Viewer) -> dict[str, Any]:
+        topic = parameters.text("topic")
+        viewer.require(Operation.READ, ResourceType.TOPIC, topic)
         limit = parameters.number("limit", 50, 1, 200)
         offset = parameters.number("offset", -1, -1, (1 << 63) - 1)
         partition = parameters.number("partition", 0, 0, (1 << 31) - 1)
-        return await self._peek.read(parameters.text("topic"), partition, offset, limit)
+        return await self._peek.read(topic, partition, offset, limit)
 
 
 def _json(status: str, value: Any) -> tuple[str, str, bytes]:
@@ -170,20 +181,3 @@ def _asset(name: str) -> tuple[str, str, bytes]:
     file, content_type = found
     path = files("ottla.broker.observability.console") / "assets" / file
     return "200 OK", content_type, path.read_bytes()
-
-
-def _is_local(peer: str) -> bool:
-    try:
-        address = ipaddress.ip_address(peer)
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback
-
-
-def _names_us(host: str) -> bool:
-    """Whether a Host header (with a port or without) names this machine."""
-    name, _, port = host.rpartition(":")
-    if not port.isdecimal() or host.endswith("]"):
-        name = host
-    return name.strip("[]").lower() in _LOCAL_NAMES

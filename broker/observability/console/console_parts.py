@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from ottla.broker.net.server import NetworkServer
     from ottla.broker.replication.replica_manager import ReplicaManager
     from ottla.broker.requests.request_channel import RequestChannel
+    from ottla.broker.requests.request_context import Principal
     from ottla.broker.runtime.tasks import WorkerPool
+    from ottla.broker.security.authorization.access_control import Allows
     from ottla.controller.controller import Controller
 
 
@@ -30,3 +32,5 @@ class ConsoleParts(NamedTuple):
     request_channel: RequestChannel
     workers: WorkerPool
     now_ms: Callable[[], int]
+    allows: Allows  # `allow_all` without an authorizer
+    principal: Principal  # in whose name the console shows anything

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.security.authorization.acl_types import Operation, ResourceType
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.broker.groups.classic.member import Member
     from ottla.broker.groups.consumer.member import ConsumerMember
     from ottla.broker.groups.log.partition import AnyGroup
+    from ottla.broker.observability.console.access import Viewer
     from ottla.broker.observability.console.console_parts import ConsoleParts
     from ottla.broker.observability.console.history import History
 
@@ -20,27 +22,31 @@ MAX_PARTITIONS = 2000
 POINTS_IN_LIST = 60
 
 
-def groups(parts: ConsoleParts, history: History, search: str) -> dict[str, Any]:
-    """The groups whose ids hold `search`."""
-    admin = parts.groups.admin
-    found = [each for each in admin.all_groups() if search.lower() in each.group_id.lower()]
+def groups(parts: ConsoleParts, history: History, search: str, viewer: Viewer) -> dict[str, Any]:
+    """The groups whose ids hold `search` and that may be described."""
+    found = [
+        each
+        for each in parts.groups.admin.all_groups()
+        if search.lower() in each.group_id.lower() and viewer.may_describe_group(each.group_id)
+    ]
     found.sort(key=lambda each: each.group_id)
     return {
         "total": len(found),
         "groups": [
-            {**_row(each), "lag": history.lag_points(each.group_id)[-POINTS_IN_LIST:]}
+            {**_row(each, viewer), "lag": history.lag_points(each.group_id)[-POINTS_IN_LIST:]}
             for each in found[:MAX_GROUPS]
         ],
     }
 
 
-def _row(group: AnyGroup) -> dict[str, Any]:
+def _row(group: AnyGroup, viewer: Viewer) -> dict[str, Any]:
+    topics = {partition.topic for partition in group.offsets.committed}
     return {
         "group": group.group_id,
         "type": group.kind,
         "state": group.state.value,
         "members": len(group.members),
-        "topics": sorted({partition.topic for partition in group.offsets.committed})[:20],
+        "topics": sorted(filter(viewer.may_describe_topic, topics))[:20],
     }
 
 
@@ -48,8 +54,9 @@ def _members(group: AnyGroup) -> list[Member | ConsumerMember]:
     return [*group.members.values()]
 
 
-def group(parts: ConsoleParts, history: History, group_id: str) -> dict[str, Any]:
+def group(parts: ConsoleParts, history: History, group_id: str, viewer: Viewer) -> dict[str, Any]:
     """One group: members, offsets with lag, the lag of the last hour, what happened."""
+    viewer.require(Operation.DESCRIBE, ResourceType.GROUP, group_id)
     coordinator = parts.groups
     found = next(
         (each for each in coordinator.admin.all_groups() if each.group_id == group_id), None
@@ -61,7 +68,7 @@ def group(parts: ConsoleParts, history: History, group_id: str) -> dict[str, Any
         )
     lags = history.lags(group_id)
     return {
-        **_row(found),
+        **_row(found, viewer),
         "member_rows": [
             {
                 "member": member.member_id,
@@ -80,6 +87,7 @@ def group(parts: ConsoleParts, history: History, group_id: str) -> dict[str, Any
                 "committed_ms": value.commit_timestamp_ms,
             }
             for partition, value in sorted(found.offsets.committed.items())[:MAX_PARTITIONS]
+            if viewer.may_describe_topic(partition.topic)
         ],
         "lag": history.lag_points(group_id),
         "events": [

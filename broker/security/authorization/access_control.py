@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.security.authorization.acl_rules import AclRules
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
     from ottla.broker.config.broker_config import BrokerConfig
     from ottla.broker.requests.request_context import HandlerEntry, RequestContext
+    from ottla.broker.security.audit.security_log import SecurityLog
     from ottla.broker.security.authorization.acl_store import AclStore
     from ottla.broker.security.authorization.acl_types import Operation, ResourceType
     from ottla.broker.security.authorization.guard import Check
@@ -38,12 +40,19 @@ class AccessControl:
     """Without `authorizer.class.name` there is no `store` and everything is allowed."""
 
     def __init__(
-        self, config: BrokerConfig, store: ZnodeStore, runtime: Runtime, metadata: MetadataCache
+        self,
+        config: BrokerConfig,
+        store: ZnodeStore,
+        runtime: Runtime,
+        metadata: MetadataCache,
+        log: SecurityLog,
     ) -> None:
         self.rules = AclRules()
         self.store: AclStore | None = None
         self.may_read: MayRead = may_read_all
         self.allows: Allows = allow_all
+        #: The same without a line in the security log.
+        self.allows_silently: Allows = allow_all
         #: Those of the APIs that need one permission on the cluster, whatever is requested.
         self.checks_on_cluster: dict[int, Check] = {}
         #: Whether the client of a connection may send an API at all; None without an authorizer.
@@ -62,11 +71,13 @@ class AccessControl:
         self.store = AclStore(store, runtime, self.rules)
         authorizer = Authorizer(
             self.rules,
+            log,
             parse_super_users(config.super_users),
             allow_everyone_if_no_acl_found=config.allow_everyone_if_no_acl_found,
         )
         self.allows = authorizer.allows
         self.may_send = authorizer.may_send
+        self.allows_silently = partial(authorizer.allows, log_if_denied=False)
         data = DataGuard(authorizer, metadata, auto_create=config.auto_create_topics_enable)
         self.may_read = data.may_read
         admin = AdminGuard(authorizer, metadata)

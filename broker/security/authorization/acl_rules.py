@@ -9,8 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from ottla.broker.security.authorization.acl_index import (
+    ALLOWING,
+    DENYING,
+    TypeIndex,
+    subjects,
+)
 from ottla.broker.security.authorization.acl_types import (
-    IMPLIED_BY,
     OPERATION_NAMES,
     OPERATIONS,
     PERMISSION_NAMES,
@@ -18,17 +23,12 @@ from ottla.broker.security.authorization.acl_types import (
     RESOURCE_NAMES,
     RESOURCES,
     WILDCARD,
-    WILDCARD_PRINCIPAL,
     Operation,
     PatternType,
     Permission,
     ResourceType,
 )
 from ottla.controller.tree.znodes_security import LITERAL, PREFIXED, Acl, AclResource
-
-ALLOW = PERMISSION_NAMES[Permission.ALLOW]
-DENY = PERMISSION_NAMES[Permission.DENY]
-ALL = OPERATION_NAMES[Operation.ALL]
 
 
 class AclFilter(NamedTuple):
@@ -77,26 +77,32 @@ class AclFilter(NamedTuple):
 
 
 class AclRules:
-    """The ACLs by resource. Read for every topic of every request, so look-ups come first."""
+    """The ACLs by resource. Every topic of every request is looked up, so there are indexes.
+
+    A check costs the distinct lengths of the prefixes of its resource type, however many ACLs
+    there are. `version` changes with each change, so that kept decisions can be dropped.
+    """
 
     def __init__(self) -> None:
+        self.version = 0
         self._acls: dict[AclResource, frozenset[Acl]] = {}
-        # Prefixed resources by type: names, longest prefixes are not preferred, all count.
-        self._prefixes: dict[str, set[str]] = {}
+        self._indexes: dict[str, TypeIndex] = {}
 
     def replace(self, resource: AclResource, acls: Iterable[Acl]) -> None:
-        """What is attached to a resource from now on; nothing removes it."""
+        """Make these the ACLs of a resource; an empty list removes the resource."""
         found = frozenset(acls)
+        before = self._acls.get(resource, frozenset())
+        if found == before:
+            return
+        self.version += 1
         if found:
             self._acls[resource] = found
         else:
-            self._acls.pop(resource, None)
-        if resource.pattern_type == PREFIXED:
-            names = self._prefixes.setdefault(resource.resource_type, set())
-            if found:
-                names.add(resource.name)
-            else:
-                names.discard(resource.name)
+            del self._acls[resource]
+        index = self._indexes.get(resource.resource_type)
+        if index is None:
+            index = self._indexes[resource.resource_type] = TypeIndex()
+        index.replace(resource, found)
 
     def of(self, resource: AclResource) -> frozenset[Acl]:
         return self._acls.get(resource, frozenset())
@@ -120,29 +126,19 @@ class AclRules:
         without_acls: bool,
     ) -> bool:
         """Whether it is allowed; `without_acls` decides for a resource that has none."""
-        acls = self._matching(RESOURCE_NAMES[resource_type], name)
-        if not acls:
+        index = self._indexes.get(RESOURCE_NAMES[resource_type])
+        resources = index.matching(name) if index is not None else ()
+        if not resources:
             return without_acls
-        mine = [
-            acl
-            for acl in acls
-            if acl.principal in (principal, WILDCARD_PRINCIPAL) and acl.host in (host, WILDCARD)
-        ]
-        denied = (OPERATION_NAMES[operation], ALL)
-        if any(acl.permission_type == DENY and acl.operation in denied for acl in mine):
-            return False
-        allowed = {OPERATION_NAMES[each] for each in IMPLIED_BY.get(operation, (operation,))}
-        allowed.add(ALL)
-        return any(acl.permission_type == ALLOW and acl.operation in allowed for acl in mine)
-
-    def _matching(self, resource_type: str, name: str) -> list[Acl]:
-        found: list[Acl] = []
-        for exact in (name, WILDCARD):
-            found.extend(self._acls.get(AclResource(LITERAL, resource_type, exact), ()))
-        for prefix in self._prefixes.get(resource_type, ()):
-            if name.startswith(prefix):
-                found.extend(self._acls[AclResource(PREFIXED, resource_type, prefix)])
-        return found
+        denied = allowed = 0
+        wanted = subjects(principal, host)
+        for rights in resources:
+            for subject in wanted:
+                found = rights.get(subject)
+                if found is not None:
+                    denied |= found.denied
+                    allowed |= found.allowed
+        return not denied & DENYING[operation] and bool(allowed & ALLOWING[operation])
 
     def allows_any(
         self,
@@ -157,23 +153,17 @@ class AclRules:
 
         With `without_acls` every resource that has no ACL will do, unless all are denied.
         """
-        kind = RESOURCE_NAMES[resource_type]
-        operations = (OPERATION_NAMES[operation], ALL)
+        index = self._indexes.get(RESOURCE_NAMES[resource_type])
+        if index is None:
+            return without_acls
+        operations = DENYING[operation]
         allowed: list[AclResource] = []
         denied: set[tuple[str, str]] = set()
-        for resource, acls in self._acls.items():
-            if resource.resource_type != kind:
-                continue
-            for acl in acls:
-                if (
-                    acl.principal in (principal, WILDCARD_PRINCIPAL)
-                    and acl.host in (host, WILDCARD)
-                    and acl.operation in operations
-                ):
-                    if acl.permission_type == DENY:
-                        denied.add((resource.pattern_type, resource.name))
-                    else:
-                        allowed.append(resource)
+        for resource, rights in index.of_subjects(subjects(principal, host)):
+            if rights.denied & operations:
+                denied.add((resource.pattern_type, resource.name))
+            if rights.allowed & operations:
+                allowed.append(resource)
         if (LITERAL, WILDCARD) in denied:
             return False
         if without_acls:

@@ -6,8 +6,9 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.requests.amendments import amend
 from ottla.broker.security.authorization.acl_types import CLUSTER_NAME, Operation, ResourceType
-from ottla.broker.security.authorization.guard import Check, Guard, amend, refused_rows, unchecked
+from ottla.broker.security.authorization.guard import Check, Guard, refused_rows, unchecked
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.delete_topics import DeletableTopicResult
 from ottla.protocol.registry import ApiKey

@@ -1,11 +1,10 @@
-"""Who may do what: ACLs, super users, and a log line for everything that is denied (KIP-11, 290).
+"""Who may do what: ACLs, super users, and a line of the security log for each denial (KIP-11, 290).
 
 Mirrors `kafka.security.authorizer.AclAuthorizer`, whose ACLs it shares through the znode tree.
 """
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.broker.security.authorization.acl_rules import AclRules
@@ -17,13 +16,12 @@ from ottla.broker.security.authorization.acl_types import (
     Operation,
     ResourceType,
 )
+from ottla.broker.security.authorization.decision_cache import DecisionCache
 from ottla.protocol.registry import ApiKey
 
 if TYPE_CHECKING:
     from ottla.broker.requests.request_context import Principal, RequestContext
-
-# Kafka's name, by which people find and filter these lines.
-logger = logging.getLogger("kafka.authorizer.logger")
+    from ottla.broker.security.audit.security_log import SecurityLog
 
 
 class Client(Protocol):
@@ -37,19 +35,23 @@ class Client(Protocol):
 
 
 class Authorizer:
-    """Decides for one broker; synchronous, from memory."""
+    """Decides for one broker; synchronous, from memory. Keeps decisions until an ACL changes."""
 
     def __init__(
         self,
         rules: AclRules,
+        log: SecurityLog,
         super_users: frozenset[str] = frozenset(),
         *,
         allow_everyone_if_no_acl_found: bool = False,
     ) -> None:
         """`super_users` as "User:alice": they may do everything, whatever the ACLs."""
         self.rules = rules
+        self._log = log
         self._super_users = super_users
         self._without_acls = allow_everyone_if_no_acl_found
+        self._decisions = DecisionCache()
+        self._version = rules.version  # of the rules that `_decisions` are from
 
     def allows(
         self,
@@ -62,21 +64,10 @@ class Authorizer:
     ) -> bool:
         """Whether the request's sender may do this. Denials are logged, unless the caller only
         wants to know (a filter over everything there is)."""
-        principal = str(context.principal)
-        if principal in self._super_users:
-            return True
-        is_allowed = self.rules.allows(
-            principal,
-            context.client_host,
-            operation,
-            resource_type,
-            name,
-            without_acls=self._without_acls,
-        )
-        if not is_allowed and log_if_denied:
-            self._log_denial(
-                context, principal, operation, f"{RESOURCE_NAMES[resource_type]}:{name}"
-            )
+        is_allowed = self._allows(context.connection, operation, resource_type, name)
+        if log_if_denied and (not is_allowed or self._log.logs_allowed):
+            resource = f"{RESOURCE_NAMES[resource_type]}:{name}"
+            self._write(context, operation, resource, is_allowed)
         return is_allowed
 
     def allows_on_cluster(
@@ -90,41 +81,18 @@ class Authorizer:
         self, context: RequestContext, operation: Operation, resource_type: ResourceType
     ) -> bool:
         """Whether there is any resource of the type on which the sender may do this."""
-        principal = str(context.principal)
-        if principal in self._super_users:
-            return True
-        is_allowed = self.rules.allows_any(
-            principal,
-            context.client_host,
-            operation,
-            resource_type,
-            without_acls=self._without_acls,
-        )
-        if not is_allowed:
-            self._log_denial(context, principal, operation, f"any {RESOURCE_NAMES[resource_type]}")
+        is_allowed = self._allows(context.connection, operation, resource_type, None)
+        if not is_allowed or self._log.logs_allowed:
+            self._write(context, operation, f"any {RESOURCE_NAMES[resource_type]}", is_allowed)
         return is_allowed
 
     def may_send(self, connection: Client, api_key: int) -> bool:
         """Whether the client of a connection could be allowed to produce, or to send the requests
         of a controller. Known before its request is read; nothing is logged."""
-        principal = str(connection.principal)
-        if principal in self._super_users:
-            return True
         if api_key == ApiKey.PRODUCE:
-            return self.rules.allows_any(
-                principal,
-                connection.client_host,
-                Operation.WRITE,
-                ResourceType.TOPIC,
-                without_acls=self._without_acls,
-            )
-        return self.rules.allows(
-            principal,
-            connection.client_host,
-            Operation.CLUSTER_ACTION,
-            ResourceType.CLUSTER,
-            CLUSTER_NAME,
-            without_acls=self._without_acls,
+            return self._allows(connection, Operation.WRITE, ResourceType.TOPIC, None)
+        return self._allows(
+            connection, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
         )
 
     def operations(self, context: RequestContext, resource_type: ResourceType, name: str) -> int:
@@ -132,18 +100,50 @@ class Authorizer:
         return sum(
             1 << operation
             for operation in SUPPORTED_OPERATIONS[resource_type]
-            if self.allows(context, operation, resource_type, name, log_if_denied=False)
+            if self._allows(context.connection, operation, resource_type, name)
         )
 
-    def _log_denial(
-        self, context: RequestContext, principal: str, operation: Operation, resource: str
-    ) -> None:
-        logger.info(
-            "Principal = %s is Denied Operation = %s from host = %s on resource = %s "
-            "for request = %s",
-            principal,
-            OPERATION_NAMES[operation],
-            context.client_host,
-            resource,
-            context.route.entry.name,
+    def _allows(
+        self,
+        connection: Client,
+        operation: Operation,
+        resource_type: ResourceType,
+        name: str | None,
+    ) -> bool:
+        """The decision that is kept, or a new one; `name` is None for any resource of the type."""
+        decisions, version = self._decisions, self.rules.version
+        if version != self._version:
+            decisions.clear()
+            self._version = version
+        decision = (connection.principal, connection.client_host, operation, resource_type, name)
+        is_allowed = decisions.get(decision)
+        if is_allowed is None:
+            is_allowed = self._decide(*decision)
+            decisions.put(decision, is_allowed)
+        return is_allowed
+
+    def _decide(
+        self,
+        who: Principal,
+        host: str,
+        operation: Operation,
+        resource_type: ResourceType,
+        name: str | None,
+    ) -> bool:
+        principal = str(who)
+        if principal in self._super_users:
+            return True
+        without_acls = self._without_acls
+        if name is None:
+            return self.rules.allows_any(
+                principal, host, operation, resource_type, without_acls=without_acls
+            )
+        return self.rules.allows(
+            principal, host, operation, resource_type, name, without_acls=without_acls
         )
+
+    def _write(
+        self, context: RequestContext, operation: Operation, resource: str, is_allowed: bool
+    ) -> None:
+        write = self._log.allowed if is_allowed else self._log.denied
+        write(context, OPERATION_NAMES[operation], resource)

@@ -7,8 +7,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.coordination.ports import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.broker.requests.amendments import amend
 from ottla.broker.security.authorization.acl_types import CLUSTER_NAME, Operation, ResourceType
-from ottla.broker.security.authorization.guard import Check, Guard, amend, refused_rows, unchecked
+from ottla.broker.security.authorization.guard import Check, Guard, refused_rows, unchecked
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,

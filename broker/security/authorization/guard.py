@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ottla.broker.requests.amendments import amend
 from ottla.broker.requests.error_rows import BUILDERS
 from ottla.broker.security.authorization.acl_types import Operation, ResourceType
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -24,7 +25,6 @@ T = TypeVar("T")
 
 # The request's type is the one of the API; a table of all of them can only say Any.
 Check = Callable[["RequestContext", Any], None]
-Amend = Callable[[Any], None]
 
 _FAILED = {
     ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -116,18 +116,6 @@ def refused_rows(
     BUILDERS[key](part, reply, code, message)
     rows: list[Any] = getattr(reply, rows_field)
     return rows
-
-
-def amend(context: RequestContext, change: Amend) -> None:
-    """Have `change` change the response before it is sent; several are applied in order."""
-    before = context.amend
-
-    def both(response: Any) -> None:
-        if before is not None:
-            before(response)
-        change(response)
-
-    context.amend = change if before is None else both
 
 
 def unchecked(context: RequestContext, request: Any) -> None:

@@ -107,6 +107,10 @@ class DelegationTokens:
         """The secret of a token."""
         return hmac.digest(self._secret, token_id.encode(), "sha512")
 
+    def id_of(self, secret: bytes) -> str | None:
+        """The id of the token with this secret."""
+        return self._ids.get(secret)
+
     def login(self, mechanism: str, token_id: str) -> TokenLogin | None:
         """What a client that logs in with a token is checked against."""
         token = self._tokens.get(token_id)

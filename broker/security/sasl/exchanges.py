@@ -56,6 +56,8 @@ class Exchange:
     def __init__(self) -> None:
         #: The name of the client, once the exchange is complete.
         self.name = ""
+        #: The name that the client claims, once it has said it; not to be trusted.
+        self.claimed_name = ""
         self.is_complete = False
         #: When what the client showed ends to be valid, in milliseconds of the epoch.
         self.expires_at_ms: int | None = None
@@ -86,6 +88,7 @@ class PlainExchange(Exchange):
             count = min(len(parts), 4)
             raise _refused(f"Invalid SASL/PLAIN response: expected 3 tokens, got {count}")
         authorization_id, user, password = parts
+        self.claimed_name = user
         if not user:
             raise _refused("Authentication failed: username not specified")
         if not password:
@@ -134,7 +137,6 @@ class ScramExchange(Exchange):
         self._credential: ScramCredential | None = None
         self._nonce = ""
         self._messages = ""  # the two first messages, which the proof covers
-        self._user = ""
 
     def step(self, token: bytes) -> bytes:
         text = token.decode(errors="replace")
@@ -144,7 +146,7 @@ class ScramExchange(Exchange):
         match = _CLIENT_FIRST.fullmatch(text)
         if match is None:
             raise AuthenticationRefused(f"{self._mechanism}: its first message is not valid")
-        user = self._user = match["name"].replace("=2C", ",").replace("=3D", "=")
+        user = self.claimed_name = match["name"].replace("=2C", ",").replace("=3D", "=")
         options = dict(part.split("=", 1) for part in match["extensions"].split(",")[1:])
         if options.get("tokenauth", "").lower() == "true":
             credential = self._of_token(user)
@@ -204,8 +206,8 @@ class ScramExchange(Exchange):
         stored_key = hashlib.new(self._hash, client_key).digest()
         if not hmac.compare_digest(stored_key, credential.stored_key):
             raise AuthenticationRefused(
-                f"{self._mechanism}: wrong password for {shown(self._user)}; if it was forgotten, "
-                "set a new one with kafka-configs --alter --entity-type users"
+                f"{self._mechanism}: wrong password for {shown(self.claimed_name)}; if it was "
+                "forgotten, set a new one with kafka-configs --alter --entity-type users"
             )
         self.is_complete = True
         final = hmac.digest(credential.server_key, message, self._hash)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from ottla.broker.config.definitions import split_list
 from ottla.broker.config.errors import ConfigError
 from ottla.broker.config.sasl import (
     enabled_mechanisms,
@@ -15,7 +16,6 @@ from ottla.broker.config.sasl import (
     mechanism_setting,
     plain_passwords,
 )
-from ottla.broker.runtime.log_limiter import LogLimiter
 from ottla.broker.security.sasl.exchanges import Exchange, PlainExchange, ScramExchange
 from ottla.broker.security.sasl.oauthbearer import OauthExchange, UnsecuredTokens, Validate
 from ottla.broker.security.sasl.session import NewSession, SaslListener, SaslSession
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
     from ottla.broker.metrics.statistics import NetworkStatistics
     from ottla.broker.runtime.timer import DelayQueue
+    from ottla.broker.security.audit.security_log import SecurityLog
     from ottla.broker.security.sasl.delegation_tokens import DelegationTokens
     from ottla.broker.security.sasl.oauth_keys import RunInThread, SignedTokens
     from ottla.broker.security.sasl.scram_credentials import ScramCredentials
@@ -44,6 +45,7 @@ class SaslListeners:
         now_ms: Callable[[], int],
         statistics: NetworkStatistics,
         run_in_thread: RunInThread,
+        log: SecurityLog,
     ) -> None:
         self._config = config
         self._credentials = credentials
@@ -52,7 +54,7 @@ class SaslListeners:
         self._now_ms = now_ms
         self._statistics = statistics
         self._run_in_thread = run_in_thread
-        self._log_limiter = LogLimiter()
+        self._log = log
         self._signed: list[SignedTokens] = []
 
     def new_session(self, listener_name: str) -> NewSession:
@@ -66,7 +68,7 @@ class SaslListeners:
             timer=self._timer,
             now_ms=self._now_ms,
             statistics=self._statistics,
-            log_limiter=self._log_limiter,
+            log=self._log,
         )
         return lambda connection, decoder: SaslSession(connection, decoder, listener)
 
@@ -76,7 +78,13 @@ class SaslListeners:
         if "OAUTHBEARER" in enabled_mechanisms(self._config, listener_name):
             validate = self._bearer_tokens(listener_name)
 
+        new_kerberos: Callable[[], Exchange] | None = None
+        if "GSSAPI" in enabled_mechanisms(self._config, listener_name):
+            new_kerberos = self._kerberos(listener_name)
+
         def new_exchange(mechanism: str) -> Exchange:
+            if new_kerberos is not None and mechanism == "GSSAPI":
+                return new_kerberos()
             if mechanism == "PLAIN":
                 return PlainExchange(passwords.current)
             if validate is not None and mechanism == "OAUTHBEARER":
@@ -84,6 +92,20 @@ class SaslListeners:
             return ScramExchange(mechanism, self._credentials.get, self._tokens.login)
 
         return new_exchange
+
+    def _kerberos(self, listener_name: str) -> Callable[[], Exchange]:
+        from ottla.broker.security.kerberos.principal_rules import PrincipalRules
+        from ottla.broker.security.sasl.broker_login import kerberos_login
+        from ottla.broker.security.sasl.gssapi_exchange import GssapiExchange
+
+        login = kerberos_login(self._config, listener_name)
+        name = "sasl.kerberos.principal.to.local.rules"
+        texts = split_list(self._config.listener_text(listener_name, name) or "DEFAULT")
+        try:
+            rules = PrincipalRules(texts, login.default_realm())
+        except ValueError as error:
+            raise ConfigError(f"{name}: {error}.") from None
+        return lambda: GssapiExchange(login.accept, rules.short_name)
 
     async def start(self) -> None:
         """Reads what is not in the settings: keys of issuers. Raises ConfigError."""
@@ -101,7 +123,7 @@ class SaslListeners:
             from ottla.broker.security.sasl.oauth_keys import SignedTokens, TokenRules
 
             signed = SignedTokens(
-                TokenRules.of(self._config, url), self._timer, self._run_in_thread
+                TokenRules.of(self._config, listener_name, url), self._timer, self._run_in_thread
             )
             self._signed.append(signed)
             return signed.validate

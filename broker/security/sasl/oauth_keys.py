@@ -18,8 +18,11 @@ from http.client import HTTPException
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ottla.broker.config.definitions import broker_settings, parse_value, split_list
 from ottla.broker.config.errors import ConfigError
+from ottla.broker.config.sasl import oauth_text
 from ottla.broker.runtime.tasks import spawn
+from ottla.broker.security.sasl.issuer_keys import IssuerKey, usable_keys
 from ottla.broker.security.sasl.oauthbearer import InvalidToken, ValidToken
 
 if TYPE_CHECKING:
@@ -38,11 +41,6 @@ FETCH_SECONDS = 10.0
 # Tokens with unknown keys make this broker fetch the issuer's keys no more often than this.
 LEAST_INTERVAL_SECONDS = 10.0
 
-# With public keys only: a shared secret in the set must not become a key for them.
-ALGORITHMS = [
-    *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
-    *("ES256", "ES384", "ES512", "EdDSA"),
-]
 
 RunInThread = Callable[[Callable[[], None]], Awaitable[None]]
 
@@ -58,14 +56,25 @@ class TokenRules(NamedTuple):
     refresh_ms: int
 
     @classmethod
-    def of(cls, config: BrokerConfig, url: str) -> TokenRules:
+    def of(cls, config: BrokerConfig, listener_name: str, url: str) -> TokenRules:
+        """Those of a listener win over the same settings without one. Raises ConfigError."""
+
+        def text(name: str) -> str | None:
+            return oauth_text(config, listener_name, f"sasl.oauthbearer.{name}")
+
+        def number(name: str) -> int:
+            setting = f"sasl.oauthbearer.{name}"
+            value = parse_value(broker_settings()[setting], text(name))
+            assert isinstance(value, int)
+            return value
+
         return cls(
             url,
-            config.sasl_oauthbearer_expected_audience or [],
-            config.sasl_oauthbearer_expected_issuer,
-            config.sasl_oauthbearer_clock_skew_seconds,
-            config.sasl_oauthbearer_sub_claim_name,
-            config.sasl_oauthbearer_jwks_endpoint_refresh_ms,
+            split_list(text("expected.audience") or ""),
+            text("expected.issuer"),
+            number("clock.skew.seconds"),
+            text("sub.claim.name") or "sub",
+            number("jwks.endpoint.refresh.ms"),
         )
 
 
@@ -86,7 +95,7 @@ class SignedTokens:
         self._rules = rules
         self._timer = timer
         self._run_in_thread = run_in_thread
-        self._keys: dict[str | None, Any] = {}
+        self._keys: dict[str | None, IssuerKey] = {}
         self._asked_at = -LEAST_INTERVAL_SECONDS
         self._refresh: TimerTask | None = None
 
@@ -119,10 +128,10 @@ class SignedTokens:
         keys = found.get("keys") if isinstance(found, dict) else None
         if not isinstance(keys, list) or not all(isinstance(key, dict) for key in keys):
             raise ValueError("it is no JSON Web Key Set")
-        try:
-            self._keys = {key.key_id: key for key in self._jwt.PyJWKSet(keys).keys}
-        except self._jwt.PyJWTError as error:
-            raise ValueError(str(error)) from None
+        usable = usable_keys(self._jwt, keys)
+        if not usable:
+            raise ValueError("none of its keys is a public key for signatures")
+        self._keys = usable
 
     def validate(self, token: str) -> ValidToken:
         """Raises InvalidToken."""
@@ -135,8 +144,8 @@ class SignedTokens:
                 raise InvalidToken(f"the issuer has no key {key_id!r:.100} ({URL})")
             claims = jwt.decode(
                 token,
-                key,
-                algorithms=ALGORITHMS,
+                key.public_key,
+                algorithms=key.algorithms,
                 audience=rules.audience or None,
                 issuer=rules.issuer,
                 leeway=rules.clock_skew_seconds,

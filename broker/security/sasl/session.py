@@ -24,6 +24,7 @@ from ottla.broker.requests.request_context import (
     RequestContext,
     Route,
 )
+from ottla.broker.security.audit.security_log import Login, SecurityLog
 from ottla.broker.security.sasl.exchanges import AuthenticationRefused, Exchange, shown
 from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.protocol.headers import RequestHeader, decode_request, encode_response
@@ -38,7 +39,6 @@ from ottla.protocol.registry import API, ApiKey
 if TYPE_CHECKING:
     from ottla.broker.metrics.statistics import NetworkStatistics
     from ottla.broker.requests.request_decoder import RequestDecoder
-    from ottla.broker.runtime.log_limiter import LogLimiter
     from ottla.broker.runtime.timer import DelayQueue
     from ottla.broker.runtime.wheel import TimerTask
     from ottla.protocol.message import Message
@@ -92,7 +92,7 @@ class SaslListener(NamedTuple):
     timer: DelayQueue
     now_ms: Callable[[], int]
     statistics: NetworkStatistics
-    log_limiter: LogLimiter
+    log: SecurityLog
 
 
 class _Refused(Exception):
@@ -316,10 +316,12 @@ class SaslSession:
         assert exchange is not None
         self._exchange = None
         self.is_token = exchange.is_token
+        login = self._login(exchange)
         connection.authenticate(Principal("User", exchange.name))
         connection.token_handler = None
         self._state = _State.DONE
         listener.statistics.authentications += 1
+        listener.log.logged_in(connection, login)
         lifetime_ms = listener.max_reauth_ms(self._mechanism)
         if exchange.expires_at_ms is not None:
             left_ms = max(exchange.expires_at_ms - listener.now_ms(), 0)
@@ -333,6 +335,14 @@ class SaslSession:
         else:
             self._expire()
         return lifetime_ms
+
+    def _login(self, exchange: Exchange | None) -> Login:
+        """For the security log: the name is the one that the client claims, if it came so far."""
+        claimed = "" if exchange is None else exchange.name or exchange.claimed_name
+        if not claimed and self._is_renewal:
+            claimed = self._connection.principal.name
+        user = f"User:{claimed}" if claimed else ""
+        return Login(user, self._mechanism, self._is_renewal)
 
     def _expire(self) -> None:
         """The next request ends the connection, unless it begins to authenticate again."""
@@ -365,16 +375,9 @@ class SaslSession:
     def _refuse(self, refusal: _Refused) -> None:
         connection, listener = self._connection, self._listener
         listener.statistics.failed_authentications += 1
+        login = self._login(self._exchange)
         self._exchange = None
-        if listener.log_limiter.allows(f"{connection.client_host} authentication"):
-            logger.warning(
-                "%s:%d on listener %s %s",
-                connection.client_host,
-                connection.client_port,
-                connection.listener_name,
-                refusal.reason,
-                extra={"peer": connection.client_host, "listener": connection.listener_name},
-            )
+        listener.log.login_failed(connection, login, refusal.reason)
         delay_ms = listener.failure_delay_ms
         connection.refuse_after(delay_ms, refusal.response, LINGER_MS, "authentication failed")
 

@@ -1,32 +1,27 @@
 """TLS as the `ssl.*` settings ask for it: a context for a listener, and one for other brokers.
 
-Keys and certificates are read as PEM: files (`ssl.keystore.type=PEM`), or the text itself in
-`ssl.keystore.key`, `ssl.keystore.certificate.chain` and `ssl.truststore.certificates`. Java's own
-formats (JKS, PKCS12) are refused with the commands that convert them.
+A context is made new when a store or a setting changes: OpenSSL only adds to what a context trusts,
+so a certificate that was removed from a truststore would stay trusted in an old one.
 
 Only brokers with a TLS listener import this module: importing `ssl` takes some milliseconds.
 """
 
 from __future__ import annotations
 
+import os
 import ssl
 import tempfile
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.broker.config.definitions import split_list
 from ottla.broker.config.errors import ConfigError
-from ottla.broker.config.pem_files import check_pem
+from ottla.broker.config.key_stores import Keys, first_certificate, read_keys, read_trust
+from ottla.broker.security.tls.certificate_identity import CertificateIdentity
+from ottla.broker.security.tls.limits import limit_context
 
 if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
-
-_VERSIONS = {
-    "TLSv1": ssl.TLSVersion.TLSv1,
-    "TLSv1.1": ssl.TLSVersion.TLSv1_1,
-    "TLSv1.2": ssl.TLSVersion.TLSv1_2,
-    "TLSv1.3": ssl.TLSVersion.TLSv1_3,
-}
 
 _CLIENT_CERTIFICATES = {
     "none": ssl.CERT_NONE,
@@ -34,148 +29,161 @@ _CLIENT_CERTIFICATES = {
     "required": ssl.CERT_REQUIRED,
 }
 
+FILES = ("ssl.keystore.location", "ssl.truststore.location", "ssl.crl.location")
 
-def listener_context(config: BrokerConfig, listener_name: str) -> ssl.SSLContext:
+#: Reads a setting of one listener by Kafka's name, None when it has no value.
+ReadSetting = Callable[[str], str | None]
+
+
+class TlsContext(NamedTuple):
+    """A context and whom its certificate names; None for a client without a certificate."""
+
+    context: ssl.SSLContext
+    identity: CertificateIdentity | None
+
+
+def listener_settings(config: BrokerConfig, listener_name: str) -> ReadSetting:
+    """The `ssl.*` settings of one listener."""
+
+    def text(name: str) -> str | None:
+        if name == "ssl.crl.location":
+            name = "ottla.ssl.crl.location"
+        found = config.listener_text(listener_name, name)
+        return found.strip() if found is not None else None
+
+    return text
+
+
+def listener_context(config: BrokerConfig, listener_name: str) -> TlsContext:
     """The context of a listener with TLS. Raises ConfigError naming the setting to mend."""
-    settings = _Settings(config, listener_name)
+    settings = listener_settings(config, listener_name)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    if not settings.load_keys(context):
+    keys = _keys(settings)
+    if keys is None:
         raise ConfigError(
             f"Listener {listener_name} uses TLS and needs a key and a certificate: set "
-            "ssl.keystore.type=PEM and ssl.keystore.location to a file with both, or "
-            "ssl.keystore.key and ssl.keystore.certificate.chain to their text."
+            "ssl.keystore.location to a file with both (PEM, PKCS12 or JKS), or "
+            "ssl.keystore.type=PEM with ssl.keystore.key and ssl.keystore.certificate.chain."
         )
-    context.verify_mode = _CLIENT_CERTIFICATES[settings.text("ssl.client.auth") or "none"]
-    if context.verify_mode is not ssl.CERT_NONE and not settings.load_trust(context):
+    identity = _load_keys(context, keys, settings("ssl.keystore.location") or "ssl.keystore.key")
+    context.verify_mode = _CLIENT_CERTIFICATES[settings("ssl.client.auth") or "none"]
+    if context.verify_mode is not ssl.CERT_NONE and not _load_trust(context, settings):
         context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
-    settings.limit(context)
-    return context
+    limit_context(context, settings)
+    return TlsContext(context, identity)
 
 
-def peer_context(config: BrokerConfig) -> ssl.SSLContext | None:
-    """The context for connecting to other brokers; None when they are reached without TLS."""
-    name = config.inter_broker_listener()
-    endpoints = {each.listener_name: each for each in config.listener_endpoints()}
-    if not endpoints[name].uses_tls:
-        return None
-    settings = _Settings(config, name)
+def client_context(settings: ReadSetting, *, needs_keys: bool = False) -> TlsContext:
+    """A context for connections to others under `ssl.*` settings. Raises ConfigError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = bool(settings.text("ssl.endpoint.identification.algorithm"))
-    if not settings.load_trust(context):
+    context.check_hostname = bool(settings("ssl.endpoint.identification.algorithm"))
+    if not _load_trust(context, settings):
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)
-    settings.load_keys(context)
-    settings.limit(context)
-    return context
+    keys = _keys(settings)
+    identity = None
+    if keys is not None:
+        identity = _load_keys(context, keys, settings("ssl.keystore.location") or "its text")
+    elif needs_keys:
+        raise ConfigError("no key and certificate are set")
+    limit_context(context, settings)
+    return TlsContext(context, identity)
 
 
-def renew(config: BrokerConfig, listener_name: str, context: ssl.SSLContext) -> None:
-    """Reads keys and trust again into a context in use; connections from now on get them.
-
-    Raises ConfigError, and leaves the context as it was, when they cannot be used. What was trusted
-    stays trusted: OpenSSL only adds.
-    """
-    settings = _Settings(config, listener_name)
-    trial = ssl.SSLContext(context.protocol)
-    settings.load_keys(trial)
-    settings.load_trust(trial)
-    settings.load_keys(context)
-    settings.load_trust(context)
+def uses_tls_between_brokers(config: BrokerConfig) -> bool:
+    """Whether this broker connects to others with TLS."""
+    name = config.inter_broker_listener()
+    return any(each.listener_name == name and each.uses_tls for each in config.listener_endpoints())
 
 
-def certificate_files(config: BrokerConfig, listener_name: str) -> list[str]:
-    """The files that the keys and the trust of a listener are read from."""
-    settings = _Settings(config, listener_name)
-    names = ("ssl.keystore.location", "ssl.truststore.location")
-    return [path for path in map(settings.text, names) if path]
+def peer_context(config: BrokerConfig) -> TlsContext | None:
+    """The context for connecting to other brokers; None when they are reached without TLS."""
+    if not uses_tls_between_brokers(config):
+        return None
+    return client_context(listener_settings(config, config.inter_broker_listener()))
 
 
-class _Settings:
-    """The `ssl.*` settings of one listener, and what they do to a context."""
+def _keys(settings: ReadSetting) -> Keys | None:
+    """The private key and its certificates; None when no setting names them."""
+    path = settings("ssl.keystore.location")
+    if path:
+        return read_keys(
+            "ssl.keystore",
+            path,
+            settings("ssl.keystore.type"),
+            settings("ssl.keystore.password"),
+            settings("ssl.key.password"),
+        )
+    key, chain = settings("ssl.keystore.key"), settings("ssl.keystore.certificate.chain")
+    if not (key and chain):
+        return None
+    return Keys(f"{key}\n{chain}\n".encode(), settings("ssl.key.password"))
 
-    def __init__(self, config: BrokerConfig, listener_name: str) -> None:
-        self._config = config
-        self._listener_name = listener_name
 
-    def text(self, name: str) -> str | None:
-        text = self._config.listener_text(self._listener_name, name)
-        return text.strip() if text is not None else None
-
-    def load_keys(self, context: ssl.SSLContext) -> bool:
-        """Loads the private key and its certificates; False when no setting names them."""
-        path = self.text("ssl.keystore.location")
-        if path:
-            check_pem("ssl.keystore", path)
-            self._load_chain(context, path, path)
-            return True
-        key, chain = self.text("ssl.keystore.key"), self.text("ssl.keystore.certificate.chain")
-        if not (key and chain):
-            return False
-        # OpenSSL reads keys from files only: this one lives as long as the call.
-        with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
-            file.write(f"{key}\n{chain}\n")
-            file.flush()
-            self._load_chain(context, file.name, "ssl.keystore.key")
-        return True
-
-    def load_trust(self, context: ssl.SSLContext) -> bool:
-        """Loads the authorities whose certificates are believed; False when none are named."""
-        path = self.text("ssl.truststore.location")
-        inline = self.text("ssl.truststore.certificates")
-        if path:
-            check_pem("ssl.truststore", path)
-        try:
-            if path:
-                context.load_verify_locations(cafile=path)
-            elif inline:
-                context.load_verify_locations(cadata=inline)
-        except (OSError, ValueError) as error:  # OSError: also every error of TLS
-            where = path or "ssl.truststore.certificates"
-            raise ConfigError(f"No certificates can be read from {where}: {error}.") from None
-        return bool(path or inline)
-
-    def limit(self, context: ssl.SSLContext) -> None:
-        """The versions of TLS and the ciphers that are allowed."""
-        names = split_list(self.text("ssl.enabled.protocols") or "") or ["TLSv1.2", "TLSv1.3"]
-        unknown = [name for name in names if name not in _VERSIONS]
-        if unknown:
-            raise ConfigError(
-                f"ssl.enabled.protocols: {', '.join(unknown)} is not known; write "
-                f"{', '.join(_VERSIONS)}."
-            )
-        versions = sorted(_VERSIONS[name] for name in names)
-        context.minimum_version, context.maximum_version = versions[0], versions[-1]
-        suites = split_list(self.text("ssl.cipher.suites") or "")
-        older = [openssl_name(suite) for suite in suites if "_WITH_" in suite]
-        if older:
-            try:
-                context.set_ciphers(":".join(older))
-            except ssl.SSLError:
-                raise ConfigError(
-                    f"ssl.cipher.suites: OpenSSL has none of {', '.join(suites)}."
-                ) from None
-
-    def _load_chain(self, context: ssl.SSLContext, path: str, where: str) -> None:
-        password = self.text("ssl.key.password") or ""
-        try:
+def _load_keys(context: ssl.SSLContext, keys: Keys, where: str) -> CertificateIdentity | None:
+    try:
+        with _as_file(keys.pem) as path:
             # Without a password OpenSSL would ask for it on the terminal.
-            context.load_cert_chain(path, password=password)
-        except (OSError, ValueError) as error:
-            hint = " Is ssl.key.password right?" if "ENCRYPTED" in _content(path) else ""
-            reason = getattr(error, "reason", None) or error
-            raise ConfigError(
-                f"No private key with its certificate can be read from {where}: {reason}.{hint}"
-            ) from None
+            context.load_cert_chain(path, password=keys.password or "")
+        certificate = first_certificate(keys.pem)
+        return None if certificate is None else CertificateIdentity.of(certificate)
+    except (OSError, ValueError, IndexError) as error:  # OSError: also every error of TLS
+        hint = " Is ssl.key.password right?" if b"ENCRYPTED" in keys.pem else ""
+        reason = getattr(error, "reason", None) or error
+        raise ConfigError(
+            f"No private key with its certificate can be read from {where}: {reason}.{hint}"
+        ) from None
 
 
-def openssl_name(suite: str) -> str:
-    """OpenSSL's name of a suite of TLS 1.2: TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 to
-    ECDHE-RSA-AES128-GCM-SHA256."""
-    exchange, _, cipher = suite.removeprefix("TLS_").partition("_WITH_")
-    cipher = cipher.replace("AES_128", "AES128").replace("AES_256", "AES256")
-    cipher = cipher.replace("_CBC_", "_").replace("POLY1305_SHA256", "POLY1305")
-    name = cipher if exchange == "RSA" else f"{exchange}_{cipher}"
-    return name.replace("_", "-")
+def _load_trust(context: ssl.SSLContext, settings: ReadSetting) -> bool:
+    """Loads the authorities whose certificates are trusted, and what they revoked; False when no
+    authorities are named."""
+    path = settings("ssl.truststore.location")
+    inline = settings("ssl.truststore.certificates")
+    trusted: bytes | None = None
+    if path:
+        trusted = read_trust(
+            "ssl.truststore",
+            path,
+            settings("ssl.truststore.type"),
+            settings("ssl.truststore.password"),
+        )
+    elif inline:
+        trusted = inline.encode()
+    if trusted is not None:
+        _load_pem(context, trusted, path or "ssl.truststore.certificates", "certificates")
+    revoked = settings("ssl.crl.location")
+    if revoked:
+        lists = read_trust("ottla.ssl.crl", revoked, "PEM", None)
+        if b"-----BEGIN X509 CRL-----" not in lists:
+            raise ConfigError(f"ottla.ssl.crl.location: {revoked} has no X509 CRL in PEM.")
+        _load_pem(context, lists, revoked, "revocation lists")
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+    return trusted is not None
 
 
-def _content(path: str) -> str:
-    return Path(path).read_text(encoding="ascii", errors="replace")
+def _load_pem(context: ssl.SSLContext, pem: bytes, where: str, what: str) -> None:
+    try:
+        # From a file: OpenSSL reads revocation lists from files only.
+        with _as_file(pem) as path:
+            context.load_verify_locations(cafile=path)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"No {what} can be read from {where}: {error}.") from None
+
+
+@contextmanager
+def _as_file(content: bytes) -> Iterator[str]:
+    """A path with `content` for the length of a call: OpenSSL reads keys from files only. In memory
+    where the system has such files, so that no private key is written to a disk."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("ottla-pem")
+        try:
+            with os.fdopen(descriptor, "wb", closefd=False) as file:
+                file.write(content)
+            yield f"/proc/self/fd/{descriptor}"
+        finally:
+            os.close(descriptor)
+        return
+    with tempfile.NamedTemporaryFile("wb", suffix=".pem") as named:
+        named.write(content)
+        named.flush()
+        yield named.name

@@ -8,8 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.protocol.client.aio import AsyncClient
 from ottla.protocol.client.errors import ClientError
-from ottla.protocol.client.operations import Controller, LeaderOf, Node, Route, Versions
+from ottla.protocol.client.operations import (
+    AnyBroker,
+    Controller,
+    LeaderOf,
+    Node,
+    Route,
+    Versions,
+)
 from ottla.protocol.errors import KafkaError
+from ottla.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntityData,
+    AlterClientQuotasRequestEntryData,
+    OpData,
+)
 from ottla.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -87,9 +100,21 @@ class Admin:
         await self._send(request, Controller())
 
     async def elect(self) -> None:
-        """Preferred leaders of all partitions."""
-        rows = [TopicPartitions(TOPIC, list(range(self.world.shape.partitions)))]
-        await self._send(ElectLeadersRequest(0, rows, REQUEST_MS), Controller())
+        """Preferred leaders of all partitions, or unclean ones of the topic that allows it."""
+        rows, kind = [TopicPartitions(TOPIC, list(range(self.world.shape.partitions)))], 0
+        if self.random.random() < 0.3:
+            rows, kind = [TopicPartitions("unclean", [0, 1])], 1
+        await self._send(ElectLeadersRequest(kind, rows, REQUEST_MS), Controller())
+
+    async def quota(self) -> None:
+        """A byte rate for all clients, or none."""
+        key = self.random.choice(["producer_byte_rate", "consumer_byte_rate"])
+        value = self.random.choice([None, 2_000.0, 20_000.0])
+        self.world.note(f"set quota {key}={value}")
+        entity = [AlterClientQuotasRequestEntityData("client-id", None)]
+        op = OpData(key, value or 0.0, remove=value is None)
+        row = AlterClientQuotasRequestEntryData(entity, [op])
+        await self._send(AlterClientQuotasRequest([row]), AnyBroker())
 
     async def delete_records(self) -> None:
         """Up to an offset that is committed, which may be inside a batch."""

@@ -71,7 +71,7 @@ class Producer:
     async def run(self) -> None:
         """Until the world stops its clients."""
         while not self.world.stopping:
-            await asyncio.sleep(self.random.uniform(0.0, 0.3))
+            await asyncio.sleep(self.random.uniform(0.0, self.world.pace_seconds))
             try:
                 await self.step()
             except (ClientError, KafkaError):

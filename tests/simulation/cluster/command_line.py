@@ -54,7 +54,12 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("--producers", type=int, default=4)
     parser.add_argument("--troubles", type=int, default=12)
     parser.add_argument("--power-loss", action="store_true")
-    parser.add_argument("--descriptor-faults", action="store_true", help="EMFILE at times")
+    parser.add_argument(
+        "--descriptor-faults",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="files that cannot be opened at times",
+    )
     parser.add_argument("--twice", action="store_true", help="again in a fresh process: equal?")
     parser.add_argument("--verbose", action="store_true", help="the brokers' own log lines too")
     parser.add_argument("--steps", default="", help="a file for every callback and clock reading")
@@ -74,7 +79,10 @@ def _replays(outcome: Outcome, arguments: argparse.Namespace) -> bool:
     for name, value in vars(arguments).items():
         if name in Shape._fields:
             option = "--" + name.replace("_", "-")
-            command += [option] if value is True else [option, str(value)] if value else []
+            if name == "descriptor_faults" and not value:
+                command.append("--no-descriptor-faults")
+            else:
+                command += [option] if value is True else [option, str(value)] if value else []
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     if f"history {outcome.digest}" in found.stdout:
         return True

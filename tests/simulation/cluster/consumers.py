@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.protocol.client.aio import AsyncClient
 from ottla.protocol.client.errors import ClientError
-from ottla.protocol.client.operations import GROUP, CoordinatorOf, LeaderOf, Versions
+from ottla.protocol.client.operations import (
+    GROUP,
+    CoordinatorOf,
+    LeaderOf,
+    Node,
+    Route,
+    Versions,
+)
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -23,6 +30,7 @@ from ottla.protocol.messages.offset_commit import (
 from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from ottla.protocol.records.reader import read_records
 from ottla.protocol.topics import TopicPartition
+from tests.simulation.cluster.node import rack_of
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.world import World
@@ -55,7 +63,7 @@ class Consumer:
                 await self.step()
             except (ClientError, KafkaError):
                 await asyncio.sleep(0.2)
-            await asyncio.sleep(self.random.uniform(0, 0.3))
+            await asyncio.sleep(self.random.uniform(0, self.world.pace_seconds))
 
     async def step(self) -> None:
         raise NotImplementedError
@@ -71,7 +79,6 @@ class TailReader(Consumer):
         self.position = 0
 
     async def step(self) -> None:
-        where = TopicPartition(self.topic, self.partition)
         size = self.random.choice([200, 2_000, 100_000])
         row = FetchPartition(self.partition, fetch_offset=self.position, partition_max_bytes=size)
         request = FetchRequest(
@@ -81,19 +88,25 @@ class TailReader(Consumer):
             isolation_level=READ_COMMITTED,
             topics=[FetchTopic(self.topic, partitions=[row])],
         )
-        response = await self.client.call(
-            request, LeaderOf(where), versions=Versions(4, 12), resend=False
-        )
-        if not response.responses:
+        found = await self.fetch(request)
+        if found is None:
             return
-        found = response.responses[0].partitions[0]
         if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and found.log_start_offset >= 0:
             self.position = max(self.position, found.log_start_offset)
         elif found.error_code:
-            self.client.forget_leader(where)
+            self.client.forget_leader(TopicPartition(self.topic, self.partition))
             await asyncio.sleep(0.2)
         elif found.records:
             self._take(found)
+
+    async def fetch(self, request: FetchRequest) -> Any:
+        """The partition of the response, or None."""
+        where = TopicPartition(self.topic, self.partition)
+        return await self._send(request, LeaderOf(where), Versions(4, 12))
+
+    async def _send(self, request: FetchRequest, route: Route, versions: Versions) -> Any:
+        response: Any = await self.client.call(request, route, versions=versions, resend=False)
+        return response.responses[0].partitions[0] if response.responses else None
 
     def _take(self, found: Any) -> None:
         starts = sorted(
@@ -120,6 +133,42 @@ class TailReader(Consumer):
                             self.topic, self.partition, record.offset, bytes(record.value or b"")
                         )
             self.position = base + last + 1
+
+
+class RackReader(TailReader):
+    """Has a client.rack and fetches from the replica that the leader names (KIP-392)."""
+
+    kind = "rack reader"
+
+    def __init__(self, world: World, name: str, topic: str, partition: int) -> None:
+        super().__init__(world, name, topic, partition)
+        self.rack = rack_of(self.random.choice(list(world.nodes)))
+        self.replica = -1
+
+    async def fetch(self, request: FetchRequest) -> Any:
+        request.rack_id = self.rack
+        replica = self.replica
+        # As metadata.max.age.ms: a fetch goes to the leader now and then, and after every error.
+        self.replica = -1
+        if replica < 0:
+            where = TopicPartition(self.topic, self.partition)
+            found = await self._send(request, LeaderOf(where), Versions(11, 12))
+            if found is not None and found.error_code == ErrorCode.NONE:
+                self.replica = found.preferred_read_replica
+                watch = self.world.watch
+                if self.replica >= 0 and not watch.was_in_sync(
+                    self.partition, self.replica, REQUEST_MS / 1000
+                ):
+                    self.world.complain(
+                        f"{self.name} is sent to broker {self.replica}, which is not in the ISR"
+                    )
+            return found
+        found = await self._send(request, Node(replica), Versions(11, 12))
+        if found is None or found.error_code:
+            return None  # also OFFSET_OUT_OF_RANGE: the leader decides
+        if self.random.random() < 0.9:
+            self.replica = replica
+        return found
 
 
 def _batches(data: bytes) -> list[bytes]:

@@ -2,41 +2,60 @@
 
 Power loss leaves of each file what was last synced plus any part of what was written since, and the
 names as they were when their directory was last synced. Files are anonymous memory files of the
-kernel, so descriptors are real and `mmap` works. Every call may fail as the seed says.
+kernel, so descriptors are real. Every call may fail as the seed says, a disk may be full of bytes
+or of files, and a sync may take long or fail.
 """
 
 from __future__ import annotations
 
 import errno
-import mmap
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
+from typing import NamedTuple, Protocol
 
 from ottla.storage.files.fs import Buffer
+
+READING = frozenset(("open", "pread", "list_files", "list_directories"))
+WRITING = frozenset(("pwrite", "truncate", "replace", "remove", "make_directory", "create"))
+SYNCING = frozenset(("sync", "sync_directory"))
+# One in so many writes is a short one.
+SHORT_WRITES = 50
 
 
 class File:
     """The content of one file; names point to it."""
 
-    __slots__ = ("descriptor", "path", "synced")
+    __slots__ = ("descriptor", "path", "size", "synced")
 
     def __init__(self, path: str, content: bytes = b"") -> None:
         self.descriptor = os.memfd_create("simulated", os.MFD_CLOEXEC)
         self.path = path
         self.synced = content
+        self.size = len(content)
         if content:
             os.pwrite(self.descriptor, content, 0)
 
     def __del__(self) -> None:
         os.close(self.descriptor)
 
-    @property
-    def size(self) -> int:
-        return os.fstat(self.descriptor).st_size
-
     def content(self) -> bytes:
         return os.pread(self.descriptor, self.size, 0)
+
+    def resize(self, size: int) -> None:
+        os.ftruncate(self.descriptor, size)
+        self.size = size
+
+
+class Names:
+    """The files of one directory: as processes see them, and as they are after power loss."""
+
+    __slots__ = ("durable", "live")
+
+    def __init__(self) -> None:
+        self.live: dict[str, File] = {}
+        self.durable: dict[str, File] = {}
 
 
 @dataclass
@@ -59,34 +78,66 @@ class Faults:
         return 0
 
 
+class Counter(Protocol):
+    """Counts the calls of a file system."""
+
+    steps: int
+
+
+class Slowness(NamedTuple):
+    """How long a sync takes: up to `seconds`, where `wait` makes its caller wait."""
+
+    seconds: float
+    wait: Callable[[float], None]
+
+
 class Disk:
     """What a machine keeps when its processes die. `mount` gives the file system of a process."""
 
-    def __init__(self, random: Random, room: int | None = None) -> None:
+    def __init__(self, random: Random, counter: Counter) -> None:
         self.random = random
-        self.room = room
-        self.live: dict[str, File] = {}
-        self.durable: dict[str, File] = {}
-        self.directories: dict[str, None] = {"/": None}
+        self.counter = counter
+        self.names: dict[str, Names] = {"/": Names()}
+        self.heal()
+
+    def erase(self) -> None:
+        """Nothing is on it any more."""
+        self.names = {"/": Names()}
+
+    def heal(self) -> None:
+        """No more failures, and room for everything."""
         self.faults = Faults()
-        self.used = 0
+        #: How many bytes and files fit, None for no limit.
+        self.room: int | None = None
+        self.room_for_files: int | None = None
+        self.slowness: Slowness | None = None
+        #: Whether a failed sync loses what was to be synced, as it does with most kernels.
+        self.drops_unsynced = False
 
     def mount(self) -> SimulatedFileSystem:
         return SimulatedFileSystem(self)
 
+    @property
+    def used(self) -> int:
+        """Bytes in all files."""
+        return sum(file.size for names in self.names.values() for file in names.live.values())
+
+    @property
+    def files(self) -> int:
+        """How many files there are."""
+        return sum(len(names.live) for names in self.names.values())
+
     def lose_power(self) -> None:
         """Names and contents become what had reached the disk, and maybe a part of the rest."""
-        survivors: dict[str, File] = {}
-        for path, file in self.durable.items():
-            current, content = file.content(), file.synced
-            if current[: len(content)] == content:
-                content = current[: self.random.randint(len(content), len(current))]
-            survivors[path] = File(path, content)
-        self.live = survivors
-        self.durable = dict(survivors)
-
-    def content(self, path: str) -> bytes:
-        return self.live[path].content()
+        for names in self.names.values():
+            survivors: dict[str, File] = {}
+            for name, file in names.durable.items():
+                current, content = file.content(), file.synced
+                if current[: len(content)] == content:
+                    content = current[: self.random.randint(len(content), len(current))]
+                survivors[name] = File(file.path, content)
+            names.live = survivors
+            names.durable = dict(survivors)
 
 
 class SimulatedFileSystem:
@@ -106,153 +157,173 @@ class SimulatedFileSystem:
 
     def _call(self, operation: str, path: str) -> None:
         disk = self._disk
+        disk.counter.steps += 1
         if self.unplugged:
             raise OSError(errno.EIO, "the process is dead", path)
         code = disk.faults.error(operation, path, disk.random)
         if code:
             raise OSError(code, os.strerror(code), path)
 
-    def _get(self, path: str) -> File:
-        file = self._disk.live.get(path)
-        if file is None:
-            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+    def _file(self, operation: str, descriptor: int) -> File:
+        """The file of a descriptor, for an operation that may fail."""
+        if self.unplugged:
+            raise OSError(errno.EIO, "the process is dead")
+        file = self._open[descriptor]
+        self._call(operation, file.path)
         return file
+
+    def _names(self, path: str) -> tuple[Names, str]:
+        directory, _, name = path.rpartition("/")
+        found = self._disk.names.get(directory or "/")
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+        return found, name
 
     def open(self, path: str, flags: int) -> int:
         self._call("open", path)
-        disk = self._disk
-        file = disk.live.get(path)
+        names, name = self._names(path)
+        file = names.live.get(name)
         if file is None:
-            if not flags & os.O_CREAT or os.path.dirname(path) not in disk.directories:
+            if not flags & os.O_CREAT:
                 raise FileNotFoundError(errno.ENOENT, "no such file", path)
-            file = disk.live[path] = File(path)
+            self._check_room_for_a_file(path)
+            file = names.live[name] = File(path)
         if flags & os.O_TRUNC:
-            os.ftruncate(file.descriptor, 0)
+            file.resize(0)
         descriptor = os.dup(file.descriptor)
         self._open[descriptor] = file
         return descriptor
+
+    def _check_room_for_a_file(self, path: str) -> None:
+        self._call("create", path)
+        limit = self._disk.room_for_files
+        if limit is not None and self._disk.files >= limit:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
     def close(self, descriptor: int) -> None:
         if self._open.pop(descriptor, None) is not None:
             os.close(descriptor)
 
     def pread(self, descriptor: int, length: int, position: int) -> bytes:
-        self._call("pread", self._open[descriptor].path if not self.unplugged else "")
+        self._file("pread", descriptor)
         return os.pread(descriptor, length, position)
 
     def pwrite(self, descriptor: int, buffer: Buffer, position: int) -> int:
-        self._call("pwrite", self._open[descriptor].path if not self.unplugged else "")
-        disk, file, view = self._disk, self._open[descriptor], memoryview(buffer)
+        file = self._file("pwrite", descriptor)
+        disk, view = self._disk, memoryview(buffer)
         if disk.room is not None:
             growth = max(0, position + len(view) - file.size)
-            free = disk.room - sum(each.size for each in disk.live.values())
+            free = max(0, disk.room - disk.used)
             if growth > free:
-                fits = len(view) - (growth - max(0, free))
-                if fits <= 0:
+                view = view[: max(0, len(view) - (growth - free))]
+                if not view:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), file.path)
-                view = view[:fits]
-        if len(view) > 1 and disk.random.randrange(50) == 0:
+        if len(view) > 1 and disk.random.randrange(SHORT_WRITES) == 0:
             view = view[: disk.random.randint(1, len(view))]
-        return os.pwrite(descriptor, view, position)
+        written = os.pwrite(descriptor, view, position)
+        file.size = max(file.size, position + written)
+        return written
 
     def truncate(self, descriptor: int, size: int) -> None:
-        file = self._open[descriptor]
-        self._call("truncate", file.path)
-        os.ftruncate(descriptor, size)
+        file = self._file("truncate", descriptor)
+        file.resize(size)
         file.synced = file.synced[:size]
 
     def size(self, descriptor: int) -> int:
         return os.fstat(descriptor).st_size
 
     def sync(self, descriptor: int) -> None:
+        slowness = self._disk.slowness
+        if slowness is not None:
+            slowness.wait(self._disk.random.uniform(0, slowness.seconds))
         file = self._open[descriptor]
-        self._call("sync", file.path)
+        try:
+            self._call("sync", file.path)
+        except OSError:
+            if self._disk.drops_unsynced and not self.unplugged:
+                file.resize(0)
+                file.size = os.pwrite(file.descriptor, file.synced, 0)
+            raise
         file.synced = file.content()
-        if self._disk.live.get(file.path) is file:
-            self._disk.durable[file.path] = file
-
-    def map_for_reading(self, descriptor: int, length: int) -> mmap.mmap:
-        return mmap.mmap(descriptor, length, access=mmap.ACCESS_READ)
+        names, name = self._names(file.path)
+        if names.live.get(name) is file:
+            names.durable[name] = file
 
     def sync_directory(self, path: str) -> None:
         self._call("sync_directory", path)
-        disk = self._disk
-        if path not in disk.directories:
+        names = self._disk.names.get(path)
+        if names is None:
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
-        for name in [each for each in disk.durable if _is_in(each, path)]:
-            if name not in disk.live:
-                del disk.durable[name]
-        for name, file in disk.live.items():
-            if _is_in(name, path):
-                disk.durable[name] = file
+        names.durable = dict(names.live)
 
     def replace(self, source: str, target: str) -> None:
         self._call("replace", source)
-        disk = self._disk
-        if source not in disk.directories:
-            file = self._get(source)
-            del disk.live[source]
-            disk.live[target] = file
-            file.path = target
+        if source in self._disk.names:
+            self._rename_directory(source, target)
             return
-        prefix = source + "/"
-        for names in (disk.live, disk.durable):
-            for name in [each for each in names if each.startswith(prefix)]:
-                file = names.pop(name)
-                names[target + name[len(source) :]] = file
-                file.path = target + name[len(source) :]
-        disk.directories.pop(source)
-        disk.directories[target] = None
+        names, name = self._names(source)
+        if name not in names.live:
+            raise FileNotFoundError(errno.ENOENT, "no such file", source)
+        others, other = self._names(target)
+        file = others.live[other] = names.live.pop(name)
+        file.path = target
+
+    def _rename_directory(self, source: str, target: str) -> None:
+        """Durable at once; what was there is moved as it is."""
+        names = self._disk.names[target] = self._disk.names.pop(source)
+        for files in (names.live, names.durable):
+            for name, file in files.items():
+                file.path = f"{target}/{name}"
 
     def remove(self, path: str) -> None:
         self._call("remove", path)
-        self._get(path)
-        del self._disk.live[path]
+        names, name = self._names(path)
+        if name not in names.live:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        del names.live[name]
 
     def remove_tree(self, path: str) -> None:
         self._call("remove_tree", path)
-        for names in (self._disk.live, self._disk.durable):
-            for name in [each for each in names if each.startswith(path + "/")]:
-                del names[name]
-        self._disk.directories.pop(path, None)
+        self._disk.names.pop(path, None)
 
     def make_directory(self, path: str) -> None:
-        self._call("make_directory", path)
-        while path not in self._disk.directories:
-            self._disk.directories[path] = None
+        if path not in self._disk.names:
+            self._check_room_for_a_file(path)
+        while path not in self._disk.names:
+            self._disk.names[path] = Names()
             path = os.path.dirname(path)
 
     def list_files(self, path: str) -> dict[str, int]:
         self._call("list_files", path)
-        return {
-            os.path.basename(name): file.size
-            for name, file in self._disk.live.items()
-            if _is_in(name, path)
-        }
+        names = self._disk.names.get(path)
+        if names is None:
+            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+        return {name: file.size for name, file in names.live.items()}
 
     def list_directories(self, path: str) -> list[str]:
         self._call("list_directories", path)
         return sorted(
-            os.path.basename(name) for name in self._disk.directories if _is_in(name, path)
+            os.path.basename(each)
+            for each in self._disk.names
+            if each != path and os.path.dirname(each) == path
         )
 
     def exists(self, path: str) -> bool:
-        return path in self._disk.live or path in self._disk.directories
+        directory, _, name = path.rpartition("/")
+        names = self._disk.names.get(directory)
+        return path in self._disk.names or (names is not None and name in names.live)
 
     def modified_ms(self, path: str) -> int:
-        self._get(path)
+        names, name = self._names(path)
+        if name not in names.live:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
         return 0
 
     def free_bytes(self, path: str) -> int:
         self._call("free_bytes", path)
         if self._disk.room is None:
             return 1 << 40
-        return self._disk.room - sum(file.size for file in self._disk.live.values())
+        return max(0, self._disk.room - self._disk.used)
 
     def total_bytes(self, path: str) -> int:
         return self._disk.room if self._disk.room is not None else 1 << 40
-
-
-def _is_in(path: str, directory: str) -> bool:
-    prefix = directory.rstrip("/") + "/"
-    return path.startswith(prefix) and "/" not in path[len(prefix) :] and path != prefix

@@ -6,14 +6,15 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from ottla.controller.tree import znodes
-from ottla.protocol.records.reader import read_records
 from ottla.protocol.topics import TopicPartition
+from tests.doubles.kept_records import kept_records
 from tests.simulation.cluster.history import Kept
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.world import World
 
 TOPIC = "t"
+UNCLEAN_TOPIC = "unclean"
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 
 
@@ -26,7 +27,7 @@ class FinalChecks:
     def _topics(self) -> list[str]:
         return [
             name
-            for name in (TOPIC, *INTERNAL_TOPICS)
+            for name in (TOPIC, UNCLEAN_TOPIC, *INTERNAL_TOPICS)
             if znodes.topic_path(name) in self.world.ensemble.tree.nodes
         ]
 
@@ -46,11 +47,27 @@ class FinalChecks:
         for client in self.world.producers:
             if not client.finished:
                 return f"{client.name} gets no response that it can go on with"
+        assigned: dict[TopicPartition, tuple[int, ...]] = {}
         for topic in self._topics():
             for index, replicas in self._assignments(topic).items():
+                assigned[TopicPartition(topic, index)] = replicas
                 reason = self._unwell(topic, index, replicas)
                 if reason:
                     return reason
+        return self._has_others(assigned)
+
+    def _has_others(self, assigned: dict[TopicPartition, tuple[int, ...]]) -> str | None:
+        """A broker has no replica and no log that is not assigned to it, and moves have ended."""
+        for node in self.world.nodes.values():
+            server: Any = node.server
+            logs = server.parts.base.logs
+            hosted = {TopicPartition(each.topic, each.partition) for each in logs.logs()}
+            for where in sorted(hosted | set(server.parts.replicas.manager.partitions)):
+                replicas = assigned.get(where)
+                if replicas is not None and node.broker_id not in replicas:
+                    return f"{node.host} has {where}, which is assigned to {replicas}"
+                if logs.get_future(*where) is not None:
+                    return f"{node.host} has not moved {where} to the other log directory"
         return None
 
     def _unwell(self, topic: str, index: int, replicas: tuple[int, ...]) -> str | None:
@@ -117,35 +134,21 @@ class FinalChecks:
         Batches that DeleteRecords removed are taken from what the watch kept of them.
         """
         log = self._log(broker_id, topic, index)
-        open_: dict[int, list[Kept]] = {}
-        kept: list[Kept] = []
         batches = dict(self.world.watch.batches(topic, index))
         for batch in log.batches(log.log_start_offset, log.log_end_offset):
             batches[struct.unpack_from(">q", batch)[0]] = bytes(batch)
-        for _, data in sorted(batches.items()):
-            producer_id, attributes = struct.unpack_from(">q", data, 43)[0], data[22]
-            records = list(read_records(data, include_control=True))
-            if attributes & 0x20:  # a control batch
-                committed = struct.unpack_from(">h", records[0].key, 2)[0] == 1
-                for each in open_.pop(producer_id, []):
-                    kept.append(each._replace(visible=committed))
-                continue
-            found = [Kept(record.offset, record.value, True) for record in records]
-            if attributes & 0x10:
-                open_.setdefault(producer_id, []).extend(
-                    each._replace(visible=False) for each in found
-                )
-            else:
-                kept.extend(found)
-        for left in open_.values():
-            kept.extend(left)
-        return sorted(kept, key=lambda each: each.offset)
+        return kept_records(data for _, data in sorted(batches.items()))
 
     def _check_offsets(self) -> None:
         for group, least in self.world.history.committed_offsets.items():
             found = self._committed_offset(group)
             if found is None or found < least:
                 self.world.complain(f"{group}: offset {least} was committed, there is {found}")
+        all_offsets = self.all_committed_offsets()
+        for key, least in self.world.history.shared_offsets.items():
+            found = all_offsets.get(key)
+            if found is None or found < least:
+                self.world.complain(f"{key}: offset {least} was committed, there is {found}")
 
     def all_committed_offsets(self) -> dict[tuple[str, str], int]:
         """By group and partition, of all coordinators."""

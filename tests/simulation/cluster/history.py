@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ottla.protocol.topics import TopicPartition
+
 
 class Transaction:
     """One transaction: what was sent in it and how it ended, as far as its client knows."""
@@ -41,6 +43,8 @@ class History:
         self._once: dict[str, None] = {}
         self.transactions: list[Transaction] = []
         self._offsets: dict[str, int] = {}
+        #: The least offset of each partition, by group and partition, of groups that share them.
+        self.shared_offsets: dict[tuple[str, str], int] = {}
 
     def sends_once(self, producer: str) -> None:
         """The records of this producer must not be doubled."""
@@ -66,6 +70,10 @@ class History:
 
     def offset_committed(self, producer: str, position: int) -> None:
         self._offsets[f"group-{producer}"] = position
+
+    def offset_committed_in(self, group: str, topic: str, partition: int, number: int) -> None:
+        key = group, str(TopicPartition(topic, partition))
+        self.shared_offsets[key] = max(number, self.shared_offsets.get(key, 0))
 
     @property
     def committed_offsets(self) -> dict[str, int]:

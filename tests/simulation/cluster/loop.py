@@ -11,6 +11,7 @@ import asyncio
 import contextvars
 import sys
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple, TextIO
 from zlib import crc32
@@ -28,10 +29,16 @@ WORKER_SECONDS = 0.02
 STUCK_TURNS = 2_000_000
 
 
-class LongestTurn(NamedTuple):
-    """The callback that read the clock most often before it gave the loop back."""
+# A callback that takes more steps holds the loop too long. A step is a call of the file system or a
+# reading of the clock, of which code that slices its work takes one for each part. The most that
+# a run was seen to take is a fifth of it.
+STEP_BUDGET = 10_000
 
-    readings: int
+
+class LongestTurn(NamedTuple):
+    """The callback that took most steps before it gave the loop back."""
+
+    steps: int
     name: str
 
 
@@ -42,6 +49,8 @@ class Process:
         self.name = name
         self.dead = False
         self.paused = False
+        #: While clients wait for it: neither starting nor stopping.
+        self.is_serving = False
         self._held: list[Callable[[], None]] = []
         self.context = contextvars.copy_context()
         self.context.run(_process.set, self)
@@ -92,11 +101,16 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         self._selector.select = self._select  # type: ignore[method-assign]
         self.set_task_factory(self._make_task)
         self.tasks_of_dead: list[asyncio.Task[Any]] = []
+        #: Whether a worker thread runs, and for how many seconds the disk makes it wait.
+        self.in_worker = False
+        self.work_seconds = 0.0
         #: What was run and read, in order: equal in equal runs. `log` gets a line for each step.
         self.checksum = 0
         self.log: TextIO | None = None
-        self.readings = 0
+        self.steps = 0
         self.longest_turn = LongestTurn(0, "")
+        #: The callbacks of serving processes that exceeded the budget.
+        self.too_long: list[str] = []
 
     # Time
 
@@ -109,7 +123,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         self.now += READING_SECONDS * drawn * 2
         if drawn < PREEMPTED_SHARE:
             self.now += PREEMPTED_SECONDS * self.random.random()
-        self.readings += 1
+        self.steps += 1
         if self.log is not None:
             self._write_reading(self.log)
         return self.now
@@ -122,17 +136,22 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
             self.now += timeout
         return []
 
-    def run_step(self, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
+    def run_step(
+        self, process: Process | None, callback: Callable[..., object], args: tuple[Any, ...]
+    ) -> None:
         """Runs a callback of a process and keeps account of it."""
         name = _name_of(callback)
         line = f"{self.now!r} {name}"
         self.checksum = crc32(line.encode(), self.checksum)
         if self.log is not None:
             self.log.write(line + "\n")
-        before = self.readings
+        before = self.steps
         callback(*args)
-        if self.readings - before > self.longest_turn.readings:
-            self.longest_turn = LongestTurn(self.readings - before, name)
+        steps = self.steps - before
+        if steps > self.longest_turn.steps and process is not None and process.is_serving:
+            self.longest_turn = LongestTurn(steps, name)
+            if steps > STEP_BUDGET:
+                self.too_long.append(f"{process.name}: {name} took {steps} steps in one turn")
 
     def _write_reading(self, log: TextIO) -> None:
         frames = []
@@ -176,12 +195,21 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         outcome = self.create_future()
 
         def work() -> None:
-            if outcome.done():
-                return
+            self.in_worker, self.work_seconds = True, 0.0
             try:
-                outcome.set_result(function(*args))
+                finish = partial(outcome.set_result, function(*args))
             except Exception as error:
-                outcome.set_exception(error)
+                finish = partial(outcome.set_exception, error)
+            finally:
+                self.in_worker = False
+            if self.work_seconds:
+                self.call_later(self.work_seconds, end, finish)
+            else:
+                end(finish)
+
+        def end(finish: Callable[[], None]) -> None:
+            if not outcome.done():
+                finish()
 
         self.call_later(self.random.uniform(0, WORKER_SECONDS), work)
         return outcome
@@ -223,7 +251,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
                 if process is not None and process.paused:
                     process.hold(lambda: self.call_soon(run, context=context))
                     return
-                self.run_step(callback, args)
+                self.run_step(process, callback, args)
 
         return (run,)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import errno
 import socket
 from collections import deque
 from collections.abc import Callable
@@ -316,6 +317,7 @@ class ListeningSocket:
     def accept(self) -> tuple[SimulatedSocket, Any]:
         if not self.backlog:
             raise BlockingIOError
+        self.network.check_descriptors(self.host)
         return self.backlog.popleft()
 
     def readable(self) -> None:
@@ -345,6 +347,7 @@ class Network:
         self.random = Random(f"network {seed}")
         self.context = contextvars.copy_context()
         self._cuts: set[frozenset[str]] = set()
+        self._without_descriptors = ""
         self._listening: dict[tuple[str, int], ListeningSocket] = {}
         self._by_fd: dict[int, Any] = {}
         self._next_fd = FIRST_FD
@@ -363,6 +366,14 @@ class Network:
 
     def heal(self) -> None:
         self._cuts.clear()
+
+    def lack_descriptors(self, host: str) -> None:
+        """From now on this host makes half of its connections only; "" for none."""
+        self._without_descriptors = host
+
+    def check_descriptors(self, host: str) -> None:
+        if host == self._without_descriptors and self.random.random() < 0.5:
+            raise OSError(errno.EMFILE, "simulated: too many open files")
 
     def process_ended(self, process: Process, *, power: bool) -> None:
         """The kernel resets the connections of a process; without power it does not."""
@@ -429,6 +440,7 @@ class Network:
         process = current_process()
         own_host = "clients" if process is None else process.name
         started = self.loop.now
+        self.check_descriptors(own_host)
         await asyncio.sleep(self.random.uniform(*DELAY_SECONDS) * 2)
         while self.is_cut(own_host, host):
             if self.loop.now - started > CONNECT_TIMEOUT_SECONDS:

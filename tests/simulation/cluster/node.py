@@ -22,6 +22,11 @@ PORT = 9092
 LOG_DIRECTORIES = ("/data1", "/data2")
 
 
+def rack_of(broker_id: int) -> str:
+    """Each broker is in a rack of its own."""
+    return f"rack{broker_id}"
+
+
 class SimulatedLock:
     """The lock of a log directory; processes of one machine do not run side by side here."""
 
@@ -111,13 +116,15 @@ class Node:
         self.world = world
         self.broker_id = broker_id
         self.host = f"b{broker_id}"
-        self.disk = Disk(Random(f"disk {broker_id} {world.seed}"))
+        self.disk = Disk(Random(f"disk {broker_id} {world.seed}"), world.loop)
         self.settings = settings
         self.running: RunningBroker | None = None
         self.server: broker_server.BrokerServer | None = None
         self.ready = False
         self.starts = 0
         self.log_directories = LOG_DIRECTORIES
+        #: While a disk fails on purpose.
+        self.may_lose_all_disks = False
 
     @property
     def is_up(self) -> bool:
@@ -147,6 +154,7 @@ class Node:
                     "broker.id": str(self.broker_id),
                     "zookeeper.connect": "simulated:2181",
                     "log.dirs": ",".join(LOG_DIRECTORIES),
+                    "broker.rack": rack_of(self.broker_id),
                     "listeners": f"PLAINTEXT://{self.host}:{PORT}",
                     **self.settings,
                 }
@@ -165,7 +173,7 @@ class Node:
                 await asyncio.sleep(1.0)
                 continue
             self.server = server
-            self.ready = True
+            self.ready = process.is_serving = True
             self.world.note(f"{self.host} is ready")
             return
 
@@ -176,7 +184,7 @@ class Node:
         if server is None or not self.ready:
             self.kill()
             return
-        self.ready = False
+        self.ready = running.process.is_serving = False
         task = self.world.loop.create_task(server.stop(), context=running.process.context)
         import asyncio
 

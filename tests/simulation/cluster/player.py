@@ -98,7 +98,7 @@ def _play_here(seed: int, shape: Shape, *, verbose: bool, steps: str) -> Outcome
         world.loop.now - 1000,
         time.process_time() - before,
         world.acknowledged(),
-        f"{turn.readings} readings in {turn.name}",
+        f"{turn.steps} steps in {turn.name}",
     )
 
 

@@ -4,18 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import DeleteOp, StoreError
 from tests.simulation.cluster.admin import Admin
-from tests.simulation.cluster.disk import Faults
+from tests.simulation.cluster.disk_troubles import DiskTroubles
 from tests.simulation.cluster.node import Node
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.world import World
+
+
+# A kind that is listed twice is twice as frequent.
+PROCESS = ("kill", "kill", "quick", "stop", "two", "pause", "rolling")
+NETWORK = ("cut", "isolate")
+ZOOKEEPER = ("zookeeper", "expire", "depose", "lossy", "stale_controller")
+DISK = ("no_space", "full", "no_inodes", "slow_sync", "input_output_errors", "failing_sync")
+ADMIN = (
+    "reassign",
+    "reassign",
+    "elect",
+    "delete_records",
+    "recreate",
+    "configure",
+    "move",
+    "quota",
+)
+# Between which versions the brokers are upgraded and downgraded.
+PROTOCOL_VERSIONS = ("3.9-IV0", "3.4-IV0", "3.2-IV0")
+READY_SECONDS = 60
 
 
 class Troubles:
@@ -25,29 +44,24 @@ class Troubles:
         self.world = world
         self.random = Random(f"troubles {world.seed}")
         self.admin = Admin(world)
+        self.disks = DiskTroubles(world)
 
     async def one(self) -> None:
         """Does the next thing, and undoes it where it can be undone."""
-        kinds = ["kill", "kill", "quick", "stop", "cut", "isolate", "zookeeper", "expire", "depose"]
-        kinds += ["two", "lossy", "stale_controller", "pause", "no_space"]
-        kinds += [
-            "reassign",
-            "reassign",
-            "elect",
-            "delete_records",
-            "recreate",
-            "configure",
-            "move",
-        ]
+        kinds = [*PROCESS, *NETWORK, *ZOOKEEPER, *DISK, *ADMIN]
         if self.world.shape.descriptor_faults:
             kinds += ["no_descriptors"]
         if self.world.shape.power_loss:
-            kinds += ["power", "power"]
+            kinds += ["power", "power", "power"]
+        if self.world.shape.brokers > 1:
+            kinds += ["replaced_disk"]
         kind = self.random.choice(kinds)
         node = self.random.choice(list(self.world.nodes.values()))
         self.world.note(f"trouble: {kind} {node.host}")
-        if hasattr(self.admin, kind):
+        if kind in ADMIN:
             await getattr(self.admin, kind)()
+        elif hasattr(self.disks, kind):
+            await getattr(self.disks, kind)(node)
         else:
             await getattr(self, f"_{kind}")(node)
 
@@ -81,6 +95,20 @@ class Troubles:
         self._start(node)
         await asyncio.sleep(self.random.uniform(0, 3))
         self._start(other)
+
+    async def _rolling(self, _node: Node) -> None:
+        """Each broker in turn is stopped and started, maybe with another protocol version."""
+        version = self.random.choice(PROTOCOL_VERSIONS)
+        self.world.note(f"rolling restart with inter.broker.protocol.version={version}")
+        for node in self.world.nodes.values():
+            if node.is_up:
+                await node.stop()
+            node.settings = {**node.settings, "inter.broker.protocol.version": version}
+            self._start(node)
+            for _attempt in range(READY_SECONDS * 10):
+                if node.ready:
+                    break
+                await asyncio.sleep(0.1)
 
     async def _cut(self, node: Node) -> None:
         other = self.random.choice(["clients", *(each.host for each in self.world.nodes.values())])
@@ -130,16 +158,6 @@ class Troubles:
             process.resume()
             if session is not None:
                 session.heal()
-
-    async def _no_descriptors(self, node: Node) -> None:
-        node.disk.faults = Faults({errno.EMFILE: 200_000}, frozenset(("open",)))
-        await asyncio.sleep(self.random.uniform(0, 3))
-        node.disk.faults = Faults()
-
-    async def _no_space(self, node: Node) -> None:
-        node.disk.faults = Faults({errno.ENOSPC: 300_000}, frozenset(("pwrite",)))
-        await asyncio.sleep(self.random.uniform(0, 3))
-        node.disk.faults = Faults()
 
     async def _stale_controller(self, node: Node) -> None:
         """The controller cannot reach ZooKeeper while another is elected, and has work to do."""

@@ -12,6 +12,7 @@ from ottla.controller.tree import znodes
 from ottla.controller.tree.store import CreateOp, SetOp
 from ottla.protocol.records.reader import read_records
 from ottla.protocol.topics import TopicPartition
+from tests.simulation.cluster.storage_watch import storage_complaints
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.node import Node
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 TOPIC = "t"
 SECONDS = 0.1
+# So many AlterPartition errors of a partition in a second are more than a back-off lets pass.
+FAILED_UPDATES = 25
 
 
 class Watch:
@@ -31,6 +34,8 @@ class Watch:
         self._scanned: dict[tuple[int, int, int, int], int] = {}
         self._epochs: dict[tuple[int, int, int], int] = {}
         self._controller_epoch = 0
+        self._failed_updates: dict[tuple[int, int], tuple[float, int]] = {}
+        self._in_sync: dict[tuple[int, int], float] = {}
         self._znode_epochs: dict[int, int] = {}
         tree = world.ensemble.tree
         self._apply = tree.apply
@@ -59,18 +64,43 @@ class Watch:
         """All oracles, once."""
         for node in self.world.nodes.values():
             if node.ready and node.is_up and node.server is not None:
-                self._look_at_broker(node, node.server.parts.replicas.manager)
+                manager = node.server.parts.replicas.manager
+                self._look_at_broker(node, manager)
+                self._look_at_isr_updates(node)
+                for line in storage_complaints(node, manager, self.world.shape.partitions):
+                    self.world.complain(line)
         self._look_at_tree()
+        for line in self.world.loop.too_long:
+            self.world.complain(line)
 
     def batches(self, topic: str, index: int) -> list[tuple[int, bytes]]:
         """Every batch that was committed, with its base offset."""
         return sorted(self._batches.get((topic, index), {}).items())
+
+    def was_in_sync(self, index: int, broker_id: int, seconds: float) -> bool:
+        """Whether a leader had the broker in its ISR within the last `seconds`."""
+        self.look()
+        return self._in_sync.get((index, broker_id), 0.0) >= self.world.loop.now - seconds
 
     def any_offset(self, topic: str, index: int, random: Random) -> int:
         """An offset that has been seen."""
         self.look()
         offsets = list(self.seen.get((topic, index), {}))
         return random.choice(offsets) if offsets else 0
+
+    def _look_at_isr_updates(self, node: Node) -> None:
+        """A leader whose AlterPartition is refused must wait before it sends the next one."""
+        assert node.server is not None
+        replicas = node.server.parts.replicas
+        life = node.broker_id, node.starts
+        last_at, before = self._failed_updates.get(life, (0.0, 0))
+        now, failed = self.world.loop.now, replicas.isr_manager.failed_updates_total
+        self._failed_updates[life] = now, failed
+        allowed = FAILED_UPDATES * len(replicas.manager.partitions) * (now - last_at + SECONDS)
+        if failed - before > allowed:
+            self.world.complain(
+                f"{node.host}: {failed - before} AlterPartition errors in {now - last_at:.1f} s"
+            )
 
     def _look_at_broker(self, node: Node, manager: Any) -> None:
         for index in range(self.world.shape.partitions):
@@ -86,6 +116,8 @@ class Watch:
                 )
             self._epochs[life] = max(before, partition.leader_epoch)
             if partition.is_leader:
+                for broker_id in partition.isr:
+                    self._in_sync[index, broker_id] = self.world.loop.now
                 self._read(node, index, partition)
 
     def _read(self, node: Node, index: int, partition: Any) -> None:
@@ -127,7 +159,10 @@ class Watch:
             if state is None:
                 continue
             where = TopicPartition(TOPIC, index)
-            epoch = znodes.decode_state(where, state.data, 0).leader_epoch
+            written = znodes.decode_state(where, state.data, 0)
+            for broker_id in written.isr:
+                self._in_sync[index, broker_id] = self.world.loop.now
+            epoch = written.leader_epoch
             if epoch < self._znode_epochs.get(index, 0):
                 self.world.complain(f"the leader epoch of {TOPIC}-{index} went back to {epoch}")
             self._znode_epochs[index] = epoch

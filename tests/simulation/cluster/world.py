@@ -11,12 +11,16 @@ from ottla.protocol.client.aio import AsyncClient
 from ottla.protocol.client.errors import ClientError
 from ottla.protocol.client.operations import Controller
 from ottla.protocol.errors import KafkaError
-from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
 from tests.simulation.cluster import seams
-from tests.simulation.cluster.clients import PRODUCERS
-from tests.simulation.cluster.consumers import MEMBERS, TailReader
-from tests.simulation.cluster.disk import Faults
+from tests.simulation.cluster.clients import PRODUCERS, Producer
+from tests.simulation.cluster.consumers import MEMBERS, RackReader, TailReader
 from tests.simulation.cluster.final_checks import FinalChecks
+from tests.simulation.cluster.groups import SharingConsumerMember, SharingMember
 from tests.simulation.cluster.history import History
 from tests.simulation.cluster.loop import Process, SimulatedLoop
 from tests.simulation.cluster.network import Network
@@ -26,8 +30,10 @@ from tests.simulation.cluster.watch import Watch
 from tests.simulation.cluster.zookeeper import Ensemble
 
 TOPIC = "t"
+# Its leaders may be elected from outside of the ISR: records may be lost.
+UNCLEAN_TOPIC = "unclean"
+UNCLEAN_PARTITIONS = 2
 QUIET_SECONDS = 120
-INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 
 
 class Shape(NamedTuple):
@@ -40,7 +46,7 @@ class Shape(NamedTuple):
     producers: int = 4
     troubles: int = 12
     power_loss: bool = False
-    descriptor_faults: bool = False
+    descriptor_faults: bool = True
     settings: tuple[tuple[str, str], ...] = ()
 
 
@@ -59,6 +65,9 @@ class World:
         self.history = History()
         self.trace: list[str] = []
         self.complaints: list[str] = []
+        self._commits = 0
+        #: The longest pause of a client between two requests: some clusters are busy, some not.
+        self.pace_seconds = self.random.choice([0.3, 0.6, 1.2])
         self.stopping = False
         self.abandoned = False
         settings = {
@@ -82,6 +91,7 @@ class World:
             "num.recovery.threads.per.data.dir": "1",
             "group.coordinator.rebalance.protocols": "classic,consumer",
             "log.dir.failure.timeout.ms": "5000",
+            "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
             # Without power only what was synced is left, so what is acknowledged must be.
             **({"log.flush.interval.messages": "1"} if shape.power_loss else {}),
             **dict(shape.settings),
@@ -107,8 +117,17 @@ class World:
         self.note(f"COMPLAINT {line}")
 
     def disks_failed(self, node: Node, process: Process) -> None:
-        self.complain(f"{node.host}: all log directories failed")
+        line = f"{node.host}: all log directories failed"
+        if node.may_lose_all_disks:
+            self.note(line)
+        else:
+            self.complain(line)
         node.kill()
+
+    def next_commit(self) -> int:
+        """Grows: what is committed later has a higher number."""
+        self._commits += 1
+        return self._commits
 
     def acknowledged(self) -> dict[str, int]:
         """How much each kind of client got acknowledged."""
@@ -155,13 +174,18 @@ class World:
 
     async def _create_topic(self) -> None:
         client = AsyncClient(self.bootstrap, request_timeout_ms=5000)
-        request = CreateTopicsRequest(
-            [CreatableTopic(TOPIC, self.shape.partitions, min(3, self.shape.brokers))], 5000
-        )
+        replicas = min(3, self.shape.brokers)
+        configs = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+        rows = [CreatableTopicConfig(name, value) for name, value in configs.items()]
+        topics = [
+            CreatableTopic(TOPIC, self.shape.partitions, replicas),
+            CreatableTopic(UNCLEAN_TOPIC, UNCLEAN_PARTITIONS, replicas, configs=rows),
+        ]
+        request = CreateTopicsRequest(topics, 5000)
         for _ in range(60):
             with contextlib.suppress(ClientError, KafkaError):
                 response: Any = await client.call(request, Controller())
-                if response.topics[0].error_code in (0, 36):
+                if all(each.error_code in (0, 36) for each in response.topics):
                     break
             await asyncio.sleep(0.5)
         else:
@@ -184,9 +208,17 @@ class World:
             for each in range(self.shape.partitions)
         ]
         consumers += [
+            self.clients.context.run(kind, self, f"{kind.kind}{number}".replace(" ", "-"), TOPIC, 0)
+            for kind in (RackReader, SharingMember, SharingConsumerMember)
+            for number in range(2)
+        ]
+        consumers += [
             self.clients.context.run(kind, self, f"member{number}", TOPIC, 0)
             for number, kind in enumerate(MEMBERS)
         ]
+        consumers.append(
+            self.clients.context.run(Producer, self, "lossy", UNCLEAN_TOPIC, UNCLEAN_PARTITIONS)
+        )
         for consumer in consumers:
             self.producers.append(consumer)
             self.loop.create_task(consumer.run(), context=self.clients.context)
@@ -199,7 +231,7 @@ class World:
         self.network.heal()
         self.ensemble.lost_one_in = 0
         for node in self.nodes.values():
-            node.disk.faults = Faults()
+            node.disk.heal()
         for session in self.ensemble.sessions:
             session.heal()
         for node in self.nodes.values():

@@ -182,6 +182,8 @@ class Session:
     ) -> list[list[OpResult] | StoreError]:
         if not batches:
             return []
+        for ops in batches:
+            _check_size(b"".join(getattr(op, "data", b"") for op in ops))
         return await self._call(lambda: self.inner.multi_many(batches), write=True)
 
     async def watch_data(self, path: str, callback: WatchCallback) -> WatchHandle:

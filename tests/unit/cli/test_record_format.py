@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ottla.cli.output import Failure
-from ottla.cli.record_format import LineOptions, formatter, readable
+from ottla.cli.record_format import LineOptions, for_terminal, formatter, readable
 from ottla.protocol.records.record import Record
 
 RECORD = Record(7, 1_700_000_000_123, 0, b"key", b"v\xc3\xa4lue", [("a", b"\xff"), ("b", None)])
@@ -58,3 +58,11 @@ def test_an_unknown_format_names_those_there_are() -> None:
 def test_readable() -> None:
     assert readable(None) == "null"
     assert readable(b"a\x00\xfe") == "a\x00\\xfe"
+
+
+def test_a_record_does_not_control_the_terminal() -> None:
+    options = LineOptions(key=True, headers=False, where=False, timestamp=False, separator="\\t")
+    record = Record(0, 0, 0, b"k\x1b[2J", "größe\x9b31m\n".encode(), [])
+    show = formatter("text", options)
+    assert for_terminal(show)("t", 0, record).decode() == "k\\x1b[2J\tgröße\\x9b31m\n\n"
+    assert b"\x1b" in show("t", 0, record)  # a pipe gets the bytes

@@ -10,7 +10,11 @@ import pytest
 from tests.doubles.controller_cluster import Cluster
 from tests.doubles.simulated_ensemble import SimulatedEnsemble
 from tests.doubles.znode_ensembles import EmbeddedEnsemble, Ensemble, ZooKeeperEnsemble
-from tests.doubles.zookeeper_process import ZooKeeperProcess, start_zookeeper
+from tests.doubles.zookeeper_process import (
+    ZooKeeperProcess,
+    start_ottla_zookeeper,
+    start_zookeeper,
+)
 
 
 @pytest.fixture(scope="session")
@@ -20,8 +24,21 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperPro
         yield process
 
 
+@pytest.fixture(scope="session")
+def ottla_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperProcess]:
+    """`ottla zookeeper`, one for the whole run."""
+    with start_ottla_zookeeper(tmp_path_factory.mktemp("zookeeper")) as process:
+        yield process
+
+
 @pytest.fixture(
-    params=["memory", "file", "simulated", pytest.param("zookeeper", marks=pytest.mark.zookeeper)]
+    params=[
+        "memory",
+        "file",
+        "simulated",
+        "ottla zookeeper",
+        pytest.param("zookeeper", marks=pytest.mark.zookeeper),
+    ]
 )
 async def ensemble(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ensemble]:
     made: Ensemble
@@ -31,6 +48,8 @@ async def ensemble(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
         made = EmbeddedEnsemble(tmp_path / "znodes.db")
     elif request.param == "simulated":
         made = SimulatedEnsemble()
+    elif request.param == "ottla zookeeper":
+        made = ZooKeeperEnsemble(request.getfixturevalue("ottla_zookeeper"))
     else:
         made = ZooKeeperEnsemble(request.getfixturevalue("zookeeper"))
     yield made

@@ -32,7 +32,11 @@ from tests.doubles.controller_cluster import broker_info
 from tests.doubles.controller_runtime import ManualRuntime
 from tests.doubles.eventually import eventually_async
 from tests.doubles.znode_ensembles import WAIT_DEADLINE_S, ZooKeeperEnsemble
-from tests.doubles.zookeeper_process import ZooKeeperProcess, start_zookeeper
+from tests.doubles.zookeeper_process import (
+    ZooKeeperProcess,
+    start_ottla_zookeeper,
+    start_zookeeper,
+)
 
 pytestmark = pytest.mark.zookeeper
 
@@ -140,10 +144,12 @@ class Network:
         assert self.tasks.failures == []
 
 
-@pytest.fixture(scope="module")
-def own_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperProcess]:
+@pytest.fixture(scope="module", params=[start_zookeeper, start_ottla_zookeeper])
+def own_zookeeper(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ZooKeeperProcess]:
     directory: Path = tmp_path_factory.mktemp("controllers")
-    with start_zookeeper(directory) as process:
+    with request.param(directory) as process:
         yield process
 
 

@@ -111,6 +111,17 @@ async def test_data_directory_distinguishes_us_from_others() -> None:
         await registration(earlier, info(), "theirs").register()
 
 
+async def test_unclean_shutdown_is_stated_also_after_an_update() -> None:
+    store = await EmbeddedEnsemble().open()
+    broker = registration(store)
+    broker.unclean_shutdown = True
+    epoch = await broker.register()
+    await broker.update(info(1234))
+    data, _ = await store.get(znodes.broker_path(1))
+    found = znodes.decode_broker(1, data, epoch)
+    assert found == info(1234)._replace(epoch=epoch, unclean_shutdown=True)
+
+
 async def test_update_keeps_the_epoch(ensemble: Ensemble) -> None:
     store = await ensemble.open()
     broker = registration(store)

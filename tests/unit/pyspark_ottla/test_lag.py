@@ -46,6 +46,17 @@ def test_other_sources_are_skipped(progress: dict[str, Any] | None) -> None:
     assert lag_of_progress(progress) == Lag({})
 
 
+def test_the_metrics_of_the_jvm_connector() -> None:
+    found = Lag({"a": {0: 4, 1: 0}, "b": {0: 5}})
+    assert (found.max, found.min, found.average) == (5, 0, 3.0)
+    assert found.metrics() == {
+        "avgOffsetsBehindLatest": "3.0",
+        "maxOffsetsBehindLatest": "5",
+        "minOffsetsBehindLatest": "0",
+    }
+    assert Lag({}).metrics()["maxOffsetsBehindLatest"] == "0"
+
+
 def test_open_metrics() -> None:
     measured = NamedLag("id", 'my "query"', Lag({"a": {0: 3, 1: 0}}))
     assert open_metrics(measured) == (

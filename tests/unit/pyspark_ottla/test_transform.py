@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import random
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.options.options import parse_source_options
-from pyspark_ottla.transform import load_function, transformed
+from pyspark_ottla.transform import is_function, load_function, pickled, transformed
 
 DOUBLES = "tests.doubles.spark_transforms"
+BATCH = pa.record_batch({"a": [1, 2]})
 SCHEMA = pa.schema([("offset", pa.int64()), ("bytes", pa.int64())])
 
 
@@ -59,3 +67,53 @@ def test_a_path_must_be_one(path: str) -> None:
     given = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "transform": path}
     with pytest.raises(ConnectorError, match=r"option transform .*package\.module:function"):
         parse_source_options(given)
+
+
+def test_a_function_of_the_job_itself_travels_as_its_code() -> None:
+    factor = 3
+
+    def triple(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            yield pa.RecordBatch.from_arrays([pc.multiply(batch.column(0), factor)], ["a"])
+
+    value = pickled(triple)
+    assert is_function(value)
+    assert "<lambda>" not in pickled(lambda batches: batches)
+    [batch] = transformed(value, iter([BATCH]), BATCH.schema)
+    assert batch.column(0).to_pylist() == [3, 6]
+
+
+def test_what_cannot_be_pickled() -> None:
+    lock = threading.Lock()
+
+    def held(batches: Iterator[Any]) -> Iterator[Any]:
+        with lock:
+            yield from batches
+
+    with pytest.raises(ConnectorError, match="function held cannot be pickled"):
+        pickled(held)
+    large = random.Random(1).randbytes(4 << 20)
+    with pytest.raises(ConnectorError, match="takes 5 MiB"):
+        pickled(lambda batches: (batches, large))
+    with pytest.raises(ConnectorError, match="is not a function"):
+        pickled(3)  # type: ignore[arg-type]
+
+
+def test_another_python_or_a_damaged_value() -> None:
+    value = pickled(lambda batches: batches)
+    _, version, name, text = value.split(":")
+    assert version == ".".join(map(str, sys.version_info[:2]))
+    with pytest.raises(ConnectorError, match=rf"function {name} was pickled by Python 2\.7"):
+        load_function(f"pickled:2.7:{name}:{text}")
+    with pytest.raises(ConnectorError, match="is damaged"):
+        load_function(f"pickled:{version}:{name}:{text[:20]}")
+    assert not is_function("pickled:x")
+
+
+def test_an_error_names_the_function_and_not_its_code() -> None:
+    def nothing(batches: Iterator[Any]) -> Iterator[Any]:
+        return batches
+
+    other = pa.schema([("b", pa.int64())])
+    with pytest.raises(ConnectorError, match=r"What nothing \(the option transform\) returns"):
+        list(transformed(pickled(nothing), iter([BATCH]), other))

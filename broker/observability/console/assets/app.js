@@ -9,8 +9,33 @@ const state = document.getElementById('state')
 let drawing = 0
 let search = ''
 
+// The token comes behind the # of the address (#token=...), which no server and no log sees, or is
+// typed in. It is kept for this tab.
+function keepToken() {
+  const given = location.hash.match(/^#token=(.+)$/)
+  if (!given) return
+  sessionStorage.setItem('token', decodeURIComponent(given[1]))
+  history.replaceState(null, '', location.pathname)
+}
+
+function tokenForm() {
+  return panel('This console needs its token', el('form', { onsubmit: (event) => {
+    event.preventDefault()
+    sessionStorage.setItem('token', event.target.elements.token.value)
+    document.activeElement?.blur()
+    draw()
+  } },
+  el('input', { name: 'token', type: 'password', size: 40, placeholder: 'ottla.console.token', 'aria-label': 'token', id: 'token' }),
+  el('button', {}, 'show')))
+}
+
+class TokenNeeded extends Error {}
+
 async function ask(name, parameters = {}) {
-  const response = await fetch(`/api/${name}?${new URLSearchParams(parameters)}`)
+  const token = sessionStorage.getItem('token')
+  const headers = token ? { Authorization: `Bearer ${token}` } : {}
+  const response = await fetch(`/api/${name}?${new URLSearchParams(parameters)}`, { headers })
+  if (response.status === 401) throw new TokenNeeded()
   const found = await response.json().catch(() => ({ error: `HTTP ${response.status}` }))
   if (!response.ok) throw new Error(found.error)
   return found
@@ -183,6 +208,11 @@ async function draw() {
     state.textContent = `live, ${new Date().toLocaleTimeString('sv')}`
   } catch (error) {
     if (mine !== drawing) return
+    if (error instanceof TokenNeeded) {
+      state.textContent = ''
+      if (!document.getElementById('token')) page.replaceChildren(tokenForm())
+      return
+    }
     state.className = 'bad'
     state.textContent = error instanceof TypeError ? 'the broker does not respond' : ''
     if (!(error instanceof TypeError)) page.replaceChildren(panel('That did not work', el('p', {}, error.message)))
@@ -209,14 +239,15 @@ function tabs() {
 }
 
 // What a user is typing into, or reading inside, is left alone until they are done.
-const isBusy = () => document.activeElement?.name === 'offset' || !getSelection().isCollapsed
+const isBusy = () => ['offset', 'token'].includes(document.activeElement?.name) || !getSelection().isCollapsed
 
-addEventListener('hashchange', () => { search = ''; tabs(); draw() })
+addEventListener('hashchange', () => { keepToken(); search = ''; tabs(); draw() })
 document.addEventListener('visibilitychange', () => { if (!document.hidden) draw() })
 setInterval(() => {
   const [view, , , offset] = place()
   const isLive = view !== 'messages' || (offset ?? '-1') === '-1'
   if (!document.hidden && isLive && !isBusy()) draw()
 }, REFRESH_MS)
+keepToken()
 tabs()
 draw()

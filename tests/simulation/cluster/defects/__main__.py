@@ -27,6 +27,7 @@ NOT_COPIED = (
     "__pycache__",
 )
 SEEDS = 30
+APPLY = ("git", "apply", "--recount", "-C1")
 
 
 class Found(NamedTuple):
@@ -64,7 +65,7 @@ def look_for(patch: Path, seeds: int) -> Found:
         tree = Path(folder) / "tree"
         shutil.copytree(ROOT, tree, symlinks=True, ignore=shutil.ignore_patterns(*NOT_COPIED))
         applied = subprocess.run(
-            ["git", "apply", "--recount", "-C1", str(patch)],
+            [*APPLY, str(patch)],
             cwd=tree,
             env={**os.environ, "GIT_CEILING_DIRECTORIES": folder},
             capture_output=True,
@@ -92,11 +93,12 @@ def main() -> None:
     if arguments.names:
         patches = [each for each in patches if each.stem in arguments.names]
     missed = 0
-    print("| Defect | Seeds | Complaint |\n|---|---|---|", flush=True)
+    print("| Defect | Seeds | What complains |\n|---|---|---|", flush=True)
     for patch in patches:
         found = look_for(patch, arguments.seeds)
         missed += found.seeds == 0
-        print(f"| {found.defect} | {found.seeds or '-'} | {found.complaint[:160]} |", flush=True)
+        what = header(patch, "Defect")
+        print(f"| {what} | {found.seeds or '-'} | {found.complaint[:160]} |", flush=True)
     raise SystemExit(1 if missed else 0)
 
 

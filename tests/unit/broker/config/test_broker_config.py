@@ -124,7 +124,7 @@ def test_a_wildcard_is_advertised_as_unknown_host() -> None:
 
 def test_settings_of_one_listener_win() -> None:
     config = BrokerConfig(
-        {"ssl.keystore.type": "PEM", "listener.name.inside.ssl.keystore.type": "JKS"}
+        {"ssl.keystore.type": "PEM", "listener.name.plaintext.ssl.keystore.type": "JKS"}
     )
-    assert config.listener_text("INSIDE", "ssl.keystore.type") == "JKS"
+    assert config.listener_text("PLAINTEXT", "ssl.keystore.type") == "JKS"
     assert config.listener_text("OTHER", "ssl.keystore.type") == "PEM"

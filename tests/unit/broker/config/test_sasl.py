@@ -3,7 +3,7 @@
 import pytest
 
 from ottla.broker.config.broker_config import BrokerConfig, ConfigError
-from ottla.broker.config.sasl import max_reauth_ms, peer_security, plain_passwords
+from ottla.broker.config.sasl import kerberos_options, max_reauth_ms, peer_login, plain_passwords
 
 LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
@@ -26,7 +26,7 @@ def test_a_listener_with_plain() -> None:
     }
     made = config(**settings)
     assert plain_passwords(made, "CLIENTS") == {"anna": "x"}
-    assert peer_security(made) is None
+    assert peer_login(made) is None
     assert max_reauth_ms(made, "CLIENTS", "PLAIN") == 0
     settings["connections.max.reauth.ms"] = "5"
     assert max_reauth_ms(config(**settings), "CLIENTS", "PLAIN") == 5
@@ -41,7 +41,7 @@ def test_scram_needs_no_login() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({}, "GSSAPI .*does not.*have; it is also the default: set listener.name.clients"),
+        ({}, "GSSAPI and needs its keytab.* GSSAPI is the default: for another mechanism set"),
         ({"sasl.enabled.mechanisms": "PLAIN,GSSAPI", PLAIN_LOGIN: f"{LOGIN};"}, "GSSAPI"),
         ({"sasl.enabled.mechanisms": ""}, "names no mechanism"),
         ({"sasl.enabled.mechanisms": "DIGEST"}, "no SASL mechanism 'DIGEST' here, but PLAIN"),
@@ -99,8 +99,46 @@ def test_brokers_among_themselves() -> None:
             ),
         }
     )
-    security = peer_security(made)
-    assert security is not None
-    assert (security.mechanism, security.username) == ("SCRAM-SHA-256", "broker")
-    assert security.password == "hunter2"
-    assert not security.uses_tls
+    assert peer_login(made) == (
+        "CLIENTS",
+        "SASL_PLAINTEXT",
+        "SCRAM-SHA-256",
+        {"username": "broker", "password": "hunter2"},
+    )
+
+
+KERBEROS = "com.sun.security.auth.module.Krb5LoginModule required"
+KEYTAB = 'keyTab="/k" principal="kafka/h@R"'
+GSSAPI = {
+    "sasl.enabled.mechanisms": "GSSAPI",
+    "listener.name.clients.gssapi.sasl.jaas.config": f"{KERBEROS} useKeyTab=true {KEYTAB};",
+}
+
+
+def test_kerberos() -> None:
+    made = config(**GSSAPI | {"sasl.kerberos.service.name": "kafka"})
+    assert kerberos_options(made, "CLIENTS")[:3] == ("kafka/h@R", "/k", "kafka")
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (
+            {"listener.name.clients.gssapi.sasl.jaas.config": f"{KERBEROS} useKeyTab=true;"},
+            "has GSSAPI and needs its keytab",
+        ),
+        (
+            {
+                "listener.name.clients.gssapi.sasl.jaas.config": (
+                    f'{KERBEROS} {KEYTAB} serviceName="other";'
+                ),
+                "sasl.kerberos.service.name": "kafka",
+            },
+            "serviceName is other, but sasl.kerberos.service.name is kafka",
+        ),
+        ({"inter.broker.listener.name": "CLIENTS"}, r"set sasl\.kerberos\.service\.name to"),
+    ],
+)
+def test_kerberos_without_what_it_needs(settings: dict[str, str], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        config(**GSSAPI | settings)

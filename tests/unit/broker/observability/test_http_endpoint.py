@@ -152,13 +152,44 @@ async def test_what_is_not_http_is_closed(nonsense: bytes) -> None:
         assert (await endpoint.get("/healthz"))[1] == "ok\n"
 
 
-async def test_slow_and_too_many_clients_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_module, "TIMEOUT_SECONDS", 0.03)
-    monkeypatch.setattr(http_module, "MAX_CLIENTS", 2)
+async def test_slow_clients_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_module, "REQUEST_TIMEOUT_SECONDS", 0.03)
     async with running_network() as network, running_endpoint(network) as endpoint:
         responses = await asyncio.gather(*(endpoint.send(b"GET /hea") for _ in range(5)))
         assert responses == [""] * 5
         assert (await endpoint.get("/healthz"))[1] == "ok\n"
+
+
+async def test_probes_are_served_beside_many_slow_clients() -> None:
+    """The oldest connections of the address with the most of them are closed instead."""
+    async with running_network() as network, running_endpoint(network) as endpoint:
+        slow = []
+        for number in range(3 * http_module.MAX_WAITING):
+            reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
+            writer.write(b"GET /healthz HTTP/1.1\r\nX: ")
+            slow.append((reader, writer))
+            if number % 50 == 0:
+                for path in ("/healthz", "/livez", "/readyz"):
+                    assert (await endpoint.get(path))[1] == "ok\n"
+        await network.until(lambda: len(endpoint.endpoint._waiting) == http_module.MAX_WAITING)
+        # The first one is closed, the last one is not.
+        with suppress(ConnectionResetError):
+            assert await slow[0][0].read() == b""
+        slow[-1][1].write(b"\r\n\r\n")
+        assert (await slow[-1][0].read()).endswith(b"ok\n")
+        for _, writer in slow:
+            writer.transport.abort()
+        await network.until(lambda: not endpoint.endpoint._waiting)
+
+
+async def test_probes_are_served_beside_as_many_responses_as_there_may_be() -> None:
+    async with running_network() as network, running_endpoint(network) as endpoint:
+        endpoint.endpoint._responding = http_module.MAX_CLIENTS
+        assert (await endpoint.get("/metrics"))[0] == "HTTP/1.1 503 Service Unavailable"
+        assert (await endpoint.get("/readyz"))[1] == "ok\n"
+        endpoint.endpoint._responding = 0
+        assert (await endpoint.get("/metrics"))[0] == "HTTP/1.1 200 OK"
+        await network.until(lambda: endpoint.endpoint._responding == 0)
 
 
 async def test_close_disconnects_clients() -> None:

@@ -59,9 +59,36 @@ def test_json_has_what_the_line_is_about() -> None:
 @pytest.mark.parametrize("prepared", [True, False])
 def test_a_failure_brings_its_traceback(as_json: bool, prepared: bool) -> None:
     line = formatter(as_json, prepared).format(record("it failed", exc_info=failure()))
-    error = json.loads(line)["error"] if as_json else line.partition("\n")[2]
+    error = json.loads(line)["error"] if as_json else line.partition("\n  ")[2]
     assert error.startswith("Traceback (most recent call last):")
     assert error.endswith("ValueError: no")
+
+
+FORGED = "05:00:00 CRITICAL ottla.broker  all data is lost"
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+@pytest.mark.parametrize("prepared", [True, False])
+def test_a_text_from_outside_forges_no_line(as_json: bool, prepared: bool) -> None:
+    """A group id, a client id or an error of a peer with a line end or an escape sequence."""
+    hostile = f"x\r\n{FORGED}\x1b[2J\x9b\u2028\u202e\ud800"
+    line = formatter(as_json, prepared).format(record("group %s", hostile, group=hostile))
+    assert line.splitlines() == [line]
+    assert not set(line) & set("\x1b\x9b\u2028\u202e\ud800")
+    if as_json:
+        assert json.loads(line)["group"] == hostile
+
+
+@pytest.mark.parametrize("prepared", [True, False])
+def test_the_text_of_an_exception_forges_no_line(prepared: bool) -> None:
+    try:
+        raise ValueError(f"bad name\n{FORGED}\x1b[2J")
+    except ValueError:
+        made = record("it failed", exc_info=sys.exc_info())
+    line = formatter(False, prepared).format(made)
+    assert "\x1b" not in line
+    assert all(each.startswith("  ") for each in line.split("\n")[1:])
+    assert f"  {FORGED}" in line
 
 
 def test_what_is_no_json_does_not_lose_the_line() -> None:

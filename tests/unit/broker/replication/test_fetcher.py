@@ -280,7 +280,11 @@ def test_a_log_from_before_epochs_is_cut_to_its_high_watermark() -> None:
         pair.fetcher.remove(followed.key)
         log.leader_epochs.clear()
         pair.fetcher.add(followed)
+        assert log.log_end_offset == 2  # not in the turn that handles the LeaderAndIsr
+        await pair.respond_with(high_watermark=1)  # to the request that was on its way
+        assert await pair.position() == (1, -1, 0)
         assert log.log_end_offset == 1
+        assert pair.truncated == [log]
 
     run(body)
 

@@ -12,9 +12,10 @@ from ottla.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from ottla.storage.errors import StorageError
 from ottla.storage.log.log import Log
 from tests.doubles.replicas import TOPIC
-from tests.unit.broker.replication.test_fetcher import Pair, run
+from tests.unit.broker.replication.test_fetcher import BOTH, LEADER, Pair, run
 
 
 def test_an_unforeseen_error_of_one_partition_does_not_stop_the_others(
@@ -68,5 +69,38 @@ def test_a_connection_that_breaks_between_fetch_and_offsets_is_opened_again() ->
         await pair.leader.response()
         pair.assert_equal()
         assert len(pair.leader.connections) == 2
+
+    run(body)
+
+
+def test_a_failed_truncation_of_a_log_without_epochs_is_repeated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = Log.truncate_to
+    attempts = []
+
+    def truncate_to(log: Log, offset: int) -> bool:
+        attempts.append(offset)
+        if len(attempts) == 1:
+            raise StorageError("it fails once")
+        return real(log, offset)
+
+    monkeypatch.setattr(Log, "truncate_to", truncate_to)
+
+    async def body(pair: Pair) -> None:
+        pair.settings.backoff_ms = 1
+        followed = pair.following.follow(LEADER, replicas=BOTH)
+        log = pair.following.log()
+        pair.following.lead(epoch=1, replicas=BOTH, isr=[2])
+        pair.following.append(2)
+        log.leader_epochs.clear()
+        followed = pair.following.follow(LEADER, epoch=2, replicas=BOTH)
+        pair.leading.lead(epoch=2, replicas=BOTH)
+        pair.fetcher.add(followed)
+        pair.begin(index=1, epoch=2)  # is fetched all the same
+        await pair.leader.response()
+        while log.log_end_offset:
+            await pair.leader.response()
+        assert attempts == [0, 0]
 
     run(body)

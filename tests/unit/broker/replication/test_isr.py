@@ -198,3 +198,75 @@ def test_a_proposal_has_the_broker_epochs_of_the_moment_it_was_made() -> None:
     proposal, _ = scene.controller.proposals[0]
     scene.partition.followers[2].broker_epoch = 50
     assert proposal.broker_epochs == {2: 40, 3: -1}
+
+
+def test_what_is_counted() -> None:
+    scene = Scene(isr=[1, 3])
+    manager = scene.manager
+
+    def counts() -> tuple[int, int, int]:
+        return manager.expands_total, manager.shrinks_total, manager.failed_updates_total
+
+    assert counts() == (0, 0, 0)
+    scene.fetch(2, 0)
+    scene.controller.agree()
+    assert counts() == (1, 0, 0)
+    scene.replicas.append(1)
+    scene.replicas.clock.advance(10_001)
+    scene.manager.maybe_shrink([scene.partition])
+    scene.controller.agree()
+    assert counts() == (1, 1, 0)
+    scene.fetch(2, 1)
+    scene.controller.refuse(ErrorCode.INELIGIBLE_REPLICA)
+    assert counts() == (1, 1, 1)
+
+
+def test_partitions_that_cannot_shrink_do_not_keep_the_others_from_it() -> None:
+    scene = Scene(isr=[1, 2, 3])
+    replicas = scene.replicas
+    pending = replicas.lead(index=1, replicas=[1, 2, 3])
+    following = replicas.follow(2, index=2, replicas=[1, 2, 3])
+    lagging = replicas.lead(index=3, replicas=[1, 2, 3])
+    pending.pending_isr = frozenset({1, 2})
+    for index in (1, 3):
+        replicas.append(1, index=index)
+    replicas.clock.advance(10_001)
+    scene.manager.maybe_shrink([pending, following, lagging])
+    assert [each.partition for each, _ in scene.controller.proposals] == [lagging]
+
+
+def test_a_decision_about_an_older_state_is_ignored() -> None:
+    scene = Scene(isr=[1])
+    scene.fetch(2, 0)
+    _, decided = scene.controller.proposals.pop(0)
+    scene.partition.partition_epoch = 5
+    decided(IsrDecision(0, [1, 2], 4, 4))
+    assert (scene.partition.isr, scene.partition.partition_epoch) == ({1}, 5)
+    decided(IsrDecision(0, [1, 2], 4, 5))  # nothing changed: the response to a repeated request
+    assert (scene.partition.isr, scene.partition.partition_epoch) == ({1, 2}, 5)
+
+
+def test_a_proposal_of_an_earlier_epoch_is_not_decided_by_an_equal_one() -> None:
+    scene = Scene(isr=[1])
+    scene.fetch(2, 0)
+    _, decided = scene.controller.proposals.pop(0)
+    scene.replicas.order(1, epoch=5, replicas=[1, 2, 3], isr=[1], partition_epoch=3)
+    scene.fetch(2, 0)
+    scene.fetch(2, 0)
+    decided(IsrDecision(0, [1, 2], 5, 4))
+    assert scene.partition.isr == {1}, "that was not the response to this proposal"
+
+
+def test_what_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "ottla.replication")
+    scene = Scene(isr=[3, 1])
+    scene.fetch(2, 0)
+    assert "[Partition t-0] Expanding ISR from 1,3 to 1,2,3" in caplog.text
+
+
+def test_a_decision_after_the_leader_stepped_down_is_ignored() -> None:
+    scene = Scene(isr=[1])
+    scene.fetch(2, 0)
+    scene.partition.resign()
+    scene.controller.agree()
+    assert scene.partition.isr == {1}

@@ -2,7 +2,11 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.broker.replication.partition import Partition
+from ottla.broker.replication.replica import NEVER
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.leader_and_isr import LeaderAndIsrPartitionState
+from ottla.protocol.topics import TopicPartition
 from tests.doubles.replicas import Replicas
 
 
@@ -160,3 +164,143 @@ def test_replicas_reached() -> None:
     assert partition.replicas_reached(2) == (True, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
     replicas.order(2, epoch=1, replicas=[1, 2])
     assert partition.replicas_reached(2) == (False, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+def order(leader: int, **fields: object) -> LeaderAndIsrPartitionState:
+    defaults: dict[str, object] = {
+        "partition_index": 0,
+        "controller_epoch": 7,
+        "leader": leader,
+        "leader_epoch": 3,
+        "isr": [1, 2],
+        "partition_epoch": 5,
+        "replicas": [1, 2, 3],
+        "adding_replicas": [3],
+        "removing_replicas": [2],
+    }
+    return LeaderAndIsrPartitionState(**{**defaults, **fields})  # type: ignore[arg-type]
+
+
+def test_a_partition_before_its_first_order() -> None:
+    partition = Partition(TopicPartition("t", 0), Replicas().manager.context)
+    assert (partition.leader_id, partition.leader_epoch, partition.partition_epoch) == (-1, -1, -1)
+    assert (partition.controller_epoch, partition.leader_epoch_start_offset) == (0, -1)
+    assert not partition.maybe_increment_high_watermark()
+
+
+def test_what_a_leader_is_after_its_order() -> None:
+    replicas = Replicas()
+    log = replicas.logs.get_or_create("t", 0, now_ms=0)
+    partition = Partition(TopicPartition("t", 0), replicas.manager.context)
+    partition.make_leader(order(1), log)
+    assert partition.is_leader
+    assert (partition.leader_id, partition.leader_epoch, partition.partition_epoch) == (1, 3, 5)
+    assert partition.controller_epoch == 7
+    assert (partition.adding_replicas, partition.removing_replicas) == ([3], [2])
+    assert partition.isr == partition.maximal_isr == {1, 2}
+    assert sorted(partition.followers) == [2, 3]
+    assert partition.leader_epoch_start_offset == 0
+    assert log.leader_epochs.latest_epoch == 3
+    # Those in the ISR have time to prove that they have caught up.
+    now_ms = partition.context.now_ms()
+    assert [partition.followers[each].last_caught_up_ms for each in (2, 3)] == [now_ms, NEVER]
+
+
+def test_the_next_epoch_of_the_same_leader_keeps_the_followers() -> None:
+    """What the followers have is still known; those in the ISR have time to prove it."""
+    replicas = Replicas()
+    partition = replicas.lead(epoch=3, replicas=[1, 2])
+    replicas.append(2)
+    fetch(replicas, 2, 2)
+    second = partition.followers[2]
+    replicas.clock.advance(100)
+    replicas.append(1)
+    replicas.order(1, epoch=4, replicas=[1, 2, 3], isr=[1, 2], partition_epoch=2)
+    assert partition.leader_epoch_start_offset == 3
+    assert partition.followers[2] is second
+    assert sorted(partition.followers) == [2, 3]
+    assert partition.followers[3].log_end_offset == -1
+    assert (second.log_end_offset, second.last_caught_up_ms) == (2, partition.context.now_ms())
+    assert second.last_fetch_leader_end_offset == 3
+
+
+def test_another_leadership_starts_without_offsets_of_its_followers() -> None:
+    replicas = Replicas()
+    partition = replicas.lead(epoch=3, replicas=[1, 2])
+    replicas.append(2)
+    fetch(replicas, 2, 2)
+    partition.resign()
+    assert (partition.leader_id, partition.is_leader) == (-1, False)
+    replicas.order(1, epoch=4, replicas=[1, 2])
+    assert partition.followers[2].log_end_offset == -1
+
+
+def test_a_pending_isr_ends_with_the_leadership() -> None:
+    partition = Replicas().lead(replicas=[1, 2], isr=[1])
+    partition.pending_isr = partition.maximal_isr = frozenset({1, 2})
+    partition.resign()
+    assert (partition.pending_isr, partition.maximal_isr) == (None, {1})
+
+
+def test_a_leader_of_a_smaller_isr_commits_at_once() -> None:
+    replicas = Replicas()
+    replicas.lead(replicas=[1, 2, 3])
+    replicas.append(2)
+    fetch(replicas, 3, 2)
+    assert replicas.log().high_watermark == 0
+    replicas.clock.advance(60_000)
+    replicas.order(1, epoch=1, replicas=[1, 2, 3], isr=[1, 3], partition_epoch=1)
+    assert replicas.log().high_watermark == 2
+
+
+def test_what_a_follower_is_after_its_order() -> None:
+    replicas = Replicas()
+    log = replicas.logs.get_or_create("t", 0, now_ms=0)
+    partition = Partition(TopicPartition("t", 0), replicas.manager.context)
+    partition.make_follower(order(2), log)
+    assert (partition.leader_id, partition.is_leader, partition.partition_epoch) == (2, False, 5)
+    assert partition.replicas == [1, 2, 3]
+
+
+def test_a_leader_that_follows_keeps_nothing_of_a_leader() -> None:
+    replicas = Replicas()
+    partition = replicas.lead(epoch=1, replicas=[1, 2])
+    assert partition.leader_epoch_start_offset == 0
+    replicas.order(2, epoch=2, replicas=[1, 2])
+    assert partition.followers == {}
+    assert partition.leader_epoch_start_offset == -1
+    assert partition.isr == partition.maximal_isr == frozenset()
+    # Records of the new leader are committed when it says so, not when they arrive.
+    assert not partition.replicas_reached(0)[0]
+
+
+def test_a_reader_of_epoch_0_is_fenced() -> None:
+    partition = Replicas().lead(epoch=1)
+    with pytest.raises(KafkaError) as caught:
+        partition.log_for(0, True)
+    assert caught.value.code == ErrorCode.FENCED_LEADER_EPOCH
+
+
+def test_whether_the_high_watermark_advanced() -> None:
+    replicas = Replicas()
+    partition = replicas.lead(replicas=[1, 2])
+    replicas.append(2)
+    assert not partition.maybe_increment_high_watermark()
+    partition.followers[2].log_end_offset = 1
+    assert partition.maybe_increment_high_watermark()
+    assert not partition.maybe_increment_high_watermark()
+
+
+def test_a_disk_that_is_offline_commits_nothing() -> None:
+    partition = Replicas().lead()
+    partition.offline = True
+    assert partition.replicas_reached(0) == (False, ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+def test_a_fetch_of_the_same_registration_is_not_stale() -> None:
+    partition = Replicas().lead(replicas=[1, 2])
+    partition.followers[2].broker_epoch = 40
+    for epoch in (-1, 40, 41):
+        assert partition.follower(2, 0, epoch) is partition.followers[2]
+    with pytest.raises(KafkaError):
+        partition.follower(2, 0, 39)

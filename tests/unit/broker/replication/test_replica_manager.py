@@ -301,6 +301,10 @@ def test_a_fetch_from_before_the_followers_restart_is_stale() -> None:
     replicas.append(1)
     assert waiting.data().error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (led.followers[2].broker_epoch, led.followers[2].log_end_offset) == (50, 0)
+    # Another ensemble of ZooKeeper assigns lower epochs.
+    replicas.manager.forget_broker_epochs()
+    Fetched(replicas, at(1), replica_epoch=3, **fields)
+    assert (led.followers[2].broker_epoch, led.followers[2].log_end_offset) == (3, 1)
     # Of an old version, without an epoch: it is taken as it is.
     Fetched(replicas, at(1), replica_epoch=-1, **fields)
     assert (led.followers[2].broker_epoch, led.followers[2].log_end_offset) == (-1, 1)

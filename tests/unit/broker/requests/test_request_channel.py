@@ -193,11 +193,18 @@ async def test_failing_after_the_response_is_only_logged(caplog: pytest.LogCaptu
 async def test_a_response_that_cannot_be_encoded_closes_the_connection(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    channel = await running(lambda *_: MetadataResponse(cluster_id=5))
+    secret = "hmac-of-a-token"
+    response = MetadataResponse(cluster_id=(secret,), throttle_time_ms=secret)
+    channel = await running(lambda *_: response)
     await channel.handle()
     assert channel.peer.close_reasons == ["the response could not be encoded"]
     assert channel.peer.sent == [[]]
-    assert [record.levelno for record in caplog.records] == [logging.ERROR]
+    [record] = caplog.records
+    assert record.levelno == logging.ERROR
+    # Neither the response nor the text of the error, which may quote it.
+    assert "cannot encode the response to Metadata version" in caplog.text
+    assert secret not in caplog.text
+    assert record.exc_info is None
 
 
 async def test_closing_instead_of_responding() -> None:

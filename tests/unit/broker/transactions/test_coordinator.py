@@ -9,7 +9,7 @@ from ottla.broker.transactions.state import LAST_USABLE_EPOCH, Producer, Transac
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.builder import build_batch
 from ottla.storage.errors import LogClosed
-from tests.unit.broker.transactions.helpers import ID, T0, T1, U0, Setup
+from tests.unit.broker.transactions.helpers import ID, T0, T1, TIMEOUT_MS, U0, Setup
 
 S = TransactionState
 NO_PRODUCER = Producer(-1, -1)
@@ -117,6 +117,20 @@ def test_a_failed_append_changes_nothing(error: int, responded: int) -> None:
     assert setup.add(producer, T1) == responded
     assert setup.transaction().value.partitions == {T0}
     assert setup.end(producer) == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("error", [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_ENOUGH_REPLICAS])
+def test_a_completion_that_cannot_be_appended_is_retried(error: int) -> None:
+    """With a full disk the broker remains the leader: no other one completes the transaction."""
+    setup = Setup()
+    producer = setup.ongoing(T0)
+    setup.leaders.hold = True
+    assert setup.end(producer) == ErrorCode.NONE
+    setup.log.next_error = error
+    setup.leaders.release()
+    assert setup.state() is S.PREPARE_COMMIT
+    setup.timer.advance(1_000)
+    assert setup.state() is S.COMPLETE_COMMIT
 
 
 # A transaction's life.
@@ -421,3 +435,57 @@ def test_foreign_records_are_skipped_with_a_line(caplog: pytest.LogCaptureFixtur
     setup.elect(1)
     assert caplog.text.count("skipping a record") == 4
     assert setup.end(producer) == ErrorCode.NONE
+
+
+def test_the_timers_abort_and_forget() -> None:
+    setup = Setup()
+    settings = setup.settings
+    setup.ongoing(T0)
+    setup.timer.advance(
+        TIMEOUT_MS + settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
+    )
+    assert setup.state() is S.COMPLETE_ABORT
+    setup.timer.advance(
+        settings.transactional_id_expiration_ms
+        + settings.transaction_remove_expired_transaction_cleanup_interval_ms
+    )
+    with pytest.raises(KeyError):
+        setup.transaction()
+
+
+def test_an_existing_topic_says_how_many_partitions_there_are() -> None:
+    setup = Setup()
+    setup.coordinator.startup(7)
+    assert setup.coordinator.partitions.partition_count == 7
+
+
+@pytest.mark.parametrize("timeout_ms", [1, 900_000])
+def test_timeouts_at_the_bounds_are_valid(timeout_ms: int) -> None:
+    assert Setup().init(timeout_ms=timeout_ms)[0] == ErrorCode.NONE
+
+
+def test_verification_while_the_transaction_completes() -> None:
+    setup = Setup()
+    setup.leaders.hold = True
+    producer = setup.ongoing(T0)
+    setup.end(producer)
+    found = setup.coordinator.verify_partitions(ID, producer, frozenset((T0,)))
+    assert found == {T0: ErrorCode.CONCURRENT_TRANSACTIONS}
+
+
+@pytest.mark.parametrize(
+    ("expected", "code"),
+    [
+        (Producer(55, LAST_USABLE_EPOCH - 1), ErrorCode.PRODUCER_FENCED),
+        (Producer(99, LAST_USABLE_EPOCH), ErrorCode.PRODUCER_FENCED),
+        (Producer(55, LAST_USABLE_EPOCH), ErrorCode.NONE),  # a retry, see KIP-360
+    ],
+)
+def test_a_retry_after_a_new_producer_id(expected: Producer, code: int) -> None:
+    setup = Setup()
+    setup.producer()
+    transaction = setup.transaction()
+    transaction.value = transaction.value._replace(
+        epoch=0, last_producer_id=55, last_epoch=LAST_USABLE_EPOCH
+    )
+    assert setup.init(expected=expected)[0] == code

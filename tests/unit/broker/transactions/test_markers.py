@@ -2,6 +2,7 @@
 
 import pytest
 
+from ottla.broker.transactions import markers
 from ottla.broker.transactions.markers import RETRY_DELAY_MS
 from ottla.broker.transactions.state import TransactionState
 from ottla.protocol.errors import ErrorCode
@@ -207,3 +208,98 @@ def test_responses_to_a_cancelled_request_are_ignored() -> None:
     setup.leaders.release()
     assert setup.state() is S.COMPLETE_COMMIT
     assert [request.markers[0].coordinator_epoch for _, request in setup.leaders.requests] == [0, 2]
+
+
+def test_a_transaction_without_partitions_needs_no_marker() -> None:
+    setup = Setup()
+    setup.ongoing(T0)
+    home = setup.coordinator.partitions.get_active(0)
+    assert home is not None
+    transaction = setup.transaction()
+    transaction.value = transaction.value._replace(state=S.PREPARE_COMMIT, partitions=frozenset())
+    setup.coordinator.markers.start(home, transaction)
+    assert setup.state() is S.COMPLETE_COMMIT
+    assert setup.leaders.requests == []
+    assert setup.coordinator.markers.pending == 0
+
+
+def test_a_deletion_that_is_reported_later_completes_the_transaction() -> None:
+    setup = Setup()
+    setup.leaders.leaders = {T0: None}
+    setup.leaders.hold_checks = True
+    setup.end(setup.ongoing(T0))
+    assert (setup.state(), setup.coordinator.markers.pending) == (S.PREPARE_COMMIT, 1)
+    setup.leaders.release_checks()
+    assert (setup.state(), setup.coordinator.markers.pending) == (S.COMPLETE_COMMIT, 0)
+
+
+def test_a_closed_sender_sends_nothing() -> None:
+    setup = Setup()
+    setup.leaders.leaders = {T0: NO_LEADER}
+    setup.end(setup.ongoing(T0))
+    setup.coordinator.shutdown()
+    assert setup.coordinator.markers.pending == 0
+    setup.leaders.leaders = {}
+    setup.timer.advance(10 * RETRY_DELAY_MS)
+    assert setup.leaders.requests == []
+
+
+class TwoStatePartitions(Setup):
+    """Transactional ids of both partitions of the transaction topic; requests are held back."""
+
+    def __init__(self) -> None:
+        super().__init__(transaction_state_log_num_partitions=2)
+        self.coordinator.on_elected(1, 0)
+        while self.deferred:
+            self.deferred.pop(0)()
+        self.leaders.hold = True
+        names = [f"txn-{number}" for number in range(20)]
+        self.names = [
+            [name for name in names if self.coordinator.partition_for(name) == index]
+            for index in (0, 1)
+        ]
+
+    def end_one(self, index: int) -> str:
+        """Ends a transaction whose id is in this partition."""
+        name = self.names[index].pop()
+        self.end(self.ongoing(T0, transactional_id=name), transactional_id=name)
+        return name
+
+    def respond(self) -> None:
+        """To the oldest request; the next one is held back again."""
+        broker_id, request, on_response = self.leaders.held.pop(0)
+        on_response(self.leaders._response(broker_id, request))
+
+
+def in_partition(setup: Setup, index: int, name: str) -> TransactionState:
+    home = setup.coordinator.partitions.get_active(index)
+    assert home is not None
+    return home.transactions[name].state
+
+
+def test_a_cancelled_transaction_does_not_stop_the_others_of_a_request() -> None:
+    setup = TwoStatePartitions()
+    setup.end_one(1)
+    setup.end_one(0)
+    last = setup.end_one(1)
+    setup.respond()
+    assert [len(request.markers) for _, request in setup.leaders.requests] == [1, 2]
+    setup.coordinator.on_resigned(0, 1)
+    setup.respond()
+    assert in_partition(setup, 1, last) is S.COMPLETE_COMMIT
+
+
+def test_a_request_of_cancelled_transactions_only_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(markers, "MAX_MARKERS_PER_REQUEST", 1)
+    setup = TwoStatePartitions()
+    setup.end_one(1)
+    setup.end_one(0)
+    names = [setup.end_one(1), setup.end_one(1)]
+    setup.coordinator.on_resigned(0, 1)
+    for count in (1, 2, 3):
+        assert len(setup.leaders.requests) == count
+        setup.respond()
+    assert [in_partition(setup, 1, name) for name in names] == [S.COMPLETE_COMMIT] * 2
+    assert setup.coordinator.markers._queues == {}

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ottla.controller.lifecycle import RESEND_DELAY_MS
 from ottla.controller.model import BrokerInfo, Endpoint
 from ottla.controller.registration import BrokerRegistration
+from ottla.controller.requests.broker_channels import Callback
 from ottla.controller.tree import znodes
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.message import Message
 from ottla.protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     LeaderAndIsrTopicError,
 )
+from ottla.protocol.messages.stop_replica import StopReplicaRequest
 from ottla.protocol.messages.update_metadata import UpdateMetadataRequest
 from ottla.protocol.topics import TopicPartition
 from tests.doubles.controller_cluster import Cluster, broker_info, settle
@@ -48,6 +53,23 @@ async def test_dead_broker_loses_its_leaderships_and_places(cluster: Cluster) ->
     assert all(2 not in cluster.state("t", index).isr for index in range(4))
     assert cluster.brokers[1].live_brokers == {1, 3}
     assert cluster.brokers[3].hosted[T0].leader == 3
+
+
+async def test_cleanly_restarted_replica_is_the_last_one_in_the_isr(cluster: Cluster) -> None:
+    """All in-sync replicas restart before the controller has handled their failure."""
+    await cluster.create_topic("t", (2, 3), (3, 2))
+    context = cluster.controller.context
+    for broker_id, unclean in ((2, False), (3, True)):
+        registered = context.brokers[broker_id]
+        path = znodes.broker_path(broker_id)
+        payload = znodes.encode_broker(registered._replace(unclean_shutdown=unclean), 0)
+        # In one transaction: the controller gets one event for both.
+        context.brokers[broker_id] = registered._replace(epoch=registered.epoch - 100)
+        cluster.set_node(path, payload)
+    cluster.create_node("/brokers/ids/x")  # the children change
+    await settle()
+    assert [cluster.state("t", index).leader for index in (0, 1)] == [2, 2]
+    assert [cluster.state("t", index).isr for index in (0, 1)] == [(2,), (2,)]
 
 
 async def test_last_replica_in_sync_keeps_its_place_and_leads_again(cluster: Cluster) -> None:
@@ -117,6 +139,64 @@ async def test_overflown_line_gets_the_whole_state_again(cluster: Cluster) -> No
     assert cluster.requests(UpdateMetadataRequest, 2)
     cluster.controller.resend_all(9)  # gone meanwhile
     await settle()
+
+
+async def test_replica_is_deleted_after_its_stop_replica_was_dropped(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reassignment is complete, but the queue of the former broker overflowed."""
+    await cluster.create_topic("t", (1, 2), (1, 2))
+    real = cluster.channels.send
+
+    def drop(broker_id: int, request: Message, version: int, callback: Callback) -> None:
+        if broker_id == 2 and isinstance(request, StopReplicaRequest):
+            callback(None)
+        else:
+            real(broker_id, request, version, callback)
+
+    monkeypatch.setattr(cluster.channels, "send", drop)
+    for partition in (T0, TopicPartition("t", 1)):
+        await cluster.controller.alter_partition_reassignments({partition: (1, 3)})
+        await settle()
+        await cluster.change_isr("t", (1, 2, 3), partition[1])
+        assert cluster.state("t", partition[1]).isr == (1, 3)
+        assert partition in cluster.brokers[2].hosted
+    await cluster.controller.alter_partition_reassignments({TopicPartition("t", 1): (1, 2)})
+    await settle()
+    monkeypatch.undo()
+    cluster.controller.resend_all(2)
+    await settle()
+    assert set(cluster.brokers[2].hosted) == {TopicPartition("t", 1)}  # assigned to it again
+    cluster.sent.clear()
+    cluster.controller.resend_all(2)
+    await settle()
+    assert cluster.requests(StopReplicaRequest) == []  # once
+
+
+async def test_dropped_stop_replica_is_not_for_a_broker_that_restarted(cluster: Cluster) -> None:
+    batch = cluster.controller._components.batch
+    await cluster.create_topic("t", (1, 3))
+    for _ in range(2):
+        batch.add_stop_replica((2,), T0, delete=True)
+        cluster.channels.remove_broker(2)  # the request is dropped
+        batch.send(1)
+        cluster.channels.add_broker(cluster.controller.context.brokers[2])
+        cluster.sent.clear()
+        batch.add_dropped_deletions(2)
+        batch.send(1)
+        assert len(cluster.requests(StopReplicaRequest, 2)) == 1
+    batch.add_stop_replica((2,), T0, delete=True)
+    cluster.channels.remove_broker(2)
+    batch.send(1)
+    cluster.channels.add_broker(cluster.controller.context.brokers[2])
+    await cluster.remove_broker(2)
+    await cluster.add_broker(2)
+    cluster.sent.clear()
+    batch.add_dropped_deletions(2)
+    batch.add_dropped_deletions(9)
+    batch.send(1)
+    assert cluster.requests(StopReplicaRequest) == []
+    assert batch._dropped_deletions == {}
 
 
 async def test_deletion_continues_after_its_stop_replica_was_dropped(cluster: Cluster) -> None:

@@ -28,6 +28,7 @@ async def test_leaderships_move_and_places_are_given_up(cluster: Cluster) -> Non
         for state in topic.partition_states
     }
     assert stopped == {TopicPartition("t", 1)}  # the one it followed
+    assert cluster.brokers[2].hosted[TopicPartition("t", 0)].leader == 3  # it follows until the end
 
 
 async def test_leadership_that_no_broker_can_take_is_named(cluster: Cluster) -> None:

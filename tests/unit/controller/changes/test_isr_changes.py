@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from ottla.controller.model import ReplicaAssignment
+from ottla.controller.changes.isr_changes import refresh_leadership
+from ottla.controller.model import LeaderAndIsr, ReplicaAssignment
 from ottla.controller.tree import znodes
-from ottla.controller.tree.store import CreateOp
+from ottla.controller.tree.store import CreateOp, StoreError
 from ottla.controller.tree.znodes_admin import encode_isr_change, encode_log_dir_event
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.alter_partition import (
@@ -66,6 +67,10 @@ async def test_isr_shrinks_and_grows(shared: Cluster) -> None:
 async def test_every_version(shared: Cluster, version: int) -> None:
     assert await alter(shared, (1, 2), version=version) == (0, 0)
     assert shared.state("t").isr == (1, 2)
+    assert await alter(shared, (1, 2, 3), version=version) == (0, 0)
+    assert shared.state("t").isr == (1, 2, 3)
+    code = ErrorCode.INELIGIBLE_REPLICA if version >= 2 else ErrorCode.OPERATION_NOT_ATTEMPTED
+    assert await alter(shared, (1, 2, 3, 9), version=version) == (0, code)
 
 
 async def test_response_that_was_lost_is_given_again(shared: Cluster) -> None:
@@ -200,8 +205,8 @@ async def test_announced_isr_changes_are_taken_in_and_deleted(shared: Cluster) -
     shared.set_node(znodes.state_path(T0), znodes.encode_state(changed))
     unknown = TopicPartition("nothing", 0)
     shared.write(
-        CreateOp(znodes.ISR_CHANGE_PREFIX, encode_isr_change([T0, unknown]), sequential=True),
         CreateOp(znodes.ISR_CHANGE_PREFIX, b"broken", sequential=True),
+        CreateOp(znodes.ISR_CHANGE_PREFIX, encode_isr_change([unknown, T0]), sequential=True),
     )
     await settle()
     assert shared.controller.context.leadership[T0].isr == (1,)
@@ -212,8 +217,8 @@ async def test_announced_isr_changes_are_taken_in_and_deleted(shared: Cluster) -
 async def test_failed_log_directory(shared: Cluster) -> None:
     shared.brokers[1].lost_directory.add(T0)
     shared.write(
-        CreateOp(znodes.LOG_DIR_EVENT_PREFIX, encode_log_dir_event(1), sequential=True),
         CreateOp(znodes.LOG_DIR_EVENT_PREFIX, b"broken", sequential=True),
+        CreateOp(znodes.LOG_DIR_EVENT_PREFIX, encode_log_dir_event(1), sequential=True),
     )
     await settle()
     assert shared.controller.context.offline_directories[1] == {T0}
@@ -243,3 +248,70 @@ async def test_new_controller_deletes_old_announcements(shared: Cluster) -> None
     parts.writer.set_epoch(1, shared.tree.nodes[znodes.CONTROLLER_EPOCH].version)
     await parts.isr_changes.discard_notifications()
     assert not shared.exists(path)
+
+
+async def test_leader_that_was_elected_cleanly_does_not_recover(shared: Cluster) -> None:
+    recovering = _set("leader_recovery_state", 1)
+    assert await alter(shared, (1,), recovering) == (0, ErrorCode.INVALID_REQUEST)
+    assert shared.state("t").isr == (1, 2, 3)
+
+
+async def test_topic_whose_deletion_has_started_changes_no_isr(shared: Cluster) -> None:
+    shared.controller.context.topics_with_deletion_started.add("t")
+    assert await alter(shared, (1, 2)) == (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert shared.state("t").isr == (1, 2, 3)
+
+
+async def test_unknown_topic_does_not_stop_the_others(shared: Cluster) -> None:
+    await shared.create_topic("u", (1, 2))
+    request = shared.isr_request("t", (1, 2))
+    strange = shared.isr_request("t", (1, 2)).topics[0]
+    strange.topic_id = b"?" * 16
+    request.topics.insert(0, strange)
+    request.topics += shared.isr_request("u", (1,)).topics
+    response = await shared.controller.alter_partition(request, 3)
+    await settle()
+    rows = {topic.topic_id: topic.partitions for topic in response.topics}
+    ids = shared.controller.context.topic_ids
+    assert [rows[ids[name]][0].isr for name in ("t", "u")] == [[1, 2], [1]]
+    assert [row.error_code for row in rows[b"?" * 16]] == [ErrorCode.UNKNOWN_TOPIC_ID]
+
+
+async def test_state_that_cannot_be_written(
+    shared: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(states: dict[TopicPartition, LeaderAndIsr]) -> object:
+        return dict.fromkeys(states, StoreError("x", "a broken node")), []
+
+    monkeypatch.setattr(shared.controller._components.writer, "update_states", fail)
+    assert await alter(shared, (1, 2)) == (0, ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert shared.controller.context.leadership[T0].isr == (1, 2, 3)
+
+
+async def test_states_that_cannot_be_read_do_not_stop_the_others(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (1, 2), (1, 2), (1, 2))
+    partitions = [TopicPartition("t", each) for each in range(3)]
+    cluster.delete_node(znodes.state_path(partitions[0]))
+    cluster.set_node(znodes.state_path(partitions[1]), b"broken")
+    changed = cluster.state("t", 2)._replace(isr=(1,))
+    cluster.set_node(znodes.state_path(partitions[2]), znodes.encode_state(changed))
+    components = cluster.controller._components
+    zxids = await refresh_leadership(components.context, components.writer, partitions)
+    node = cluster.tree.nodes[znodes.state_path(partitions[2])]
+    assert zxids == {partitions[2]: node.mzxid}
+    assert components.context.leadership[partitions[2]].isr == (1,)
+
+
+async def test_announced_isr_change_completes_a_reassignment(shared: Cluster) -> None:
+    """A leader with an old protocol version writes the ISR itself."""
+    await shared.create_topic("u", (1, 2))
+    where = TopicPartition("u", 0)
+    await shared.controller.alter_partition_reassignments({where: (1, 3)})
+    await settle()
+    changed = shared.state("u")._replace(isr=(1, 2, 3))
+    shared.set_node(znodes.state_path(where), znodes.encode_state(changed))
+    assert shared.topic("u").assignments[0].is_being_reassigned
+    change = encode_isr_change([where])
+    shared.write(CreateOp(znodes.ISR_CHANGE_PREFIX, change, sequential=True))
+    await settle()
+    assert shared.topic("u").assignments[0] == ReplicaAssignment((1, 3))

@@ -51,6 +51,30 @@ def test_replicas_by_broker_follow_the_assignment(context: ControllerContext) ->
     assert context.partitions_on(9) == []
 
 
+def test_isr_members_before_an_unclean_restart(context: ControllerContext) -> None:
+    zxids = {A0: 50, A1: 50, B0: 50}
+    context.leadership[B0] = LeaderAndIsr(3, 0, (3,))
+    for broker_id, broker in context.brokers.items():
+        context.brokers[broker_id] = broker._replace(epoch=60)
+    assert context.isr_members_before_unclean_restart(zxids) == {}
+
+    for broker_id in (1, 2):
+        restarted = context.brokers[broker_id]._replace(unclean_shutdown=True)
+        context.brokers[broker_id] = restarted
+    # 2 is not in the ISR of A1.
+    both = {A0: frozenset({1, 2})}
+    assert context.isr_members_before_unclean_restart(zxids) == both
+    # The ISR was written after that restart, or at an unknown time.
+    assert context.isr_members_before_unclean_restart({A0: 61}) == {}
+    assert context.isr_members_before_unclean_restart({}) == {}
+    context.brokers[2] = context.brokers[2]._replace(epoch=50)
+    assert context.isr_members_before_unclean_restart(zxids) == {A0: frozenset({1})}
+    # A partition with one replica, and a topic that is deleted.
+    context.brokers[3] = context.brokers[3]._replace(unclean_shutdown=True)
+    context.topics_to_delete["a"] = None
+    assert context.isr_members_before_unclean_restart(zxids) == {}
+
+
 def test_removed_topic_leaves_nothing(context: ControllerContext) -> None:
     context.partition_states[A0] = PartitionState.ONLINE
     context.replica_states[PartitionReplica(A0, 1)] = ReplicaState.ONLINE

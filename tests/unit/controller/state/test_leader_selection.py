@@ -15,6 +15,7 @@ from ottla.controller.state.leader_selection import (
     offline_leader,
     preferred_leader,
     reassign_leader,
+    surviving_isr,
 )
 
 
@@ -122,6 +123,55 @@ def test_controlled_shutdown_takes_the_leaving_out_of_the_isr() -> None:
     election = elect_leader(ElectionStrategy.CONTROLLED_SHUTDOWN, leaving)
     assert election.state == CURRENT._replace(leader=2, isr=(2, 3), leader_epoch=5)
     assert election.recipients == (1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("leader", "isr", "live", "unclean", "surviving"),
+    [
+        (1, (1, 2, 3), (1, 2, 3), (), (1, 2, 3)),
+        (1, (1, 2, 3), (1, 2, 3), (1,), (2, 3)),
+        (2, (3, 2, 1), (1, 2, 3), (3,), (2, 1)),  # in the order of the ISR
+        (1, (1, 2, 3), (1, 3), (1,), (3,)),
+        (1, (1, 2, 3), (1,), (1,), (1,)),  # the only one there is
+        (3, (1, 2, 3), (1, 2, 3), (1, 2, 3), (3,)),  # all unclean: the last leader alone
+        (3, (3, 2, 1), (1, 2), (1, 2), (1,)),  # it is not live: the first of the assignment
+        (-1, (1,), (2, 3), (1,), ()),
+        (1, (1, 2), (2,), (1,), (2,)),
+    ],
+)
+def test_isr_after_unclean_restarts(
+    leader: int,
+    isr: tuple[int, ...],
+    live: tuple[int, ...],
+    unclean: tuple[int, ...],
+    surviving: tuple[int, ...],
+) -> None:
+    current = CURRENT._replace(leader=leader, isr=isr)
+    assert surviving_isr((1, 2, 3), current, live, unclean) == surviving
+
+
+@pytest.mark.parametrize(
+    ("leader", "live", "unclean", "elected", "isr"),
+    [
+        (1, (1, 2, 3), (1,), 2, (2, 3)),  # a leader that lost records follows
+        (2, (1, 2, 3), (1,), 2, (2, 3)),  # a leader that survived stays one
+        (2, (1, 3), (1,), 3, (3,)),
+        (1, (1, 2, 3), (1, 2, 3), 1, (1,)),
+        (3, (1, 2), (1, 2), 1, (1,)),
+    ],
+)
+def test_election_after_unclean_restarts(
+    leader: int,
+    live: tuple[int, ...],
+    unclean: tuple[int, ...],
+    elected: int,
+    isr: tuple[int, ...],
+) -> None:
+    current = CURRENT._replace(leader=leader)
+    restarted = inputs(current=current, live=live)._replace(unclean_members=frozenset(unclean))
+    election = elect_leader(ElectionStrategy.OFFLINE, restarted)
+    assert election.state == current._replace(leader=elected, isr=isr, leader_epoch=5)
+    assert election.recipients == live
 
 
 @given(

@@ -7,12 +7,13 @@ import itertools
 import pytest
 
 from ottla.controller.errors import ControllerMoved, StateChangeFailed
-from ottla.controller.model import LeaderAndIsr
+from ottla.controller.model import LeaderAndIsr, ReplicaAssignment, TopicState
 from ottla.controller.state.context import PartitionState
 from ottla.controller.state.leader_selection import ElectionStrategy
 from ottla.controller.state_machines.partitions import VALID_PREVIOUS, PartitionStateMachine
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import BadVersion, SetOp, StoreError
+from ottla.controller.tree.znodes_admin import encode_config
 from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from ottla.protocol.topics import TopicPartition
 from tests.doubles.controller_cluster import Cluster, settle
@@ -208,6 +209,70 @@ async def test_unclean_election_only_where_the_topic_allows_it(cluster: Cluster)
     assert cluster.leader("clean") == 2
 
 
+async def restart_without_controller(
+    cluster: Cluster, *broker_ids: int, unclean_shutdown: bool = True
+) -> None:
+    """Brokers restart while there is no controller; then broker 1 is elected again."""
+    cluster.delete_node(znodes.CONTROLLER)
+    cluster.create_node(znodes.CONTROLLER, znodes.encode_controller(9, 0))
+    await settle()
+    assert not cluster.controller.is_active
+    for broker_id in broker_ids:
+        await cluster.remove_broker(broker_id)
+        await cluster.add_broker(broker_id, unclean_shutdown=unclean_shutdown)
+    cluster.sent.clear()
+    cluster.delete_node(znodes.CONTROLLER)
+    await settle()
+    assert cluster.controller.is_active
+
+
+async def test_new_controller_elects_a_replica_that_survived(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (2, 3), (3, 1), (1, 2), (3, 2))
+    await cluster.create_topic("single", (2,))
+    await restart_without_controller(cluster, 2)
+    after = [cluster.state("t", index) for index in range(4)]
+    assert [(each.leader, each.isr, each.leader_epoch) for each in after] == [
+        (3, (3,), 1),
+        (3, (3, 1), 0),
+        (1, (1,), 1),
+        (3, (3,), 1),
+    ]
+    assert cluster.state("single") == LeaderAndIsr(2, 0, (2,), controller_epoch=1)
+    # No request names the broker as the leader of a partition that another one leads now.
+    for request in cluster.requests(LeaderAndIsrRequest):
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                assert state.leader == cluster.leader(topic.topic_name, state.partition_index)
+
+
+async def test_new_controller_elects_the_last_leader_if_none_survived(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (2, 3), (3, 2))
+    await restart_without_controller(cluster, 2, 3)
+    for index, leader in ((0, 2), (1, 3)):
+        state = cluster.state("t", index)
+        assert (state.leader, state.isr, state.leader_epoch) == (leader, (leader,), 1)
+        assert state.recovery_state == 0
+
+
+async def test_new_controller_keeps_leaders_that_were_shut_down_cleanly(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (2, 3))
+    before = cluster.state("t")
+    await restart_without_controller(cluster, 2, 3, unclean_shutdown=False)
+    assert cluster.state("t") == before
+
+
+async def test_isr_written_after_an_unclean_restart_is_kept(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (2, 3))
+    await restart_without_controller(cluster, 2)
+    assert cluster.state("t").isr == (3,)
+    await cluster.change_isr("t", (3, 2))
+    before = cluster.state("t")
+    cluster.delete_node(znodes.CONTROLLER)
+    await settle()
+    assert cluster.controller.is_active
+    assert cluster.state("t") == before
+
+
 async def test_new_controller_takes_the_states_from_the_tree(cluster: Cluster) -> None:
     await cluster.create_topic("t", (1, 2))
     await cluster.create_topic("u", (3,))
@@ -218,3 +283,105 @@ async def test_new_controller_takes_the_states_from_the_tree(cluster: Cluster) -
     states = cluster.controller.context.partition_states
     assert cluster.controller.epoch == 6
     assert states == {T0: PartitionState.ONLINE, TopicPartition("u", 0): PartitionState.OFFLINE}
+
+
+async def test_new_controller_elects_the_leader_of_a_partition_without_one(
+    cluster: Cluster,
+) -> None:
+    """The predecessor wrote no state, or did not handle that a broker is back."""
+    await cluster.create_topic("t", (2, 3))
+    await cluster.remove_broker(2)
+    await cluster.remove_broker(3)
+    assert cluster.leader("t") == -1
+    cluster.delete_node(znodes.CONTROLLER)
+    cluster.create_node(znodes.CONTROLLER, znodes.encode_controller(9, 0))
+    await settle()
+    topic = TopicState(b"u" * 16, {0: ReplicaAssignment((2, 1)), 1: ReplicaAssignment((1, 2))})
+    cluster.create_node(znodes.topic_path("u"), znodes.encode_topic(topic))
+    await cluster.add_broker(2)
+    await cluster.add_broker(3)
+    cluster.delete_node(znodes.CONTROLLER)
+    await settle()
+    assert cluster.controller.is_active
+    assert cluster.leader("t") in cluster.state("t").isr
+    assert [cluster.leader("u", index) for index in (0, 1)] == [2, 1]
+
+
+async def test_election_after_unclean_restarts_is_sent(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (2, 3))
+    cluster.sent.clear()
+    await machine(cluster).elect_after_unclean_restarts({})
+    assert cluster.sent == []
+    await machine(cluster).elect_after_unclean_restarts({T0: frozenset({2})})
+    await settle()
+    assert cluster.brokers[2].hosted[T0].leader == cluster.brokers[3].hosted[T0].leader == 3
+
+
+async def test_election_for_one_topic(cluster: Cluster) -> None:
+    """Its unclean.leader.election.enable has changed, and so has that of another one."""
+    for topic in ("a", "b"):
+        await cluster.create_topic(topic, (2, 3))
+        await cluster.change_isr(topic, (2,))
+    await cluster.remove_broker(2)
+    for topic in ("a", "b"):
+        properties = {"unclean.leader.election.enable": "true"}
+        cluster.set_node(f"/config/topics/{topic}", encode_config(properties))
+    assert machine(cluster).unclean_elections_total == 0
+    await machine(cluster).trigger_online_partitions("a")
+    assert [cluster.leader(topic) for topic in ("a", "b")] == [3, -1]
+    assert machine(cluster).unclean_elections_total == 1
+    cluster.controller.context.topics_to_delete["b"] = None
+    await machine(cluster).trigger_online_partitions()
+    assert cluster.leader("b") == -1, "it is going to be deleted"
+    del cluster.controller.context.topics_to_delete["b"]
+    outcomes = await machine(cluster).trigger_online_partitions()
+    assert outcomes == {TopicPartition("b", 0): cluster.state("b")}
+    assert machine(cluster).unclean_elections_total == 2
+
+
+async def test_clean_election_is_not_counted_as_unclean(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (2, 3))
+    cluster.sent.clear()
+    await cluster.remove_broker(2)
+    assert cluster.leader("t") == 3
+    assert machine(cluster).unclean_elections_total == 0
+    (request, *_) = cluster.requests(LeaderAndIsrRequest, 3)
+    assert not request.topic_states[0].partition_states[0].is_new
+
+
+async def test_one_partition_that_cannot_be_created_does_not_stop_the_others(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.remove_broker(2)
+    writer = cluster.controller._components.writer
+    original = writer.create_states
+
+    async def fail_one(states: dict[TopicPartition, LeaderAndIsr]) -> dict[TopicPartition, object]:
+        results: dict[TopicPartition, object] = dict(await original(states))
+        results[TopicPartition("t", 1)] = StoreError("x", "a broken node")
+        return results
+
+    monkeypatch.setattr(writer, "create_states", fail_one)
+    await cluster.create_topic("t", (2,), (3,), (1,))
+    states = cluster.controller.context.partition_states
+    assert [states[TopicPartition("t", each)] for each in range(3)] == [
+        PartitionState.NEW,  # no live replica
+        PartitionState.NEW,
+        PartitionState.ONLINE,
+    ]
+
+
+async def test_states_that_cannot_be_read_do_not_stop_the_others(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (1, 2), (1, 2), (1, 2), (1, 2))
+    partitions = [TopicPartition("t", each) for each in range(4)]
+    cluster.delete_node(znodes.state_path(partitions[0]))
+    cluster.set_node(znodes.state_path(partitions[1]), b"broken")
+    await cluster.change_isr("t", (1,), 2)
+    context = cluster.controller.context
+    context.offline_directories[1] = {partitions[2]}  # no replica in its ISR is online
+    outcomes = await machine(cluster).handle_state_changes(
+        partitions, PartitionState.ONLINE, ElectionStrategy.PREFERRED
+    )
+    failed = [isinstance(outcomes[each], StateChangeFailed) for each in partitions]
+    assert failed == [True, True, True, False]
+    assert "No eligible replica" in str(outcomes[partitions[2]])

@@ -14,7 +14,7 @@ from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from ottla.protocol.messages.stop_replica import StopReplicaRequest
 from ottla.protocol.messages.update_metadata import UpdateMetadataRequest
 from ottla.protocol.topics import TopicPartition
-from tests.doubles.controller_cluster import Cluster
+from tests.doubles.controller_cluster import Cluster, settle
 
 T0 = TopicPartition("t", 0)
 FOLLOWER = PartitionReplica(T0, 2)
@@ -156,3 +156,62 @@ async def test_new_controller_looks_who_lives(cluster: Cluster) -> None:
     assert context.replica_states == {LEADER: S.ONLINE, FOLLOWER: S.OFFLINE}
     assert cluster.requests(LeaderAndIsrRequest, 1)
     assert not cluster.requests(LeaderAndIsrRequest, 2)
+
+
+async def test_new_controller_sends_all_states_to_all_replicas(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (1, 2), (2, 3))
+    cluster.sent.clear()
+    cluster.delete_node(znodes.CONTROLLER)
+    await settle()
+    sent = {
+        broker_id: sorted(
+            state.partition_index
+            for request in cluster.requests(LeaderAndIsrRequest, broker_id)
+            for topic in request.topic_states
+            for state in topic.partition_states
+        )
+        for broker_id in (1, 2, 3)
+    }
+    assert sent == {1: [0], 2: [0, 1], 3: [1]}
+
+
+async def test_replica_that_cannot_change_does_not_stop_the_others(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (1, 2), (2, 1))
+    states = cluster.controller.context.replica_states
+    second = PartitionReplica(TopicPartition("t", 1), 1)
+    for each in (LEADER, second):
+        states[each] = S.NON_EXISTENT
+    await machine(cluster).handle_state_changes([LEADER, second], S.NEW)
+    assert (states[LEADER], states[second]) == (S.NON_EXISTENT, S.NEW)
+
+
+async def test_state_that_is_missing_does_not_stop_the_others(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (1, 2), (1, 2))
+    cluster.delete_node(znodes.state_path(T0))
+    second = PartitionReplica(TopicPartition("t", 1), 2)
+    cluster.sent.clear()
+    await machine(cluster).handle_state_changes([FOLLOWER, second], S.OFFLINE)
+    states = cluster.controller.context.replica_states
+    assert (states[FOLLOWER], states[second]) == (S.ONLINE, S.OFFLINE)
+    (request,) = cluster.requests(LeaderAndIsrRequest, 1)
+    (state,) = request.topic_states[0].partition_states
+    assert (state.partition_index, state.isr, state.is_new) == (1, [1], False)
+
+
+async def test_offline_replica_of_a_topic_to_delete_is_only_announced(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (1, 2))
+    cluster.controller.context.topics_to_delete["t"] = None
+    cluster.sent.clear()
+    await machine(cluster).handle_state_changes([FOLLOWER], S.OFFLINE)
+    assert cluster.requests(LeaderAndIsrRequest) == []
+    assert cluster.controller.context.replica_states[FOLLOWER] is S.OFFLINE
+    assert cluster.state("t").isr == (1,)
+
+
+async def test_offline_replica_of_a_partition_without_leader(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (1, 2))
+    del cluster.controller.context.leadership[T0]
+    cluster.sent.clear()
+    await machine(cluster).handle_state_changes([FOLLOWER], S.OFFLINE)
+    assert cluster.controller.context.replica_states[FOLLOWER] is S.OFFLINE
+    assert cluster.state("t").isr == (1, 2), "no state was written"

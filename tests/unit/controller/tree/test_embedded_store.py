@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from ottla.controller.tree.embedded_store import ZXID_BLOCK, EmbeddedStore
+from ottla.controller.tree.embedded_store import EmbeddedStore
 from ottla.controller.tree.store import ConnectionLost, CreateOp, SetOp, StoreError, make_paths
+from ottla.controller.tree.tree_file import ZXID_BLOCK
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -134,16 +135,16 @@ async def test_writes_that_come_together_share_a_commit(
 ) -> None:
     store = EmbeddedStore(str(tmp_path / "znodes.db"))
     await store.connect()
-    assert store._file is not None
+    assert store._commits is not None
     commits = 0
-    original = store._file.commit
+    original = store._commits.file.commit
 
     def count(*arguments: object) -> None:
         nonlocal commits
         commits += 1
         original(*arguments)  # type: ignore[arg-type] # passed through
 
-    monkeypatch.setattr(store._file, "commit", count)
+    monkeypatch.setattr(store._commits.file, "commit", count)
     await asyncio.gather(*(store.create(f"/n{number}") for number in range(100)))
     assert commits <= 3
     assert len(await store.children("/")) == 100
@@ -155,12 +156,12 @@ async def test_disk_that_fails_ends_the_store(
 ) -> None:
     store = EmbeddedStore(str(tmp_path / "znodes.db"))
     await store.connect()
-    assert store._file is not None
+    assert store._commits is not None
 
     def full(*_: object) -> None:
         raise sqlite3.OperationalError("database or disk is full")
 
-    monkeypatch.setattr(store._file, "commit", full)
+    monkeypatch.setattr(store._commits.file, "commit", full)
     responses = await asyncio.gather(
         store.create("/a"),
         store.create("/b"),
@@ -185,3 +186,21 @@ async def test_expired_session_of_a_test(tmp_path: Path) -> None:
     assert await store.exists("/mine") is None
     await store.multi([CreateOp("/kept"), SetOp("/kept", b"x")])
     await store.close()
+
+
+async def test_the_file_and_its_journals_are_for_the_owner_only(tmp_path: Path) -> None:
+    """It has the credentials of users. A file of an earlier version is restricted, too."""
+    path = tmp_path / "znodes.db"
+    before = os.umask(0)
+    try:
+        for number in range(2):
+            store = EmbeddedStore(str(path))
+            await store.connect()
+            await store.create(f"/a{number}", b"secret")
+            names = os.listdir(tmp_path)
+            assert "znodes.db-wal" in names
+            assert {os.stat(tmp_path / name).st_mode & 0o777 for name in names} == {0o600}
+            await store.close()
+            path.chmod(0o644)
+    finally:
+        os.umask(before)

@@ -121,6 +121,18 @@ def test_broker_versions_before_5() -> None:
     )
 
 
+def test_unclean_shutdown_is_beside_what_kafka_reads() -> None:
+    broker = BrokerInfo(1, (Endpoint("PLAINTEXT", "PLAINTEXT", "h", 9092),), unclean_shutdown=True)
+    data = znodes.encode_broker(broker, 1)
+    assert json.loads(data)["ottla_unclean_shutdown"] is True
+    assert znodes.decode_broker(1, data, -1) == broker
+    clean = znodes.encode_broker(broker._replace(unclean_shutdown=False), 1)
+    assert "ottla_unclean_shutdown" not in json.loads(clean)
+    odd = data.replace(b'"ottla_unclean_shutdown":true', b'"ottla_unclean_shutdown":"yes"')
+    assert odd != data
+    assert not znodes.decode_broker(1, odd, -1).unclean_shutdown
+
+
 def test_broker_instance_is_beside_what_kafka_reads() -> None:
     broker = BrokerInfo(1, (Endpoint("PLAINTEXT", "PLAINTEXT", "h", 9092),))
     data = znodes.encode_broker(broker, 1, instance="here")

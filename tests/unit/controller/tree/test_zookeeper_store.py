@@ -6,17 +6,19 @@ import asyncio
 import gc
 import importlib.util
 import logging
+import ssl
 import threading
 import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import uvloop
 from kazoo.exceptions import ConnectionLoss
 
+from ottla.broker.security.zookeeper_tls import tls_handler
 from ottla.cli.zookeeper_server import free_port
 from ottla.controller.tree import zookeeper_multi_read, zookeeper_session
 from ottla.controller.tree.store import (
@@ -35,7 +37,6 @@ from ottla.controller.tree.store import (
 from ottla.controller.tree.zookeeper_session import (
     MAX_IN_FLIGHT,
     AsyncResult,
-    ZooKeeperTls,
     split_connect,
 )
 from ottla.controller.tree.zookeeper_store import ZooKeeperStore
@@ -43,12 +44,24 @@ from tests.doubles.certificates import Certificates
 from tests.doubles.eventually import eventually_async
 from tests.doubles.tcp_proxy import TcpProxy
 from tests.doubles.znode_ensembles import ZooKeeperEnsemble
-from tests.doubles.zookeeper_process import ZooKeeperProcess, start_zookeeper
+from tests.doubles.zookeeper_process import (
+    ZooKeeperProcess,
+    start_ottla_zookeeper,
+    start_zookeeper,
+)
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
 pytestmark = pytest.mark.zookeeper
+
+
+@pytest.fixture(params=["zookeeper", "ottla zookeeper"])
+def zookeeper(
+    request: pytest.FixtureRequest, zookeeper: ZooKeeperProcess, ottla_zookeeper: ZooKeeperProcess
+) -> ZooKeeperProcess:
+    """Apache ZooKeeper and the server without Java behave alike."""
+    return zookeeper if request.param == "zookeeper" else ottla_zookeeper
 
 
 @pytest.fixture
@@ -58,10 +71,12 @@ async def ensemble(zookeeper: ZooKeeperProcess) -> AsyncIterator[ZooKeeperEnsemb
     await made.close()
 
 
-@pytest.fixture(scope="module")
-def own_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperProcess]:
+@pytest.fixture(scope="module", params=[start_zookeeper, start_ottla_zookeeper])
+def own_zookeeper(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ZooKeeperProcess]:
     """A server that a test may stop and pause, and leaves running."""
-    with start_zookeeper(tmp_path_factory.mktemp("own-zookeeper")) as process:
+    with request.param(tmp_path_factory.mktemp("own-zookeeper")) as process:
         yield process
 
 
@@ -348,24 +363,27 @@ async def test_tls(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         "ssl.trustStore.location": str(certificates.authority_path),
         "ssl.clientAuth": "need",
     }
-    tls = ZooKeeperTls(
-        ca_file=str(certificates.authority_path),
-        certificate_file=str(certificates.client_path),
-        key_file=str(certificates.client_path),
-    )
+
+    def tls(context: Callable[[], ssl.SSLContext]) -> Callable[[], Any]:
+        return lambda: tls_handler(context)
+
     with start_zookeeper(tmp_path, settings=settings):
-        store = await opened(f"127.0.0.1:{port}", tls=tls, set_acl=True)
+        store = await opened(
+            f"127.0.0.1:{port}",
+            tls=tls(lambda: certificates.client_context(with_certificate=True)),
+            set_acl=True,
+        )
         await store.create("/a/b", b"x", make_parents=True)
         assert (await store.get("/a/b"))[0] == b"x"
         await store.close()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
             for wrong in (
-                tls._replace(ca_file=str(Certificates(others).authority_path)),
-                tls._replace(certificate_file=None, key_file=None),
+                lambda: Certificates(others).client_context(),
+                certificates.client_context,
             ):
                 refused = ZooKeeperStore(
-                    f"127.0.0.1:{port}", tls=wrong, connection_timeout_ms=1_000
+                    f"127.0.0.1:{port}", tls=tls(wrong), connection_timeout_ms=1_000
                 )
                 with pytest.raises(ConnectionLost):
                     await refused.connect()

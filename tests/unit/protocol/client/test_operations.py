@@ -31,6 +31,11 @@ from ottla.protocol.client.operations import (
 )
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.message import Message
+from ottla.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+)
 from ottla.protocol.messages.create_topics import (
     CreatableTopicResult,
     CreateTopicsRequest,
@@ -113,12 +118,21 @@ def created(*codes: int) -> CreateTopicsResponse:
     )
 
 
+def added(*codes: int) -> AddPartitionsToTxnResponse:
+    """As versions 0 to 3 are read, which have no error code at the top."""
+    rows = [AddPartitionsToTxnPartitionResult(index, code) for index, code in enumerate(codes)]
+    return AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=[AddPartitionsToTxnTopicResult("t", rows)]
+    )
+
+
 def test_error_codes_are_found_wherever_they_stand() -> None:
     partition = PartitionProduceResponse(index=0, error_code=6)
     response = ProduceResponse(responses=[TopicProduceResponse("t", [partition])])
     assert list(error_codes(response)) == [6]
     assert list(error_codes(ListGroupsResponse(error_code=15))) == [15]
     assert sorted(error_codes(created(0, 41))) == [0, 41]
+    assert list(error_codes(added(51, 0))) == [0, 51, 0]
 
 
 @pytest.mark.parametrize(
@@ -131,6 +145,9 @@ def test_error_codes_are_found_wherever_they_stand() -> None:
         (created(0, 41), None),
         (created(36, 41), None),
         (created(), None),
+        (added(51, 51), 51),
+        (added(51, 0), None),
+        (added(0, 0), None),
     ],
 )
 def test_only_responses_that_are_retriable_as_a_whole_are(

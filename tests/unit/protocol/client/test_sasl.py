@@ -7,11 +7,11 @@ import hmac
 import pytest
 
 from ottla.protocol.client.errors import AuthenticationError
+from ottla.protocol.client.mechanism_factory import mechanism_factory
 from ottla.protocol.client.sasl import (
     BearerMechanism,
     PlainMechanism,
     ScramMechanism,
-    mechanism_factory,
 )
 from ottla.protocol.client.security import Security
 from tests.doubles.rfc7677 import CHALLENGE, CLIENT_NONCE, FINAL, SIGNATURE

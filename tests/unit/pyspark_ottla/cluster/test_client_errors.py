@@ -2,7 +2,12 @@
 
 import pytest
 
-from ottla.protocol.client.errors import AuthenticationError, BadResponseError, UnsupportedApiError
+from ottla.protocol.client.errors import (
+    AuthenticationError,
+    BadResponseError,
+    BrokerConnectionError,
+    UnsupportedApiError,
+)
 from ottla.protocol.errors import ErrorCode, error_name
 from pyspark_ottla import errors
 from pyspark_ottla.cluster.client_errors import refused, unreachable
@@ -43,3 +48,10 @@ def test_brokers_that_cannot_be_used(problem: Exception, condition: str, words: 
     error = unreachable("listing offsets", "b:9092", problem)
     assert condition in str(error)
     assert words in str(error)
+
+
+def test_an_address_that_a_broker_returned() -> None:
+    inner = BrokerConnectionError("cannot connect", broker="10.0.0.7:9092")
+    assert "advertised.listeners" in str(unreachable("listing offsets", "b:9092,c:9092", inner))
+    given = BrokerConnectionError("cannot connect", broker="c:9092")
+    assert "advertised.listeners" not in str(unreachable("listing", "b:9092,c:9092", given))

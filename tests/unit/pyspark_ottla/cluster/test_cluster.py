@@ -25,6 +25,7 @@ from ottla.protocol.messages.list_offsets import (
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.topics import TopicPartition
 from pyspark_ottla.cluster.cluster import KafkaCluster
+from pyspark_ottla.cluster.fetch_source import FetchSource
 from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.options.client_options import parse_client_options
 from pyspark_ottla.options.options import Subscription
@@ -92,7 +93,13 @@ def test_a_topic_to_write_to_may_be_made_by_asking(client: ScriptedClient) -> No
 
 def test_topic_ids(client: ScriptedClient) -> None:
     client.topic_ids = {"t": bytes(15) + b"\1"}
-    assert cluster(client).topic_ids(["t", "u", "gone"]) == {"t": "AAAAAAAAAAAAAAAAAAAAAQ"}
+    asked = cluster(client)
+    assert asked.topic_ids(["t", "u", "gone"]) == {"t": "AAAAAAAAAAAAAAAAAAAAAQ"}
+    client.topic_ids = {"t": bytes(15) + b"\2"}
+    assert asked.topic_ids(["t", "u"]) == {"t": "AAAAAAAAAAAAAAAAAAAAAQ"}
+    assert client.metadata_requests == 1, "what the last metadata said"
+    asked.partitions(Subscription(topics=frozenset({"t"})))
+    assert asked.topic_ids(["t", "u"]) == {"t": "AAAAAAAAAAAAAAAAAAAAAg"}
 
 
 # --- patience --------------------------------------------------------------------------------
@@ -200,7 +207,7 @@ def respond_to_fetch(client: ScriptedClient, data: PartitionData, code: int = 0)
 def test_a_fetch_says_what_the_options_say(client: ScriptedClient) -> None:
     respond_to_fetch(client, PartitionData(partition_index=1))
     options = {"isolation_level": "read_committed", "client_rack": "r", "fetch_min_bytes": "5"}
-    data, throttle_ms = cluster(client, **options).fetch(B, 40, 1000, 9000)
+    data, throttle_ms = cluster(client, **options).fetch(B, 40, 1000, 9000, FetchSource())
     assert (data.partition_index, throttle_ms) == (1, 7)
     [(node, request)] = client.sent
     assert isinstance(request, FetchRequest)
@@ -208,6 +215,25 @@ def test_a_fetch_says_what_the_options_say(client: ScriptedClient) -> None:
     assert (request.rack_id, request.min_bytes) == ("r", 5)
     part = request.topics[0].partitions[0]
     assert (part.fetch_offset, part.partition_max_bytes) == (40, 1000)
+
+
+def test_a_fetch_from_another_replica_and_by_topic_id(client: ScriptedClient) -> None:
+    respond_to_fetch(client, PartitionData(partition_index=1))
+    asked = cluster(client, client_rack="r")
+    asked.fetch(B, 40, 1000, 9000, FetchSource(7, topic_id="AAAAAAAAAAAAAAAAAAAAAQ"))
+    asked.fetch(B, 40, 1000, 9000)
+    (node, named), (leader, plain) = client.sent
+    assert isinstance(named, FetchRequest)
+    assert isinstance(plain, FetchRequest)
+    assert (node, named.topics[0].topic_id, named.rack_id) == (7, bytes(15) + b"\1", "r")
+    assert (leader, plain.topics[0].topic_id, plain.rack_id) == (1, bytes(16), "")
+
+
+def test_where_the_log_on_the_leaders_disk_begins(client: ScriptedClient) -> None:
+    respond_with_offsets(client, {B: 60}, {})
+    assert cluster(client).local_log_start(B) == 56, "the offset plus the timestamp -4"
+    respond_with_offsets(client, {B: 60}, {B: [ErrorCode.UNSUPPORTED_VERSION]})
+    assert cluster(client).local_log_start(B) is None
 
 
 def test_an_respond_without_the_partition_is_an_error(client: ScriptedClient) -> None:

@@ -46,7 +46,7 @@ def test_defaults() -> None:
 def test_names_are_taken_in_any_case() -> None:
     options = parse(STARTINGOFFSETS="Earliest", FailOnDataLoss="FALSE")
     assert options.starting == Position("earliest", "startingOffsets")
-    assert options.on_data_loss == "ignore"
+    assert options.on_data_loss == "warn"
 
 
 def test_options_travel_by_pickle_and_show_no_secret() -> None:

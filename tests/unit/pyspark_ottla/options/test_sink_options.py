@@ -30,6 +30,8 @@ def schema(**columns: DataType) -> StructType:
 def test_defaults_and_what_spark_adds() -> None:
     options = parse(topic="t", checkpointLocation="/c", path="/p")
     assert (options.topic, options.exactly_once) == ("t", False)
+    assert (options.write_id, options.batch_id, options.fail_on_data_loss) == (None, None, True)
+    assert options.client.transaction_timeout_ms == 900_000
     assert (options.client.acks, options.client.idempotent) == (-1, True)
 
 
@@ -57,6 +59,16 @@ def test_defaults_and_what_spark_adds() -> None:
             "Expected at most 100 letters, digits and . _ -.",
         ),
         (
+            {"writeId": "a/b"},
+            "[INVALID_OPTION] The option writeId has the value 'a/b'. "
+            "Expected at most 100 letters, digits and . _ -.",
+        ),
+        (
+            {"batchId": "3"},
+            "[MISSING_OPTION] The option batchId is set, but writeId is not. "
+            "Set writeId to a name for this write, the same in every batch.",
+        ),
+        (
             {"kafka.transactional.id": "x"},
             "[UNSUPPORTED_OPTION] The option kafka.transactional.id cannot be set. "
             "Set delivery to exactly-once; the connector names its transactions.",
@@ -64,7 +76,8 @@ def test_defaults_and_what_spark_adds() -> None:
         (
             {"subscribe": "t"},
             "[UNKNOWN_OPTION] There is no option 'subscribe' for the ottla sink. The options are "
-            "topic, delivery, transactionalIdPrefix, includeHeaders and kafka.*.",
+            "topic, delivery, writeId, batchId, failOnDataLoss, transactionalIdPrefix, "
+            "includeHeaders and kafka.*.",
         ),
     ],
 )

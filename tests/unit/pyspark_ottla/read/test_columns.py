@@ -17,7 +17,7 @@ from ottla.protocol.topics import TopicPartition
 from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.read import columns as columns_module
 from pyspark_ottla.read.arrow import HEADER_ROUNDS, BatchBuilder, headers_array
-from pyspark_ottla.read.columns import Columns, hop, read_columns
+from pyspark_ottla.read.columns import Columns, read_columns
 
 HEADERS_TYPE = pa.list_(
     pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -174,11 +174,6 @@ def test_random_bytes_fail_cleanly_or_stay_inside(body: bytes, count: int) -> No
             list(builder().build(part))
     except (InvalidRecordError, ConnectorError):
         return
-
-
-def test_hop_refuses_a_negative_length() -> None:
-    with pytest.raises(InvalidRecordError):
-        hop(b"\x03\x00\x00", 0, 3, 1, [])
 
 
 def test_batches_close_at_rows_or_bytes() -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-
 import pytest
 
 from ottla.protocol.client.errors import AuthenticationError, BrokerConnectionError
@@ -12,15 +9,12 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.fetch import AbortedTransaction, PartitionData
 from ottla.protocol.records.builder import build_batch
 from ottla.protocol.topics import TopicPartition
+from pyspark_ottla.cluster.fetch_source import FetchSource
 from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.offsets import EARLIEST, OffsetRange, Offsets
-from pyspark_ottla.read.fetch import (
-    FIRST_FETCH_BYTES,
-    PartitionFetch,
-    Prefetcher,
-    end_of_last_batch,
-)
+from pyspark_ottla.read.fetch import FIRST_FETCH_BYTES, PartitionFetch, end_of_last_batch
 from pyspark_ottla.read.planning import LossReport
+from pyspark_ottla.read.task_metrics import TaskMetrics
 
 TP = TopicPartition("t", 0)
 
@@ -31,12 +25,18 @@ def batch(begin: int, end: int) -> bytes:
 
 
 def data(
-    records: bytes = b"", *, code: int = 0, high_watermark: int = 1000, stable: int = -1
+    records: bytes = b"",
+    *,
+    code: int = 0,
+    high_watermark: int = 1000,
+    stable: int = -1,
+    preferred: int = -1,
 ) -> PartitionData:
     return PartitionData(
         error_code=code,
         high_watermark=high_watermark,
         last_stable_offset=stable,
+        preferred_read_replica=preferred,
         records=records,
     )
 
@@ -47,17 +47,27 @@ Step = PartitionData | Exception | tuple[PartitionData, int]
 class ScriptedBrokers:
     """Responses in turn; the last response is given for ever."""
 
-    def __init__(self, *script: Step, begin: int = 0, end: int = 1000) -> None:
+    def __init__(
+        self, *script: Step, begin: int = 0, end: int = 1000, local_start: int | None = 0
+    ) -> None:
         self.script = list(script)
         self.begin, self.end = begin, end
+        self.local_start = local_start
+        self.sources: list[FetchSource] = []
         self.asked: list[tuple[int, int]] = []
         self.timeout_ms: list[int] = []
         self.forgotten = 0
 
     def fetch(
-        self, partition: TopicPartition, offset: int, bytes_max: int, timeout_ms: int
+        self,
+        partition: TopicPartition,
+        offset: int,
+        bytes_max: int,
+        timeout_ms: int,
+        source: FetchSource,
     ) -> tuple[PartitionData, int]:
         assert partition == TP
+        self.sources.append(source)
         self.timeout_ms.append(timeout_ms)
         self.asked.append((offset, bytes_max))
         step = self.script.pop(0) if len(self.script) > 1 else self.script[0]
@@ -65,11 +75,17 @@ class ScriptedBrokers:
             raise step
         return step if isinstance(step, tuple) else (step, 0)
 
+    def explain(self, error: Exception) -> str:
+        return str(error)
+
     def forget_leader(self, partition: TopicPartition) -> None:
         self.forgotten += 1
 
     def offsets_at(self, wanted: dict[TopicPartition, int]) -> Offsets:
         return {tp: self.begin if which == EARLIEST else self.end for tp, which in wanted.items()}
+
+    def local_log_start(self, partition: TopicPartition) -> int | None:
+        return self.local_start
 
 
 class Time:
@@ -93,15 +109,18 @@ def walk(
     action: str = "fail",
     read_committed: bool = False,
     fetch_bytes: int = 1 << 22,
+    topic_id: str | None = None,
+    metrics: TaskMetrics | None = None,
 ) -> list[tuple[int | None, list[tuple[int, int]]]]:
     time = Time()
     fetch = PartitionFetch(
         brokers,
-        OffsetRange(TP, start, end),
+        OffsetRange(TP, start, end, topic_id),
         report=LossReport(action),
         fetch_bytes=fetch_bytes,
         read_committed=read_committed,
         timeout_ms=30_000,
+        metrics=metrics,
         clock=time.clock,
         sleep=time.sleep,
     )
@@ -147,7 +166,10 @@ def test_passing_troubles_are_waited_out(trouble: Step) -> None:
 @pytest.mark.parametrize(
     ("trouble", "text"),
     [
-        (data(code=ErrorCode.TOPIC_AUTHORIZATION_FAILED), "NOT_AUTHORIZED.*Reading t-0 is not"),
+        (
+            data(code=ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+            "NOT_AUTHORIZED.*Reading t-0 from .* 0 is not",
+        ),
         (data(code=ErrorCode.UNSUPPORTED_VERSION), "FETCH_FAILED.*UNSUPPORTED_VERSION"),
         (AuthenticationError("wrong password"), "FETCH_FAILED.*from offset 0 .*wrong password"),
     ],
@@ -180,7 +202,7 @@ def test_a_response_says_from_where_on_it_counts() -> None:
     fetch = PartitionFetch(
         brokers,
         OffsetRange(TP, 2, 10),
-        report=LossReport("ignore"),
+        report=LossReport("warn"),
         fetch_bytes=1000,
         read_committed=False,
         timeout_ms=30_000,
@@ -192,7 +214,7 @@ def test_a_partition_that_stays_unknown_is_a_loss() -> None:
     brokers = ScriptedBrokers(data(code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     with pytest.raises(ConnectorError, match=r"Offsets 0 to 5 of t-0 .*is not there any more"):
         walk(brokers, 0, 5)
-    assert walk(brokers, 0, 5, action="ignore") == []
+    assert walk(brokers, 0, 5, action="warn") == []
 
 
 def test_a_log_that_begins_later_is_a_loss() -> None:
@@ -213,13 +235,106 @@ def test_a_log_that_ends_earlier_is_a_loss() -> None:
     brokers = ScriptedBrokers(data(code=ErrorCode.OFFSET_OUT_OF_RANGE), end=3)
     with pytest.raises(ConnectorError, match=r"Offsets 5 to 8 .*t-0 ends at offset 3 now"):
         walk(brokers, 5, 8)
-    assert walk(brokers, 5, 8, action="ignore") == []
+    assert walk(brokers, 5, 8, action="warn") == []
 
 
-def test_a_hole_at_the_end_is_none() -> None:
-    """Compaction took the last records; the broker has nothing more up to its high watermark."""
-    brokers = ScriptedBrokers(data(batch(0, 5)), data(high_watermark=10))
+@pytest.mark.parametrize("high_watermark", [10, 12])
+def test_a_hole_at_the_end_is_none(high_watermark: int) -> None:
+    """Compaction took the last records; the leader has nothing more on its disk."""
+    brokers = ScriptedBrokers(data(batch(0, 5)), data(high_watermark=high_watermark))
     assert walk(brokers, 0, 10) == [(5, [])]
+    assert len(brokers.asked) == 2
+
+
+@pytest.mark.parametrize("local_start", [None, 6], ids=["unknown", "tiered"])
+def test_slow_reads_of_tiered_storage_are_no_hole(local_start: int | None) -> None:
+    """The remote read takes longer than the fetch may wait: an empty response, again and again."""
+    slow = data(high_watermark=10)
+    brokers = ScriptedBrokers(
+        slow, slow, data(batch(0, 5)), slow, slow, slow, data(batch(5, 10)), local_start=local_start
+    )
+    assert walk(brokers, 0, 10) == [(5, []), (10, [])]
+    never = ScriptedBrokers(data(batch(0, 5)), slow, local_start=local_start)
+    with pytest.raises(ConnectorError, match=r"FETCH_TIMEOUT\] No record of t-0 from offset 5 on"):
+        walk(never, 0, 10, action="warn")
+
+
+def test_a_hole_below_the_end_of_the_range_is_none_without_a_batch_behind_it() -> None:
+    """The leader has not got as far as the end of the range: the records may still come."""
+    brokers = ScriptedBrokers(data(batch(0, 5)), data(high_watermark=8))
+    with pytest.raises(ConnectorError, match=r"from offset 5 on \(the range ends at 10\)"):
+        walk(brokers, 0, 10)
+    brokers = ScriptedBrokers(data(batch(0, 5)), data(high_watermark=8), data(batch(9, 12)))
+    assert walk(brokers, 0, 10) == [(5, []), (12, [])]
+
+
+def test_batches_that_were_read_before_do_not_lead_on() -> None:
+    brokers = ScriptedBrokers(data(batch(0, 5)), data(batch(0, 5)))
+    with pytest.raises(ConnectorError, match="FETCH_TIMEOUT"):
+        walk(brokers, 0, 10)
+
+
+def test_the_replica_that_the_leader_names_is_read() -> None:
+    named = data(preferred=2)
+    brokers = ScriptedBrokers(named, data(batch(0, 5)), data(batch(5, 10)))
+    assert walk(brokers, 0, 10) == [(5, []), (10, [])]
+    assert [(source.node_id, source.names_rack) for source in brokers.sources] == [
+        (None, True),
+        (2, True),
+        (2, True),
+    ]
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        BrokerConnectionError("away"),
+        AuthenticationError("wrong password"),
+        data(code=ErrorCode.OFFSET_OUT_OF_RANGE),
+        data(code=ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        data(code=ErrorCode.REPLICA_NOT_AVAILABLE),
+        data(high_watermark=0),
+        data(high_watermark=10),
+    ],
+)
+def test_a_replica_that_cannot_serve_is_left_for_the_leader(trouble: Step) -> None:
+    """An empty response of a follower proves nothing."""
+    brokers = ScriptedBrokers(data(preferred=2), trouble, data(batch(0, 10)))
+    assert walk(brokers, 0, 10) == [(10, [])]
+    assert [(source.node_id, source.names_rack) for source in brokers.sources] == [
+        (None, True),
+        (2, True),
+        (None, False),
+    ]
+    assert brokers.timeout_ms[1] < brokers.timeout_ms[0], "the leader has time left"
+
+
+def test_a_throttled_replica_is_waited_for() -> None:
+    brokers = ScriptedBrokers(data(preferred=2), (data(), 500), data(batch(0, 10)))
+    assert walk(brokers, 0, 10) == [(10, [])]
+    assert [source.node_id for source in brokers.sources] == [None, 2, 2]
+
+
+def test_a_leader_that_names_replicas_for_ever_ends_at_the_deadline() -> None:
+    brokers = ScriptedBrokers(data(preferred=2, high_watermark=10))
+    with pytest.raises(ConnectorError, match=r"FETCH_TIMEOUT.*offset 0 .*named replica 2"):
+        walk(brokers, 0, 10)
+    assert len(brokers.asked) < 100
+
+
+def test_the_topic_id_goes_with_every_fetch() -> None:
+    brokers = ScriptedBrokers(data(code=ErrorCode.UNKNOWN_TOPIC_ID))
+    with pytest.raises(ConnectorError, match=r"Offsets 3 to 9 of t-0 .*topic id abc is not there"):
+        walk(brokers, 3, 9, topic_id="abc")
+    assert {source.topic_id for source in brokers.sources} == {"abc"}
+
+
+def test_what_was_fetched_is_counted() -> None:
+    metrics = TaskMetrics()
+    brokers = ScriptedBrokers(BrokerConnectionError("away"), data(batch(0, 10)))
+    walk(brokers, 0, 10, metrics=metrics)
+    assert (metrics.fetch_requests, metrics.retries) == (2, 1)
+    assert metrics.fetched_bytes == len(batch(0, 10))
 
 
 def test_a_throttled_response_is_no_hole() -> None:
@@ -241,35 +356,3 @@ def test_a_batch_cut_off_by_an_old_broker_is_requested_with_more_bytes() -> None
     sizes = [size for _, size in brokers.asked]
     assert sizes[0] == 100
     assert sizes[-1] > sizes[0]
-
-
-def test_prefetching_hands_over_in_order_and_raises_at_the_end() -> None:
-    def source() -> Iterator[int]:
-        yield from range(20)
-        raise ValueError("after that")
-
-    ahead = Prefetcher(source(), 2, "test")
-    taken = []
-    with pytest.raises(ValueError, match="after that"):
-        taken.extend(ahead)
-    assert ahead.close()
-    with pytest.raises(StopIteration):
-        next(ahead)
-
-
-def test_prefetching_stops_when_it_is_closed_and_stays_within_its_bound() -> None:
-    made = []
-    enough = threading.Event()
-
-    def source() -> Iterator[int]:
-        for number in range(1000):
-            made.append(number)
-            if number == 3:
-                enough.set()
-            yield number
-
-    ahead = Prefetcher(source(), 2, "test")
-    assert next(ahead) == 0
-    assert enough.wait(60)
-    assert ahead.close()
-    assert len(made) <= 5, "one taken, two waiting, one in the making"

@@ -1,9 +1,12 @@
 """Filters become bounds, and bounds never cut off a record that passes."""
 
 import datetime
+import operator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql.datasource import (
     EqualTo,
     Filter,
@@ -86,3 +89,68 @@ def test_timestamps_are_asked_of_the_brokers() -> None:
 
 def test_without_filters_there_are_no_bounds() -> None:
     assert bounds_of([]) == Bounds()
+
+
+FILTERS = st.one_of(
+    st.builds(on, st.just("partition"), st.sampled_from([EqualTo, LessThan]), st.integers(0, 2)),
+    st.builds(on, st.just("partition"), st.just(In), st.tuples(st.integers(0, 2))),
+    st.builds(
+        on,
+        st.just("offset"),
+        st.sampled_from([EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual]),
+        st.integers(-1, 12),
+    ),
+    st.builds(
+        on,
+        st.just("timestamp"),
+        st.sampled_from([EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual]),
+        st.integers(0, 24).map(lambda half: moment(half / 2)),
+    ),
+    st.builds(on, st.just("topic"), st.sampled_from([EqualTo, StringStartsWith]), st.just("t")),
+)
+COMPARE: dict[type[Any], Any] = {
+    EqualTo: operator.eq,
+    GreaterThan: operator.gt,
+    GreaterThanOrEqual: operator.ge,
+    LessThan: operator.lt,
+    LessThanOrEqual: operator.le,
+    In: lambda value, values: value in values,
+    StringStartsWith: str.startswith,
+}
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from([A, B, C]), st.lists(st.integers(0, 12), max_size=12), min_size=1
+    ),
+    st.lists(FILTERS, max_size=3),
+)
+def test_rows_are_equal_with_and_without_pushdown(
+    logs: dict[TopicPartition, list[int]], filters: list[Filter]
+) -> None:
+    """Timestamps go up and down; the lists are the timestamps of the offsets from 0 on."""
+    cluster = FakeCluster({tp: len(times) for tp, times in logs.items()})
+    for tp, times in logs.items():
+        for wanted in range(14):
+            later = [offset for offset, time in enumerate(times) if time >= wanted]
+            cluster.by_timestamp[tp, wanted] = later[0] if later else -1
+
+    def rows(ranges: list[OffsetRange]) -> list[tuple[TopicPartition, int]]:
+        found = []
+        for piece in ranges:
+            for offset in range(piece.start, piece.end):
+                columns = {
+                    "topic": piece.partition.topic,
+                    "partition": piece.partition.partition,
+                    "offset": offset,
+                    "timestamp": moment(logs[piece.partition][offset]),
+                }
+                if all(
+                    COMPARE[type(one)](columns[one.attribute[0]], one.value)  # type: ignore[attr-defined]
+                    for one in filters
+                ):
+                    found.append((piece.partition, offset))
+        return found
+
+    whole = [OffsetRange(tp, 0, len(times)) for tp, times in sorted(logs.items())]
+    assert rows(narrow(cluster, whole, bounds_of(filters))) == rows(whole)

@@ -193,12 +193,63 @@ def test_a_log_start_behind_an_empty_range_is_none(cluster: FakeCluster) -> None
 def test_a_topic_created_again_is_read_from_its_beginning(cluster: FakeCluster) -> None:
     cluster.ids = {"t": "new"}
     start = StreamOffset({A: 20, B: 10}, topic_ids={"t": "old"})
-    run = tracker(cluster, trackTopicIds="true", failOnDataLoss="false")
+    run = tracker(cluster, failOnDataLoss="false")
     end = run.next_end(start, EVERYTHING)
     assert end.topic_ids == {"t": "new"}
-    assert run.ranges(start, end) == [OffsetRange(A, 0, 100), OffsetRange(B, 0, 50)]
-    with pytest.raises(ConnectorError, match=r"TOPIC_RECREATED.*id old, now new"):
-        tracker(cluster, trackTopicIds="true").ranges(start, end)
+    assert run.ranges(start, end) == [OffsetRange(A, 0, 100, "new"), OffsetRange(B, 0, 50, "new")]
+    with pytest.raises(ConnectorError, match=r"TOPIC_RECREATED.*id old, now new.*offset 20 of t-0"):
+        tracker(cluster).ranges(start, end)
+    ignorant = tracker(cluster, trackTopicIds="false")
+    end = ignorant.next_end(start, EVERYTHING)
+    assert end.topic_ids is None
+    assert ignorant.ranges(start, end) == [OffsetRange(A, 20, 100), OffsetRange(B, 10, 50)]
+
+
+def test_a_topic_created_again_with_as_many_records(cluster: FakeCluster) -> None:
+    cluster.ids = {"t": "new"}
+    start = StreamOffset({A: 100, B: 50}, topic_ids={"t": "old"})
+    strict = tracker(cluster)
+    end = strict.next_end(start, EVERYTHING)
+    with pytest.raises(ConnectorError, match="TOPIC_RECREATED"):
+        strict.ranges(start, end)
+    run = tracker(cluster, failOnDataLoss="false")
+    end = run.next_end(start, Limit(offsets=15))
+    assert end == StreamOffset({A: 10, B: 5}, topic_ids={"t": "new"})
+    assert run.ranges(start, end) == [OffsetRange(A, 0, 10, "new"), OffsetRange(B, 0, 5, "new")]
+
+
+def test_a_topic_created_again_under_available_now(cluster: FakeCluster) -> None:
+    cluster.ids = {"t": "old"}
+    run = tracker(cluster, startingOffsets="earliest", failOnDataLoss="false")
+    run.freeze()
+    first = run.next_end(run.initial(), Limit(offsets=15))
+    cluster.ids, cluster.latest = {"t": "new"}, {A: 3, B: 2}
+    end = run.next_end(first, EVERYTHING)
+    assert end == StreamOffset({A: 3, B: 2}, topic_ids={"t": "new"})
+    assert run.ranges(first, end) == [OffsetRange(A, 0, 3, "new"), OffsetRange(B, 0, 2, "new")]
+    assert run.next_end(end, EVERYTHING) == end
+
+
+def test_a_repeated_batch_of_a_topic_created_again(cluster: FakeCluster) -> None:
+    """The journal has the batch; its records are gone, and those of the new topic are not its."""
+    cluster.ids = {"t": "new"}
+    old = {"t": "old"}
+    start = StreamOffset({A: 20, B: 10}, topic_ids=old)
+    end = StreamOffset({A: 30, B: 10}, topic_ids=old)
+    with pytest.raises(ConnectorError, match=r"TOPIC_RECREATED\] Offsets 20 to 30 of t-0"):
+        tracker(cluster).ranges(start, end)
+    run = tracker(cluster, failOnDataLoss="false")
+    assert run.ranges(start, end) == []
+    following = run.next_end(end, EVERYTHING)
+    assert run.ranges(end, following) == [
+        OffsetRange(A, 0, 100, "new"),
+        OffsetRange(B, 0, 50, "new"),
+    ]
+
+
+def test_an_id_that_a_broker_does_not_return_is_kept(cluster: FakeCluster) -> None:
+    start = StreamOffset({A: 20, B: 10}, topic_ids={"t": "old"})
+    assert tracker(cluster).next_end(start, EVERYTHING).topic_ids == {"t": "old"}
 
 
 def test_available_now_ends_at_what_was_there(cluster: FakeCluster) -> None:

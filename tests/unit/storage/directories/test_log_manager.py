@@ -64,8 +64,22 @@ def test_a_clean_stop_and_a_start() -> None:
     assert fs.content("/a/recovery-point-offset-checkpoint") == b"0\n2\nt 0 1\nt 2 3\n"
     assert fs.content("/b/replication-offset-checkpoint") == b"0\n2\nt 1 2\nt 3 4\n"
     again = manager_on(fs.after_power_failure(), ("/a", "/b"))
+    assert not again.unclean_start
     assert [log.log_end_offset for log in again.logs()] == [1, 3, 2, 4]
     assert [log.high_watermark for log in again.logs()] == [1, 3, 2, 4]
+
+
+def test_a_start_is_unclean_after_a_crash_and_with_a_new_disk() -> None:
+    fs = MemoryFileSystem()
+    assert manager_on(fs, ("/a", "/b")).unclean_start  # nothing was there: all may be lost
+    fs = fs.after_kill()
+    crashed = manager_on(fs, ("/a", "/b"))
+    assert crashed.unclean_start
+    crashed.shutdown(NOW_MS)
+    replaced = manager_on(fs, ("/a", "/new"))
+    assert replaced.unclean_start
+    replaced.shutdown(NOW_MS)
+    assert not manager_on(fs, ("/a", "/new")).unclean_start
 
 
 def test_directories_are_loaded_in_threads_if_one_likes() -> None:

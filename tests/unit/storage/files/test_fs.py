@@ -157,3 +157,18 @@ def test_a_file_system_that_does_not_count_is_not_full(
     assert 0 <= fs.free_bytes(str(tmp_path)) <= fs.total_bytes(str(tmp_path))
     monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result((4096, 4096, *[0] * 8)))
     assert fs.free_bytes(str(tmp_path)) == 1 << 62
+
+
+def test_files_are_not_for_other_users(tmp_path: Path) -> None:
+    """Whatever the umask of the process allows."""
+    before = os.umask(0)
+    try:
+        fs, directory = RealFileSystem(), tmp_path / "logs" / "t-0"
+        fs.make_directory(str(directory))
+        write(fs, str(directory / "0.log"), b"record")
+        replace_file(fs, str(directory / "checkpoint"), b"0", sync=False)
+    finally:
+        os.umask(before)
+    modes = {each.name: each.stat().st_mode & 0o777 for each in directory.iterdir()}
+    assert modes == {"0.log": 0o640, "checkpoint": 0o640}
+    assert directory.stat().st_mode & 0o777 == 0o750

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 
 import pytest
 
 from ottla.storage.cleaner.cleaner import Cleaner
 from ottla.storage.directories.log_manager import LogManager
 from ottla.storage.errors import DiskFull, LogDirectoryOffline
-from ottla.storage.files.layout import CLEANER_CHECKPOINT
+from ottla.storage.files.checkpoints import read_offset_checkpoint
+from ottla.storage.files.layout import CLEANER_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from ottla.storage.log.log import Log
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import (
     NOW_MS,
@@ -136,3 +139,87 @@ def test_a_failed_disk_does_not_come_back_with_room() -> None:
     manager.update_free_bytes(found)
     with pytest.raises(LogDirectoryOffline):
         append(manager.logs()[0])
+
+
+TRUNCATIONS: dict[str, Callable[[Log], object]] = {
+    "truncate": lambda log: log.truncate_to(9),
+    "start-again": lambda log: log.truncate_fully_and_start_at(40),
+}
+
+
+def truncation_fails_at_write(name: str, number: int, *, power: bool) -> bool:
+    """Fails one write of a truncation, and the next start. False without such a write."""
+    fs = MemoryFileSystem()
+    manager = filled(fs)
+    log = manager.logs()[0]
+    log.flush()
+    manager.checkpoint_all()
+    before = [record.offset for record in records_in(log)]
+    fault = fs.fail("pwrite", errno.ENOSPC, after=number)
+    is_hit = False
+    try:
+        TRUNCATIONS[name](log)
+    except DiskFull:
+        is_hit = True
+        assert [record.offset for record in records_in(log)] == before, "nothing was truncated"
+    assert manager.offline_directories == [], "a full disk is no failed disk"
+    assert is_hit == (fault.times == 0), "a failed write was swallowed"
+    fs.heal()
+    manager.check_free_bytes()
+    if is_hit:
+        TRUNCATIONS[name](log)
+    # What is appended now must be above the recovery point on disk.
+    log.append(batch_of(2), leader_epoch=20, now_ms=NOW_MS)
+    points = read_offset_checkpoint(fs, f"{ROOT}/{RECOVERY_POINT_CHECKPOINT}")
+    assert points["t", 0] <= log.log_end_offset - 2
+    expected = [(record.offset, record.value) for record in records_in(log)]
+    epochs = log.leader_epochs.entries
+    if power:
+        log.flush()
+    again = manager_on(fs.after_power_failure() if power else fs.after_kill()).logs()[0]
+    assert [(record.offset, record.value) for record in records_in(again)] == expected
+    assert again.leader_epochs.entries == epochs
+    return is_hit
+
+
+@pytest.mark.parametrize("power", [True, False])
+@pytest.mark.parametrize("name", TRUNCATIONS)
+def test_a_truncation_without_room_changes_nothing_and_is_made_again(
+    name: str, power: bool
+) -> None:
+    number = 0
+    while truncation_fails_at_write(name, number, power=power):
+        number += 1
+    assert number > 0
+
+
+def test_leader_epochs_that_could_not_be_cleared_are_kept() -> None:
+    fs = MemoryFileSystem()
+    log = filled(fs).logs()[0]
+    before = log.leader_epochs.entries
+    for change in (log.leader_epochs.clear, lambda: log.leader_epochs.replace([(3, 4)])):
+        fs.fail("pwrite", errno.ENOSPC, path_part="leader-epoch-checkpoint")
+        with pytest.raises(OSError, match="No space"):
+            change()
+        assert log.leader_epochs.entries == before
+        assert log.leader_epochs.latest_epoch == 11
+
+
+def test_a_compaction_without_room_for_the_recovery_point_is_made_again() -> None:
+    """Gaps above the recovery point on disk would be taken for lost records."""
+    fs = MemoryFileSystem()
+    manager = filled(fs)
+    log = manager.logs()[0]
+    settings = {"cleanup_policy": ("compact",), "min_cleanable_dirty_ratio": 0.0}
+    log.update_config(log.config.replace(**settings))
+    log.flush()
+    cleaner = Cleaner(manager.logs)
+    for is_full in (True, False):
+        compaction = cleaner.next_compaction(NOW_MS)
+        assert compaction is not None
+        if is_full:
+            fs.fail("pwrite", errno.ENOSPC, path_part=RECOVERY_POINT_CHECKPOINT)
+        compaction.run()
+        assert cleaner.finish(compaction, NOW_MS) is not is_full
+        assert cleaner.uncleanable == {}
+        manager.check_free_bytes()

@@ -14,9 +14,11 @@ from tests.doubles.storage_logs import (
     ROOT,
     append,
     batch_of,
+    end_transaction,
     fetched,
     manager_on,
     new_log,
+    records_in,
 )
 
 SETTINGS: dict[str, object] = {
@@ -133,3 +135,90 @@ def test_a_leader_epoch_that_was_not_written_is_written_by_the_retry() -> None:
     log.append(batch_of(), leader_epoch=3, now_ms=NOW_MS)
     assert log.leader_epochs.entries == [(0, 0), (3, 1)]
     assert fs.content(f"{ROOT}/t-0/leader-epoch-checkpoint") == b"0\n2\n0 0\n3 1\n"
+
+
+def aborted_of(log: Log) -> list[tuple[int, int]]:
+    """(producer id, first offset) as a read_committed fetch of the whole log lists them."""
+    found = []
+    for segment in log.segments:
+        found += [(each.producer_id, each.first_offset) for each in segment.txn_index.entries()]
+    return found
+
+
+def abort_fails_at_call(
+    operation: str, number: int, code: int, *, clean: bool, short: bool, flush: int
+) -> bool:
+    """Fails one call of four aborted transactions, retries, restarts. False without such a call."""
+    fs = MemoryFileSystem()
+    settings = {**SETTINGS, "segment_bytes": 500, "flush_messages": flush}
+    manager = manager_on(fs, **settings)
+    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+    # Opening a file that exists needs no space.
+    part = ".txnindex" if operation == "open" else ""
+    fault = fs.fail(operation, code, after=number, short=short, path_part=part)
+    expected = []
+    for producer_id in range(4):
+        steps = [
+            lambda id_=producer_id: append(
+                log, producer_id=id_, producer_epoch=0, base_sequence=0, transactional=True
+            ),
+            lambda id_=producer_id: end_transaction(log, id_, committed=False),
+        ]
+        for step in steps:
+            end = log.log_end_offset
+            try:
+                step()
+            except DiskFull:
+                fs.heal()
+                manager.check_free_bytes()
+                if log.log_end_offset == end:  # not when the flush after the write failed
+                    assert aborted_of(log) == expected
+                    step()
+        expected.append((producer_id, 2 * producer_id))
+        assert manager.offline_directories == [], "a full disk is no failed disk"
+    assert aborted_of(log) == expected
+    is_hit = fault.times == 0
+    fs.heal()
+    if clean:
+        manager.shutdown(NOW_MS)
+    else:
+        log.flush()
+    after = fs.after_kill() if clean else fs.after_power_failure()
+    again = manager_on(after, **settings).get("t", 0)
+    assert again is not None
+    assert aborted_of(again) == expected
+    assert [record.offset for record in records_in(again)] == list(range(8))
+    return is_hit
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize(
+    ("operation", "flush"),
+    [("open", 1_000_000), ("pwrite", 1), ("pwrite", 1_000_000), ("short write", 1)],
+)
+def test_a_full_disk_interrupts_an_abort(operation: str, flush: int, clean: bool) -> None:
+    """The disk stays online, and the marker is written with its index entry or not at all."""
+    number = 0
+    name, short = ("pwrite", True) if operation == "short write" else (operation, False)
+    while abort_fails_at_call(name, number, errno.ENOSPC, clean=clean, short=short, flush=flush):
+        number += 1
+    assert number > 0
+
+
+@pytest.mark.parametrize("part", [".txnindex", ".log"])
+def test_a_kill_between_index_entry_and_marker_leaves_no_entry(part: str) -> None:
+    """Recovery removes an entry whose marker was never written, or was written in part."""
+    fs = MemoryFileSystem()
+    log = new_log(fs)
+    append(log, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    log.flush()
+    fs.fail("pwrite", errno.ENOSPC, path_part=part)
+    for operation in ("truncate", "remove"):
+        fs.fail(operation, errno.EIO)  # as if the process had died before it could undo
+    with pytest.raises((DiskFull, LogDirectoryOffline)):
+        end_transaction(log, 7, committed=False)
+    again = manager_on(fs.after_kill()).get("t", 0)
+    assert again is not None
+    assert aborted_of(again) == []
+    end_transaction(again, 7, committed=False)
+    assert aborted_of(again) == [(7, 0)]

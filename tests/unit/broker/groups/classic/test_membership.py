@@ -97,6 +97,53 @@ def test_session_timeouts_have_bounds(session_timeout_ms: int) -> None:
     assert response.value.error_code == ErrorCode.INVALID_SESSION_TIMEOUT
 
 
+@pytest.mark.parametrize("session_timeout_ms", [6_000, 1_800_000])
+def test_session_timeouts_at_the_bounds_are_valid(session_timeout_ms: int) -> None:
+    assert Setup().join(session_timeout_ms=session_timeout_ms).value.error_code == ErrorCode.NONE
+
+
+def test_a_group_that_is_deleted_serves_no_member() -> None:
+    setup = Setup()
+    (leader,) = setup.stable_group()
+    setup.group().transition_to(GroupState.DEAD, 0)
+    expected = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert setup.join(leader).value.error_code == expected
+    assert setup.sync(leader, 1).value.error_code == expected
+    assert setup.heartbeat(leader, 1) == expected
+    assert setup.leave((leader, None)) == (expected, [])
+
+
+def test_a_member_of_an_empty_group_is_unknown() -> None:
+    """It cannot be there; as in Kafka, it is not believed either."""
+    setup = Setup()
+    (leader,) = setup.stable_group()
+    setup.group().state = GroupState.EMPTY
+    assert setup.join(leader).value.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert setup.sync(leader, 1).value.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_member_that_rejoins_takes_over_its_settings() -> None:
+    setup = Setup()
+    leader, follower = setup.stable_group(2)
+    changed = (("range", b"new"),)
+    setup.join(
+        follower,
+        protocols=changed,
+        session_timeout_ms=20_000,
+        rebalance_timeout_ms=70_000,
+        reason="more topics",
+    )
+    member = setup.group().members[follower]
+    assert (member.protocols, member.session_timeout_ms) == (changed, 20_000)
+    assert setup.group().rebalance_timeout_ms == 70_000
+    events = setup.coordinator.events.of(GROUP)
+    rejoined = [
+        (each.kind, each.member_id, each.reason) for each in events if each.kind == "rejoined"
+    ]
+    assert rejoined[-1] == ("rejoined", follower, "more topics")
+    assert setup.join(leader).value.error_code == ErrorCode.NONE
+
+
 def test_an_unknown_member_makes_no_group() -> None:
     setup = Setup()
     assert setup.join("absent").value.error_code == ErrorCode.UNKNOWN_MEMBER_ID

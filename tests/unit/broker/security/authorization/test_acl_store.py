@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from ottla.broker.runtime.tasks import spawn
 from ottla.broker.security.authorization.acl_rules import AclRules
-from ottla.broker.security.authorization.acl_store import AclStore
+from ottla.broker.security.authorization.acl_store import RESOURCES_AT_ONCE, AclStore
 from ottla.controller.runtime import LoopRuntime
 from ottla.controller.tree.embedded_store import EmbeddedStore
-from ottla.controller.tree.store import set_or_create
+from ottla.controller.tree.store import make_paths, set_or_create
 from ottla.controller.tree.znodes_security import (
+    ACL_PATHS,
     LITERAL,
     PREFIXED,
     Acl,
@@ -105,4 +108,31 @@ async def test_what_cannot_be_read_changes_nothing(caplog: pytest.LogCaptureFixt
     await set_or_create(store, acl_path(TOPIC), encode_acls([TWO]))
     await store.create("/kafka-acl-changes/acl_changes_", b"Topic:t", sequential=True)
     await until(rules, TOPIC, frozenset((TWO,)))
+    await store.close()
+
+
+async def test_many_acls_are_read_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others get the loop between two slices."""
+    store = EmbeddedStore(None)
+    await store.connect()
+    await make_paths(store, ACL_PATHS)
+    count = 2 * RESOURCES_AT_ONCE + 1
+    for number in range(count):
+        path = acl_path(AclResource(LITERAL, "Topic", f"t{number}"))
+        await set_or_create(store, path, encode_acls([ONE]))
+    sizes: list[int] = []
+    turns: list[int] = []
+    get_many = store.get_many
+
+    async def counting(paths: Sequence[str]) -> Any:
+        if paths and "/Topic/t" in paths[0]:
+            sizes.append(len(paths))
+            asyncio.get_running_loop().call_soon(turns.append, len(sizes))
+        return await get_many(paths)
+
+    monkeypatch.setattr(store, "get_many", counting)
+    _, rules = await opened(store)
+    assert sizes == [RESOURCES_AT_ONCE, RESOURCES_AT_ONCE, 1]
+    assert turns == [1, 2, 3]
+    assert all(rules.of(AclResource(LITERAL, "Topic", f"t{number}")) for number in range(count))
     await store.close()

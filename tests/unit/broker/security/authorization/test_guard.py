@@ -12,6 +12,7 @@ from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.config.errors import ConfigError
 from ottla.broker.handlers.table import Handlers, build_table
 from ottla.broker.requests.request_context import HandlerEntry
+from ottla.broker.security.audit.security_log import SecurityLog
 from ottla.broker.security.authorization.access_control import (
     AccessControl,
     allow_all,
@@ -37,7 +38,9 @@ def all_handlers() -> Handlers:
 def access_control(**settings: str) -> AccessControl:
     config = BrokerConfig({name.replace("_", "."): text for name, text in settings.items()})
     # Neither the tree nor the runtime is used before the start.
-    return AccessControl(config, cast(Any, None), cast(Any, None), MetadataCache())
+    return AccessControl(
+        config, cast(Any, None), cast(Any, None), MetadataCache(), SecurityLog(None)
+    )
 
 
 def test_every_api_of_the_table_has_a_check() -> None:

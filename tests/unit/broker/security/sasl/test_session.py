@@ -15,8 +15,8 @@ import pytest
 from ottla.broker.handlers.security import sasl
 from ottla.broker.metrics.statistics import NetworkStatistics
 from ottla.broker.requests.request_channel import RequestContext
-from ottla.broker.runtime.log_limiter import LogLimiter
 from ottla.broker.runtime.timer import Timer
+from ottla.broker.security.audit.security_log import SecurityLog
 from ottla.broker.security.sasl import scram_credentials
 from ottla.broker.security.sasl import session as sasl_session
 from ottla.broker.security.sasl.exchanges import Exchange, PlainExchange, ScramExchange
@@ -79,7 +79,7 @@ class Scene:
             timer=self.timer,
             now_ms=lambda: self.now_ms,
             statistics=self.statistics,
-            log_limiter=LogLimiter(),
+            log=SecurityLog(None),
         )
         return SaslSession(connection, decoder, listener)
 

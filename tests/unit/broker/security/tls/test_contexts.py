@@ -8,13 +8,22 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from ottla.broker.config.broker_config import BrokerConfig, ConfigError
-from ottla.broker.security.tls.contexts import listener_context, openssl_name, peer_context
+from ottla.broker.security.tls import contexts
 from tests.doubles.certificates import Certificates
 
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+def listener_context(settings: BrokerConfig, name: str) -> ssl.SSLContext:
+    return contexts.listener_context(settings, name).context
+
+
+def peer_context(settings: BrokerConfig) -> ssl.SSLContext | None:
+    made = contexts.peer_context(settings)
+    return None if made is None else made.context
 
 
 def config(**settings: object) -> BrokerConfig:
@@ -111,34 +120,6 @@ def test_host_names_may_go_unchecked(certificates: Certificates) -> None:
     assert not client.check_hostname
 
 
-def test_versions_and_ciphers_are_limited(certificates: Certificates) -> None:
-    server = listener_context(
-        config(
-            ssl_keystore_location=certificates.server_path,
-            ssl_enabled_protocols="TLSv1.2",
-            ssl_cipher_suites="TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
-        ),
-        "SSL",
-    )
-    assert shakes_hands(server, certificates.client_context()) == "TLSv1.2"
-    older = [each["name"] for each in server.get_ciphers() if each["protocol"] == "TLSv1.2"]
-    assert older == ["ECDHE-ECDSA-AES256-GCM-SHA384"]
-
-
-@pytest.mark.parametrize(
-    ("java", "openssl"),
-    [
-        ("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "ECDHE-RSA-AES128-GCM-SHA256"),
-        ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", "ECDHE-ECDSA-CHACHA20-POLY1305"),
-        ("TLS_RSA_WITH_AES_256_CBC_SHA", "AES256-SHA"),
-        ("TLS_DHE_RSA_WITH_AES_256_CBC_SHA256", "DHE-RSA-AES256-SHA256"),
-    ],
-)
-def test_cipher_names_of_openssl(java: str, openssl: str) -> None:
-    assert openssl_name(java) == openssl
-    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).set_ciphers(openssl)
-
-
 def encrypted(certificates: Certificates, path: Path) -> Path:
     content = certificates.server_path.read_bytes()
     key = serialization.load_pem_private_key(content, None)
@@ -168,8 +149,9 @@ def test_an_encrypted_key(certificates: Certificates, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"\xfe\xed\xfe\xed\x00\x00", "is a Java key store .* keytool -importkeystore"),
-        (b"\x30\x82\x04", "looks like PKCS12.* openssl pkcs12 -in"),
+        (b"\xfe\xed\xfe\xed\x00\x00", r"it needs ssl\.keystore\.password"),
+        (b"\xce\xce\xce\xce\x00\x00", "is a JCEKS store, .* keytool -importkeystore"),
+        (b"\x30\x82\x04", "it is no PKCS12 store, or its password is wrong"),
         (b"nonsense", "No private key with its certificate can be read"),
         (None, "cannot be read: No such file"),
     ],
@@ -195,19 +177,32 @@ def test_trust_that_cannot_be_read(certificates: Certificates, tmp_path: Path) -
 
 
 def test_no_keys_at_all() -> None:
-    with pytest.raises(ConfigError, match=r"needs a key .*ssl\.keystore\.type=PEM"):
+    with pytest.raises(ConfigError, match=r"needs a key .*ssl\.keystore\.location"):
         listener_context(config(), "SSL")
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"ssl_enabled_protocols": "SSLv3"}, r"ssl\.enabled\.protocols: SSLv3"),
-        ({"ssl_cipher_suites": "TLS_ROT_WITH_13"}, r"ssl\.cipher\.suites: OpenSSL has none"),
-    ],
-)
-def test_limits_that_do_not_exist(
-    certificates: Certificates, settings: dict[str, str], words: str
-) -> None:
-    with pytest.raises(ConfigError, match=words):
-        listener_context(config(ssl_keystore_location=certificates.server_path, **settings), "SSL")
+def test_a_revoked_certificate_is_refused(certificates: Certificates, tmp_path: Path) -> None:
+    revoked = tmp_path / "revoked.pem"
+    settings = config(
+        ssl_keystore_location=certificates.server_path,
+        ssl_truststore_location=certificates.authority_path,
+        ssl_client_auth="required",
+        ottla_ssl_crl_location=revoked,
+    )
+    client = certificates.client_context(with_certificate=True)
+    revoked.write_bytes(certificates.revocation_list())
+    assert shakes_hands(listener_context(settings, "SSL"), client)
+    revoked.write_bytes(certificates.revocation_list(certificates.client_path))
+    with pytest.raises(ssl.SSLError, match=r"CERTIFICATE_REVOKED|certificate revoked"):
+        shakes_hands(listener_context(settings, "SSL"), client)
+
+
+def test_a_file_without_a_revocation_list(certificates: Certificates) -> None:
+    settings = config(
+        ssl_keystore_location=certificates.server_path,
+        ssl_truststore_location=certificates.authority_path,
+        ssl_client_auth="required",
+        ottla_ssl_crl_location=certificates.authority_path,
+    )
+    with pytest.raises(ConfigError, match=r"ottla\.ssl\.crl\.location: .* has no X509 CRL"):
+        listener_context(settings, "SSL")

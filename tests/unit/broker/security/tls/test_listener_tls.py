@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.config.broker_config import BrokerConfig
+from ottla.broker.config.broker_config import BrokerConfig, ConfigError
 from ottla.broker.requests.request_context import Principal
 from ottla.broker.security.tls.listener_tls import ListenerTls
 from tests.doubles.certificates import Certificates
@@ -23,10 +23,10 @@ def old(tmp_path: Path) -> Certificates:
 @pytest.fixture
 def new(tmp_path: Path) -> Certificates:
     (tmp_path / "new").mkdir()
-    return Certificates(tmp_path / "new")
+    return Certificates(tmp_path / "new", "another authority")
 
 
-def broker_tls(certificates: Certificates) -> ListenerTls:
+def broker_tls(certificates: Certificates, **more: str) -> ListenerTls:
     return ListenerTls(
         BrokerConfig(
             {
@@ -35,16 +35,25 @@ def broker_tls(certificates: Certificates) -> ListenerTls:
                 "ssl.keystore.location": str(certificates.server_path),
                 "ssl.truststore.location": str(certificates.authority_path),
                 "ssl.principal.mapping.rules": "RULE:^CN=(.*)$/$1/",
+                **{name.replace("_", "."): text for name, text in more.items()},
             }
         )
     )
 
 
+def watched(tls: ListenerTls) -> list[ssl.SSLContext]:
+    """The contexts of the listener: the first, then each new one."""
+    contexts = [tls.listener("SSL").context]
+    tls.on_renewed("SSL", contexts.append)
+    return contexts
+
+
 def test_a_listener_and_its_peers(old: Certificates) -> None:
     tls = broker_tls(old)
     listener = tls.listener("SSL")
-    assert tls.peer is not None
-    assert shakes_hands(listener.context, tls.peer) == "TLSv1.3"
+    peer = tls.peer()
+    assert peer is not None
+    assert shakes_hands(listener.context, peer) == "TLSv1.3"
     certificate = {"subject": ((("commonName", "me"),),)}
     assert listener.principal_of_certificate(certificate) == Principal("User", "me")
 
@@ -54,39 +63,118 @@ def test_other_brokers_are_reached_in_plain_text(old: Certificates) -> None:
         "listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
         "ssl.keystore.location": str(old.server_path),
     }
-    assert ListenerTls(BrokerConfig(settings)).peer is None
+    assert ListenerTls(BrokerConfig(settings)).peer() is None
 
 
 def test_a_new_certificate_is_used_as_soon_as_it_is_there(
     old: Certificates, new: Certificates, caplog: pytest.LogCaptureFixture
 ) -> None:
     tls = broker_tls(old)
-    context = tls.listener("SSL").context
+    contexts = watched(tls)
     shutil.copy(new.server_path, old.server_path)
     # Not before the files are checked.
-    assert shakes_hands(context, old.client_context())
+    assert len(contexts) == 1
     tls.check()
-    assert shakes_hands(context, new.client_context())
+    assert shakes_hands(contexts[-1], new.client_context())
     with pytest.raises(ssl.SSLCertVerificationError):
-        shakes_hands(context, old.client_context())
+        shakes_hands(contexts[-1], old.client_context())
     with caplog.at_level("INFO"):
         tls.check()
     assert caplog.text == "", "nothing has changed since"
+
+
+def test_an_authority_that_was_removed_is_no_longer_trusted(
+    old: Certificates, new: Certificates
+) -> None:
+    both = old.authority_path.read_bytes() + new.authority_path.read_bytes()
+    only = old.authority_path.read_bytes()
+    old.authority_path.write_bytes(both)
+    tls = broker_tls(old, ssl_client_auth="required")
+    contexts = watched(tls)
+    client = new.client_context(with_certificate=True)
+    client.load_verify_locations(cadata=both.decode())
+    assert shakes_hands(contexts[-1], client)
+    old.authority_path.write_bytes(only)
+    tls.check()
+    with pytest.raises(ssl.SSLError):
+        shakes_hands(contexts[-1], client)
+    peer = tls.peer()
+    assert peer is not None
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shakes_hands(new.server_context(), peer)
+
+
+def test_a_certificate_of_another_name_is_not_taken(
+    old: Certificates, caplog: pytest.LogCaptureFixture
+) -> None:
+    tls = broker_tls(old)
+    contexts = watched(tls)
+    shutil.copy(old.client_path, old.server_path)
+    tls.check()
+    assert len(contexts) == 1
+    assert "The subject of the new certificate is another one (client, before: server)" in (
+        caplog.text
+    )
+
+
+def test_another_name_can_be_allowed(old: Certificates) -> None:
+    tls = broker_tls(old, ssl_allow_dn_changes="true")
+    contexts = watched(tls)
+    shutil.copy(old.client_path, old.server_path)
+    tls.check()
+    assert len(contexts) == 2
+
+
+def test_alternative_names_stay_unless_that_is_allowed(
+    old: Certificates, caplog: pytest.LogCaptureFixture
+) -> None:
+    strict, loose = broker_tls(old), broker_tls(old, ssl_allow_san_changes="true")
+    kept, replaced = watched(strict), watched(loose)
+    old.issue("server", addresses=("127.0.0.2",))
+    strict.check()
+    loose.check()
+    assert len(kept) == 1
+    assert "lacks subject alternative names of the old one" in caplog.text
+    assert len(replaced) == 2
+    old.issue("server", addresses=("127.0.0.1", "127.0.0.3"))
+    strict.check()
+    assert len(kept) == 2
+
+
+def test_a_dynamic_setting_is_validated_and_applied(
+    old: Certificates, new: Certificates, tmp_path: Path
+) -> None:
+    name = "listener.name.ssl.ssl.keystore.location"
+    config = BrokerConfig(
+        {
+            "listeners": "SSL://127.0.0.1:0",
+            "inter.broker.listener.name": "SSL",
+            "ssl.keystore.location": str(old.server_path),
+        }
+    )
+    tls = ListenerTls(config)
+    contexts = watched(tls)
+    with pytest.raises(ConfigError, match=r"nowhere\.pem cannot be read"):
+        tls.validate(config.with_broker_settings({name: "/nowhere.pem"}), [name])
+    tls.validate(config.with_broker_settings({name: str(new.server_path)}), [name])
+    assert len(contexts) == 1
+    tls.settings_changed(config.update_dynamic({}, {name: str(new.server_path)}))
+    assert shakes_hands(contexts[-1], new.client_context())
 
 
 def test_a_broken_file_changes_nothing(
     old: Certificates, new: Certificates, caplog: pytest.LogCaptureFixture
 ) -> None:
     tls = broker_tls(old)
-    context = tls.listener("SSL").context
+    contexts = watched(tls)
     good = old.server_path.read_bytes()
     old.server_path.write_bytes(good[:200])
     tls.check()
     assert "listener SSL keeps its previous certificates: No private key" in caplog.text
-    assert shakes_hands(context, old.client_context())
+    assert shakes_hands(contexts[-1], old.client_context())
     os.remove(old.server_path)
     tls.check()
-    assert shakes_hands(context, old.client_context())
+    assert shakes_hands(contexts[-1], old.client_context())
     old.server_path.write_bytes(new.server_path.read_bytes())
     tls.check()
-    assert shakes_hands(context, new.client_context())
+    assert shakes_hands(contexts[-1], new.client_context())

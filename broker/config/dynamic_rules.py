@@ -1,0 +1,104 @@
+"""Which broker settings change at run time, and how: the rules of Kafka's `DynamicBrokerConfig`.
+
+Deviations from Kafka, both stricter: a listener that does not exist has no settings, and a setting
+that the broker reads only when it starts is rejected without the prefix of a listener too (Kafka
+takes `sasl.enabled.mechanisms` and uses it at the next start).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ottla.broker.config.definitions import PER_BROKER, READ_ONLY, broker_settings, parse_value
+from ottla.broker.config.errors import ConfigError
+from ottla.broker.config.listener_settings import (
+    PREFIX,
+    check_listener_settings,
+    find_broker_setting,
+    listener_setting,
+)
+from ottla.broker.config.providers import is_reference
+from ottla.broker.config.unsupported import check_supported
+
+if TYPE_CHECKING:
+    from ottla.broker.config.broker_config import BrokerConfig
+
+#: Settings of an open listener that new connections get (`SslConfigs.RECONFIGURABLE_CONFIGS`).
+RENEWABLE = frozenset(
+    (
+        *("ssl.keystore.type", "ssl.keystore.location", "ssl.keystore.password"),
+        *("ssl.keystore.key", "ssl.keystore.certificate.chain", "ssl.key.password"),
+        *("ssl.truststore.type", "ssl.truststore.location", "ssl.truststore.password"),
+        "ssl.truststore.certificates",
+    )
+)
+_LIMITS = frozenset(("max.connections", "max.connection.creation.rate", "num.network.threads"))
+
+
+def check_dynamic_setting(
+    name: str, text: str, config: BrokerConfig, listeners: Iterable[str], per_broker: bool
+) -> None:
+    """ConfigError when a setting cannot get this value while the broker runs."""
+    if name.startswith(PREFIX):
+        listener_setting(name)
+        check_listener_settings([name], listeners)
+    setting = find_broker_setting(name)
+    if name.startswith(PREFIX) and setting.name in _LIMITS | RENEWABLE:
+        pass
+    elif setting.mode == READ_ONLY and not name.startswith(PREFIX):
+        raise ConfigError(f"Cannot update these configs dynamically: {name}")
+    if not per_broker and (setting.mode == PER_BROKER or _is_of_one_broker(name)):
+        raise ConfigError(
+            "Cannot update these configs at default cluster level, broker id must be "
+            f"specified: {name}"
+        )
+    if setting.sensitive and not is_reference(text):
+        raise ConfigError(
+            f"{name} is a secret, which every client of ZooKeeper could read: set it in the "
+            "configuration file and restart the broker, or name a value of config.providers, "
+            "such as ${file:/path:key}."
+        )
+    if name in RENEWABLE:
+        raise ConfigError(
+            "These security configs can be dynamically updated only per-listener using the "
+            f"listener prefix: {name}"
+        )
+    if setting.mode == PER_BROKER and name in broker_settings():
+        raise ConfigError(
+            f"{name} is read when the broker starts: set it in the configuration file and restart "
+            "the broker."
+        )
+    value = config.resolve(name, text)
+    parse_value(setting, value)
+    check_supported({name: value})
+
+
+def check_open_listener(name: str) -> None:
+    """ConfigError for a setting that an open listener keeps until the broker restarts."""
+    if not name.startswith(PREFIX):
+        return
+    try:
+        found = listener_setting(name)
+    except ConfigError:
+        return  # it has no effect, and may be removed
+    if found.mechanism is not None or found.setting.name not in RENEWABLE | _LIMITS:
+        raise ConfigError(
+            f"{name}: Configs cannot be updated dynamically for existing listener "
+            f"ListenerName({found.listener.upper()}), restart broker or create a new listener for "
+            "update"
+        )
+
+
+def is_read_at_start(name: str) -> bool:
+    """Whether a dynamic setting has its effect from the next start of the broker on only."""
+    try:
+        check_open_listener(name)
+    except ConfigError:
+        return True
+    return name in broker_settings() and broker_settings()[name].mode == PER_BROKER
+
+
+def _is_of_one_broker(name: str) -> bool:
+    """Kafka lets only limits of a listener be the same for all brokers."""
+    return name.startswith(PREFIX) and find_broker_setting(name).name not in _LIMITS

@@ -1,0 +1,91 @@
+"""Where a follower truncates its log, and the truncation itself.
+
+The follower truncates on fetch (KIP-595): each Fetch request has the epoch of the last record in
+the log; if the response has a diverging epoch, the log is truncated to the end of that epoch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.broker.replication.partition import Partition
+    from ottla.storage.log.log import Log
+
+logger = logging.getLogger("ottla.replication")
+
+
+def truncation_offset(log: Log, leader_epoch: int, leader_end: int) -> int:
+    """The last offset at which `log` matches that of a leader whose `leader_epoch` ends there.
+
+    Mirrors `getOffsetTruncationState` of Kafka's `AbstractFetcherThread`.
+    """
+    own_epoch, own_end = log.end_offset_for_epoch(leader_epoch)
+    # If the leader's epoch is not in this log, the epoch before it ends at `own_end`. No epoch is
+    # found if it is higher than all in this log.
+    target = leader_end if own_epoch < 0 else min(own_end, leader_end)
+    return min(target, log.log_end_offset)
+
+
+def has_uncommitted_records_without_epoch(log: Log) -> bool:
+    """Whether the log has records above its high watermark that no leader epoch distinguishes.
+
+    They cannot be compared with those of the leader, so a new follower truncates them.
+    """
+    return log.leader_epochs.latest_epoch < 0 and log.high_watermark < log.log_end_offset
+
+
+class FollowerTruncation:
+    """Truncates logs of followers; calls `on_truncated` when it removed records. Loop only."""
+
+    def __init__(self, on_truncated: Callable[[Log], None]) -> None:
+        self._on_truncated = on_truncated
+
+    async def truncate_to(self, partition: Partition, log: Log, offset: int) -> bool:
+        """Removes the records from `offset` on; in steps, as it takes seconds for a large segment.
+
+        Does nothing and returns False if the leader epoch or the log of `partition` changes
+        meanwhile: another leader says where to truncate, or there is nothing to truncate.
+        """
+        leader_epoch = partition.leader_epoch
+        for _ in log.prepare_truncation(offset):
+            await asyncio.sleep(0)
+            if partition.leader_epoch != leader_epoch or partition.log is not log:
+                return False
+        # Without a record to truncate there may still be an epoch to remove: that of a former
+        # leader that never appended anything in it.
+        if log.truncate_to(offset):
+            self._on_truncated(log)
+        return True
+
+    async def truncate_on_diverging_epoch(
+        self, partition: Partition, leader_epoch: int, leader_end: int
+    ) -> None:
+        """The leader's log has another end for the epoch of our last record."""
+        log = partition.log
+        assert log is not None, "a follower has a log"
+        target = truncation_offset(log, leader_epoch, leader_end)
+        if target < log.high_watermark:
+            logger.warning(
+                "Truncating %s to offset %d below high watermark %d",
+                partition.key,
+                target,
+                log.high_watermark,
+                extra=partition.key._asdict(),
+            )
+        logger.info(
+            "[Partition %s] Truncating to %d: the log diverges from that of the leader",
+            partition.key,
+            target,
+            extra=partition.key._asdict(),
+        )
+        await self.truncate_to(partition, log, target)
+
+    def truncate_fully_and_start_at(self, log: Log, offset: int) -> None:
+        """Removes all records."""
+        log.truncate_fully_and_start_at(offset)
+        self._on_truncated(log)

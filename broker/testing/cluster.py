@@ -1,0 +1,141 @@
+"""Several brokers inside your own process, on a ZooKeeper of their own without Java.
+
+    from ottla.testing import Cluster
+
+    with Cluster(brokers=3) as cluster:
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
+        cluster[1].crash()
+
+Each broker runs on a thread of its own, and so does the ZooKeeper (`ottla zookeeper`, in memory).
+Topics have three replicas unless there are fewer brokers, and two of them must be in sync.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any
+
+from ottla.broker.cluster.metadata_cache import MetadataSnapshot
+from ottla.broker.testing.embedded import START_SECONDS, STOP_SECONDS, Broker
+from ottla.controller.zookeeper_server.server import ZooKeeperServer
+
+TICK_TIME_MS = 500
+SESSION_TIMEOUT_MS = 6000
+"""Shorter than Kafka's 18 s, so that tests of a crash need not wait; long enough for a process
+whose threads share one interpreter."""
+
+
+class Cluster:
+    """Brokers with the ids 1, 2, ...: a context manager, or `start` and `stop`."""
+
+    def __init__(self, brokers: int = 3, **settings: object) -> None:
+        """`settings` are those of every broker, by Kafka's names with `_` for `.`."""
+        if brokers < 1:
+            raise ValueError("a cluster has at least one broker")
+        self._count = brokers
+        self._settings = settings
+        self._brokers: dict[int, Broker] = {}
+        self._zookeeper = ZooKeeperServer(tick_time_ms=TICK_TIME_MS)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Cluster:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def __getitem__(self, broker_id: int) -> Broker:
+        return self._brokers[broker_id]
+
+    @property
+    def brokers(self) -> list[Broker]:
+        return list(self._brokers.values())
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses of all brokers, with commas."""
+        return ",".join(broker.bootstrap for broker in self._brokers.values())
+
+    @property
+    def zookeeper(self) -> str:
+        """The address of the ZooKeeper, for tools that read the znodes."""
+        return f"127.0.0.1:{self._zookeeper.port}"
+
+    def start(self) -> None:
+        """Returns when all brokers serve clients and have the metadata of each other.
+
+        Raises ConfigError for a wrong setting, and RuntimeError when the cluster is running."""
+        if self._thread is not None:
+            raise RuntimeError("the cluster is running")
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="ottla-zookeeper", daemon=True
+        )
+        self._thread.start()
+        try:
+            self._call(self._zookeeper.start(), START_SECONDS)
+            replicas = min(3, self._count)
+            common: dict[str, Any] = {
+                "zookeeper_connect": self.zookeeper,
+                "zookeeper_session_timeout_ms": SESSION_TIMEOUT_MS,
+                "default_replication_factor": replicas,
+                "min_insync_replicas": min(2, replicas),
+                "offsets_topic_replication_factor": replicas,
+                "transaction_state_log_replication_factor": replicas,
+                "transaction_state_log_min_isr": min(2, replicas),
+                **self._settings,
+            }
+            self._brokers = {
+                number: Broker(broker_id=number, **common) for number in range(1, self._count + 1)
+            }
+            with ThreadPoolExecutor(self._count) as pool:
+                list(pool.map(Broker.start, self._brokers.values()))
+            for broker in self._brokers.values():
+                broker.wait_for_metadata(self._is_complete)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _is_complete(self, snapshot: MetadataSnapshot) -> bool:
+        return len(snapshot.brokers) == self._count and snapshot.controller_id in self._brokers
+
+    def stop(self) -> None:
+        """Stops all brokers that run, then the ZooKeeper; all data is removed."""
+        with ThreadPoolExecutor(self._count) as pool:
+            list(pool.map(Broker.stop, self._brokers.values()))
+        self._brokers = {}
+        loop, thread = self._loop, self._thread
+        if loop is None or thread is None:
+            return
+        self._call(self._zookeeper.stop(), STOP_SECONDS)
+        self._loop = self._thread = None
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        config: dict[str, object] | None = None,
+        *,
+        replication_factor: int = -1,
+    ) -> None:
+        """As `Broker.create_topic`, by any running broker."""
+        running = next(broker for broker in self.brokers if broker.is_running)
+        running.create_topic(name, partitions, config, replication_factor=replication_factor)
+
+    def _call(self, coroutine: Coroutine[Any, Any, None], seconds: float) -> None:
+        assert self._loop is not None
+        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(seconds)

@@ -1,0 +1,147 @@
+"""`ottla zookeeper`: a ZooKeeper server without Java, for development and tests.
+
+It does not import Typer: `ottla cluster start` and tests start it often.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ottla.controller.tree.store import StoreError
+from ottla.controller.zookeeper_server.server import DEFAULT_TICK_TIME_MS, ZooKeeperServer
+
+DEFAULT_PORT = 2181
+# The znode file of a broker that runs without ZooKeeper, so that its cluster can grow.
+FILE_NAME = "ottla-znodes.db"
+
+DESCRIPTION = """\
+Start a ZooKeeper server on this machine, without Java: one process, not highly available, for
+development and tests. Production clusters use an ensemble of Apache ZooKeeper.
+
+Sessions, ephemeral znodes, watches, multi, ACLs (world, auth, digest, ip) and four-letter words
+are ZooKeeper's. Containers, znodes with a time to live, SASL and TLS are not supported.
+
+The data directory can be that of a broker which ran without ZooKeeper: stop the broker, start this
+server with the broker's log.dirs, then start the broker with zookeeper.connect.
+"""
+EXAMPLES = """\
+examples:
+  ottla zookeeper                                on 127.0.0.1:2181, data in ./ottla-zookeeper
+  ottla zookeeper --port 0 --in-memory           a free port, which is printed; nothing is kept
+  ottla start --override zookeeper.connect=127.0.0.1:2181
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Serves until SIGINT or SIGTERM; returns the exit code."""
+    options = _parser().parse_args(list(arguments))
+    logging.basicConfig(
+        level=logging.INFO if options.verbose else logging.WARNING,
+        format="%(asctime)s %(levelname)s %(message)s",
+    )
+    try:
+        asyncio.run(_serve(options))
+    except (OSError, StoreError) as error:
+        print(f"ottla: {_explained(error, options)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ottla zookeeper",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
+    parser.add_argument("--port", type=_port, default=DEFAULT_PORT, help="client port (2181)")
+    parser.add_argument("--data-dir", default="ottla-zookeeper", help="data directory")
+    parser.add_argument("--in-memory", action="store_true", help="keep nothing on disk")
+    parser.add_argument(
+        "--tick-time-ms",
+        type=_tick_time_ms,
+        default=DEFAULT_TICK_TIME_MS,
+        help="session timeouts are limited to 2 to 20 ticks (2000)",
+    )
+    parser.add_argument(
+        "--no-fsync",
+        action="store_true",
+        help="changes survive the end of the process, but not a power failure",
+    )
+    parser.add_argument("-v", "--verbose", action="store_true", help="log sessions")
+    return parser
+
+
+def _port(text: str) -> int:
+    value = int(text)
+    if not 0 <= value <= 65535:
+        raise argparse.ArgumentTypeError("a port is a number from 0 to 65535")
+    return value
+
+
+def _tick_time_ms(text: str) -> int:
+    value = int(text)
+    if value < 10:
+        raise argparse.ArgumentTypeError("a tick takes at least 10 ms")
+    return value
+
+
+def _explained(error: OSError | StoreError, options: argparse.Namespace) -> str:
+    if isinstance(error, OSError):
+        return (
+            f"port {options.port} of {options.host} cannot be used "
+            f"({os.strerror(error.errno or 0)}); choose another with --port."
+        )
+    return str(error)
+
+
+def _prepare_directory(options: argparse.Namespace) -> str | None:
+    if options.in_memory:
+        return None
+    directory = Path(options.data_dir)
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o750)
+    except OSError as error:
+        raise StoreError(
+            str(directory),
+            f"{directory} cannot be created ({os.strerror(error.errno or 0)}); "
+            "choose another with --data-dir.",
+        ) from None
+    return str(directory / FILE_NAME)
+
+
+async def _serve(options: argparse.Namespace) -> None:
+    server = ZooKeeperServer(
+        _prepare_directory(options),
+        tick_time_ms=options.tick_time_ms,
+        synchronous="NORMAL" if options.no_fsync else "FULL",
+    )
+    await server.start(options.host, options.port)
+    loop = asyncio.get_running_loop()
+    stopped: asyncio.Future[None] = loop.create_future()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, _set, stopped)
+    print(
+        f"ZooKeeper for development on {options.host}:{server.port} (not highly available)",
+        flush=True,
+    )
+    try:
+        assert server.failure is not None
+        done, _ = await asyncio.wait({stopped, server.failure}, return_when=asyncio.FIRST_COMPLETED)
+        for future in done:
+            future.result()
+    finally:
+        await server.stop()
+
+
+def _set(stopped: asyncio.Future[None]) -> None:
+    if not stopped.done():
+        stopped.set_result(None)

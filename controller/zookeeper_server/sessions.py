@@ -1,0 +1,73 @@
+"""Sessions of ZooKeeper clients: ids, passwords, timeouts, and which ones have expired.
+
+A session outlives its connection. It ends when the client closes it, or when no request has come
+for its timeout.
+"""
+
+import secrets
+from collections.abc import Callable, Iterable
+
+from ottla.controller.tree.tree_file import StoredSession
+from ottla.controller.zookeeper_server.acl import Identity
+
+PASSWORD_BYTES = 16
+
+
+class Session:
+    """``connection`` is who may use it now, any object; None while the client is away."""
+
+    __slots__ = ("connection", "deadline", "identities", "stored")
+
+    def __init__(self, stored: StoredSession, deadline: float) -> None:
+        self.stored = stored
+        self.deadline = deadline
+        self.connection: object | None = None
+        self.identities: list[Identity] = []
+
+    @property
+    def session_id(self) -> int:
+        return self.stored.session_id
+
+
+class Sessions:
+    """``now`` is a monotonic clock in seconds. Timeouts are limited to 2 to 20 ticks, as in
+    ZooKeeper."""
+
+    def __init__(
+        self, now: Callable[[], float], tick_time_ms: int, stored: Iterable[StoredSession] = ()
+    ) -> None:
+        self._now = now
+        self.min_timeout_ms = 2 * tick_time_ms
+        self.max_timeout_ms = 20 * tick_time_ms
+        # Each gets its whole timeout after a restart: its client could not reach the server.
+        self.by_id = {
+            each.session_id: Session(each, now() + each.timeout_ms / 1000) for each in stored
+        }
+
+    def open(self, timeout_ms: int) -> Session:
+        """A new session; the timeout is brought within the limits."""
+        session_id = 0
+        while not session_id or session_id in self.by_id:
+            session_id = secrets.randbits(62)
+        timeout_ms = min(max(timeout_ms, self.min_timeout_ms), self.max_timeout_ms)
+        stored = StoredSession(session_id, secrets.token_bytes(PASSWORD_BYTES), timeout_ms)
+        session = self.by_id[session_id] = Session(stored, self._now() + timeout_ms / 1000)
+        return session
+
+    def resume(self, session_id: int, password: bytes) -> Session | None:
+        """The session, None if it has expired or the password is another one."""
+        session = self.by_id.get(session_id)
+        if session is None or not secrets.compare_digest(session.stored.password, password):
+            return None
+        self.touch(session)
+        return session
+
+    def touch(self, session: Session) -> None:
+        session.deadline = self._now() + session.stored.timeout_ms / 1000
+
+    def expired(self) -> list[Session]:
+        now = self._now()
+        return [session for session in self.by_id.values() if session.deadline < now]
+
+    def end(self, session: Session) -> None:
+        self.by_id.pop(session.session_id, None)

@@ -1,0 +1,217 @@
+"""The job of `ottla spark land`: a streaming query a topic, each into a table of its own.
+
+Exactly once by Spark's sinks: a batch that is repeated after a crash has the same offsets, and the
+sink knows a batch that it has committed. Runs until it is stopped, or until what was there at the
+start is in the tables.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark_ottla import errors
+from pyspark_ottla.errors import ConnectorError
+from pyspark_ottla.job_runner import find_file
+from pyspark_ottla.land.plan import (
+    DELTA,
+    DROP,
+    ICEBERG,
+    KEEP,
+    LandOptions,
+    partition_column,
+    schema_conflict,
+    sentence_of,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+# How often the job reads the progress of its queries.
+POLL_SECONDS = 0.5
+CORRUPT = "_corrupt"
+
+
+def read_topic(spark: SparkSession, options: LandOptions, topic: str) -> DataFrame:
+    """The rows of a topic as its table has them."""
+    frame = spark.readStream.format("ottla").options(**options.source_options(topic)).load()
+    if options.is_decoded and options.bad_records in (DROP, KEEP):
+        from pyspark.sql import functions as f
+
+        # Counted where the driver sees it: in the progress of the query.
+        bad = f.count(CORRUPT).alias("bad")
+        frame = frame.observe("decode", f.count(f.lit(1)).alias("records"), bad)
+        if options.bad_records == DROP:
+            frame = frame.where(f"{CORRUPT} IS NULL").drop(CORRUPT)
+    for name in options.partition_by:
+        column, expression = partition_column(name)
+        if expression is None:
+            continue
+        if column in frame.columns:
+            raise ConnectorError(
+                errors.INVALID_OPTION,
+                f"The table of {topic} cannot be partitioned by {name}: it has another column "
+                f"{column}",
+            )
+        frame = frame.selectExpr("*", f"{expression} AS `{column}`")
+    return frame
+
+
+def check_table(spark: SparkSession, options: LandOptions, topic: str, frame: DataFrame) -> bool:
+    """Whether the table is there; raises ConnectorError if the rows do not fit it."""
+    table = options.table(topic)
+    try:
+        if options.format == ICEBERG:
+            schema = spark.table(table).schema
+        else:
+            schema = spark.read.format(options.format).load(table).schema
+    except Exception as error:  # Spark's own, of many classes
+        names = ("PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA", "DELTA_")
+        if any(name in str(error) for name in names):
+            return False
+        raise
+    found = schema_conflict(schema, frame.schema)
+    if found is not None:
+        raise ConnectorError(
+            errors.INVALID_SCHEMA,
+            f"The table {table} cannot take the records of {topic}: {found}",
+            "Land them in another folder, or read them with the schema of the table "
+            "(value.schema.id, value.schema.version)",
+        )
+    return True
+
+
+def start_query(spark: SparkSession, options: LandOptions, topic: str) -> StreamingQuery:
+    frame = read_topic(spark, options, topic)
+    columns = [partition_column(name)[0] for name in options.partition_by]
+    table = options.table(topic)
+    exists = check_table(spark, options, topic, frame)
+    writer = frame.writeStream.format(options.format).queryName(f"land {topic}")
+    writer = writer.option("checkpointLocation", options.checkpoint_of(topic))
+    writer = writer.outputMode("append")
+    if options.available_now:
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=f"{options.trigger_seconds} seconds")
+    if options.format == ICEBERG:
+        if not exists:
+            create_iceberg_table(spark, frame, table, columns)
+        writer = writer.option("merge-schema", "true").option("fanout-enabled", "true")
+        return writer.toTable(table)
+    writer = writer.option("maxRecordsPerFile", options.file_records_max)
+    if options.format == DELTA:
+        writer = writer.option("mergeSchema", "true")
+    return writer.partitionBy(*columns).start(table)
+
+
+def create_iceberg_table(
+    spark: SparkSession, frame: DataFrame, table: str, columns: list[str]
+) -> None:
+    """An empty table, which takes columns of later versions of the schema."""
+    from pyspark.sql import functions as f
+
+    empty = spark.createDataFrame([], frame.schema)
+    creation = empty.writeTo(table).using(ICEBERG)
+    creation = creation.tableProperty("write.spark.accept-any-schema", "true")
+    if columns:
+        creation = creation.partitionedBy(*(f.col(column) for column in columns))
+    creation.create()
+
+
+class Landing:
+    """The queries of a job; prints a line for every batch."""
+
+    def __init__(self, queries: dict[str, StreamingQuery]) -> None:
+        self._queries = queries
+        self._printed: dict[str, int] = dict.fromkeys(queries, -1)
+        self.rows = 0
+
+    def run(self) -> None:
+        """Until all have ended; stops the others and raises ConnectorError when one fails."""
+        running = dict(self._queries)
+        while running:
+            for topic, query in list(running.items()):
+                ended = not query.isActive
+                self._report(topic, query)
+                if not ended:
+                    continue
+                del running[topic]
+                failure = query.exception()
+                if failure is not None:
+                    for other in running.values():
+                        other.stop()
+                    raise LandingError(topic, sentence_of(str(failure)))
+            time.sleep(POLL_SECONDS if running else 0)
+
+    def _report(self, topic: str, query: StreamingQuery) -> None:
+        for progress in query.recentProgress:
+            batch = int(progress["batchId"])
+            if batch <= self._printed[topic]:
+                continue
+            if not progress["numInputRows"]:
+                continue
+            self._printed[topic] = batch
+            self.rows += int(progress["numInputRows"])
+            print(progress_line(topic, progress), flush=True)
+
+
+class LandingError(Exception):
+    """A query has failed; the text is one sentence."""
+
+    def __init__(self, topic: str, sentence: str) -> None:
+        super().__init__(f"{topic}: {sentence}")
+
+
+def progress_line(topic: str, progress: Any) -> str:
+    """`orders: batch 3, 1200 records in 2.1 s, 4 could not be decoded`."""
+    seconds = int(progress["durationMs"].get("triggerExecution", 0)) / 1000
+    line = f"{topic}: batch {progress['batchId']}, {progress['numInputRows']} records"
+    line += f" in {seconds:.1f} s"
+    observed = (progress["observedMetrics"] or {}).get("decode")
+    if observed is not None and observed["bad"]:
+        line += f", {observed['bad']} could not be decoded"
+    return line
+
+
+def land(spark: SparkSession, options: LandOptions) -> int:
+    """Runs the queries; returns the number of records of this run. Raises ConnectorError or
+    LandingError."""
+    queries: dict[str, StreamingQuery] = {}
+    try:
+        for topic in options.topics:
+            queries[topic] = start_query(spark, options, topic)
+        landing = Landing(queries)
+        landing.run()
+    finally:
+        for query in queries.values():
+            if query.isActive:
+                query.stop()
+    return landing.rows
+
+
+def main(arguments: list[str]) -> int:
+    """The job, with the file of its options as argument; returns the exit code."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    import pyspark_ottla
+
+    options = LandOptions.from_json(Path(find_file(arguments[0])).read_text(encoding="utf-8"))
+    spark = SparkSession.builder.appName("ottla land").getOrCreate()
+    spark.sparkContext.setLogLevel("WARN")
+    pyspark_ottla.register(spark)
+    try:
+        rows = land(spark, options)
+    except (ConnectorError, LandingError) as error:
+        print(f"ottla: {error}", file=sys.stderr, flush=True)
+        return 1
+    except PySparkException as error:
+        print(f"ottla: {sentence_of(str(error))}", file=sys.stderr, flush=True)
+        return 1
+    finally:
+        spark.stop()
+    print(f"{rows} records", flush=True)
+    return 0

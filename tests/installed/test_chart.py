@@ -1,0 +1,36 @@
+"""The Helm chart without helm: what `make test-chart` renders is of this version."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import yaml
+
+import ottla
+from ottla.broker.config.definitions import broker_settings
+from tests.installed.builds import ROOT
+
+CHART = ROOT / "deploy" / "helm" / "ottla"
+
+
+def test_the_image_is_of_this_version() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["appVersion"] == chart["version"] == ottla.__version__
+
+
+def test_every_value_with_a_rule_has_a_default() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    assert set(schema["required"]) <= set(values)
+    for name, rule in schema["properties"].items():
+        if "properties" in rule:
+            assert set(rule["properties"]) <= set(values[name]), name
+
+
+def test_the_settings_are_those_of_a_broker() -> None:
+    text = (CHART / "templates" / "configmap.yaml").read_text()
+    names = set(re.findall(r'(?<!include )"([a-z]+(?:\.[a-z]+)+)"', text))
+    names |= set(re.findall(r'--override "([a-z.]+)=', text))
+    assert {"log.dirs", "broker.id", "advertised.listeners"} <= names
+    assert names <= set(broker_settings())

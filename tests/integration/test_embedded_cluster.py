@@ -1,0 +1,84 @@
+"""`ottla.testing.Cluster`: several brokers of one process on a ZooKeeper without Java."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+from ottla.testing import Cluster, ConfigError
+from tests.doubles.eventually import eventually
+
+SECONDS = 60.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(brokers=3) as made:
+        yield made
+
+
+def test_topics_are_replicated_and_led_by_all(cluster: Cluster) -> None:
+    cluster.create_topic("spread", partitions=6)
+    topic = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics("spread", SECONDS)
+    partitions = topic.topics["spread"].partitions.values()
+    assert {each.leader for each in partitions} == {1, 2, 3}
+    assert all(sorted(each.replicas) == [1, 2, 3] for each in partitions)
+
+
+def test_records_survive_the_loss_of_a_leader(cluster: Cluster) -> None:
+    cluster.create_topic("kept", partitions=3)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
+    for number in range(100):
+        producer.produce("kept", b"%d" % number)
+    assert producer.flush(SECONDS) == 0
+    cluster[1].pause()
+    for number in range(100, 200):
+        producer.produce("kept", b"%d" % number)
+    assert producer.flush(SECONDS) == 0
+    cluster[1].start()
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": "readers",
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe(["kept"])
+    values: list[bytes] = []
+
+    def all_read() -> bool:
+        values.extend(
+            message.value() for message in consumer.consume(200, 0.2) if not message.error()
+        )
+        return len(values) >= 200
+
+    eventually(all_read, lambda: f"{len(values)} of 200 records", seconds=SECONDS)
+    consumer.close()
+    assert sorted(values) == sorted(b"%d" % number for number in range(200))
+
+
+def test_nothing_is_left_of_a_cluster() -> None:
+    before = set(threading.enumerate())
+    cluster = Cluster(brokers=2)
+    with cluster:
+        directories = [broker.directory for broker in cluster.brokers]
+        assert all(directory.exists() for directory in directories)
+    assert not any(directory.exists() for directory in directories)
+    eventually(lambda: set(threading.enumerate()) <= before, "a thread is left")
+
+
+def test_a_wrong_setting_leaves_nothing_running() -> None:
+    before = set(threading.enumerate())
+    cluster = Cluster(brokers=2, log_segment_bytes="many")
+    with pytest.raises(ConfigError, match=r"log\.segment\.bytes"):
+        cluster.start()
+    eventually(lambda: set(threading.enumerate()) <= before, "a thread is left")
+
+
+def test_a_cluster_has_brokers() -> None:
+    with pytest.raises(ValueError, match="at least one broker"):
+        Cluster(brokers=0)

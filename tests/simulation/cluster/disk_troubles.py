@@ -1,0 +1,167 @@
+"""What is done to the disks of a simulated cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from ottla.controller.tree import znodes
+from ottla.protocol.topics import TopicPartition
+from tests.simulation.cluster.disk import (
+    READING,
+    SYNCING,
+    WRITING,
+    Disk,
+    Faults,
+    Slowness,
+)
+from tests.simulation.cluster.loop import Process, current_process
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster.node import Node
+    from tests.simulation.cluster.world import World
+
+
+# How long a broker with a new disk waits until it may lose nothing, and for what it has to copy.
+SECONDS = 30
+
+
+class DiskTroubles:
+    """One method for each; the disk is well again when it returns."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.random = Random(f"disk troubles {world.seed}")
+
+    async def _for_a_while(self, disk: Disk, seconds: float) -> None:
+        await asyncio.sleep(self.random.uniform(0, seconds))
+        disk.heal()
+
+    async def no_descriptors(self, node: Node) -> None:
+        """Some files cannot be opened, and no connections: the process is at its limit."""
+        rates = {errno.EMFILE: 120_000, errno.ENFILE: 40_000, errno.ENOMEM: 40_000}
+        node.disk.faults = Faults(rates, frozenset(("open",)))
+        self.world.network.lack_descriptors(node.host)
+        await self._for_a_while(node.disk, 3)
+        self.world.network.lack_descriptors("")
+
+    async def no_space(self, node: Node) -> None:
+        """Some writes find no space, as when others free and use it all the time."""
+        node.disk.faults = Faults({errno.ENOSPC: 300_000}, frozenset(("pwrite",)))
+        await self._for_a_while(node.disk, 3)
+
+    async def full(self, node: Node) -> None:
+        """The disk runs full and stays so."""
+        node.disk.room = node.disk.used + self.random.randint(0, 20_000)
+        await self._for_a_while(node.disk, 10)
+
+    async def no_inodes(self, node: Node) -> None:
+        """There is space, but no file can be created."""
+        node.disk.room_for_files = node.disk.files + self.random.randint(0, 3)
+        await self._for_a_while(node.disk, 10)
+
+    async def slow_sync(self, node: Node) -> None:
+        """A sync takes up to two seconds, and who waits for it waits."""
+        node.disk.slowness = Slowness(self.random.uniform(0.05, 2), self._wait)
+        await self._for_a_while(node.disk, 10)
+
+    def _wait(self, seconds: float) -> None:
+        loop, process = self.world.loop, current_process()
+        if loop.in_worker or process is None:
+            loop.work_seconds += seconds
+        elif not process.paused:
+            process.pause()
+            loop.call_later(seconds, process.resume, context=Process("disk").context)
+
+    async def input_output_errors(self, node: Node) -> None:
+        """A log directory fails; the broker is started again with a disk that has been repaired."""
+        path = self.random.choice(node.log_directories)
+        operations = self.random.choice([READING, WRITING, SYNCING, READING | WRITING | SYNCING])
+        rate = self.random.choice([20_000, 1_000_000])
+        await self._fail(node, Faults({errno.EIO: rate}, operations, f"{path}/"))
+
+    async def failing_sync(self, node: Node) -> None:
+        """A sync fails, and the kernel drops what was to be synced (Linux does)."""
+        node.disk.drops_unsynced = self.world.shape.power_loss
+        await self._fail(node, Faults({errno.EIO: 200_000}, SYNCING))
+
+    async def replaced_disk(self, node: Node) -> None:
+        """The machine comes back with empty disks, when that may lose nothing.
+
+        It may not while the broker is in an ISR alone. A leader, or the controller, that is back
+        before its session ends remains the leader with nothing in its log, as in Kafka: that
+        machine comes back later. A follower may be back at once, and joins no ISR with its old
+        epoch.
+        """
+        is_quick = self.random.random() < 0.5 and not self._leads(node)
+        node.kill(power=True)
+        await asyncio.sleep(1)  # for what it has sent to the controller
+        if is_quick:
+            may_erase = all(isr - {node.broker_id} for isr in self._isrs())
+        else:
+            may_erase = await self._until(lambda: not self._has_isrs(node))
+        if may_erase:
+            self.world.note(f"{node.host} has empty disks")
+            node.disk.erase()
+        node.start()
+        # Until then it is in no ISR, or it has what the leader has committed.
+        await self._until(lambda: node.ready and (not self._has_isrs(node) or self._is_whole(node)))
+
+    async def _until(self, condition: Callable[[], bool]) -> bool:
+        for _ in range(SECONDS * 10):
+            if condition():
+                return True
+            await asyncio.sleep(0.1)
+        return False
+
+    def _states(self) -> Iterator[tuple[TopicPartition, dict[str, Any]]]:
+        for path, found in self.world.ensemble.tree.nodes.items():
+            parts = path.split("/")
+            if path.startswith("/brokers/topics/") and parts[-1] == "state" and found.data:
+                yield TopicPartition(parts[3], int(parts[5])), json.loads(found.data)
+
+    def _isrs(self) -> list[set[int]]:
+        return [set(state["isr"]) for _, state in self._states()]
+
+    def _has_isrs(self, node: Node) -> bool:
+        return any(node.broker_id in isr for isr in self._isrs())
+
+    def _leads(self, node: Node) -> bool:
+        controller = self.world.ensemble.tree.nodes.get(znodes.CONTROLLER)
+        if controller is None or znodes.decode_controller(controller.data) == node.broker_id:
+            return True
+        return any(state["leader"] == node.broker_id for _, state in self._states())
+
+    def _is_whole(self, node: Node) -> bool:
+        """Whether it has what is committed of each partition in whose ISR it is."""
+        if not node.ready or node.server is None:
+            return False
+        own = node.server.parts.replicas.manager.partitions
+        for where, state in self._states():
+            leader = self.world.nodes.get(state["leader"])
+            if node.broker_id not in state["isr"] or leader is node:
+                continue
+            if leader is None or leader.server is None or where not in own:
+                return False
+            theirs = leader.server.parts.replicas.manager.partitions.get(where)
+            if theirs is None or theirs.log is None or own[where].log is None:
+                return False
+            if own[where].log.log_end_offset < theirs.log.high_watermark:
+                return False
+        return True
+
+    async def _fail(self, node: Node, faults: Faults) -> None:
+        node.may_lose_all_disks = True
+        node.disk.faults = faults
+        await self._for_a_while(node.disk, 6)
+        await asyncio.sleep(self.random.uniform(0, 3))
+        if self.random.random() < 0.5:
+            node.kill()
+        elif node.is_up:
+            await node.stop()
+        node.may_lose_all_disks = False
+        node.start()

@@ -1,0 +1,69 @@
+"""Checks what the disks of brokers must have while they run: recovery points and synced bytes."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from ottla.protocol.topics import TopicPartition
+from ottla.storage.files.layout import RECOVERY_POINT_CHECKPOINT
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster.disk import Disk, File
+    from tests.simulation.cluster.node import Node
+
+TOPIC = "t"
+
+
+def storage_complaints(node: Node, manager: Any, partitions: int) -> list[str]:
+    """What is wrong with the logs of a broker, which must not be in the middle of a callback."""
+    found = []
+    for index in range(partitions):
+        partition = manager.partitions.get(TopicPartition(TOPIC, index))
+        if partition is None or partition.log is None or partition.offline:
+            continue
+        log = partition.log
+        if log.log_directory.is_offline or log.is_closed:
+            continue
+        reason = _not_synced(node.disk, log) or _above(node.disk, log, index)
+        if reason:
+            found.append(f"{node.host}: {TOPIC}-{index} {reason}")
+    return found
+
+
+def _file(disk: Disk, path: str) -> File | None:
+    directory, name = os.path.split(path)
+    names = disk.names.get(directory)
+    return None if names is None else names.live.get(name)
+
+
+def _not_synced(disk: Disk, log: Any) -> str:
+    """Everything below the recovery point is on disk: else recovery would not read it again."""
+    segments = list(log.segments)
+    for position, segment in enumerate(segments):
+        is_last = position + 1 == len(segments)
+        end = log.log_end_offset if is_last else segments[position + 1].base_offset
+        if end > log.recovery_point:
+            break
+        if end <= log.log_start_offset:
+            continue  # deleted records raise the recovery point without a sync
+        file = _file(disk, segment.log.path)
+        if file is not None and len(file.synced) < segment.size:
+            return (
+                f"has the recovery point {log.recovery_point}, and of segment "
+                f"{segment.base_offset} {len(file.synced)} of {segment.size} bytes are synced"
+            )
+    return ""
+
+
+def _above(disk: Disk, log: Any, index: int) -> str:
+    """The recovery point on disk is never above the one in memory."""
+    file = _file(disk, f"{log.log_directory.path}/{RECOVERY_POINT_CHECKPOINT}")
+    if file is None:
+        return ""
+    for line in file.content().decode().splitlines():
+        if line.startswith(f"{TOPIC} {index} "):
+            stored = int(line.rsplit(" ", 1)[1])
+            if stored > log.recovery_point:
+                return f"has the recovery point {stored} on disk, {log.recovery_point} in memory"
+    return ""

@@ -1,0 +1,266 @@
+"""The kill matrix of exactly-once writes: Spark processes are killed, and all rows compared.
+
+    python -m tests.spark.kill_matrix --runs 100 --seed 1 [--brokers ottla,kafka]
+
+A Spark master and two workers run as processes, and a driver that `--py-files` gives the
+connector. Each run copies a topic in three batches, with speculation on, and kills an executor or
+the driver at one step (see `kill_points`). The runs go through all steps in an order that the seed
+chooses. A run fails unless read_committed readers find each row once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyspark
+
+from tests.doubles.apache_kafka import start_kafka
+from tests.doubles.broker_process import start_broker
+from tests.doubles.eventually import eventually
+from tests.spark.conftest import ROOT, spark_environment
+from tests.spark.crashing_writes import PARTITIONS, committed_values
+from tests.spark.kill_points import EXECUTORS, KILLED, KillPoint, save
+from tests.spark.shipping import write_zip
+from tests.spark.support import Sent, create_topic, write
+
+HERE = Path(__file__).parent
+ROWS = 60
+# Of one driver, from its start to its end.
+DRIVER_SECONDS = 900
+DRIVERS_MAX = 4
+
+TASK_REQUESTS = ("OffsetFetch", "InitProducerId", "AddPartitionsToTxn", "Produce")
+DRIVER_REQUESTS = (
+    "InitProducerId",
+    "OffsetFetch",
+    "AddOffsetsToTxn",
+    "TxnOffsetCommit",
+    "DescribeTransactions",
+    "EndTxn",
+    "ListTransactions",
+)
+
+
+def all_points() -> list[KillPoint]:
+    """Executor and driver at every step."""
+    points = [
+        KillPoint("executor", request, when, 0, "executor", continues)
+        for request in TASK_REQUESTS
+        for when in ("before", "after")
+        for continues in (False, True)
+    ]
+    points.append(KillPoint("executor", "end", "at", 0, "executor"))
+    for request in DRIVER_REQUESTS:
+        # EndTxn number 0 makes the decision; the others end the transactions of tasks.
+        for occurrence in range(4 if request == "EndTxn" else 1):
+            for when in ("before", "after"):
+                point = KillPoint("driver", request, when, occurrence, "driver")
+                points += [point, replace(point, continues=True)]
+                if request in ("TxnOffsetCommit", "EndTxn"):
+                    points.append(replace(point, victim="executor"))
+    for step in ("begin", "end"):
+        points.append(KillPoint("driver", step, "at", 0, "driver"))
+        points.append(KillPoint("driver", step, "at", 0, "executor"))
+    return points
+
+
+def chosen_points(runs: int, seed: int) -> list[KillPoint]:
+    """All of them in a random order, and again from the beginning, each other one with a twin."""
+    chooser = random.Random(seed)
+    points: list[KillPoint] = []
+    while len(points) < runs:
+        some = all_points()
+        chooser.shuffle(some)
+        points += [replace(point, slow=chooser.random() < 0.3) for point in some]
+    return points[:runs]
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+@contextmanager
+def standalone_cluster(work: Path, environment: dict[str, str]) -> Iterator[str]:
+    """A master and two workers of one core each as processes; the address of the master."""
+    command = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
+    address = f"127.0.0.1:{free_port()}"
+    host, port = address.split(":")
+    with ExitStack() as stack:
+        for name, arguments in {
+            "master": ["master.Master", "--host", host, "--port", port, "--webui-port", "0"],
+            **{
+                f"worker-{number}": [
+                    *("worker.Worker", "--host", host, "--cores", "1", "--memory", "1g"),
+                    *("--webui-port", "0", "--work-dir", str(work / f"worker-{number}")),
+                    f"spark://{address}",
+                ]
+                for number in range(2)
+            },
+        }.items():
+            log = work / f"{name}.log"
+            output = stack.enter_context(log.open("wb"))
+            process = subprocess.Popen(
+                [command, f"org.apache.spark.deploy.{arguments[0]}", *arguments[1:]],
+                stdout=output,
+                stderr=output,
+                stdin=subprocess.DEVNULL,
+                env=environment | {"SPARK_DAEMON_MEMORY": "256m", "SPARK_NO_DAEMONIZE": "1"},
+            )
+            stack.callback(process.wait, 60)
+            stack.callback(process.kill)
+            pattern = "I have been elected leader" if name == "master" else "registered with master"
+            eventually(
+                lambda log=log, pattern=pattern: re.search(
+                    pattern, log.read_text(errors="replace")
+                ),  # type: ignore[misc]
+                lambda log=log: log.read_text(errors="replace"),  # type: ignore[misc]
+                seconds=180,
+            )
+        yield f"spark://{address}"
+
+
+class Matrix:
+    """Runs on one broker and one Spark cluster."""
+
+    def __init__(self, work: Path, bootstrap: str, environment: dict[str, str]) -> None:
+        self._work = work
+        self._bootstrap = bootstrap
+        self._environment = environment
+        self._runs: dict[str, KillPoint] = {}
+
+    def add(self, point: KillPoint) -> None:
+        name = f"run-{len(self._runs)}"
+        directory = self._work / name
+        (directory / EXECUTORS).mkdir(parents=True)
+        source, target = f"{self._work.name}-{name}-source", f"{self._work.name}-{name}-target"
+        for topic in (source, target):
+            create_topic(self._bootstrap, topic, PARTITIONS)
+        write(
+            self._bootstrap,
+            source,
+            [Sent(b"%d" % n, partition=n % PARTITIONS) for n in range(ROWS)],
+        )
+        settings = {"source": source, "target": target, "rows": ROWS, "bootstrap": self._bootstrap}
+        (directory / "run.json").write_text(json.dumps(settings))
+        save(point, str(directory))
+        self._runs[name] = point
+
+    def execute(self, master: str) -> None:
+        """Starts drivers until all runs have ended."""
+        (self._work / "runs.json").write_text(json.dumps(list(self._runs)))
+        (self._work / "spark").mkdir(exist_ok=True)
+        drivers = 1 + sum(point.victim == "driver" for point in self._runs.values())
+        for number in range(drivers + DRIVERS_MAX):
+            log = self._work / f"driver-{number}.log"
+            with log.open("wb") as output:
+                ended = subprocess.run(
+                    [sys.executable, str(HERE / "kill_job.py"), str(self._work), master],
+                    stdout=output,
+                    stderr=output,
+                    stdin=subprocess.DEVNULL,
+                    env=self._environment,
+                    timeout=DRIVER_SECONDS,
+                    check=False,
+                )
+            if ended.returncode == 0:
+                return
+        raise AssertionError(f"the runs do not end:\n{log.read_text(errors='replace')[-4000:]}")
+
+    def failures(self) -> list[str]:
+        """One line for each run whose rows are not those that were sent, or that killed nothing."""
+        wanted = Counter(b"%d" % n for n in range(ROWS))
+        found = []
+        for name, point in self._runs.items():
+            target = f"{self._work.name}-{name}-target"
+            rows = committed_values(self._bootstrap, target)
+            if rows != wanted:
+                lost, more = wanted - rows, rows - wanted
+                found.append(f"{name} ({point.describe()}): lost {lost}, too many {more}")
+            if not (self._work / name / KILLED).exists():
+                found.append(f"{name} ({point.describe()}): nothing was killed")
+        return found
+
+
+def job_environment(work: Path) -> dict[str, str]:
+    """For drivers that get the connector as a zip."""
+    package = write_zip(work / "pyspark_ottla.zip")
+    files = [str(package), str(HERE / "kill_points.py")]
+    inherited = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    return (
+        inherited
+        | spark_environment(work)
+        | {
+            "PYTHONPATH": os.pathsep.join([str(package), str(HERE)]),
+            "PYSPARK_SUBMIT_ARGS": f"--py-files {','.join(files)} pyspark-shell",
+            "SPARK_WORKER_DIR": str(work),
+            "TMPDIR": str(work),
+        }
+    )
+
+
+BROKERS: dict[str, Any] = {"ottla": start_broker, "kafka": start_kafka}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Kill Spark processes while they write.")
+    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--brokers", default="ottla,kafka")
+    parser.add_argument("--batch", type=int, default=20, help="runs on one broker and cluster")
+    parser.add_argument("--directory", type=Path, default=None)
+    given = parser.parse_args(arguments)
+    points = chosen_points(given.runs, given.seed)
+    names = given.brokers.split(",")
+    failed: list[str] = []
+    with tempfile.TemporaryDirectory(dir=given.directory, ignore_cleanup_errors=True) as directory:
+        root = Path(directory)
+        environment = job_environment(root)
+        with standalone_cluster(root, environment) as master, ExitStack() as stack:
+            running = {}
+            for name in names:
+                (root / name).mkdir()
+                starting: AbstractContextManager[Any] = BROKERS[name](root / name)
+                running[name] = stack.enter_context(starting).bootstrap
+            for begin in range(0, len(points), given.batch):
+                # Each broker gets its share of the points, and the next seed gives it the others.
+                for number, name in enumerate(names):
+                    share = points[begin : begin + given.batch][number :: len(names)]
+                    work = root / f"{name}-{begin}"
+                    work.mkdir()
+                    matrix = Matrix(work, running[name], environment)
+                    for point in share:
+                        matrix.add(point)
+                    matrix.execute(master)
+                    some = matrix.failures()
+                    failed += [f"{name}: {line}" for line in some]
+                    print(
+                        f"{name}: {len(share)} runs, {len(some)} failed "
+                        f"({begin + len(share)} of {len(points)}, seed {given.seed})",
+                        *some,
+                        sep="\n  ",
+                        flush=True,
+                    )
+    print(f"{len(points)} runs, {len(failed)} failed", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    assert ROOT.exists()
+    sys.exit(main())

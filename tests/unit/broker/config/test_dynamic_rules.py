@@ -1,0 +1,61 @@
+"""What may change while a broker runs; the settings probe shows the effect on the wire."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.broker.config.broker_config import BrokerConfig, ConfigError
+from ottla.broker.config.dynamic_rules import (
+    check_dynamic_setting,
+    check_open_listener,
+    is_read_at_start,
+)
+
+LISTENERS = ["SSL"]
+
+
+def check(name: str, text: str, *, per_broker: bool = True) -> None:
+    check_dynamic_setting(name, text, BrokerConfig(), LISTENERS, per_broker)
+    check_open_listener(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("broker.id", "3", "Cannot update these configs dynamically: broker.id"),
+        ("ssl.keystore.location", "/x", "only per-listener using the listener prefix"),
+        ("ssl.client.auth", "none", "is read when the broker starts"),
+        ("listeners", "PLAINTEXT://:1", "is read when the broker starts"),
+        ("listener.name.ssl.ssl.client.auth", "none", r"existing listener ListenerName\(SSL\)"),
+        ("listener.name.ssl.sasl.enabled.mechanisms", "PLAIN", "for existing listener"),
+        ("listener.name.ssl.ssl.clinet.auth", "none", "Did you mean ssl.client.auth"),
+        ("listener.name.ssx.ssl.keystore.location", "/x", "there is no listener SSX"),
+        ("listener.name.ssl.ssl.key.password", "secret", "is a secret, which every client"),
+        ("listener.name.ssl.ssl.key.password", "${file:/x:y}", "names the provider file"),
+        ("listener.name.ssl.max.connections", "many", "Invalid value many"),
+        ("principal.builder.class", "com.acme.Own", "Cannot update|is read when|Java classes"),
+    ],
+)
+def test_what_is_rejected(name: str, text: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        check(name, text)
+
+
+def test_what_is_accepted() -> None:
+    check("listener.name.ssl.ssl.keystore.location", "/x")
+    check("listener.name.ssl.max.connections", "3")
+    check("listener.name.ssl.max.connections", "3", per_broker=False)
+    check("log.segment.bytes", "5000", per_broker=False)
+
+
+@pytest.mark.parametrize("name", ["listeners", "listener.name.ssl.ssl.keystore.location"])
+def test_what_is_not_the_same_for_all_brokers(name: str) -> None:
+    with pytest.raises(ConfigError, match="at default cluster level, broker id must be specified"):
+        check(name, "PLAINTEXT://:1", per_broker=False)
+
+
+def test_what_needs_a_restart() -> None:
+    assert is_read_at_start("listener.name.ssl.ssl.client.auth")
+    assert is_read_at_start("sasl.enabled.mechanisms")
+    assert not is_read_at_start("listener.name.ssl.ssl.keystore.location")
+    assert not is_read_at_start("log.segment.bytes")

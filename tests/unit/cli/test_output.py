@@ -1,0 +1,51 @@
+"""What commands print holds no control characters of names from the cluster."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ottla.cli.output import note, print_fields, print_json, print_json_line, print_rows, say
+
+HOSTILE = "a\x1b]0;title\x07\x1b[2J\x9b31mred\nforged row [bold red]markup[/]\u202e"
+# What stays of it.
+SHOWN = "a\\x1b]0;title\\x07\\x1b[2J\\x9b31mred\\nforged row [bold red]markup[/]\\u202e"
+
+
+def test_a_table_has_one_line_a_row(capsys: pytest.CaptureFixture[str]) -> None:
+    print_rows(
+        [{"group": HOSTILE, "members": 1}, {"group": "b", "members": [1, 2]}], ("group", "members")
+    )
+    printed = capsys.readouterr().out
+    assert len(printed.splitlines()) == 3
+    assert SHOWN in printed
+
+
+def test_a_table_on_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
+    print_rows([{"group": HOSTILE}], ("group",))
+    printed = capsys.readouterr().out
+    assert SHOWN in printed
+    assert len(printed.splitlines()) == 2
+
+
+def test_fields_notes_and_sentences(capsys: pytest.CaptureFixture[str]) -> None:
+    print_fields({"group": HOSTILE})
+    say(f"Group {HOSTILE} deleted.")
+    note(HOSTILE)
+    out, err = capsys.readouterr()
+    assert not set(out + err) & set("\x1b\x07\x9b\u202e")
+
+
+def test_json_keeps_the_name(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"group": HOSTILE})
+    print_json_line(HOSTILE)
+    printed = capsys.readouterr().out
+    document, _, line = printed.rstrip("\n").rpartition("\n")
+    assert json.loads(document) == {"group": HOSTILE}
+    assert json.loads(line) == HOSTILE
+    assert not set(printed) & set("\x1b\x07\x9b\u202e")

@@ -1,0 +1,94 @@
+"""The command line of spark-submit, and where it is found."""
+
+from pathlib import Path
+
+import pytest
+
+from ottla.cli import spark_submit
+from ottla.cli.output import Failure
+from ottla.cli.spark_submit import Submission
+
+
+@pytest.fixture
+def spark_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("bin/spark-submit", "jars/spark-sql_2.13-4.1.1.jar"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_the_users_settings_come_last(spark_home: Path) -> None:
+    submission = Submission(
+        master="yarn",
+        deploy_mode="cluster",
+        tables=("iceberg",),
+        packages=("a:b:1",),
+        py_files=("clean.py",),
+        settings=(("spark.sql.extensions", "mine"), ("x", "y=z")),
+    )
+    program, _ = spark_submit.find_spark_submit()
+    command = spark_submit.command_line(program, submission, Path("c.zip"), [Path("job.py")])
+    assert command == [
+        f"{spark_home}/bin/spark-submit",
+        "--master",
+        "yarn",
+        "--deploy-mode",
+        "cluster",
+        "--packages",
+        "a:b:1,org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0",
+        "--py-files",
+        "c.zip,clean.py",
+        "--files",
+        "job.py",
+        "--conf",
+        "spark.sql.python.filterPushdown.enabled=true",
+        "--conf",
+        "spark.sql.extensions=mine",
+        "--conf",
+        "x=y=z",
+    ]
+
+
+def test_jars_that_the_user_names_are_not_named_twice() -> None:
+    own = ["io.delta:delta-spark_2.13:9.9"]
+    assert spark_submit.table_packages(["delta"], own, "9.9") == own
+    with pytest.raises(Failure, match=r"no jar of delta is known for Spark 9\.9 .*--package"):
+        spark_submit.table_packages(["delta"], [], "9.9")
+
+
+def test_a_spark_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    with pytest.raises(Failure, match="SPARK_HOME is not the folder of a Spark"):
+        spark_submit.find_spark_submit()
+    monkeypatch.delenv("SPARK_HOME")
+    monkeypatch.setattr(spark_submit, "find_spec", lambda _: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Failure, match="install pyspark, or set SPARK_HOME"):
+        spark_submit.find_spark_submit()
+
+
+def test_the_version_by_the_name_of_a_jar(spark_home: Path) -> None:
+    assert spark_submit.spark_version(spark_home / "bin" / "spark-submit") == "4.1"
+    assert spark_submit.spark_version(Path("/none/bin/spark-submit")) == ""
+
+
+def test_settings_are_pairs() -> None:
+    assert spark_submit.parse_settings(["a=b=c", "d="]) == (("a", "b=c"), ("d", ""))
+    with pytest.raises(Failure, match="--option 'a' is not name=value"):
+        spark_submit.parse_settings(["a"], "--option")
+
+
+@pytest.mark.parametrize(
+    ("submission", "expected"),
+    [
+        (Submission(), {"PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"}),
+        (Submission(master="local[2]"), {"PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"}),
+        (Submission(master="yarn"), {"PYSPARK_DRIVER_PYTHON"}),
+        (Submission(master="yarn", deploy_mode="cluster"), set()),
+    ],
+)
+def test_whose_python_runs_where(submission: Submission, expected: set[str]) -> None:
+    assert set(spark_submit.python_variables(submission, {})) == expected
+    own = dict.fromkeys(("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"), "python3")
+    assert spark_submit.python_variables(submission, own) == {}

@@ -1,0 +1,76 @@
+"""`ottla zookeeper` as a process: its banner, and a sentence for each common mistake."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ottla.cli.zookeeper import FILE_NAME, main
+from ottla.controller.tree.embedded_store import EmbeddedStore
+
+
+def test_it_prints_the_port_and_ends_with_a_signal(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ottla.cli.main", "zookeeper", "--port", "0", "--in-memory"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=tmp_path, text=True) as process:
+        assert process.stdout is not None
+        banner = process.stdout.readline()
+        start, _, rest = banner.partition("127.0.0.1:")
+        port, _, end = rest.partition(" ")
+        assert (start, end) == ("ZooKeeper for development on ", "(not highly available)\n")
+        with socket.create_connection(("127.0.0.1", int(port)), timeout=30) as connection:
+            connection.sendall(b"ruok")
+            assert connection.recv(100) == b"imok"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_busy_port(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert main(["--port", str(port), "--data-dir", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == (
+        f"ottla: port {port} of 127.0.0.1 cannot be used (Address already in use); "
+        "choose another with --port.\n"
+    )
+
+
+def test_a_directory_that_is_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "file"
+    path.write_text("")
+    assert main(["--port", "0", "--data-dir", str(path)]) == 1
+    assert "cannot be created" in capsys.readouterr().err
+
+
+async def test_a_directory_of_a_running_broker(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import asyncio
+
+    store = EmbeddedStore(str(tmp_path / FILE_NAME))
+    await store.connect()
+    code = await asyncio.to_thread(main, ["--port", "0", "--data-dir", str(tmp_path)])
+    await store.close()
+    assert code == 1
+    assert "is in use by another broker process" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--port=70000", "--port=x", "--tick-time-ms=1", "--unknown"])
+def test_wrong_options(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([option])
+    assert ended.value.code == 2
+    assert "error:" in capsys.readouterr().err
+
+
+def test_the_file_is_the_one_of_a_broker_without_zookeeper() -> None:
+    from ottla.broker.cluster.identity import EMBEDDED_STORE_FILE
+
+    assert FILE_NAME == EMBEDDED_STORE_FILE

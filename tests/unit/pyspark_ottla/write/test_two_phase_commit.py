@@ -1,0 +1,243 @@
+"""The driver's part: decisions, their completion, and what is refused."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from ottla.protocol.messages.end_txn import EndTxnRequest
+from ottla.protocol.topics import TopicPartition
+from pyspark_ottla.cluster.cluster import KafkaCluster
+from pyspark_ottla.errors import ConnectorError
+from pyspark_ottla.options.sink_options import parse_sink_options
+from pyspark_ottla.write import two_phase_commit
+from pyspark_ottla.write.decisions import Decision, Prepared, Write, transactional_id
+from pyspark_ottla.write.transactions import FencedError, Transactions
+from pyspark_ottla.write.two_phase_commit import BatchCommit, write_again
+from tests.doubles.scripted_coordinator import TIMEOUT_MS, ScriptedCoordinator
+
+NAME, HOST = "pyspark-ottla-q", "0123456789ab"
+WRITE = Write(NAME, 3, "a" * 32, "run-1")
+PLACE = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def coordinator() -> Iterator[ScriptedCoordinator]:
+    two_phase_commit._known.clear()
+    yield ScriptedCoordinator()
+    two_phase_commit._known.clear()
+
+
+def batch(coordinator: ScriptedCoordinator, write: Write = WRITE, **given: str) -> BatchCommit:
+    options = parse_sink_options(
+        {
+            "kafka.bootstrap.servers": "b:1",
+            "topic": "t",
+            "delivery": "exactly-once",
+            "kafka.default.api.timeout.ms": "300",
+            **given,
+        }
+    )
+    return BatchCommit(options, KafkaCluster(coordinator.as_client, options.client), write)
+
+
+def prepared(coordinator: ScriptedCoordinator, *slots: int) -> list[Prepared]:
+    """Open transactions of tasks."""
+    options = parse_sink_options({"kafka.bootstrap.servers": "b:1"}).client
+    wire = Transactions(KafkaCluster(coordinator.as_client, options), TIMEOUT_MS)
+    found = []
+    for slot in slots:
+        found.append(wire.begin(transactional_id(NAME, HOST, slot)))
+        wire.add_partitions(found[-1], [PLACE])
+    return found
+
+
+def states(coordinator: ScriptedCoordinator) -> dict[int, str]:
+    """Of the transactions of tasks, by slot."""
+    return {
+        int(name.rpartition("-")[2]): state.transaction_state
+        for name, state in coordinator.states.items()
+        if not name.endswith("-driver")
+    }
+
+
+def test_a_batch_is_decided_and_then_ended(coordinator: ScriptedCoordinator) -> None:
+    some = prepared(coordinator, 0, 1)
+    prepared(coordinator, 2)  # the losing twin of a task
+    coordinator.sent.clear()
+    assert batch(coordinator).commit(some, 20)
+    assert states(coordinator) == {0: "CompleteCommit", 1: "CompleteCommit", 2: "Empty"}
+    assert coordinator.groups[NAME][0] == 4
+    kinds = coordinator.kinds()
+    assert kinds[:2] == ["InitProducerId", "OffsetFetch"]
+    order = ["AddOffsetsToTxn", "TxnOffsetCommit", "DescribeTransactions", "EndTxn", "EndTxn"]
+    assert [kind for kind in kinds if kind in order] == [*order, "EndTxn"]
+
+
+def test_a_second_batch_needs_neither_a_new_epoch_nor_a_read(
+    coordinator: ScriptedCoordinator,
+) -> None:
+    batch(coordinator).commit(prepared(coordinator, 0), 1)
+    some = prepared(coordinator, 1)
+    coordinator.sent.clear()
+    assert batch(coordinator, WRITE._replace(batch_id=4)).commit(some, 1)
+    assert not {"InitProducerId", "OffsetFetch"} & set(coordinator.kinds())
+
+
+def test_a_repeated_batch_completes_the_decision_and_drops_its_rows(
+    coordinator: ScriptedCoordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = prepared(coordinator, 0, 1)
+    coordinator.codes[EndTxnRequest] = [0, 0, ErrorCode.UNKNOWN_SERVER_ERROR]
+    with pytest.raises(ConnectorError, match="UNKNOWN_SERVER_ERROR"):
+        batch(coordinator).commit(first, 20)
+    assert states(coordinator) == {0: "CompleteCommit", 1: "Ongoing"}
+    again = prepared(coordinator, 2)
+    with caplog.at_level(logging.WARNING):
+        other = WRITE._replace(job="b" * 32, run="run-2")
+        assert not batch(coordinator, other).commit(again, 19)
+    assert states(coordinator) == {0: "CompleteCommit", 1: "CompleteCommit", 2: "CompleteAbort"}
+    assert "with 20 rows; the 19 rows of this execution are dropped" in caplog.text
+
+
+def test_an_earlier_decision_is_completed_before_the_next_one(
+    coordinator: ScriptedCoordinator,
+) -> None:
+    first = prepared(coordinator, 0)
+    coordinator.codes[EndTxnRequest] = [0, ErrorCode.UNKNOWN_SERVER_ERROR]
+    with pytest.raises(ConnectorError):
+        batch(coordinator).commit(first, 1)
+    second = prepared(coordinator, 1)
+    batch(coordinator, WRITE._replace(batch_id=4)).commit(second, 1)
+    assert states(coordinator) == {0: "CompleteCommit", 1: "CompleteCommit"}
+
+
+def test_a_batch_without_rows_stores_nothing(coordinator: ScriptedCoordinator) -> None:
+    assert batch(coordinator).commit([], 0)
+    assert not coordinator.groups
+
+
+def test_abort(coordinator: ScriptedCoordinator) -> None:
+    some = prepared(coordinator, 0)
+    prepared(coordinator, 1)
+    batch(coordinator).abort(some)
+    assert states(coordinator) == {0: "CompleteAbort", 1: "Empty"}
+
+
+def test_abort_after_the_decision_completes_it(coordinator: ScriptedCoordinator) -> None:
+    some = prepared(coordinator, 0)
+    coordinator.codes[EndTxnRequest] = [0, ErrorCode.UNKNOWN_SERVER_ERROR]
+    with pytest.raises(ConnectorError):
+        batch(coordinator).commit(some, 1)
+    batch(coordinator).abort(some)
+    assert states(coordinator) == {0: "CompleteCommit"}
+
+
+def test_another_driver_fences_this_one(coordinator: ScriptedCoordinator) -> None:
+    batch(coordinator).commit(prepared(coordinator, 0), 1)
+    remembered = dict(two_phase_commit._known)
+    two_phase_commit._known.clear()  # as another process
+    other = WRITE._replace(batch_id=4, job="b" * 32, run="run-2")
+    batch(coordinator, other).commit(prepared(coordinator, 1), 1)
+    two_phase_commit._known.clear()
+    two_phase_commit._known.update(remembered)
+    late = prepared(coordinator, 2)
+    assert not batch(coordinator, WRITE._replace(batch_id=4)).commit(late, 1)
+    assert states(coordinator) == {0: "CompleteCommit", 1: "CompleteCommit", 2: "CompleteAbort"}
+
+
+def test_a_driver_that_is_fenced_at_once_gives_up(coordinator: ScriptedCoordinator) -> None:
+    some = prepared(coordinator, 0)
+    coordinator.codes[AddOffsetsToTxnRequest] = [ErrorCode.PRODUCER_FENCED]
+    with pytest.raises(FencedError):
+        batch(coordinator).commit(some, 1)
+    assert not coordinator.groups
+
+
+def test_a_transaction_that_has_ended_is_not_decided(coordinator: ScriptedCoordinator) -> None:
+    some = prepared(coordinator, 0, 1)
+    coordinator.states[some[1].transactional_id].transaction_state = "CompleteAbort"
+    with pytest.raises(ConnectorError, match=r"TRANSACTION_TIMED_OUT.*state CompleteAbort"):
+        batch(coordinator).commit(some, 1)
+    batch(coordinator).abort(some)
+    assert not coordinator.groups
+    assert states(coordinator)[0] == "CompleteAbort"
+
+
+def test_a_transaction_that_is_about_to_time_out_is_not_decided(
+    coordinator: ScriptedCoordinator,
+) -> None:
+    some = prepared(coordinator, 0)
+    coordinator.now_ms += TIMEOUT_MS - 4000
+    with pytest.raises(ConnectorError, match=r"within 4000 ms.*transaction\.timeout\.ms \(900000"):
+        batch(coordinator).commit(some, 1)
+    assert not coordinator.groups
+
+
+def test_a_decided_transaction_that_was_aborted_is_loud(
+    coordinator: ScriptedCoordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    some = prepared(coordinator, 0, 1)
+    coordinator.codes[EndTxnRequest] = [0, ErrorCode.INVALID_PRODUCER_EPOCH]
+    with pytest.raises(ConnectorError, match=r"DECIDED_TRANSACTION_LOST.*1 of 2 transactions"):
+        batch(coordinator).commit(some, 1)
+    assert states(coordinator)[1] == "CompleteCommit", "the others are committed"
+    coordinator.states[some[0].transactional_id].transaction_state = "CompleteAbort"
+    again = WRITE._replace(run="run-2", job="b" * 32)
+    with pytest.raises(ConnectorError, match="DECIDED_TRANSACTION_LOST"):
+        batch(coordinator, again).commit([], 0)
+    with caplog.at_level(logging.ERROR):
+        assert not batch(coordinator, again, failOnDataLoss="false").commit([], 0)
+    assert "DECIDED_TRANSACTION_LOST" in caplog.text
+
+
+def test_many_transactions_are_ended_by_several_threads(
+    coordinator: ScriptedCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "pyspark_ottla.cluster.connections.connect", lambda _: coordinator.as_client
+    )
+    some = prepared(coordinator, *range(50))
+    batch(coordinator).commit(some, 1)
+    assert set(states(coordinator).values()) == {"CompleteCommit"}
+
+
+DECISION = Decision(3, "a" * 32, "run-1", 1, ())
+
+
+@pytest.mark.parametrize(
+    ("decision", "expected"),
+    [
+        (None, True),
+        (DECISION._replace(batch_id=2), True),
+        (DECISION, False),
+        (DECISION._replace(job="b" * 32, run="run-0"), False),
+    ],
+)
+def test_whether_tasks_write(decision: Decision | None, expected: bool) -> None:
+    assert write_again(decision, WRITE) is expected
+
+
+@pytest.mark.parametrize(
+    ("decision", "text"),
+    [
+        (DECISION._replace(batch_id=9), "BATCH_NUMBERS_RESTARTED.*batch 3 of.*batch 9 has been"),
+        (DECISION._replace(job="b" * 32), "WRITE_ID_NEEDED.*second write to the same topic"),
+    ],
+)
+def test_what_is_refused(decision: Decision, text: str) -> None:
+    with pytest.raises(ConnectorError, match=text):
+        write_again(decision, WRITE)
+
+
+def test_a_write_id_is_for_one_write(coordinator: ScriptedCoordinator) -> None:
+    write = Write(f"{NAME}", 0, "a" * 32, is_numbered=False)
+    batch(coordinator, write).commit(prepared(coordinator, 0), 20)
+    again = write._replace(job="b" * 32)
+    assert not batch(coordinator, again).commit([], 20)
+    with pytest.raises(ConnectorError, match=r"WRITE_ID_REUSED.*20 rows.*this job has 3"):
+        batch(coordinator, again).commit([], 3)
