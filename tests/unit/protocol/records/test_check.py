@@ -28,6 +28,15 @@ def section(count: int, rng: random.Random) -> bytes:
     return build_batch(records)[BATCH_OVERHEAD:]
 
 
+def uniform(count: int, rng: random.Random) -> bytes:
+    """Records of one length, as most producers send; timestamps may grow by a byte."""
+    key = rng.choice((None, b"", b"k" * 8, b"k" * 100))
+    value = rng.choice((None, b"", b"v" * 20, b"v" * 200))
+    step = rng.choice((0, 1, 3, 100))
+    records = [(1000 + number * step, key, value, []) for number in range(count)]
+    return build_batch(records)[BATCH_OVERHEAD:]
+
+
 @pytest.mark.parametrize("count", [1, 63, 64, 65, 300])
 def test_valid_records_pass(count: int) -> None:
     data = section(count, random.Random(count))
@@ -35,12 +44,22 @@ def test_valid_records_pass(count: int) -> None:
     check_records(b"before" + data + b"after", 6, 6 + len(data), count)
 
 
+@pytest.mark.parametrize("count", [7, 8, 63, 64, 65, 1000, 8191, 8192, 8200])
+def test_valid_records_of_one_length_pass(count: int) -> None:
+    for seed in range(8):
+        data = uniform(count, random.Random(seed))
+        check_records(b"before" + data + b"after", 6, 6 + len(data), count)
+        with pytest.raises(InvalidRecordError):
+            check_records(data, 0, len(data), count - 1)
+
+
 def test_damaged_records_are_refused_exactly_where_readers_fail() -> None:
     rng = random.Random(7)
     accepted = 0
     for _ in range(4000):
-        count = rng.choice((1, 2, 3, 70))
-        data = bytearray(section(count, rng))
+        make, counts = rng.choice(((section, (1, 2, 3, 70)), (uniform, (9, 64, 65, 150))))
+        count = rng.choice(counts)
+        data = bytearray(make(count, rng))
         for _ in range(rng.choice((1, 1, 3))):
             place = rng.randrange(len(data) + 1)
             kind = rng.randrange(3)
