@@ -1,6 +1,6 @@
 """Holds back full runs of the garbage collector while work with very many objects is in progress.
 
-A full run looks at every object and holds the interpreter meanwhile: 25 to 45 ms with those of one
+A full run reads every object and holds the interpreter meanwhile: 25 to 45 ms with those of one
 request of 50,000 elements. Short runs, of young objects, go on.
 """
 

@@ -42,7 +42,8 @@ from ottla.storage.log.truncation import LogTruncator
 from ottla.storage.producer.producer_entry import AppendedBatch, AppendOrigin
 from ottla.storage.producer.producer_state import ProducerState
 from ottla.storage.producer.verification import Verification, Verifications
-from ottla.storage.records.validation import ValidatedRecords, check_content
+from ottla.storage.records.batch_content import check_content
+from ottla.storage.records.validation import ValidatedRecords
 from ottla.storage.records.validation_budget import ValidationBudget
 
 _unpack = HEADER.unpack_from

@@ -25,7 +25,6 @@ from ottla.protocol.records.batch import (
 from ottla.protocol.records.batch import CREATE_TIME as CREATE_TIME_ID
 from ottla.protocol.records.batch import LOG_APPEND_TIME as LOG_APPEND_TIME_ID
 from ottla.protocol.records.builder import assemble_batch, build_batch
-from ottla.protocol.records.check import check_records
 from ottla.protocol.records.compression import (
     DEFAULT_LZ4_LEVEL,
     DEFAULT_ZSTD_LEVEL,
@@ -35,7 +34,6 @@ from ottla.protocol.records.compression import (
     ZSTD,
     codec_name,
     compress,
-    decompress,
 )
 from ottla.protocol.records.convert import up_convert
 from ottla.protocol.records.errors import (
@@ -48,18 +46,21 @@ from ottla.protocol.records.errors import (
 )
 from ottla.protocol.records.lz4_header import check_frame
 from ottla.protocol.records.reader import absolute_timestamps, iterate_entries, read_section
-from ottla.protocol.records.section import check_count
 from ottla.protocol.records.varint import wrap_int64
 from ottla.storage.config import LOG_APPEND_TIME, NO_LIMIT, LogConfig
 from ottla.storage.errors import OffsetsOutOfOrder
 from ottla.storage.producer.producer_entry import AppendOrigin
+from ottla.storage.records.batch_content import (
+    MAX_DECOMPRESSED_BYTES,
+    check_content,
+    check_number,
+    decompress_content,
+)
 from ottla.storage.records.record_walk import Walk, walk_records
 from ottla.storage.records.validation_budget import (
     KIB_COMPRESSED,
     KIB_COMPRESSED_WELL,
-    KIB_DECOMPRESSED,
     MESSAGE_BYTES,
-    RECORD_CHECKED,
     RECORD_FOUND,
     RECORD_REBUILT,
     ValidationBudget,
@@ -68,11 +69,6 @@ from ottla.storage.records.validation_budget import (
 
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 KEEP_CODEC = "producer"
-# Limit of decompression: a hundred times the default of max.message.bytes.
-MAX_DECOMPRESSED_BYTES = 100 << 20
-# The most records of a batch that are decoded individually: half a second of work. Usual batches
-# have thousands; a megabyte of compressed empty records could have a hundred million.
-MAX_RECORDS_DECODED = 500_000
 _CODEC_MAX = 4
 # How many invalid records an error lists, so that responses stay small.
 _RECORD_ERRORS_MAX = 100
@@ -132,35 +128,6 @@ def validate_records(
             size, count = header.size_in_bytes, header.record_count
             check_content(records, position, size, header.codec, count, budget)
     return ValidatedRecords(records, batches, config)
-
-
-def check_content(
-    records: bytearray | memoryview,
-    position: int,
-    size: int,
-    codec: int,
-    count: int,
-    budget: ValidationBudget | None,
-) -> None:
-    """Checks that a batch of `size` bytes decompresses and that `count` records fill it.
-
-    Consumers stop at a batch for which this does not hold. Raises InvalidRecordError,
-    RecordTooLargeError, DecompressedTooLargeError, UnsupportedCompressionError, and
-    ValidationBudgetExceeded when the work exceeds `budget`. Kafka's LogValidator does the same.
-    """
-    start = position + BATCH_OVERHEAD
-    if not codec:
-        check_count(count, start, position + size)
-    _check_count(count)
-    if budget is not None:
-        budget.spend(count * RECORD_CHECKED)
-    content = memoryview(records)[start : position + size]
-    try:
-        data = _decompress(codec, content, budget)
-    except CorruptRecordError as error:
-        # Not CORRUPT_MESSAGE, which producers retry: the checksum is right, they sent it like this.
-        raise InvalidRecordError(str(error)) from None
-    check_records(data, 0, len(data), count)
 
 
 def assign(
@@ -335,19 +302,12 @@ def _decode(
     budget: ValidationBudget | None,
 ) -> tuple[bytes, Walk]:
     """The records of a batch, decompressed, and what `walk_records` collects from them."""
-    _check_count(header.record_count)
+    check_number(header.record_count)
     if budget is not None:
         budget.spend(header.record_count * RECORD_FOUND)
     content = memoryview(records)[position + BATCH_OVERHEAD : position + header.size_in_bytes]
-    data = _decompress(header.codec, content, budget)
+    data = decompress_content(header.codec, content, budget)
     return data, walk_records(data, header.record_count)
-
-
-def _check_count(count: int) -> None:
-    if count > MAX_RECORDS_DECODED:
-        raise RecordTooLargeError(
-            f"a batch has {count} records; the broker checks each, up to {MAX_RECORDS_DECODED}"
-        )
 
 
 def _target_codec(config: LogConfig, header: BatchHeader) -> int:
@@ -362,20 +322,6 @@ def _level(config: LogConfig, codec: int) -> int | None:
     if codec == LZ4:
         return config.compression_lz4_level
     return config.compression_zstd_level if codec == ZSTD else None
-
-
-def _decompress(codec: int, content: memoryview, budget: ValidationBudget | None) -> bytes:
-    if not codec:
-        return bytes(content)
-    if budget is None:
-        return decompress(codec, content, MAX_DECOMPRESSED_BYTES)
-    try:
-        data = decompress(codec, content, min(MAX_DECOMPRESSED_BYTES, budget.decompressed_bytes))
-    except DecompressedTooLargeError:
-        # Whether it also exceeds the absolute limit is not known.
-        raise ValidationBudgetExceeded from None
-    budget.spend((len(data) >> 10) * KIB_DECOMPRESSED)
-    return data
 
 
 def _compression_cost(config: LogConfig, codec: int) -> int:

@@ -16,7 +16,7 @@ PAUSE_SECONDS = 0.005
 
 
 def watch(config: dict[str, str], ready_url: str, stop: Event, results: Connection) -> None:
-    """Produces one record after the other and asks for the readiness, until `stop`; sends two lists
+    """Produces one record after the other and requests the readiness, until `stop`; sends two lists
     of seconds."""
     producer = Producer(config)
     produced: list[float] = []

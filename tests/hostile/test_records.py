@@ -1,4 +1,4 @@
-"""A producer cannot stop the consumers of a partition with records that nobody can read."""
+"""A producer cannot stop the consumers of a partition with records that no client can read."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ from ottla.protocol.records.record import Record
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import OffsetsOutOfOrder
 from ottla.storage.producer.producer_entry import AppendOrigin
+from ottla.storage.records.batch_content import MAX_RECORDS_DECODED
 from ottla.storage.records.validation import (
-    MAX_RECORDS_DECODED,
     Accepted,
     assign,
     prepare_for_follower,
