@@ -32,7 +32,7 @@ def check_records(data: bytes, start: int, end: int, count: int) -> None:  # noq
     check_count(count, start, end)
     position = start
     checked = short = 0
-    while checked < count and short < MAX_SHORT_RUNS:
+    while count - checked >= LEAST_RUN and short < MAX_SHORT_RUNS:
         length, size = _run(data, position, end, checked, count)
         if length < LEAST_RUN:
             short += 1

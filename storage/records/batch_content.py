@@ -40,13 +40,18 @@ def check_content(
     RecordTooLargeError, DecompressedTooLargeError, UnsupportedCompressionError, and
     ValidationBudgetExceeded when the work exceeds `budget`. Kafka's LogValidator does the same.
     """
-    start = position + BATCH_OVERHEAD
-    if not codec:
-        check_count(count, start, position + size)
-    check_number(count)
+    start, end = position + BATCH_OVERHEAD, position + size
+    if count > MAX_RECORDS_DECODED:
+        if not codec:
+            check_count(count, start, end)
+        check_number(count)
     if budget is not None:
         budget.spend(count * RECORD_CHECKED)
-    content = memoryview(records)[start : position + size]
+    content = memoryview(records)[start:end]
+    if not codec:
+        # Reading single bytes of a memoryview takes longer than this copy.
+        check_records(bytes(content), 0, end - start, count)
+        return
     try:
         data = decompress_content(codec, content, budget)
     except CorruptRecordError as error:
