@@ -4,8 +4,18 @@
 ARG BASE=python:3.12-slim-bookworm
 
 FROM ${BASE} AS build
+# Kerberos is built against the system's headers; --build-arg EXTRAS= leaves all extras out.
+ARG EXTRAS=kerberos,keystores,oauth
+RUN case ",${EXTRAS}," in *,kerberos,*) apt-get update \
+    && apt-get install -y --no-install-recommends gcc libc6-dev libkrb5-dev python3-dev ;; esac
 WORKDIR /src
 RUN python3 -m venv /opt/ottla
+# What is installed is what these hashes say, whatever an index has.
+COPY deploy/image/*.txt ./
+RUN pip="/opt/ottla/bin/pip install --no-cache-dir --require-hashes" \
+    && $pip -r constraints.txt \
+    && case ",${EXTRAS}," in *,keystores,*|*,oauth,*) $pip -r constraints-oauth.txt ;; esac \
+    && case ",${EXTRAS}," in *,kerberos,*) $pip -r constraints-kerberos.txt ;; esac
 COPY pyproject.toml setup.py README.md LICENSE ./
 COPY ottla ottla
 COPY protocol protocol
@@ -14,12 +24,16 @@ COPY controller controller
 COPY broker broker
 COPY cli cli
 COPY pyspark_ottla pyspark_ottla
-RUN /opt/ottla/bin/pip install --no-cache-dir . \
+RUN /opt/ottla/bin/pip install --no-cache-dir --no-deps --no-build-isolation . \
     && /opt/ottla/bin/pip uninstall --yes pip setuptools \
     && find /opt/ottla -name tests -type d -prune -exec rm -rf {} + \
     && /opt/ottla/bin/python -m compileall -q /opt/ottla
 
 FROM ${BASE}
+ARG EXTRAS=kerberos,keystores,oauth
+RUN case ",${EXTRAS}," in *,kerberos,*) apt-get update \
+    && apt-get install -y --no-install-recommends libgssapi-krb5-2 \
+    && rm -rf /var/lib/apt/lists/* ;; esac
 # A fixed number, so that a volume written by one version is readable by the next.
 RUN groupadd --gid 10001 ottla \
     && useradd --uid 10001 --gid ottla --no-create-home --shell /usr/sbin/nologin ottla \

@@ -1,5 +1,6 @@
 # Two commands do all the set-up: `make demo` and `make test`. Python 3.11 or newer is enough.
 PYTHON ?= python3
+UV ?= uv
 ENVIRONMENT := .venv
 RUN := $(ENVIRONMENT)/bin/python
 STAMP := $(ENVIRONMENT)/.installed
@@ -9,7 +10,11 @@ STAMP := $(ENVIRONMENT)/.installed
 .PHONY: compat test-console compat-java compat-streams golden clean
 .PHONY: hostile simulate simulate-long simulate-defects
 .PHONY: bench-cluster chaos test-compose test-asyncio-debug test-compiled compat-spark
+.PHONY: soak test-pythons compat-kerberos
+.PHONY: soak test-pythons spark-kill-matrix
 .PHONY: soak test-pythons test-chart site test-quickstarts
+.PHONY: audit constraints
+.PHONY: soak test-pythons compat-spark-pages compat-spark-tables test-chart site test-quickstarts
 .PHONY: mutation soak test-pythons
 
 help: ## show this list
@@ -80,11 +85,23 @@ spark-package: $(STAMP) ## the Spark connector as a zip for spark-submit --py-fi
 compat-java: $(STAMP) ## every strategy of the Java consumers of 3.9 and 4.x (minutes; Java, Maven)
 	@$(RUN) -m pytest -q tests/compat/java_matrix.py
 
+compat-kerberos: $(STAMP) ## Kerberos: clients, brokers, ZooKeeper and Kafka with a real KDC (Debian, Java)
+	@$(RUN) tools/kerberos.py
+	@$(RUN) -m pytest -q tests/kerberos/scenarios.py
+
 compat-spark: $(STAMP) ## the Spark connector on pyspark 4.0, 4.1 and 4.2 (downloads them once; minutes)
 	@$(RUN) -m pytest -q tests/spark/older_sparks.py
 
 compat-spark-package: $(STAMP) ## the connector's zip by addPyFile, Spark Connect and on Python 3.10 (minutes)
 	@$(RUN) -m pytest -q tests/spark/packages.py
+
+spark-kill-matrix: $(STAMP) ## kill Spark executors and drivers at every step of a write (RUNS=100, SEED=1; hours)
+	@$(RUN) -m tests.spark.kill_matrix --runs $(or $(RUNS),100) --seed $(or $(SEED),1) $(ARGUMENTS)
+compat-spark-pages: $(STAMP) ## the commands of docs/spark/ on a standalone cluster and Spark Connect (downloads; minutes)
+	@$(RUN) -m pytest -q tests/spark/pages.py
+
+compat-spark-tables: $(STAMP) ## ottla spark land into Iceberg and Delta on pyspark 4.1 (downloads them once; minutes)
+	@$(RUN) -m pytest -q tests/spark/tables.py
 
 compat-streams: $(STAMP) ## Kafka Streams, exactly_once_v2, through broker kills (JDK, Maven)
 	@$(RUN) -m tests.compat.streams.run $(ARGUMENTS)
@@ -118,6 +135,17 @@ test-pythons: $(STAMP) ## the wheel, installed, on every supported Python of thi
 
 golden: $(STAMP) ## generate the golden vectors from Kafka's own classes (JDK and Maven)
 	@$(RUN) -m tests.golden.regenerate
+
+audit: $(STAMP) ## known vulnerabilities of what the image installs (asks osv.dev)
+	@$(RUN) -m tools.audit $(ARGUMENTS)
+
+COMPILE := pip compile --quiet --upgrade --generate-hashes --universal --python-version 3.11 \
+	--no-emit-index-url --no-annotate --custom-compile-command "make constraints"
+
+constraints: ## write deploy/image/constraints*.txt with the newest versions (uv)
+	@$(UV) $(COMPILE) pyproject.toml deploy/image/build.in -o deploy/image/constraints.txt
+	@$(UV) $(COMPILE) deploy/image/oauth.in -o deploy/image/constraints-oauth.txt
+	@$(UV) $(COMPILE) deploy/image/kerberos.in -o deploy/image/constraints-kerberos.txt
 
 clean: ## remove the environment and every cache
 	@rm -rf $(ENVIRONMENT) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info

@@ -1,10 +1,14 @@
 """`make bench-spark`: our Spark connector beside Spark's own, on the same topics of one broker.
 
-Each connector runs in Spark sessions of its own (`spark_child`), both on the same pyspark: 4.2.0,
-the newest that Spark's connector is published for, in an environment of its own below .cache. The
-sessions alternate; every figure is the median of all repetitions in all rounds. Takes a quarter of
-an hour at the most (`--minutes`), whatever the machine does: what there was no time for is left out
-and printed. `--only-ottla` measures Ottla alone, `--rows` and `--rounds` change the amount.
+Each connector runs in a Spark session of its own (`spark_child`), both on the same pyspark: 4.2.0,
+the newest that Spark's connector is published for, in an environment of its own below .cache. Both
+sessions are warm, and take turns line by line: first a repetition of each that is not counted, then
+ours, theirs, theirs, ours. Every figure is the median of the counted repetitions. What there is no
+time for (`--minutes`) is left out and printed.
+
+`--lines drain "1 ms"` measures the lines with one of these texts in their names. `--only-ottla`
+measures Ottla alone, `--rows` and `--repetitions` change the amount. `--this-python` takes the
+pyspark of this environment: to try the benchmark, not to publish its figures.
 """
 
 from __future__ import annotations
@@ -12,21 +16,25 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import queue
 import random
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from confluent_kafka import Producer
 from rich.console import Console
 
 from benchmarks import clients, machine
 from benchmarks.spark_report import Sample, print_figures
+from tests.doubles.apache_kafka import free_port
 from tests.doubles.broker_process import start_broker
 from tests.doubles.spark_kafka_jars import connector_jars
 
@@ -34,10 +42,13 @@ ROOT = Path(__file__).resolve().parents[1]
 PYSPARK = "4.2.0"
 CONNECTOR_PACKAGE = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{PYSPARK}"
 ENVIRONMENT = ROOT / ".cache" / "bench-spark" / f"pyspark-{PYSPARK}"
-# A child that does not stop by itself when its time has ended gets this much more.
-CHILD_GRACE_S = 60.0
 COLD_TIMEOUT_S = 120.0
-COLD_STARTS_MAX_SHARE = 0.3
+COLD_STARTS_MAX_SHARE = 0.2
+COLD_STARTS = "cold start"
+# A session that does not respond in this time is given up: no line takes a tenth of it.
+LINE_TIMEOUT_S = 300.0
+DELAY_MS = 1
+PEAK_MEMORY = "peak memory"  # costs no time
 
 console = Console(highlight=False, width=130)
 
@@ -101,56 +112,114 @@ def fill(bootstrap: str, topic: Topic, count: int) -> None:
         raise SystemExit(f"the broker did not take all records of {topic.name}")
 
 
-class Children:
-    """Runs `spark_child` processes and collects what they note, also of those that fail."""
+class Launcher:
+    """Starts `spark_child` processes; each has a log of its own in the work directory."""
 
     def __init__(self, python: Path, bootstrap: str, work: Path) -> None:
+        self.bootstrap = bootstrap
+        self.work = work
         self._python = python
-        self._bootstrap = bootstrap
-        self._work = work
         self._number = 0
-        self.samples: dict[str, list[Sample]] = {}
 
-    def run(
-        self, label: str, what: str, kind: str, argument: str, more: list[str], timeout: float
-    ) -> bool:
-        """Whether the child came to its end; its figures are kept under `label` in any case."""
+    def start(self, *arguments: str) -> tuple[subprocess.Popen[str], Path]:
         self._number += 1
-        output, log = (self._work / f"child-{self._number}.{end}" for end in ("json", "log"))
-        command = [str(self._python), "-m", "benchmarks.spark_child", what, kind, self._bootstrap]
-        command += [str(self._work), argument, str(output), *more]
+        log = self.work / f"child-{self._number}.log"
         environment = {
             **os.environ,
             "PYTHONPATH": str(ROOT),
             "PYSPARK_PYTHON": str(self._python),
             "BENCH_PRODUCER": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_LOCAL_DIRS": str(self._work),
+            "SPARK_LOCAL_DIRS": str(self.work),
         }
         with log.open("wb") as sink:
             process = subprocess.Popen(
-                command, cwd=ROOT, env=environment, stdout=sink, stderr=sink, start_new_session=True
+                [str(self._python), "-m", "benchmarks.spark_child", *arguments],
+                cwd=ROOT,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=sink,
+                text=True,
+                start_new_session=True,
             )
-            try:
-                ended = process.wait(timeout=max(1.0, timeout)) == 0
-            except subprocess.TimeoutExpired:
-                ended = False
-            finally:
-                if process.poll() is None:
-                    os.killpg(process.pid, signal.SIGKILL)
-                    process.wait()
-        if output.exists():
-            lines = output.read_text().splitlines()
-            self.samples.setdefault(label, []).extend(json.loads(line) for line in lines)
-        if not ended:
-            last = log.read_text(errors="replace").strip().splitlines()[-3:]
-            console.print(f"  {label} did not come to its end:", *last, sep="\n    ")
-        return ended
+        return process, log
 
 
-def cold_starts(children: Children, jars: list[Path], rounds: int, deadline: float) -> None:
-    """From the start of a process to its first row; for the JVM connector with local jars,
-    and with Ivy fetching them into an empty cache, as `spark.jars.packages` does."""
+def end(process: subprocess.Popen[str]) -> None:
+    """Ends the child with all processes that it started."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+class Session:
+    """A warm Spark session in a process of its own, which runs one line at a time."""
+
+    def __init__(self, launcher: Launcher, kind: str, delayed: str, jars: list[Path]) -> None:
+        self.kind = kind
+        more = [",".join(map(str, jars))] if kind == "kafka" else []
+        self._process, self._log = launcher.start(
+            "serve", kind, launcher.bootstrap, delayed, str(launcher.work), *more
+        )
+        self._responses: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        threading.Thread(target=self._listen, daemon=True).start()
+        # Names in the order of the table, and whether to repeat them.
+        self.lines: dict[str, bool] = dict(self._response()["lines"])
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("@@"):
+                self._responses.put(json.loads(line[2:]))
+        self._responses.put(None)
+
+    def _response(self) -> dict[str, Any]:
+        try:
+            response = self._responses.get(timeout=LINE_TIMEOUT_S)
+        except queue.Empty:
+            response = None
+        if response is None:
+            last = self._log.read_text(errors="replace").strip().splitlines()[-5:]
+            raise SystemExit("\n    ".join([f"the session of {self.kind} ended:", *last]))
+        return response
+
+    def run(self, name: str) -> list[Sample]:
+        """The samples of one run of the line; none, and a message, if it fails."""
+        assert self._process.stdin is not None
+        print(name, file=self._process.stdin, flush=True)
+        response = self._response()
+        if "error" in response:
+            console.print(f"  {self.kind}: {name} failed: {response['error']}")
+        samples: list[Sample] = response.get("samples", [])
+        return samples
+
+    def close(self) -> None:
+        end(self._process)
+
+
+def cold_start(launcher: Launcher, kind: str, more: list[str], timeout: float) -> list[Sample]:
+    """From the start of a process to its first row."""
+    arguments = ["cold", kind, launcher.bootstrap, str(launcher.work), str(time.time()), *more]
+    process, log = launcher.start(*arguments)
+    try:
+        output, _ = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        output = ""
+    finally:
+        end(process)
+    found = [json.loads(line[2:]) for line in output.splitlines() if line.startswith("@@")]
+    if not found:
+        last = log.read_text(errors="replace").strip().splitlines()[-3:]
+        console.print(f"  the cold start of {kind} did not come to its end:", *last, sep="\n    ")
+    return [sample for samples in found for sample in samples]
+
+
+def cold_starts(
+    launcher: Launcher, jars: list[Path], deadline: float, samples: dict[str, list[Sample]]
+) -> None:
+    """For the JVM connector with local jars, and with Ivy fetching them into an empty cache, as
+    `spark.jars.packages` does."""
     variants: list[tuple[str, str, list[str]]] = [("ottla", "ottla", [])]
     if jars:
         variants.append(("kafka", "kafka", [",".join(map(str, jars))]))
@@ -159,69 +228,126 @@ def cold_starts(children: Children, jars: list[Path], rounds: int, deadline: flo
         variants.append(("kafka by Ivy", "kafka", [by_hand, CONNECTOR_PACKAGE]))
     # The first start of all reads half a gigabyte of jars and libraries from the disk.
     console.print("cold start: one for the page cache, not counted")
-    children.run("uncounted", "cold", "ottla", str(time.time()), [], COLD_TIMEOUT_S / 2)
-    for _ in range(rounds):
+    cold_start(launcher, "ottla", [], COLD_TIMEOUT_S)
+    for _ in range(2):
         for variant in list(variants):
             label, kind, more = variant
-            left = deadline - time.monotonic()
-            if left <= 0:
+            if time.monotonic() >= deadline:
                 return
             console.print(f"cold start: {label}")
-            timeout = min(left + CHILD_GRACE_S, COLD_TIMEOUT_S)
-            if not children.run(label, "cold", kind, str(time.time()), more, timeout):
+            found = cold_start(launcher, kind, more, COLD_TIMEOUT_S)
+            samples.setdefault(label, []).extend(found)
+            if not found:
                 variants.remove(variant)
+
+
+def measure(
+    sessions: list[Session], chosen: argparse.Namespace, deadline: float
+) -> dict[str, list[Sample]]:
+    """All chosen lines in turns; see the module."""
+    samples: dict[str, list[Sample]] = {session.kind: [] for session in sessions}
+    names = [name for name in sessions[0].lines if any(text in name for text in chosen.lines)]
+    for done, name in enumerate(names):
+        able = [session for session in sessions if name in session.lines]
+        begun = time.monotonic()
+        share = (deadline - begun) / (len(names) - done)
+        if share <= 0 and name != PEAK_MEMORY:
+            for session in able:
+                samples[session.kind].append({"name": name, "left_out": 1})
+            continue
+        console.print(name)
+        if not able[0].lines[name]:
+            for session in able:
+                samples[session.kind] += session.run(name)
+            continue
+        for session in able:
+            session.run(name)
+        for repetition in range(chosen.repetitions):
+            for session in able if repetition % 2 == 0 else reversed(able):
+                samples[session.kind] += session.run(name)
+            spent = time.monotonic() - begun
+            if spent + spent / (repetition + 2) > share:
+                break
+    return samples
+
+
+@contextmanager
+def delayed_way(broker_port: int, port: int) -> Iterator[None]:
+    """A proxy to the broker that adds DELAY_MS to each request and its response."""
+    command = [sys.executable, "-m", "benchmarks.delay_proxy", str(port), str(broker_port)]
+    process = subprocess.Popen([*command, str(DELAY_MS)], cwd=ROOT, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield
+    finally:
+        process.kill()
+        process.wait()
 
 
 def run(python: Path, jars: list[Path], chosen: argparse.Namespace, deadline: float) -> None:
     """Everything from filling the topics to the table."""
     cache = ROOT / ".cache" / "bench-spark"
-    with tempfile.TemporaryDirectory(dir=cache) as name, start_broker(Path(name)) as broker:
-        work = Path(name)
+    cache.mkdir(parents=True, exist_ok=True)
+    port, second, proxy = free_port(), free_port(), free_port()
+    settings = {
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},DELAYED://127.0.0.1:{second}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port},DELAYED://127.0.0.1:{proxy}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,DELAYED:PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+    }
+    with (
+        tempfile.TemporaryDirectory(dir=cache) as name,
+        start_broker(Path(name), **settings),
+        delayed_way(second, proxy),
+    ):
+        work, bootstrap = Path(name), f"127.0.0.1:{port}"
         counts = {"sink": chosen.rows // 2, TINY.name: 300}
         for topic in (*TOPICS, TINY):
             counts.setdefault(topic.name, int(chosen.rows * topic.share))
-            fill(broker.bootstrap, topic, counts[topic.name])
+            fill(bootstrap, topic, counts[topic.name])
         console.print("topics are filled")
         (work / "counts.json").write_text(json.dumps(counts))
         kinds = ["ottla", "kafka"] if jars else ["ottla"]
         for kind in kinds:
-            clients.create_topic(broker.bootstrap, f"sink-{kind}", 2)
-            clients.create_topic(broker.bootstrap, f"steady-{kind}", 2)
-        children = Children(python, broker.bootstrap, work)
-        until = time.monotonic() + COLD_STARTS_MAX_SHARE * (deadline - time.monotonic())
-        cold_starts(children, jars, chosen.rounds, until)
-        turns = [
-            (number, kind)
-            for number in range(chosen.rounds)
-            for kind in (kinds if number % 2 == 0 else reversed(kinds))
-        ]
-        for done, (number, kind) in enumerate(turns):
-            share = (deadline - time.monotonic()) / (len(turns) - done)
-            console.print(f"round {number + 1}: {kind}, {share:.0f} s")
-            more = [",".join(map(str, jars))] if kind == "kafka" else []
-            seconds = str(max(30.0, share - 30))
-            children.run(kind, "measure", kind, seconds, more, share + CHILD_GRACE_S)
-        shutil.rmtree(work / "warehouse", ignore_errors=True)
-    children.samples.pop("uncounted", None)
-    chosen.json.write_text(json.dumps(children.samples))
-    print_figures(console, children.samples)
+            clients.create_topic(bootstrap, f"sink-{kind}", 2)
+            clients.create_topic(bootstrap, f"steady-{kind}", 2)
+        launcher = Launcher(python, bootstrap, work)
+        samples: dict[str, list[Sample]] = {}
+        if any(text in COLD_STARTS for text in chosen.lines):
+            until = time.monotonic() + COLD_STARTS_MAX_SHARE * (deadline - time.monotonic())
+            cold_starts(launcher, jars, until, samples)
+        sessions: list[Session] = []
+        try:
+            for kind in kinds:
+                sessions.append(Session(launcher, kind, f"127.0.0.1:{proxy}", jars))
+            for kind, found in measure(sessions, chosen, deadline).items():
+                samples[kind] = samples.get(kind, []) + found
+        finally:
+            for session in sessions:
+                session.close()
+    chosen.json.write_text(json.dumps(samples))
+    print_figures(console, samples)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=400_000, help="of 1 KiB in each topic")
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--repetitions", type=int, default=4, help="that count, of each line")
     parser.add_argument("--minutes", type=float, default=14.0)
+    parser.add_argument("--lines", nargs="+", default=[""], help="texts in the names of lines")
+    parser.add_argument("--this-python", action="store_true", help="the pyspark installed here")
     parser.add_argument("--only-ottla", action="store_true")
     samples = ROOT / ".cache" / "bench-spark" / "samples.json"
     parser.add_argument("--json", type=Path, default=samples, help="a file for all samples")
     chosen = parser.parse_args()
-    python = python_with_spark()
+    python = Path(sys.executable) if chosen.this_python else python_with_spark()
     jars = [] if chosen.only_ottla else connector_jars()
     if isinstance(jars, str):
         console.print(f"{jars}: ours is measured alone")
         jars = []
-    console.print(f"{machine.describe()}, pyspark {PYSPARK}, local[2]")
+    version = "of this environment" if chosen.this_python else PYSPARK
+    console.print(f"{machine.describe()}, pyspark {version}, local[2]")
     run(python, jars, chosen, time.monotonic() + chosen.minutes * 60)
     console.print(f"load at the end {os.getloadavg()[0]:.1f}")
 

@@ -49,7 +49,10 @@ FAMILIES: dict[str, tuple[str, str]] = {
     "log-dirs": ("ottla.cli.log_dirs", "Describe the log directories of the brokers."),
     "doctor": ("ottla.cli.doctor", "Check that this machine reaches every advertised listener."),
     "migrate": ("ottla.cli.migrate", "Check whether an Ottla broker can join a Kafka cluster."),
-    "spark": ("ottla.cli.spark", "Write the Spark connector as a zip to ship with a job."),
+    "spark": (
+        "ottla.cli.spark",
+        "Land topics as tables, run Spark jobs, write the connector.",
+    ),
     "bench": ("ottla.cli.bench", "Measure produce and consume with a simple client."),
 }
 

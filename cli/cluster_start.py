@@ -15,7 +15,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from ottla.cli.healthcheck import Unhealthy, request_metadata
+from ottla.cli.health import Unhealthy
+from ottla.cli.healthcheck import request_metadata
 from ottla.cli.output import Failure, note
 from ottla.cli.zookeeper_server import free_port, server_command
 
@@ -32,7 +33,9 @@ def run_cluster(
     brokers: int, directory: str, port: int, overrides: Sequence[str], *, java: bool = False
 ) -> None:
     """Starts the cluster, prints its addresses, and waits for Ctrl-C or SIGTERM."""
-    signal.signal(signal.SIGTERM, _as_interrupt)
+    # Also SIGINT: a script that starts a command in the background has it ignored.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _as_interrupt)
     try:
         with started_cluster(brokers, Path(directory), port, overrides, java=java) as cluster:
             print(f"{brokers} broker(s) started: {cluster.bootstrap}")

@@ -12,14 +12,17 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
+from ottla.cli.health import (
+    HEALTHY,
+    UNHEALTHY,
+    UNREACHABLE,
+    USAGE_ERROR,
+    Unhealthy,
+    from_here,
+)
 from ottla.protocol.client.connection import ClientConnection
 from ottla.protocol.errors import error_name
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
-
-HEALTHY = 0
-UNHEALTHY = 1
-USAGE_ERROR = 2
-UNREACHABLE = 3
 
 USAGE = """\
 Usage: ottla healthcheck [--bootstrap host:port] [--timeout seconds] [--json]
@@ -28,7 +31,9 @@ Usage: ottla healthcheck [--bootstrap host:port] [--timeout seconds] [--json]
 Checks whether a broker serves clients: its API versions, its brokers and its controller.
 
 The address is --bootstrap, or OTTLA_BOOTSTRAP, or the first plaintext listener of KAFKA_LISTENERS
-(in a container), or 127.0.0.1:9092.
+(in a container), or 127.0.0.1:9092. If all those listeners require TLS or SASL, /readyz is
+requested from the HTTP port (OTTLA_METRICS_ADDRESS); without that port, ApiVersions is requested,
+which needs no credentials.
 
 Exit codes: 0 healthy, 1 the broker does not serve clients, 2 wrong usage, 3 not reachable.
 
@@ -38,14 +43,6 @@ Examples:
 """
 
 _DEFAULT_TIMEOUT_SECONDS = 5.0
-
-
-class Unhealthy(Exception):
-    """The reason in a sentence, with the exit code."""
-
-    def __init__(self, message: str, code: int) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 def main(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> int:
@@ -58,18 +55,27 @@ def main(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
     except ValueError as error:
         print(f"ottla: {error}", file=sys.stderr)
         return USAGE_ERROR
-    address = options.get("bootstrap") or default_address(environment)
     started = time.monotonic()
     try:
-        config = options.get("command-config") or environment.get("OTTLA_COMMAND_CONFIG", "")
-        response = request_metadata(
-            address, float(options.get("timeout", _DEFAULT_TIMEOUT_SECONDS)), config
-        )
-        found = check_metadata(address, response)
+        found = _check(options, environment)
     except Unhealthy as error:
         return _report(options, {"healthy": False, "reason": str(error)}, error.code)
     found["milliseconds"] = round((time.monotonic() - started) * 1000, 1)
     return _report(options, found, HEALTHY)
+
+
+def _check(options: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, object]:
+    timeout_seconds = float(options.get("timeout", _DEFAULT_TIMEOUT_SECONDS))
+    config = options.get("command-config") or environment.get("OTTLA_COMMAND_CONFIG", "")
+    address = options.get("bootstrap") or environment.get("OTTLA_BOOTSTRAP")
+    if not address and not config:
+        from ottla.cli.healthcheck_guarded import check_guarded, guarded_listener
+
+        listener = guarded_listener(environment)
+        if listener is not None:
+            return check_guarded(listener, environment, timeout_seconds)
+    address = address or default_address(environment)
+    return check_metadata(address, request_metadata(address, timeout_seconds, config))
 
 
 def parse(arguments: Sequence[str]) -> dict[str, str]:
@@ -109,8 +115,7 @@ def default_address(environment: Mapping[str, str]) -> str:
         name, _, address = listener.strip().partition("://")
         host, _, port = address.rpartition(":")
         if port.isdigit() and "SSL" not in name.upper() and "CONTROLLER" not in name.upper():
-            here = host.strip("[]") in ("", "0.0.0.0", "::")
-            return f"127.0.0.1:{port}" if here else address
+            return from_here(host, port)
     return "127.0.0.1:9092"
 
 
@@ -207,10 +212,11 @@ def _report(options: Mapping[str, str], found: Mapping[str, object], code: int) 
 
         print(json.dumps(found))
     elif code == HEALTHY:
-        print(
-            f"healthy: {found['address']}, {found['brokers']} broker(s), "
-            f"controller {found['controller']}, {found['milliseconds']} ms"
-        )
+        if "checked" in found:
+            details = f"{found['checked']}, "
+        else:
+            details = f"{found['brokers']} broker(s), controller {found['controller']}, "
+        print(f"healthy: {found['address']}, {details}{found['milliseconds']} ms")
     else:
         print(f"ottla: not healthy: {found['reason']}", file=sys.stderr)
     return code

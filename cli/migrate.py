@@ -67,6 +67,9 @@ _OWN = frozenset(
 )
 
 
+_MODES = ("remote.log.storage.system.enable", "zookeeper.metadata.migration.enable")
+
+
 class Finding(NamedTuple):
     """The result of one check."""
 
@@ -221,11 +224,12 @@ def _check_settings(broker: BrokerFacts, what: str) -> list[Finding]:
     if broker.settings.get("remote.log.storage.system.enable") == "true":
         text = "has tiered storage: records that are only in it could not be read"
         found.append(Finding(PROBLEM, what, text))
-    # Listeners and keys can differ between brokers.
+    # Listeners and keys can differ between brokers; what was found above has its own words.
+    reported = {*_PLUGINS, *_MODES}
     shared = {
         name: value
         for name, value in broker.given.items()
-        if name not in _OWN and not name.startswith(("ssl.", "sasl.", "listener.name."))
+        if name not in _OWN | reported and not name.startswith(("ssl.", "sasl.", "listener.name."))
     }
     try:
         BrokerConfig(shared)

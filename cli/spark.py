@@ -225,11 +225,11 @@ def land(
 
 
 def iceberg_catalog(to: str) -> list[tuple[str, str]]:
-    """The settings of the catalog `ottla`, whose tables are folders of that path."""
+    """The settings of the catalog `ottla_tables`, whose tables are folders of that path."""
     return [
-        ("spark.sql.catalog.ottla", "org.apache.iceberg.spark.SparkCatalog"),
-        ("spark.sql.catalog.ottla.type", "hadoop"),
-        ("spark.sql.catalog.ottla.warehouse", to),
+        ("spark.sql.catalog.ottla_tables", "org.apache.iceberg.spark.SparkCatalog"),
+        ("spark.sql.catalog.ottla_tables.type", "hadoop"),
+        ("spark.sql.catalog.ottla_tables.warehouse", to),
     ]
 
 

@@ -71,6 +71,7 @@ def land_options(request: LandRequest) -> str:
             "checkpoint": request.checkpoint,
             "bad_records": request.bad_records,
             "file_records_max": request.max_file_records,
+            "batch_bytes_max": request.max_batch_mib * MIB,
             "source": _source_options(request),
         }
     )
@@ -79,7 +80,6 @@ def land_options(request: LandRequest) -> str:
 def _source_options(request: LandRequest) -> dict[str, str]:
     source = {"kafka.bootstrap.servers": request.bootstrap}
     source |= {f"kafka.{name}": value for name, value in request.properties.items()}
-    source["maxBytesPerTrigger"] = str(request.max_batch_mib * MIB)
     source["value.format"], source["key.format"] = request.decode, request.decode_key
     if request.schema is not None:
         if request.decode not in DECODED:

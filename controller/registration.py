@@ -181,6 +181,14 @@ class BrokerRegistration:
             return instance == self._instance
         return set(other.endpoints) == set(self.info.endpoints)
 
+    async def unregister(self) -> None:
+        """Deletes the znode of this session, if there is one. Raises StoreError."""
+        path = znodes.broker_path(self.info.broker_id)
+        stat = await self.store.exists(path)
+        if stat is not None and stat.ephemeral_owner == self.store.session_id:
+            with suppress(NoNode, BadVersion):
+                await self.store.delete(path, stat.version)
+
     async def update(self, info: BrokerInfo) -> None:
         """Updates the znode with changed listeners or features; the broker epoch stays the same."""
         self.info = info

@@ -21,6 +21,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.streaming.query import StreamingQuery
 
+import pyspark_ottla
+
 
 def word_counts(lines: DataFrame) -> DataFrame:
     """Records of words and their counts, from records whose values are text."""
@@ -77,4 +79,5 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 if __name__ == "__main__":
     session = SparkSession.builder.appName("word counts").getOrCreate()
+    pyspark_ottla.register(session)  # needed if the connector came with the job (--py-files)
     start(session, parse()).awaitTermination()

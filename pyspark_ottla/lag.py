@@ -35,7 +35,7 @@ TASK_LOGGER = "ottla.spark.task"
 TASK_COLUMNS = (
     "query string, batch long, partition string, start long, end long, rows long, "
     "fetched_bytes long, fetch_requests long, retries long, lost_offsets long, "
-    "fetch_seconds double, decode_seconds double"
+    "bad_records long, fetch_seconds double, decode_seconds double"
 )
 
 

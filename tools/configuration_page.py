@@ -84,8 +84,8 @@ This page is generated from the definitions (`python -m tools.configuration_page
 
 - **changes**: *at start* only; at run time *per broker*; at run time *per broker* and for the
   whole *cluster*; or at run time *per listener*, with the prefix `listener.name.<listener>.`: new
-  connections get the new value. As in Kafka, the other settings of an open listener wait for a
-  restart; unlike Kafka, a change that would wait is rejected.
+  connections get the new value. A change that would wait for a restart is rejected; Kafka accepts
+  it, and shows it as if it were in use.
 - **used**: *yes* if the setting has an effect; *no* if it is accepted without effect, because it
   belongs to a feature that Ottla does not have (KRaft, the JVM), or not yet: the broker names those
   that are set in one warning when it starts; *rejected* if the broker does not start with a value

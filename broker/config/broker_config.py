@@ -29,11 +29,7 @@ from ottla.broker.config.definitions import (
 )
 from ottla.broker.config.errors import ConfigError
 from ottla.broker.config.groups import check_groups
-from ottla.broker.config.listener_settings import (
-    PREFIX,
-    check_listener_settings,
-    listener_setting,
-)
+from ottla.broker.config.listener_settings import PREFIX, check_listener_settings, listener_setting
 from ottla.broker.config.listeners import (
     Endpoint,
     check_advertised,

@@ -1,8 +1,8 @@
 """Which broker settings change at run time, and how: the rules of Kafka's `DynamicBrokerConfig`.
 
-Deviations from Kafka, both stricter: a listener that does not exist has no settings, and a setting
-that the broker reads only when it starts is rejected without the prefix of a listener too (Kafka
-takes `sasl.enabled.mechanisms` and uses it at the next start).
+Deviations from Kafka, both stricter: a listener that does not exist has no settings, and a change
+of what the broker reads only when it starts is rejected. Kafka accepts it, describes it as if it
+were in use, and uses it from the next start on.
 """
 
 from __future__ import annotations

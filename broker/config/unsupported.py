@@ -82,6 +82,10 @@ REFUSED: dict[str, Refusal] = {
 }
 
 
+_ZOOKEEPER_TLS = "zookeeper.ssl.client.enable"
+_NEEDS_AUTHORIZER = ("super.users", "allow.everyone.if.no.acl.found")
+
+
 def check_supported(given: Mapping[str, str]) -> None:
     """ConfigError for a setting that protects something in Kafka and would not do so here."""
     for name, text in given.items():
@@ -100,13 +104,18 @@ def without_effect() -> frozenset[str]:
 
 def unused_settings(given: Mapping[str, str]) -> list[str]:
     """Those of the given settings that have no effect here and are not at their default."""
-    table, unused = broker_settings(), without_effect()
-    found: list[str] = []
-    for name, text in given.items():
-        base = base_name(name)
-        setting = table.get(base)
-        if base == "sasl.jaas.config" and not name.startswith(PREFIX):
-            found.append(name)  # Kafka too reads it for one mechanism of one listener only
-        elif setting is not None and base in unused and text.strip() != (setting.default or ""):
-            found.append(name)
-    return sorted(found)
+    return sorted(name for name, text in given.items() if _is_unused(name, text, given))
+
+
+def _is_unused(name: str, text: str, given: Mapping[str, str]) -> bool:
+    base = base_name(name)
+    if base == "sasl.jaas.config" and not name.startswith(PREFIX):
+        return True  # Kafka too reads it for one mechanism of one listener only
+    if name in _NEEDS_AUTHORIZER:
+        return not given.get("authorizer.class.name", "").strip()
+    if name.startswith("zookeeper.ssl.") and name != _ZOOKEEPER_TLS:
+        return given.get(_ZOOKEEPER_TLS, "").strip().lower() != "true"
+    setting = broker_settings().get(base)
+    return (
+        setting is not None and base in without_effect() and text.strip() != (setting.default or "")
+    )

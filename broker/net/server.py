@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import ssl
 
     from ottla.broker.runtime.wheel import TimerTask
+    from ottla.broker.security.audit.security_log import SecurityLog
     from ottla.broker.security.sasl.session import NewSession
 
 logger = logging.getLogger("ottla.net")
@@ -44,10 +45,11 @@ class NetworkServer:
         max_idle_ms: int = 600_000,
         large_frames: LargeFrames | None = None,
         authentication_timeout_ms: int = 30_000,
+        security_log: "SecurityLog | None" = None,
     ) -> None:
         """`request_max_bytes`: socket.request.max.bytes. `max_idle_ms`: connections.max.idle.ms,
         not positive for never. `authentication_timeout_ms`: ottla.authentication.timeout.ms. Cold
-        pages of log files are read in `worker_pool`."""
+        pages of log files are read in `worker_pool`. `security_log` gets logins by certificates."""
         self.statistics = NetworkStatistics()
         self.limits = limits if limits is not None else ConnectionLimits()
         self._sockets = sockets if sockets is not None else SocketSettings()
@@ -55,6 +57,7 @@ class NetworkServer:
         self._max_idle_ms = max_idle_ms
         self._authentication_timeout_ms = authentication_timeout_ms
         self._large_frames = large_frames if large_frames is not None else LargeFrames()
+        self._security_log = security_log
         self._channel = channel
         self._timer = timer
         self._worker_pool = worker_pool
@@ -95,6 +98,7 @@ class NetworkServer:
                 self.statistics,
                 READ_BYTES,
                 self._large_frames,
+                self._security_log,
             )
         if security_protocol.endswith("SSL") and tls_context is None:
             raise ListenError(f"Listener {name} has the protocol {security_protocol} but no keys.")

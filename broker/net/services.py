@@ -12,6 +12,7 @@ from ottla.broker.requests.request_decoder import RequestDecoder
 from ottla.broker.runtime.log_limiter import LogLimiter
 from ottla.broker.runtime.tasks import WorkerPool
 from ottla.broker.runtime.timer import DelayQueue
+from ottla.broker.security.audit.security_log import SecurityLog
 
 if TYPE_CHECKING:
     import ssl
@@ -68,6 +69,7 @@ class NetworkServices:
         "log_limiter",
         "loop",
         "receive_buffer",
+        "security_log",
         "statistics",
         "timer",
         "worker_pool",
@@ -82,6 +84,7 @@ class NetworkServices:
         statistics: NetworkStatistics,
         receive_buffer_bytes: int,
         large_frames: LargeFrames | None = None,
+        security_log: SecurityLog | None = None,
     ) -> None:
         self.loop = loop
         self.channel = channel
@@ -91,6 +94,7 @@ class NetworkServices:
         self.descriptors = DescriptorReserve()
         self.large_frames = large_frames if large_frames is not None else LargeFrames()
         self.log_limiter = LogLimiter()
+        self.security_log = security_log if security_log is not None else SecurityLog(timer)
         self.decoder = RequestDecoder(channel.routes, statistics, self.log_limiter, channel.bulk)
         # One for all connections: it is copied out of before the next one reads.
         self.receive_buffer = bytearray(receive_buffer_bytes)

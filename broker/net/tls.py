@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.net.connection import Connection
 from ottla.broker.net.output import FilePart, FileTruncated, Output
+from ottla.broker.security.audit.security_log import Login
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +34,10 @@ PIECE_BYTES = 65536
 
 # A handshake is a few packets; one that takes longer is not going to finish.
 HANDSHAKE_TIMEOUT_MS = 30_000
+
+
+_MECHANISM = "a certificate"
+_CERTIFICATE_REASONS = frozenset(("PEER_DID_NOT_RETURN_A_CERTIFICATE", "CERTIFICATE_VERIFY_FAILED"))
 
 
 class TlsSocket:
@@ -207,6 +212,9 @@ class TlsConnection(Connection):
             except ValueError as error:
                 self._refuse(error)
                 return
+            if certificate:
+                login = Login(str(self.principal), _MECHANISM, is_renewal=False)
+                self._services.security_log.logged_in(self, login)
         self._read_decrypted()
 
     def _stop_handshake_writes(self) -> None:
@@ -216,25 +224,21 @@ class TlsConnection(Connection):
 
     def _refuse(self, error: Exception) -> None:
         services = self._services
-        if not isinstance(error, OSError) and services.log_limiter.allows(self.client_host):
-            logger.warning(
-                "%s:%d: %s",
-                self.client_host,
-                self.client_port,
-                error,
-                extra={"peer": self.client_host, "listener": self.listener_name},
-            )
         if isinstance(error, ssl.SSLError):
             services.statistics.wrong_protocol += 1
-            if services.log_limiter.allows(self.client_host):
-                logger.warning(
-                    "%s:%d on listener %s: %s",
-                    self.client_host,
-                    self.client_port,
-                    self.listener_name,
-                    _explain(error),
-                    extra={"peer": self.client_host, "listener": self.listener_name},
-                )
+        if not isinstance(error, OSError) or _is_about_certificate(error):
+            reason = _explain(error) if isinstance(error, ssl.SSLError) else str(error)
+            login = Login("", _MECHANISM, is_renewal=False)
+            services.security_log.login_failed(self, login, f"failed to authenticate: {reason}")
+        elif isinstance(error, ssl.SSLError) and services.log_limiter.allows(self.client_host):
+            logger.warning(
+                "%s:%d on listener %s: %s",
+                self.client_host,
+                self.client_port,
+                self.listener_name,
+                _explain(error),
+                extra={"peer": self.client_host, "listener": self.listener_name},
+            )
         self.close(f"the TLS handshake failed: {error}")
 
     def _on_readable(self) -> None:
@@ -253,6 +257,11 @@ class TlsConnection(Connection):
         """Go on reading while OpenSSL holds bytes that the loop cannot see."""
         while not self.closed and not self._muted and self._reading and self._tls.pending():
             super()._on_readable()
+
+
+def _is_about_certificate(error: Exception) -> bool:
+    """Whether the certificate of the client is why its handshake failed."""
+    return isinstance(error, ssl.SSLError) and error.reason in _CERTIFICATE_REASONS
 
 
 def _explain(error: ssl.SSLError) -> str:

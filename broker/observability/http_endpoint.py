@@ -10,8 +10,8 @@ The Prometheus library is imported when the first scrape comes.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.metrics.exposition import render
 from ottla.broker.metrics.statistics import TIME_BUCKETS, Metric, MetricsRegistry, Reading
@@ -48,25 +48,30 @@ TEXT = "text/plain; charset=utf-8"
 Check = Callable[[], str | None]
 
 
+class Content(NamedTuple):
+    """What the port serves once the broker has its parts."""
+
+    registry: MetricsRegistry
+    channel: RequestChannel
+    worker_pool: WorkerPool
+    console: "Console | None"
+
+
 class HttpEndpoint:
-    """Serves the metrics of a registry and two health checks."""
+    """Serves two health checks from its start on, metrics and console when there are some."""
 
     def __init__(
         self,
-        registry: MetricsRegistry,
-        channel: RequestChannel,
-        worker_pool: WorkerPool,
         *,
         healthy: Check,
         ready: Check,
-        console: "Console | None" = None,
+        warnings: Callable[[], Sequence[str]] = tuple,
     ) -> None:
-        """`healthy`: whether the process should live on; `ready`: whether clients may come."""
-        self._console = console
-        self._registry = registry
-        self._channel = channel
-        self._worker_pool = worker_pool
+        """`healthy`: whether the process should live on; `ready`: whether clients may come;
+        `warnings` are in the response to /readyz, after `ok`."""
         self._checks = {"/healthz": healthy, "/livez": healthy, "/readyz": ready}
+        self._warnings = warnings
+        self._content: Content | None = None
         self._clients: set[asyncio.StreamWriter] = set()
         # Connections without a whole request by address, the oldest first.
         self._waiting: dict[asyncio.StreamWriter, str] = {}
@@ -79,10 +84,20 @@ class HttpEndpoint:
         self._server = await asyncio.start_server(
             self._serve, host or None, port, limit=MAX_REQUEST_BYTES
         )
-        if self._console is not None:
-            self._console.start()
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
+
+    def serve(
+        self,
+        registry: MetricsRegistry,
+        channel: RequestChannel,
+        worker_pool: WorkerPool,
+        console: "Console | None" = None,
+    ) -> None:
+        """Serves metrics and console from now on; before, they get 503 and why."""
+        self._content = Content(registry, channel, worker_pool, console)
+        if console is not None:
+            console.start()
 
     async def close(self) -> None:
         """Stop listening and close all connections."""
@@ -92,8 +107,8 @@ class HttpEndpoint:
                 writer.transport.abort()
             await self._server.wait_closed()
             self._server = None
-            if self._console is not None:
-                await self._console.stop()
+            if self._content is not None and self._content.console is not None:
+                await self._content.console.stop()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._clients.add(writer)
@@ -127,7 +142,8 @@ class HttpEndpoint:
             return
         method, target, _ = words
         path, _, query = target.partition("?")
-        console = self._console
+        content = self._content
+        console = None if content is None else content.console
         more_headers = ""
         is_counted = path not in self._checks
         if is_counted and self._responding >= MAX_CLIENTS:
@@ -157,13 +173,18 @@ class HttpEndpoint:
         if check is not None:
             problem = check()
             if problem is None:
-                return "200 OK", TEXT, b"ok\n"
+                lines = ["ok", *(self._warnings() if path == "/readyz" else ())]
+                return "200 OK", TEXT, "".join(f"{line}\n" for line in lines).encode()
             return "503 Service Unavailable", TEXT, f"{problem}\n".encode()
+        content = self._content
+        if content is None:
+            reason = self._checks["/readyz"]() or "the broker is starting"
+            return "503 Service Unavailable", TEXT, f"{reason}\n".encode()
         if path == "/metrics":
-            return await self._metrics()
+            return await self._metrics(content)
         return "404 Not Found", TEXT, b"there are /metrics, /healthz, /livez and /readyz\n"
 
-    async def _metrics(self) -> tuple[str, str, bytes]:
+    async def _metrics(self, content: Content) -> tuple[str, str, bytes]:
         from prometheus_client import CollectorRegistry, ProcessCollector
         from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
@@ -172,46 +193,48 @@ class HttpEndpoint:
             process = self._process = CollectorRegistry()
             ProcessCollector(registry=process)
         # The numbers are read here, on the loop that changes them; the text is made elsewhere.
-        readings = self._read_registry()
+        readings = _read(content.registry)
         snapshot = CollectorRegistry(auto_describe=False)
-        snapshot.register(_Snapshot([self._request_times()]))
-        text = await self._worker_pool.run(
+        snapshot.register(_Snapshot([_request_times(content.channel)]))
+        text = await content.worker_pool.run(
             lambda: render(readings) + generate_latest(snapshot) + generate_latest(process)
         )
         return "200 OK", CONTENT_TYPE_LATEST, text
 
-    def _read_registry(self) -> list[tuple[Metric, Reading]]:
-        readings = []
-        for metric in self._registry.metrics:
-            try:
-                readings.append((metric, metric.read()))
-            except Exception:
-                logger.exception("metric %s cannot be read", metric.name)
-        for family in self._registry.families:
-            readings.extend(family())
-        return readings
 
-    def _request_times(self) -> "PrometheusMetric":
-        from prometheus_client.core import HistogramMetricFamily
+def _read(registry: MetricsRegistry) -> list[tuple[Metric, Reading]]:
+    readings = []
+    for metric in registry.metrics:
+        try:
+            readings.append((metric, metric.read()))
+        except Exception:
+            logger.exception("metric %s cannot be read", metric.name)
+    for family in registry.families:
+        readings.extend(family())
+    return readings
 
-        family = HistogramMetricFamily(
-            "ottla_request_seconds",
-            "From the last byte of a request to the last byte of its response.",
-            labels=("api",),
-        )
-        for route in self._channel.routes.values():
-            statistics = route.statistics
-            if not statistics.by_version:
-                continue
-            buckets = []
-            so_far = 0
-            for bound, count in zip(
-                (*map(str, TIME_BUCKETS), "+Inf"), statistics.total_buckets, strict=True
-            ):
-                so_far += count
-                buckets.append((bound, so_far))
-            family.add_metric((route.entry.name,), buckets, statistics.total_seconds)
-        return family
+
+def _request_times(channel: RequestChannel) -> "PrometheusMetric":
+    from prometheus_client.core import HistogramMetricFamily
+
+    family = HistogramMetricFamily(
+        "ottla_request_seconds",
+        "From the last byte of a request to the last byte of its response.",
+        labels=("api",),
+    )
+    for route in channel.routes.values():
+        statistics = route.statistics
+        if not statistics.by_version:
+            continue
+        buckets = []
+        so_far = 0
+        for bound, count in zip(
+            (*map(str, TIME_BUCKETS), "+Inf"), statistics.total_buckets, strict=True
+        ):
+            so_far += count
+            buckets.append((bound, so_far))
+        family.add_metric((route.entry.name,), buckets, statistics.total_seconds)
+    return family
 
 
 async def _send(

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from functools import partial
 from time import localtime, monotonic, strftime
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -46,17 +45,15 @@ class LineFormatter(logging.Formatter):
     the plain way to the same line until `prepare` was called.
     """
 
-    def __init__(self, *, as_json: bool, with_date: bool = False) -> None:
-        """`with_date` is for text in a file that is kept for long."""
+    def __init__(self, *, as_json: bool) -> None:
         super().__init__()
         self._as_json = as_json
-        self._time_format = "%Y-%m-%d %H:%M:%S%z" if with_date else "%H:%M:%S"
         self._inner: ProcessorFormatter | None = None
 
     def prepare(self) -> None:
         """Loads structlog; called in a thread a while after the start."""
         if self._inner is None:
-            self._inner = _processor_formatter(self._as_json, self._time_format)
+            self._inner = _processor_formatter(self._as_json)
 
     def format(self, record: logging.LogRecord) -> str:
         if self._as_json:
@@ -67,14 +64,14 @@ class LineFormatter(logging.Formatter):
             return printable_json(line) if self._as_json else line
         error = self.formatException(record.exc_info) if record.exc_info else None
         level, name, text = record.levelname, record.name, str(record.getMessage())
-        return _line(self._time_format, record.created, level, name, text, error)
+        return _line(record.created, level, name, text, error)
 
 
-def _processor_formatter(as_json: bool, time_format: str) -> ProcessorFormatter:
+def _processor_formatter(as_json: bool) -> ProcessorFormatter:
     _import_structlog()
     from structlog import processors, stdlib
 
-    form: list[Processor] = [partial(_as_text, time_format)]
+    form: list[Processor] = [_as_text]
     if as_json:
         form = [_fields_in_order, processors.JSONRenderer(ensure_ascii=False)]
     return stdlib.ProcessorFormatter(
@@ -112,9 +109,8 @@ def _add_time(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     return event
 
 
-def _as_text(time_format: str, _: WrappedLogger, __: str, event: EventDict) -> str:
+def _as_text(_: WrappedLogger, __: str, event: EventDict) -> str:
     return _line(
-        time_format,
         event["created"],
         event["level"].upper(),
         event["logger"],
@@ -123,12 +119,11 @@ def _as_text(time_format: str, _: WrappedLogger, __: str, event: EventDict) -> s
     )
 
 
-def _line(
-    time_format: str, created: float, level: str, logger: str, text: str, error: str | None
-) -> str:
+def _line(created: float, level: str, logger: str, text: str, error: str | None) -> str:
     """One line, and the indented lines of a traceback: no text can look like another line."""
-    time = strftime(time_format, localtime(created))
-    line = f"{time} {level:<7} {logger}  {printable(text)}"
+    local = localtime(created)
+    seconds, zone = strftime("%Y-%m-%d %H:%M:%S", local), strftime("%z", local)
+    line = f"{seconds}.{int(created * 1000) % 1000:03}{zone} {level:<7} {logger}  {printable(text)}"
     if error is None:
         return line
     return "\n  ".join((line, *printable_lines(error).splitlines()))
@@ -190,7 +185,7 @@ def configure_logging(config: BrokerConfig) -> LineFormatter:
     if path:
         from ottla.broker.observability.audit_file import open_audit_log
 
-        lines = LineFormatter(as_json=config.ottla_audit_log_format != TEXT, with_date=True)
+        lines = LineFormatter(as_json=config.ottla_audit_log_format != TEXT)
         try:
             open_audit_log(path, lines, config.ottla_log_level)
         except OSError as error:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ottla.broker.metrics.telemetry.exported import ExportedMetrics
     from ottla.broker.metrics.telemetry.manager import ClientMetricsManager
     from ottla.broker.net.server import NetworkServer
-    from ottla.broker.observability.console.console import Console
+    from ottla.broker.observability.broker_state import BrokerState
     from ottla.broker.observability.console.event_log import EventLog
     from ottla.broker.observability.http_endpoint import HttpEndpoint
     from ottla.broker.replication.deferred_validation import DeferredValidation
@@ -77,28 +77,21 @@ class MeasuredParts(NamedTuple):
     workers: WorkerPool
     now_ms: Callable[[], int]
     client_metrics: tuple[ClientMetricsManager, ExportedMetrics] | None
+    state: BrokerState
 
 
-async def serve_http(
-    address: str,
-    registry: MetricsRegistry,
-    channel: RequestChannel,
-    workers: WorkerPool,
-    is_ready: Callable[[], bool],
-    console: Console | None,
-) -> tuple[HttpEndpoint, int]:
-    """Starts the HTTP port; returns it with its number. ConfigError when it cannot be opened."""
+async def open_http(config: BrokerConfig, state: BrokerState) -> tuple[HttpEndpoint | None, int]:
+    """Opens the HTTP port, which serves health checks from now on; None and 0 when it is off.
+
+    Raises ConfigError when it cannot be opened.
+    """
+    address = http_address(config)
+    if address is None:
+        return None, 0
     from ottla.broker.observability.http_endpoint import HttpEndpoint
 
     host, port = parse_address(address)
-    endpoint = HttpEndpoint(
-        registry,
-        channel,
-        workers,
-        healthy=lambda: None,
-        ready=lambda: None if is_ready() else "the broker is stopping",
-        console=console,
-    )
+    endpoint = HttpEndpoint(healthy=lambda: None, ready=state.not_ready, warnings=state.warnings)
     try:
         return endpoint, await endpoint.start(host, port)
     except OSError as error:
@@ -133,6 +126,7 @@ def build_registry(parts: MeasuredParts) -> MetricsRegistry:
         "Batches whose records were validated in a worker thread.",
         lambda: parts.deferred_validation.total,
     )
+    _add_state(registry, parts.state)
     _add_replicas(registry, replicas, parts.isr_manager)
     add_groups(registry, parts.groups, end_offset_reader(replicas), parts.now_ms)
     _add_coordinators(registry, parts.groups, parts.transactions)
@@ -140,6 +134,26 @@ def build_registry(parts: MeasuredParts) -> MetricsRegistry:
     if parts.client_metrics is not None:
         metrics_sources.add_client_metrics(registry, *parts.client_metrics)
     return registry
+
+
+def _add_state(registry: MetricsRegistry, state: BrokerState) -> None:
+    registry.gauge(
+        "ottla_log_directory_state",
+        "1 for the state of a log directory: accepting, full or offline.",
+        state.directory_states,
+        "path",
+        "state",
+    )
+    registry.gauge(
+        "ottla_zookeeper_connected",
+        "1 while the session with ZooKeeper is connected, or the broker runs without ZooKeeper.",
+        lambda: int(state.zookeeper_connected),
+    )
+    registry.gauge(
+        "ottla_recovered_bytes",
+        "Bytes that the recovery of the logs read at the last start.",
+        lambda: state.recovered_bytes,
+    )
 
 
 def _add_coordinators(
@@ -201,6 +215,11 @@ def _add_controller(
         "ottla_active_controller",
         "1 on the broker that is the controller.",
         lambda: int(controller.is_active),
+    )
+    registry.gauge(
+        "ottla_controller_id",
+        "Broker id of the controller, of Ottla or Kafka, in the metadata here; -1 without one.",
+        lambda: metadata.snapshot.controller_id,
     )
     registry.gauge(
         "ottla_live_brokers", "Registered brokers.", lambda: len(metadata.snapshot.brokers)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.broker.replication.partition import Partition
-from ottla.broker.replication.replica import FollowerReplica
+from ottla.broker.replication.replica import NEVER, FollowerReplica
 from ottla.protocol.errors import ErrorCode, error_name
 
 if TYPE_CHECKING:
@@ -207,6 +207,12 @@ class IsrManager:
             return
         self.failed_updates_total += 1
         if error_code in _REFUSED:
+            for broker_id in proposed - partition.isr:
+                # Such as a broker that is shutting down: the high watermark does not wait for it,
+                # unless it fetches again.
+                follower = partition.followers.get(broker_id)
+                if follower is not None:
+                    follower.last_caught_up_ms = NEVER
             partition.set_isr(partition.isr)
         elif error_code in _FENCED:
             self._timer.schedule(_FENCED_WAIT_MS, lambda: self._step_down(proposal, proposed))

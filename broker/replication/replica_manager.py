@@ -421,8 +421,13 @@ class ReplicaManager:
         follower = partition.followers[broker_id]
         if self.isr_manager is not None and broker_id not in partition.maximal_isr:
             self.isr_manager.maybe_expand(partition, follower)
+        log = partition.log
         moved = follower.log_end_offset != before
-        if moved and partition.maybe_increment_high_watermark():
+        # Also when it has everything: the replica that the high watermark waited for may be gone
+        # since the last fetch (a broker that stops), and nothing else may be appended.
+        if (
+            moved or (log is not None and log.high_watermark < follower.log_end_offset)
+        ) and partition.maybe_increment_high_watermark():
             self.complete_delayed_requests(partition)
 
     def _read_failed(self, error: Exception, data: PartitionData) -> None:

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.config.errors import ConfigError
 from ottla.broker.security.zookeeper_tls import tls_handler
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 _JAAS_OPTION = re.compile(r"-Djava\.security\.auth\.login\.config=(\S+)")
 _SECTION_OPTION = re.compile(r"-Dzookeeper\.sasl\.clientconfig=(\S+)")
+_SERVICE_OPTION = re.compile(r"-Dzookeeper\.sasl\.client\.username=(\S+)")
 _VALUE = re.compile(r'(\w+)\s*=\s*"([^"]*)"')
+_KERBEROS_MODULE = "com.sun.security.auth.module.Krb5LoginModule"
 _DIGEST_MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
 # What Kafka can ask of its TLS library and Python's cannot do.
 _CHECKS_NOT_DONE = ("zookeeper.ssl.crl.enable", "zookeeper.ssl.ocsp.enable")
@@ -94,7 +96,26 @@ def _path(config: BrokerConfig, name: str) -> str | None:
     return text.strip() or None if text is not None else None
 
 
-def _sasl(environment: Mapping[str, str]) -> dict[str, str] | None:
+def _require_pure_sasl() -> None:
+    if importlib.util.find_spec("puresasl") is None:
+        raise ConfigError("SASL to ZooKeeper needs one more package: pip install pure-sasl.")
+
+
+def _kerberos(path: str, body: str, values: Mapping[str, str], options: str) -> dict[str, Any]:
+    if not {"keyTab", "principal"} <= values.keys():
+        raise ConfigError(f"{path}: the Client section needs a keyTab and a principal.")
+    _require_pure_sasl()
+    from ottla.broker.security.kerberos.login import KerberosLogin, RenewalRules
+    from ottla.broker.security.kerberos.zookeeper_mechanism import register_gssapi
+
+    named = _SERVICE_OPTION.search(options)
+    service = named.group(1) if named else "zookeeper"
+    login = KerberosLogin(values["principal"], values["keyTab"], service, RenewalRules(), path)
+    register_gssapi()
+    return {"mechanism": "GSSAPI", "service": service, "new_context": login.initiate}
+
+
+def _sasl(environment: Mapping[str, str]) -> dict[str, Any] | None:
     """kazoo's SASL options from the JAAS file of KAFKA_OPTS; None without a Client section."""
     options = environment.get("KAFKA_OPTS", "")
     found = _JAAS_OPTION.search(options)
@@ -113,13 +134,14 @@ def _sasl(environment: Mapping[str, str]) -> dict[str, str] | None:
         return None
     body = section.group(1)
     values = dict(_VALUE.findall(body))
+    if _KERBEROS_MODULE in body:
+        return _kerberos(path, body, values, options)
     if _DIGEST_MODULE not in body or not {"username", "password"} <= values.keys():
         raise ConfigError(
             f"{path}: the Client section is understood with {_DIGEST_MODULE}, a username and a "
-            "password; other logins to ZooKeeper are not there."
+            f"password, or with {_KERBEROS_MODULE}, a keyTab and a principal."
         )
-    if importlib.util.find_spec("puresasl") is None:
-        raise ConfigError("SASL to ZooKeeper needs one more package: pip install pure-sasl.")
+    _require_pure_sasl()
     return {
         "mechanism": "DIGEST-MD5",
         "username": values["username"],

@@ -14,13 +14,14 @@ from ottla.broker.cluster.identity import StartError, broker_info, establish
 from ottla.broker.config.dynamic_config import load_broker_settings
 from ottla.broker.config.sasl import max_receive_size
 from ottla.broker.coordination.ports import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
-from ottla.broker.observability.monitoring import event_log
+from ottla.broker.observability.broker_state import BrokerState, Phase
+from ottla.broker.observability.monitoring import event_log, open_http
 from ottla.broker.runtime.tasks import run_in_threads
-from ottla.broker.server.http_assembly import open_http
+from ottla.broker.server.http_assembly import serve_parts
 from ottla.broker.server.parts import BrokerParts, build_parts
 from ottla.broker.server.znode_store import open_store
 from ottla.controller.tree import znodes
-from ottla.controller.tree.store import NoNode
+from ottla.controller.tree.store import NoNode, StoreError
 from ottla.storage.config import LogConfig
 from ottla.storage.directories.log_manager import LogManager
 
@@ -35,6 +36,8 @@ logger = logging.getLogger("ottla.broker")
 
 # How long requests in flight may take to end when the broker stops.
 _DRAIN_MS = 1_000
+# How long a stop waits for the znode tree, which may be away.
+_UNREGISTER_MS = 1_000
 # How long the start waits for the first UpdateMetadata; without one it continues all the same.
 _FIRST_METADATA_MS = 5_000
 
@@ -67,6 +70,7 @@ class BrokerServer:
         self._parts: BrokerParts | None = None
         self._http: HttpEndpoint | None = None
         self._event_log: EventLog | None = None
+        self._state: BrokerState | None = None
         self._started = False
 
     @property
@@ -99,9 +103,14 @@ class BrokerServer:
             transaction_verification=config.transaction_partition_verification_enable,
         )
         logs.lock()
+        state = self._state = BrokerState(logs.directories.all)
+        # Before all that may take long, so that a probe learns what the start waits for.
+        self._http, self.metrics_port = await open_http(config, state)
         _check_directories(logs)
         store = self._store = open_store(config)
+        state.phase = Phase.CONNECTING
         await store.connect()
+        state.watch(store)
         identity = await establish(config, store, logs)
         early = await load_broker_settings(store, config, identity[0])
         if self._new_users:
@@ -120,7 +129,9 @@ class BrokerServer:
             await parts.network.sasl.start()
         if parts.cluster.login is not None:
             await parts.cluster.login.start()
+        state.phase = Phase.LOADING
         await parts.base.workers.run(self._load_logs)
+        state.phase = Phase.JOINING
         await _join_cluster(parts)
         parts.network.server.start()
         await parts.base.metadata.wait_until(lambda known: bool(known.brokers), _FIRST_METADATA_MS)
@@ -128,8 +139,10 @@ class BrokerServer:
         parts.replicas.mover.resume()
         if self._watches_stalls:
             parts.network.stalls.start()
+        if self._http is not None:
+            serve_parts(self._http, parts, state, events)
         self._started = True
-        self._http, self.metrics_port = await open_http(parts, lambda: self._started, events)
+        state.phase = Phase.RUNNING
 
     def _listen(self, parts: BrokerParts) -> None:
         for name, protocol, host, port in self.config.listener_endpoints():
@@ -163,6 +176,7 @@ class BrokerServer:
             parts.base.clock.now_ms(),
             config_of=parts.base.dynamic_config.log_config,
             run_all=run_in_threads,
+            progress=None if self._state is None else self._state.add_recovered_bytes,
         )
         self._logs_loaded = True
 
@@ -174,6 +188,8 @@ class BrokerServer:
         nothing, and the next start recovers.
         """
         parts = self._parts
+        if self._state is not None:
+            self._state.phase = Phase.STOPPING
         if self._started and parts is not None:
             self._started = False
             if crash:
@@ -188,6 +204,8 @@ class BrokerServer:
             parts.replicas.fetchers.close()
             parts.replicas.mover.stop()
             await parts.control.controller.stop()
+            if not crash:
+                await self._unregister(parts)
             parts.base.dynamic_config.stop()
             parts.security.access_control.stop()
             parts.security.delegation_tokens.stop()
@@ -209,6 +227,18 @@ class BrokerServer:
         await self._close_data(crash)
         if self._event_log is not None:
             self._event_log.detach()
+
+    async def _unregister(self, parts: BrokerParts) -> None:
+        """Before the logs are closed, which may take seconds: leaders wait with acks=all for a
+        replica that has caught up, as long as its broker is registered."""
+        if self.config.embedded:
+            return
+        try:
+            async with asyncio.timeout(_UNREGISTER_MS / 1000):
+                await parts.control.registration.unregister()
+        except (StoreError, TimeoutError) as error:
+            # The registration ends with the session.
+            logger.info("Failed to unregister: %s", str(error) or type(error).__name__)
 
     async def _close_data(self, crash: bool) -> None:
         logs, self._logs = self._logs, None

@@ -1,42 +1,29 @@
-"""Gives metrics and console the parts that they read, and opens their HTTP port."""
+"""Gives metrics and console the parts that they read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ottla.broker.observability.monitoring import (
-    MeasuredParts,
-    build_registry,
-    http_address,
-    serve_http,
-)
+from ottla.broker.observability.monitoring import MeasuredParts, build_registry
 
 if TYPE_CHECKING:
+    from ottla.broker.observability.broker_state import BrokerState
     from ottla.broker.observability.console.console import Console
     from ottla.broker.observability.console.event_log import EventLog
     from ottla.broker.observability.http_endpoint import HttpEndpoint
     from ottla.broker.server.parts import BrokerParts
 
 
-async def open_http(
-    parts: BrokerParts, is_ready: Callable[[], bool], events: EventLog | None
-) -> tuple[HttpEndpoint | None, int]:
-    """Starts the HTTP port; returns it with its number, or None and 0 when it is off.
-
-    With `events` it serves the console too. ConfigError when the port cannot be opened.
-    """
-    address = http_address(parts.base.config)
-    if address is None:
-        return None, 0
-    registry = build_registry(_measured(parts))
+def serve_parts(
+    endpoint: HttpEndpoint, parts: BrokerParts, state: BrokerState, events: EventLog | None
+) -> None:
+    """Metrics from now on, and with `events` the console, too."""
+    registry = build_registry(_measured(parts, state))
     console = None if events is None else _console(parts, events)
-    return await serve_http(
-        address, registry, parts.network.request_channel, parts.base.workers, is_ready, console
-    )
+    endpoint.serve(registry, parts.network.request_channel, parts.base.workers, console)
 
 
-def _measured(parts: BrokerParts) -> MeasuredParts:
+def _measured(parts: BrokerParts, state: BrokerState) -> MeasuredParts:
     return MeasuredParts(
         network=parts.network.server,
         request_channel=parts.network.request_channel,
@@ -51,6 +38,7 @@ def _measured(parts: BrokerParts) -> MeasuredParts:
         workers=parts.base.workers,
         now_ms=parts.base.clock.now_ms,
         client_metrics=parts.base.client_metrics,
+        state=state,
     )
 
 

@@ -79,6 +79,7 @@ def build_network(
         request_max_bytes=config.socket_request_max_bytes,
         max_idle_ms=config.connections_max_idle_ms,
         authentication_timeout_ms=config.ottla_authentication_timeout_ms,
+        security_log=security.log,
         large_frames=LargeFrames(
             config.ottla_request_max_bytes,
             config.ottla_address_request_max_bytes,

@@ -85,7 +85,7 @@ class ZooKeeperSession:
         connection_timeout_ms: int | None = None,
         call_timeout_ms: int | None = None,
         credentials: Sequence[tuple[str, str]] = (),
-        sasl: Mapping[str, str] | None = None,
+        sasl: Mapping[str, Any] | None = None,
         tls: Callable[[], Any] | None = None,
     ) -> None:
         self.hosts, self.chroot = split_connect(connect)

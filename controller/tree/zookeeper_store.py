@@ -55,7 +55,7 @@ class ZooKeeperStore:
         connection_timeout_ms: int | None = None,
         call_timeout_ms: int | None = None,
         credentials: Sequence[tuple[str, str]] = (),
-        sasl: Mapping[str, str] | None = None,
+        sasl: Mapping[str, Any] | None = None,
         tls: Callable[[], Any] | None = None,
         set_acl: bool = False,
     ) -> None:

@@ -5,6 +5,8 @@ It starts no tasks: what arrives is handled in the protocol's callbacks, callers
 
 import asyncio
 import ssl
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import cast
 
 from ottla.protocol.client.blocking_connection import (
@@ -30,6 +32,17 @@ DEFAULT_REQUEST_TIMEOUT_MS = 30_000  # as Kafka's request.timeout.ms
 
 # As Kafka's max.in.flight.requests.per.connection; brokers handle one after the other anyway.
 MAX_IN_FLIGHT = 5
+
+
+# Enough to get a ticket while another KDC is slow; without a limit of its own, a KDC that does not
+# respond would take the threads of the whole process.
+PREPARING_THREADS = 2
+
+
+@cache
+def _preparing() -> ThreadPoolExecutor:
+    """The threads in which SASL mechanisms are prepared."""
+    return ThreadPoolExecutor(PREPARING_THREADS, thread_name_prefix="sasl-prepare")
 
 
 class _Wire(asyncio.Protocol):
@@ -114,7 +127,7 @@ class AsyncConnection:
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 if self._mechanism is not None and self._mechanism.blocks:
-                    await loop.run_in_executor(None, self._mechanism.prepare)
+                    await loop.run_in_executor(_preparing(), self._mechanism.prepare)
                 await loop.create_connection(
                     lambda: _Wire(self), self._host, self._port, ssl=self._ssl_context
                 )

@@ -7,7 +7,7 @@ import random
 import time
 from collections import OrderedDict
 from types import TracebackType
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from ottla.protocol.client.blocking_connection import (
     BlockingConnection,
@@ -15,7 +15,7 @@ from ottla.protocol.client.blocking_connection import (
     monotonic_ms,
 )
 from ottla.protocol.client.cluster import Address, ClusterState, Leader, parse_bootstrap
-from ottla.protocol.client.errors import ClientError
+from ottla.protocol.client.errors import ClientError, NoBrokersAvailableError
 from ottla.protocol.client.operations import (
     ANY_VERSION,
     GROUP,
@@ -42,6 +42,14 @@ DEFAULT_REQUEST_TIMEOUT_MS = 30_000  # as Kafka's request.timeout.ms
 MAX_CONNECTIONS = 64
 
 T = TypeVar("T")
+
+
+class Begun(NamedTuple):
+    """A request in flight."""
+
+    connection: BlockingConnection
+    correlation_id: int | None
+    deadline_ms: int
 
 
 class BlockingClient:
@@ -129,6 +137,33 @@ class BlockingClient:
         return self._run(
             self._operations.send_once(request, route, self._deadline(timeout_ms), versions)
         )
+
+    def begin(
+        self,
+        node_id: int,
+        request: Message,
+        *,
+        timeout_ms: int | None = None,
+        versions: Versions = ANY_VERSION,
+    ) -> Begun:
+        """Send one request to a broker that the metadata has, without waiting for its response.
+
+        Several can be in flight; the broker responds in their order. Raises a ClientError.
+        """
+        deadline_ms = self._deadline(timeout_ms)
+        address = self.state.brokers.get(node_id)
+        if address is None:
+            raise NoBrokersAvailableError(f"broker {node_id} is not in the metadata")
+        connection = self._connection(address, deadline_ms)
+        return Begun(
+            connection, connection.begin(request, deadline_ms, versions=versions), deadline_ms
+        )
+
+    def complete(self, begun: Begun) -> Message:
+        """The response; raises a ClientError. A Produce with acks=0 gets an empty one at once."""
+        if begun.correlation_id is None:
+            return ProduceResponse()
+        return begun.connection.complete(begun.correlation_id, begun.deadline_ms)
 
     def call(
         self,

@@ -1,8 +1,9 @@
 """A blocking connection to one broker: a socket, perhaps TLS, around the sans-IO connection."""
 
 import socket
-import ssl
+import sys
 import time
+from typing import TYPE_CHECKING
 
 from ottla.protocol.client.cluster import Address
 from ottla.protocol.client.connection import ClientConnection, ClientResponse
@@ -17,6 +18,9 @@ from ottla.protocol.client.operations import ANY_VERSION, Versions
 from ottla.protocol.client.security import Security
 from ottla.protocol.message import Message
 
+if TYPE_CHECKING:
+    import ssl
+
 _RECEIVE_BYTES = 256 * 1024
 
 
@@ -24,8 +28,10 @@ def monotonic_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
-def create_ssl_context(security: Security) -> ssl.SSLContext:
+def create_ssl_context(security: Security) -> "ssl.SSLContext":
     """The TLS context for ``security``; raises AuthenticationError when a file cannot be used."""
+    import ssl  # here: a tenth of a client's start that most clients do not need
+
     try:
         context = ssl.create_default_context(cafile=security.ca_file)
         context.check_hostname = security.check_hostname
@@ -45,14 +51,15 @@ def create_ssl_context(security: Security) -> ssl.SSLContext:
 
 def connect_failure(broker: str, error: Exception, *, uses_tls: bool = False) -> ClientError:
     """The error for what happened while connecting."""
-    if isinstance(error, ssl.SSLCertVerificationError):
+    ssl = sys.modules.get("ssl")  # without it, no error is one of TLS
+    if ssl is not None and isinstance(error, ssl.SSLCertVerificationError):
         return AuthenticationError(
             f"the certificate of broker {broker} is not trusted: {error.verify_message}; "
             "check ssl.ca.location",
             broker=broker,
         )
     hung_up = isinstance(error, ConnectionError) and not isinstance(error, ConnectionRefusedError)
-    if isinstance(error, ssl.SSLError) or (uses_tls and hung_up):
+    if (ssl is not None and isinstance(error, ssl.SSLError)) or (uses_tls and hung_up):
         reason = getattr(error, "reason", None) or str(error) or "it closed the connection"
         return BrokerConnectionError(
             f"no TLS with broker {broker} ({reason}); "
@@ -73,7 +80,7 @@ def connect_failure(broker: str, error: Exception, *, uses_tls: bool = False) ->
 
 
 class BlockingConnection:
-    """A connection to one broker, one request at a time."""
+    """A connection to one broker, for one thread: a request at a time, or several in flight."""
 
     def __init__(
         self,
@@ -81,7 +88,7 @@ class BlockingConnection:
         *,
         client_id: str | None,
         security: Security | None = None,
-        ssl_context: ssl.SSLContext | None = None,
+        ssl_context: "ssl.SSLContext | None" = None,
     ) -> None:
         self.address = address
         self.broker = str(address)
@@ -94,6 +101,8 @@ class BlockingConnection:
         self._socket: socket.socket | None = None
         self._buffer = bytearray(_RECEIVE_BYTES)
         self._expires_at_ms: int | None = None
+        # Responses that came while another one was waited for: as many as requests in flight.
+        self._responses: dict[int, Message] = {}
 
     def connect(self, deadline_ms: int) -> None:
         """TCP, TLS, API versions and SASL; raises a ClientError, and is closed then."""
@@ -135,8 +144,8 @@ class BlockingConnection:
             return False
         if self._expires_at_ms is not None and monotonic_ms() >= self._expires_at_ms:
             return False
-        if self._ssl_context is not None:
-            return True  # a TLS socket cannot be peeked at
+        if self._ssl_context is not None or self.protocol.in_flight or self._responses:
+            return True  # a TLS socket cannot be peeked at, and responses may be there to be read
         self._socket.setblocking(False)
         try:
             self._socket.recv(1, socket.MSG_PEEK)
@@ -159,6 +168,21 @@ class BlockingConnection:
         Raises a ClientError; the connection is closed then, unless the request could not be put
         into words in the first place (UnsupportedApiError, ProtocolError).
         """
+        correlation_id = self.begin(message, deadline_ms, version=version, versions=versions)
+        return None if correlation_id is None else self.complete(correlation_id, deadline_ms)
+
+    def begin(
+        self,
+        message: Message,
+        deadline_ms: int,
+        *,
+        version: int | None = None,
+        versions: Versions = ANY_VERSION,
+    ) -> int | None:
+        """Send one request without waiting; what `complete` takes, None for Produce with acks=0.
+
+        Raises as `request` does. The caller bounds how many requests are in flight.
+        """
         correlation_id = self.protocol.send(
             message,
             deadline_ms=deadline_ms,
@@ -168,14 +192,30 @@ class BlockingConnection:
         )
         try:
             self._flush(deadline_ms)
-            while correlation_id is not None:
-                for response in self._receive(deadline_ms):
-                    if response.correlation_id == correlation_id:
-                        return response.message
         except BaseException:
             self.close()
             raise
-        return None
+        return correlation_id
+
+    def complete(self, correlation_id: int, deadline_ms: int) -> Message:
+        """The response of a request that was begun; those of others are kept for their turn.
+
+        Raises a ClientError; the connection is closed then, with all requests in flight.
+        """
+        try:
+            while correlation_id not in self._responses:
+                if self._socket is None:
+                    raise BrokerConnectionError(
+                        f"the connection to broker {self.broker} was closed before its response",
+                        broker=self.broker,
+                        sent=True,
+                    )
+                for response in self._receive(deadline_ms):
+                    self._responses[response.correlation_id] = response.message
+        except BaseException:
+            self.close()
+            raise
+        return self._responses.pop(correlation_id)
 
     def _flush(self, deadline_ms: int) -> None:
         output = self.protocol.take_output()
@@ -209,6 +249,7 @@ class BlockingConnection:
 
     def close(self) -> None:
         self.protocol.close()
+        self._responses.clear()
         if self._socket is not None:
             self._socket.close()
             self._socket = None

@@ -23,7 +23,8 @@ class GssapiMechanism(SaslMechanism):
         self._host = host
         self._context: SecurityContext | None = None
         self._first = b""
-        self._has_chosen = False
+        self.has_chosen = False
+        """Whether the last token was made."""
 
     def prepare(self) -> None:
         """Gets the ticket; blocks."""
@@ -39,7 +40,7 @@ class GssapiMechanism(SaslMechanism):
     def step(self, challenge: bytes) -> bytes | None:
         context = self._context
         assert context is not None
-        if self._has_chosen:
+        if self.has_chosen:
             self.done = True
             return None
         if not context.complete:
@@ -49,5 +50,5 @@ class GssapiMechanism(SaslMechanism):
             raise AuthenticationError(
                 "GSSAPI failed: the broker requires a security layer, and there is none here"
             )
-        self._has_chosen = True
+        self.has_chosen = True
         return context.wrap(NO_LAYER + context.initiator.encode())

@@ -29,13 +29,10 @@ from ottla.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from ottla.protocol.messages.metadata import MetadataResponse
-from ottla.protocol.records.batch import BatchHeader
-from ottla.protocol.records.reader import iterate_entries
 from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import ZERO_UUID, uuid_from_string, uuid_to_string
 from pyspark_ottla.cluster.client_errors import advertised_hint, unreachable
 from pyspark_ottla.cluster.fetch_source import LEADER, FetchSource
-from pyspark_ottla.cluster.group_offsets import commit, fetch_committed
 from pyspark_ottla.cluster.offset_lookup import look_up_offsets
 from pyspark_ottla.cluster.topic_metadata import PRESENT, count_partitions, subscribed_partitions
 from pyspark_ottla.offsets import Offsets
@@ -168,10 +165,14 @@ class KafkaCluster:
 
     def committed(self, group_id: str, partitions: Collection[TopicPartition]) -> Offsets:
         """The group's committed offsets; partitions without one are left out."""
+        from pyspark_ottla.cluster.group_offsets import fetch_committed
+
         return fetch_committed(self, group_id, partitions)
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int], timeout_ms: int) -> None:
         """Commits offsets of a group without members."""
+        from pyspark_ottla.cluster.group_offsets import commit
+
         commit(self, group_id, offsets, timeout_ms=timeout_ms)
 
     # --- fetching ------------------------------------------------------------------------------
@@ -259,6 +260,9 @@ class KafkaCluster:
 
     def bytes_per_offset(self, partition: TopicPartition, offset: int) -> float | None:
         """From the batches at `offset`; None if there are none or the fetch fails."""
+        from ottla.protocol.records.batch import BatchHeader
+        from ottla.protocol.records.reader import iterate_entries
+
         try:
             data, _ = self.fetch(partition, offset, SAMPLE_BYTES, self.options.request_timeout_ms)
         except (ClientError, KafkaError):

@@ -10,18 +10,21 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
 
 from ottla.protocol.client.blocking import BlockingClient
 from ottla.protocol.client.security import Security
 from pyspark_ottla import errors
 from pyspark_ottla.cluster.cluster import KafkaCluster
-from pyspark_ottla.cluster.oauth_tokens import TokenSource
 from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.options.client_options import ClientOptions
 from pyspark_ottla.options.options import SourceOptions
 from pyspark_ottla.options.security_options import SecurityOptions, resolve_all
+
+if TYPE_CHECKING:
+    from pyspark_ottla.options.oauth_options import OAuthOptions
 
 # Idle clients in one process: a writing task uses two, and a worker rarely talks to more than a
 # few clusters in turn.
@@ -53,6 +56,12 @@ def _files(security: SecurityOptions) -> Iterator[dict[str, str | None]]:
         yield names
 
 
+def _token_source(options: OAuthOptions) -> Callable[[], str]:
+    from pyspark_ottla.cluster.oauth_tokens import TokenSource
+
+    return TokenSource(options)
+
+
 def connect(options: ClientOptions) -> BlockingClient:
     """A new client; opens no connection yet. Secrets are looked up here, in this process."""
     security = resolve_all(options.security)
@@ -67,7 +76,7 @@ def connect(options: ClientOptions) -> BlockingClient:
                     mechanism=security.mechanism or None,
                     username=security.username if security.uses_sasl else None,
                     password=security.password if security.uses_sasl else None,
-                    token=None if security.oauth is None else TokenSource(security.oauth),
+                    token=None if security.oauth is None else _token_source(security.oauth),
                     extensions=() if security.oauth is None else security.oauth.extensions,
                     new_context=None,
                     key_password=security.key_password or None,

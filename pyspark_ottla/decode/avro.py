@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from io import BytesIO
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -119,7 +120,9 @@ def _unwrapped(schema: AvroSchema, kind: ArrowType) -> Build:
     build = _builder(schema, kind)
 
     def build_unnamed(values: Values) -> Array:
-        return build([_unnamed(value) for value in values])
+        if tuple in set(map(type, values)):
+            values = [_unnamed(value) for value in values]
+        return build(values)
 
     # Named types alone have names.
     named = avro_schema.type_of(schema) in ("record", "enum", "fixed")
@@ -128,12 +131,8 @@ def _unwrapped(schema: AvroSchema, kind: ArrowType) -> Build:
 
 def _record(schema: AvroSchema, kind: ArrowType) -> Build:
     types = {field["name"]: field["type"] for field in schema["fields"]}
-    parts = [(_getter(field.name), _unwrapped(types[field.name], field.type)) for field in kind]
+    parts = [(itemgetter(field.name), _unwrapped(types[field.name], field.type)) for field in kind]
     return builders.structs(kind, parts)
-
-
-def _getter(name: str) -> Convert:
-    return lambda record: record[name]
 
 
 def _union(schema: list[AvroSchema], kind: ArrowType) -> Build:
@@ -165,4 +164,4 @@ def _union(schema: list[AvroSchema], kind: ArrowType) -> Build:
         for field in kind
     ]
     build = builders.structs(kind, parts)
-    return lambda values: build([None if value is None else member(value) for value in values])
+    return lambda values: build(builders.converted(member, values))

@@ -35,13 +35,29 @@ OFFSET_MAX = (1 << 31) - 1
 
 
 def _missing(values: Values) -> Any:
+    """Which values are None; None if there are all of them, as in most columns."""
+    if None not in values:
+        return None
     return np.fromiter((value is None for value in values), np.bool_, len(values))
 
 
 def _validity(missing: Any) -> Any:
-    if not missing.any():
+    if missing is None:
         return None
     return pa.py_buffer(np.packbits(~missing, bitorder="little"))
+
+
+def _filled(values: Values, missing: Any, filler: Any) -> Values:
+    if missing is None:
+        return values
+    return [filler if value is None else value for value in values]
+
+
+def converted(convert: Convert, values: Values) -> Values:
+    """Each value converted; None stays None."""
+    if None not in values:
+        return list(map(convert, values))
+    return [None if value is None else convert(value) for value in values]
 
 
 def _bounds(lengths: Any) -> Any:
@@ -59,7 +75,7 @@ def integers(kind: ArrowType, *, factor: int = 1, divisor: int = 1) -> Build:
 
     def build(values: Values) -> Array:
         missing = _missing(values)
-        found = np.array([0 if value is None else value for value in values], np.int64)
+        found = np.array(_filled(values, missing, 0), np.int64)
         largest = max(int(found.max()), -int(found.min())) if found.size else 0
         if factor != 1 and largest > LONG_MAX // factor:
             raise BadValueError(f"the number does not fit the type {kind}")
@@ -76,10 +92,11 @@ def small_integers(kind: ArrowType) -> Build:
     width = np.int8 if kind.bit_width == 8 else np.int16
 
     def build(values: Values) -> Array:
-        found = np.array([0 if value is None else value for value in values], np.int64)
+        missing = _missing(values)
+        found = np.array(_filled(values, missing, 0), np.int64)
         if (found.astype(width) != found).any():
             raise BadValueError(f"the number does not fit the type {kind}")
-        return numbers(found.astype(width), kind, _missing(values))
+        return numbers(found.astype(width), kind, missing)
 
     return build
 
@@ -88,9 +105,10 @@ def floats(kind: ArrowType) -> Build:
     width = np.float32 if kind.bit_width == 32 else np.float64
 
     def build(values: Values) -> Array:
-        found = np.array([0.0 if value is None else value for value in values], np.float64)
+        missing = _missing(values)
+        found = np.array(_filled(values, missing, 0.0), np.float64)
         with np.errstate(over="ignore"):  # a float of 32 bits that is too large is infinite
-            return numbers(found.astype(width), kind, _missing(values))
+            return numbers(found.astype(width), kind, missing)
 
     return build
 
@@ -108,21 +126,21 @@ def binaries(kind: ArrowType, convert: Convert | None = None) -> Build:
 
     def build(values: Values) -> Array:
         if convert is not None:
-            values = [None if value is None else convert(value) for value in values]
-        parts = [b"" if value is None else value for value in values]
+            values = converted(convert, values)
+        missing = _missing(values)
+        parts = _filled(values, missing, b"")
         lengths = np.fromiter(map(len, parts), np.int64, len(parts))
-        buffers = [_validity(_missing(values)), _bounds(lengths), pa.py_buffer(b"".join(parts))]
+        buffers = [_validity(missing), _bounds(lengths), pa.py_buffer(b"".join(parts))]
         return pa.Array.from_buffers(kind, len(values), buffers)
 
     return build
 
 
-def texts(kind: ArrowType, convert: Convert = str) -> Build:
+def texts(kind: ArrowType, convert: Convert | None = None) -> Build:
     """Strings; a lone surrogate, which UTF-8 cannot hold, is a ValueError."""
-    build = binaries(kind)
-    return lambda values: build(
-        [None if value is None else convert(value).encode() for value in values]
-    )
+    if convert is None:
+        return binaries(kind, str.encode)
+    return binaries(kind, lambda value: convert(value).encode())
 
 
 def decimals(kind: ArrowType, convert: Convert) -> Build:
@@ -146,9 +164,7 @@ def structs(kind: ArrowType, parts: Sequence[tuple[Convert, Build]]) -> Build:
     """Structs; each part gets its value out of the whole and builds a column of them."""
 
     def build(values: Values) -> Array:
-        children = [
-            part([None if value is None else get(value) for value in values]) for get, part in parts
-        ]
+        children = [part(converted(get, values)) for get, part in parts]
         validity = _validity(_missing(values))
         return pa.Array.from_buffers(kind, len(values), [validity], children=children)
 

@@ -7,6 +7,7 @@ how many, `permissive` keeps them with null and with why in the column `_corrupt
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.offsets import describe
 from pyspark_ottla.options.decode_options import DROP_MALFORMED, FAIL_FAST
 from pyspark_ottla.read.arrays import numbers, truths
+from pyspark_ottla.read.task_metrics import TaskMetrics
 
 log = logging.getLogger("ottla.spark")
 
@@ -75,8 +77,13 @@ class TaskDecoding:
     """Decodes the batches of one partition; counts what is wrong."""
 
     def __init__(
-        self, resolved: ResolvedDecoding, schema: Schema, partition: TopicPartition
+        self,
+        resolved: ResolvedDecoding,
+        schema: Schema,
+        partition: TopicPartition,
+        metrics: TaskMetrics | None = None,
     ) -> None:
+        self._metrics = metrics or TaskMetrics()
         self._schema = schema
         self._partition = partition
         self._mode = resolved.mode
@@ -87,20 +94,22 @@ class TaskDecoding:
             for part in resolved.fields
             if part.field in names
         }
-        self.rows = 0
-        self.bad_rows = 0
+        self._rows = 0
         self._first_reasons: list[str] = []
 
     def batches(self, raw: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
         """What the query reads of each batch; logs at the end what was left out."""
         try:
             for batch in raw:
-                yield self._decode(batch)
+                begin = time.perf_counter()
+                decoded = self._decode(batch)
+                self._metrics.decode_seconds += time.perf_counter() - begin
+                yield decoded
         finally:
             self._report()
 
     def _decode(self, batch: RecordBatch) -> RecordBatch:
-        self.rows += batch.num_rows
+        self._rows += batch.num_rows
         columns: dict[str, Array] = {}
         bad: dict[int, tuple[str, BadRecordError]] = {}
         for field, decoder in self._decoders.items():
@@ -127,7 +136,7 @@ class TaskDecoding:
 
     def _check(self, batch: RecordBatch, bad: dict[int, tuple[str, BadRecordError]]) -> None:
         """Raises for the first bad record if it is to fail the query."""
-        self.bad_rows += len(bad)
+        self._metrics.bad_records += len(bad)
         for row in sorted(bad):
             if self._mode != FAIL_FAST and len(self._first_reasons) >= LOGGED_MAX:
                 return
@@ -173,14 +182,14 @@ class TaskDecoding:
         return column.take(numbers(rows, pa.int32(), good)).cast(pa.binary())
 
     def _report(self) -> None:
-        if not self.bad_rows or self._mode == FAIL_FAST:
+        if not self._metrics.bad_records or self._mode == FAIL_FAST:
             return
         for sentence in self._first_reasons:
             log.warning("%s", sentence)
         log.warning(
             "%s %d of %d records of %s that could not be decoded",
             "Dropped" if self._mode == DROP_MALFORMED else "Kept in the column _corrupt",
-            self.bad_rows,
-            self.rows,
+            self._metrics.bad_records,
+            self._rows,
             describe(self._partition),
         )

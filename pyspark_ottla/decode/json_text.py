@@ -108,7 +108,7 @@ def _getter(name: str) -> Convert:
 
 
 def _after(convert: Convert, build: Build) -> Build:
-    return lambda values: build([None if value is None else convert(value) for value in values])
+    return lambda values: build(builders.converted(convert, values))
 
 
 def _checked(wanted: type, path: str) -> Convert:

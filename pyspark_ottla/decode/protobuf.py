@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from operator import attrgetter
 from typing import Any
 
 from pyspark_ottla.decode import builders
@@ -82,21 +83,21 @@ def protobuf_builder(message: Descriptor, kind: ArrowType) -> Build:
         return builders.texts(kind, _as_json)
     if name in WRAPPERS:
         field = message.fields[0]
-        return _converted(lambda wrapper: wrapper.value, _scalar(field, kind))
+        return _converted(attrgetter("value"), _scalar(field, kind))
     fields = {field.name: field for field in message.fields}
     parts = [(_getter(fields[part.name]), _field(fields[part.name], part.type)) for part in kind]
     return builders.structs(kind, parts)
 
 
 def _converted(convert: Convert, build: Build) -> Build:
-    return lambda values: build([None if value is None else convert(value) for value in values])
+    return lambda values: build(builders.converted(convert, values))
 
 
 def _getter(field: FieldDescriptor) -> Convert:
     """A field without a value is null where Protobuf can tell; others have their default."""
     name = field.name
     if not field.has_presence:
-        return lambda message: getattr(message, name)
+        return attrgetter(name)
     return lambda message: getattr(message, name) if message.HasField(name) else None
 
 

@@ -33,6 +33,8 @@ ERROR_TEXT_MAX = 200
 CACHE_MAX = 1000
 ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 
+# The query for Protobuf's file descriptors in base64.
+SERIALIZED = "?format=serialized"
 FORMATS = {"AVRO": "avro", "PROTOBUF": "protobuf", "JSON": "json"}
 
 
@@ -47,6 +49,10 @@ class Schema(NamedTuple):
 
 class SchemaNotFoundError(Exception):
     """The registry does not know the id, the subject or the version."""
+
+
+class _NoDescriptorsError(Exception):
+    """The registry does not return a Protobuf schema as descriptors."""
 
 
 class _NoRedirects(HTTPRedirectHandler):
@@ -78,35 +84,54 @@ class Registry:
         """Raises SchemaNotFoundError; the schema may be of another format than requested."""
         key = (schema_id, format_)
         if key not in self._by_id:
-            found = self._get(f"/schemas/ids/{schema_id}{_serialized(format_)}")
+            schema = self._fetch(f"/schemas/ids/{schema_id}", format_)
             if len(self._by_id) >= CACHE_MAX:
                 self._by_id.popitem(last=False)
-            self._by_id[key] = self._schema(found, format_, schema_id)
+            self._by_id[key] = schema._replace(schema_id=schema_id)
         return self._by_id[key]
 
     def by_subject(self, subject: str, version: int | None, format_: str) -> Schema:
         """The version of a subject, or its latest; raises SchemaNotFoundError."""
-        found = self._version(subject, "latest" if version is None else str(version), format_)
-        schema_id = found.get("id")
-        if not isinstance(schema_id, int):
+        path = _version_path(subject, "latest" if version is None else str(version))
+        schema = self._fetch(path, format_)
+        if schema.schema_id is None:
             raise self._not_a_registry()
-        return self._schema(found, format_, schema_id)
+        return schema
 
-    def _version(self, subject: str, version: str, format_: str) -> dict[str, Any]:
-        path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
-        return self._get(path + _serialized(format_))
+    def _fetch(self, path: str, format_: str) -> Schema:
+        """A schema with its references; Protobuf as descriptors if the registry has all of them.
 
-    def _schema(self, found: dict[str, Any], format_: str, schema_id: int) -> Schema:
+        Some registries do not know descriptors, some fail for schemas with references. Text needs
+        a compiler, so it comes second.
+        """
+        if format_ == "protobuf":
+            try:
+                schema = self._schema(path, SERIALIZED)
+            except _NoDescriptorsError:
+                pass
+            else:
+                if all(map(is_base64, (schema.text, *dict(schema.references).values()))):
+                    return schema
+        return self._schema(path, "")
+
+    def _schema(self, path: str, query: str) -> Schema:
+        found = self._get(path + query)
         text = found.get("schema")
         if not isinstance(text, str):
             raise self._not_a_registry()
         references: dict[str, str] = {}
-        self._collect(found, format_, references, set())
+        self._collect(found, query, references, set())
         kind = str(found.get("schemaType") or "AVRO")
-        return Schema(FORMATS.get(kind, kind), text, tuple(references.items()), schema_id)
+        schema_id = found.get("id")
+        return Schema(
+            FORMATS.get(kind, kind),
+            text,
+            tuple(references.items()),
+            schema_id if isinstance(schema_id, int) else None,
+        )
 
     def _collect(
-        self, found: dict[str, Any], format_: str, into: dict[str, str], seen: set[str]
+        self, found: dict[str, Any], query: str, into: dict[str, str], seen: set[str]
     ) -> None:
         """References of references first, each once."""
         for reference in found.get("references") or []:
@@ -119,8 +144,8 @@ class Registry:
                     errors.REGISTRY_UNAVAILABLE,
                     f"A schema in {self.name} refers to more than {REFERENCES_MAX} others",
                 )
-            other = self._version(subject, str(reference["version"]), format_)
-            self._collect(other, format_, into, seen)
+            other = self._get(_version_path(subject, str(reference["version"])) + query)
+            self._collect(other, query, into, seen)
             into[name] = str(other.get("schema", ""))
 
     def _get(self, path: str) -> dict[str, Any]:
@@ -171,6 +196,8 @@ class Registry:
                 f"{self._capital()} rejects the credentials ({error.code})",
                 "Check schema.registry.basic.auth.user.info or schema.registry.bearer.auth.token",
             )
+        if path.endswith(SERIALIZED) and error.code not in (408, 429):
+            raise _NoDescriptorsError
         if error.code < 500 and error.code not in (408, 429):
             raise self._unavailable(f"it returned {error.code} {error.reason}".rstrip())
         return f"it returned {error.code} {error.reason}".rstrip()
@@ -228,9 +255,17 @@ class Registry:
         return self._unavailable("its response is not that of a schema registry")
 
 
-def _serialized(format_: str) -> str:
-    """Protobuf as descriptors where the registry has them: the text would need a compiler."""
-    return "?format=serialized" if format_ == "protobuf" else ""
+def _version_path(subject: str, version: str) -> str:
+    return f"/subjects/{quote(subject, safe='')}/versions/{version}"
+
+
+def is_base64(text: str) -> bool:
+    """Not so the text of a `.proto` file, which has spaces and semicolons."""
+    try:
+        base64.b64decode("".join(text.split("\n")), validate=True)
+    except ValueError:
+        return False
+    return True
 
 
 _registries: dict[RegistryOptions, Registry] = {}

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,12 +34,18 @@ if TYPE_CHECKING:
 
 # How often the job reads the progress of its queries.
 POLL_SECONDS = 0.5
+# Spark allows the Python process of a source ten seconds to start, on a busy machine not enough. A
+# query that failed so has done nothing, and is started again.
+SLOW_START = "failed to connect back"
+STARTS_MAX = 4
 CORRUPT = "_corrupt"
 
 
 def read_topic(spark: SparkSession, options: LandOptions, topic: str) -> DataFrame:
     """The rows of a topic as its table has them."""
-    frame = spark.readStream.format("ottla").options(**options.source_options(topic)).load()
+    has_limits = tuple(map(int, spark.version.split(".")[:2])) >= (4, 2)
+    given = options.source_options(topic, has_limits)
+    frame = spark.readStream.format("ottla").options(**given).load()
     if options.is_decoded and options.bad_records in (DROP, KEEP):
         from pyspark.sql import functions as f
 
@@ -124,32 +132,49 @@ def create_iceberg_table(
 class Landing:
     """The queries of a job; prints a line for every batch."""
 
-    def __init__(self, queries: dict[str, StreamingQuery]) -> None:
-        self._queries = queries
-        self._printed: dict[str, int] = dict.fromkeys(queries, -1)
+    def __init__(self, start: Callable[[str], StreamingQuery]) -> None:
+        self._start = start
+        self._running: dict[str, StreamingQuery] = {}
+        self._starts: Counter[str] = Counter()
+        self._printed: dict[str, int] = {}
         self.rows = 0
 
-    def run(self) -> None:
-        """Until all have ended; stops the others and raises ConnectorError when one fails."""
-        running = dict(self._queries)
-        while running:
-            for topic, query in list(running.items()):
-                ended = not query.isActive
-                self._report(topic, query)
-                if not ended:
-                    continue
-                del running[topic]
-                failure = query.exception()
-                if failure is not None:
-                    for other in running.values():
-                        other.stop()
-                    raise LandingError(topic, sentence_of(str(failure)))
-            time.sleep(POLL_SECONDS if running else 0)
+    def run(self, topics: Sequence[str]) -> None:
+        """Until all have ended; stops the others and raises LandingError when one fails."""
+        try:
+            for topic in topics:
+                self._begin(topic)
+            while self._running:
+                for topic in list(self._running):
+                    self._check(topic)
+                time.sleep(POLL_SECONDS if self._running else 0)
+        finally:
+            for query in self._running.values():
+                query.stop()
+
+    def _begin(self, topic: str) -> None:
+        self._starts[topic] += 1
+        self._running[topic] = self._start(topic)
+
+    def _check(self, topic: str) -> None:
+        query = self._running[topic]
+        ended = not query.isActive
+        self._report(topic, query)
+        if not ended:
+            return
+        del self._running[topic]
+        failure = query.exception()
+        if failure is None:
+            return
+        if SLOW_START not in str(failure) or self._starts[topic] >= STARTS_MAX:
+            raise LandingError(topic, sentence_of(str(failure)))
+        print(f"{topic}: Spark's Python process was slow to start, starting again", flush=True)
+        self._begin(topic)
 
     def _report(self, topic: str, query: StreamingQuery) -> None:
         for progress in query.recentProgress:
             batch = int(progress["batchId"])
-            if batch <= self._printed[topic]:
+            if batch <= self._printed.get(topic, -1):
                 continue
             if not progress["numInputRows"]:
                 continue
@@ -179,16 +204,8 @@ def progress_line(topic: str, progress: Any) -> str:
 def land(spark: SparkSession, options: LandOptions) -> int:
     """Runs the queries; returns the number of records of this run. Raises ConnectorError or
     LandingError."""
-    queries: dict[str, StreamingQuery] = {}
-    try:
-        for topic in options.topics:
-            queries[topic] = start_query(spark, options, topic)
-        landing = Landing(queries)
-        landing.run()
-    finally:
-        for query in queries.values():
-            if query.isActive:
-                query.stop()
+    landing = Landing(lambda topic: start_query(spark, options, topic))
+    landing.run(options.topics)
     return landing.rows
 
 

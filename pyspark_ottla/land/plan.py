@@ -18,8 +18,9 @@ FAIL, DROP, KEEP = "fail", "drop", "keep"
 BAD_RECORDS = (FAIL, DROP, KEEP)
 # A folder that readers of tables skip, as all that begin with an underscore.
 CHECKPOINTS = "_checkpoints"
-# The catalog of Iceberg's tables, whose warehouse is the folder to land in.
-ICEBERG_CATALOG = "ottla"
+# The catalog of Iceberg's tables, whose warehouse is the folder to land in. It is not "ottla":
+# Spark takes the name of a source, and what follows it, for a query of files.
+ICEBERG_CATALOG = "ottla_tables"
 
 DATE, HOUR = "date", "hour"
 PATH = re.compile(r"[^\W\d][\w.]*")
@@ -38,6 +39,7 @@ class LandOptions:
     checkpoint: str = ""  # a folder for those of all tables
     bad_records: str = FAIL
     file_records_max: int = 1_000_000
+    batch_bytes_max: int = 1 << 30
     source: dict[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -71,9 +73,11 @@ class LandOptions:
         root = self.checkpoint.rstrip("/") or f"{self.to.rstrip('/')}/{CHECKPOINTS}"
         return f"{root}/{topic}"
 
-    def source_options(self, topic: str) -> dict[str, str]:
-        """Those of the source; what the user has set wins."""
+    def source_options(self, topic: str, has_limits: bool = True) -> dict[str, str]:
+        """Those of the source; what the user has set wins. Spark has limits since version 4.2."""
         options = {"startingOffsets": "earliest", "subscribe": topic}
+        if has_limits:
+            options["maxBytesPerTrigger"] = str(self.batch_bytes_max)
         if self.is_decoded and self.bad_records != FAIL:
             options["mode"] = "permissive"
         return options | self.source

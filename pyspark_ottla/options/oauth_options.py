@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
 
 from pyspark_ottla import errors
 from pyspark_ottla.errors import ConnectorError
@@ -117,6 +116,8 @@ def _parse_endpoint(
     jaas: Mapping[str, str],
     extensions: Pairs,
 ) -> OAuthOptions:
+    from urllib.parse import urlsplit
+
     option = "kafka.sasl.oauthbearer.token.endpoint.url"
     expected = "https://host/path of a token endpoint, or file:///path of a file with a token"
     try:

@@ -18,7 +18,7 @@ from ottla.protocol.topics import TopicPartition
 from pyspark_ottla import errors
 from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.offsets import describe
-from pyspark_ottla.read.arrays import numbers, repeated_text, truths
+from pyspark_ottla.read.arrays import gathered, lists, numbers, repeated_text
 from pyspark_ottla.read.columns import Columns, Longs, read_varints
 
 # pyarrow has no type annotations; the aliases name its classes.
@@ -50,7 +50,7 @@ def segments(data: Any, start: Longs, length: Longs, kind: Any) -> Array:
     wanted = np.arange(0, 2 * count, 2, dtype=np.int32)
     indices = numbers(wanted, pa.int32(), null=length < 0)
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
-    return pa.Array.from_buffers(pa.binary(), 2 * count - 1, buffers).take(indices).cast(kind)
+    return gathered(pa.Array.from_buffers(pa.binary(), 2 * count - 1, buffers), indices, kind)
 
 
 class BatchBuilder:
@@ -206,8 +206,7 @@ def _headers_array(columns: Columns, kind: Any) -> Array:
     keys = _header_keys(columns.data, table[0], table[1], fields.field(0).type)
     values = segments(columns.data, table[2], table[3], fields.field(1).type)
     entries = pa.StructArray.from_arrays([keys, values], fields=[fields.field(0), fields.field(1)])
-    offsets = numbers(list_offsets.astype(np.int32), pa.int32())
-    return pa.ListArray.from_arrays(offsets, entries, type=kind, mask=truths(counts == 0))
+    return lists(list_offsets.astype(np.int32), entries, kind, null=counts == 0)
 
 
 def _read_header(

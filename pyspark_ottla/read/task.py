@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
@@ -13,7 +13,6 @@ from ottla.protocol.records.errors import CodecUnavailableError, RecordsError
 from pyspark_ottla import errors
 from pyspark_ottla.cluster.cluster import KafkaCluster
 from pyspark_ottla.cluster.connections import acquire_client, release_client
-from pyspark_ottla.decode.resolved import ResolvedDecoding
 from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.missing_packages import missing_codec
 from pyspark_ottla.offsets import OffsetRange, describe
@@ -27,6 +26,9 @@ from pyspark_ottla.read.prefetcher import Prefetcher
 from pyspark_ottla.read.schema import arrow_schema, raw_schema, row_schema
 from pyspark_ottla.read.task_metrics import TaskMetrics
 from pyspark_ottla.transform import transformed
+
+if TYPE_CHECKING:
+    from pyspark_ottla.decode.resolved import ResolvedDecoding
 
 RecordBatch = Any
 
@@ -51,15 +53,18 @@ def _decoded(
     wanted: OffsetRange,
     decoding: ResolvedDecoding | None,
 ) -> Iterator[RecordBatch]:
+    metrics = TaskMetrics()
     if decoding is None:
-        return _read(options, schema, wanted)
+        return _read(options, schema, wanted, metrics)
     from pyspark_ottla.decode.decoding import TaskDecoding
 
-    task = TaskDecoding(decoding, arrow_schema(schema), wanted.partition)
-    return task.batches(_read(options, raw_schema(schema, options), wanted))
+    task = TaskDecoding(decoding, arrow_schema(schema), wanted.partition, metrics)
+    return task.batches(_read(options, raw_schema(schema, options), wanted, metrics))
 
 
-def _read(options: SourceOptions, schema: StructType, wanted: OffsetRange) -> Iterator[RecordBatch]:
+def _read(
+    options: SourceOptions, schema: StructType, wanted: OffsetRange, metrics: TaskMetrics
+) -> Iterator[RecordBatch]:
     builder = BatchBuilder(
         arrow_schema(schema),
         wanted.partition,
@@ -68,7 +73,6 @@ def _read(options: SourceOptions, schema: StructType, wanted: OffsetRange) -> It
         rows_max=options.batch_rows,
         bytes_max=options.batch_bytes,
     )
-    metrics = TaskMetrics()
     try:
         for response in _responses(options, wanted, metrics):
             batches = _batches(options, builder, wanted, response)

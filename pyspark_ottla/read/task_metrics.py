@@ -29,6 +29,7 @@ class TaskMetrics:
     fetch_requests: int = 0
     retries: int = 0
     lost_offsets: int = 0
+    bad_records: int = 0  # that could not be decoded, and did not fail the task
     fetch_seconds: float = 0.0
     decode_seconds: float = 0.0
 

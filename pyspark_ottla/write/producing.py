@@ -1,9 +1,11 @@
 """Sending the batches of one task: in order, acknowledged, bounded in memory and in time.
 
 A sender thread compresses, sends and waits while the task encodes the next rows. It works in
-rounds: one batch for each partition at most, one request for each leader, and the next round only
-when all of this one is acknowledged. So the batches of a partition keep their order, and one that
-is sent again after a lost response is recognised by its sequence number and not written twice.
+rounds: one batch for each partition at most, and one request for each leader. Up to five rounds of
+an idempotent producer are in flight, as many batches of a partition as brokers recognise when they
+come again. If one fails, the thread waits for the others and then sends what was not acknowledged
+once more, round by round. So the batches of a partition keep their order, and none is written
+twice.
 """
 
 from __future__ import annotations
@@ -11,12 +13,15 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from ottla.protocol.client.blocking import Begun
 from ottla.protocol.client.errors import ClientError
 from ottla.protocol.client.operations import Versions
 from ottla.protocol.errors import RETRIABLE, ErrorCode, error_name
+from ottla.protocol.message import Message
 from ottla.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -44,6 +49,9 @@ INIT_PRODUCER_ID_VERSIONS = Versions(0, 5)
 
 # Sections that wait for the sender: at most this many, and each is at most a batch of rows.
 WAITING_MAX = 16
+# As max.in.flight.requests.per.connection of Java's idempotent producer: brokers recognise the
+# last five batches of a producer in a partition. Each round has at most max.request.size bytes.
+IN_FLIGHT_MAX = 5
 PAUSE_FIRST_SECONDS = 0.05
 PAUSE_MAX_SECONDS = 1.0
 # Sequence numbers are 31 bits and start again at zero.
@@ -81,6 +89,16 @@ class _Batch(NamedTuple):
     section: Section
 
 
+class _Round:
+    """Batches that were sent together: those not acknowledged yet, and their requests in flight."""
+
+    def __init__(self, batches: dict[TopicPartition, _Batch], deadline: float) -> None:
+        self.left = batches
+        self.deadline = deadline
+        self.requests: list[tuple[Begun, list[_Batch]]] = []
+        self.reason = ""
+
+
 class TaskProducer:
     """Sends sections to partitions; `add` blocks while too much waits, `finish` until all is done.
 
@@ -105,6 +123,9 @@ class TaskProducer:
         self._known: set[TopicPartition] = set()
         self._codec = CODECS.index(options.codec)
         self._sequences = {} if sequences is None else sequences
+        # Without sequence numbers, a batch that is sent again could pass the next one.
+        self._in_flight_max = IN_FLIGHT_MAX if identity.producer_id >= 0 else 1
+        self._in_flight: deque[_Round] = deque()
         self._waiting: queue.Queue[tuple[TopicPartition, Section] | None] = queue.Queue(WAITING_MAX)
         self._failure: BaseException | None = None
         self._closed = False
@@ -168,22 +189,27 @@ class TaskProducer:
         size = 0
         while True:
             try:
-                item = self._waiting.get_nowait() if round_ else self._waiting.get()
+                idle = not round_ and not self._in_flight
+                item = self._waiting.get() if idle else self._waiting.get_nowait()
             except queue.Empty:
-                item = None
-                if not round_:
-                    continue
-                self._send_round(round_)
-                round_, size = {}, 0
+                # Nothing else to do: send what there is, or wait for what was sent.
+                if round_:
+                    self._begin_round(round_)
+                    round_, size = {}, 0
+                else:
+                    self._complete_first()
                 continue
             if self._closed or item is None:
-                if round_ and not self._closed:
-                    self._send_round(round_)
+                if not self._closed:
+                    if round_:
+                        self._begin_round(round_)
+                    while self._in_flight:
+                        self._complete_first()
                 return
             partition, section = item
             too_much = size + len(section.payload) > self._options.request_bytes_max
             if partition in round_ or (round_ and too_much):
-                self._send_round(round_)
+                self._begin_round(round_)
                 round_, size = {}, 0
             round_[partition] = section
             size += len(section.payload)
@@ -217,23 +243,83 @@ class TaskProducer:
         self.bytes_sent += len(data)
         return _Batch(partition, data, section)
 
-    def _send_round(self, sections: Mapping[TopicPartition, Section]) -> None:
-        """Sends one batch a partition until all are acknowledged; raises what is final."""
+    def _begin_round(self, sections: Mapping[TopicPartition, Section]) -> None:
+        """Sends one batch a partition; waits only if too many rounds are in flight."""
+        while len(self._in_flight) >= self._in_flight_max:
+            self._complete_first()
         new = sorted(sections.keys() - self._known)
         if new and self._on_new_partitions is not None:
             self._on_new_partitions(new)
         self._known.update(new)
-        left = {
+        batches = {
             partition: self._build(partition, section) for partition, section in sections.items()
         }
         deadline = time.monotonic() + self._options.delivery_timeout_ms / 1000
-        pause = PAUSE_FIRST_SECONDS
-        while left:
-            reason = self._send_once(left, deadline)
-            if not left:
-                return
-            if self._closed or time.monotonic() + pause >= deadline:
-                first = min(left)
+        started = _Round(batches, deadline)
+        self._in_flight.append(started)
+        started.reason = self._begin_requests(started)
+        if started.reason:
+            self._recover()
+
+    def _begin_requests(self, started: _Round) -> str:
+        """One request to each leader; why some were not sent, or nothing."""
+        client, reason = self._cluster.client, ""
+        timeout_ms = self._timeout_ms(started.deadline)
+        by_leader, reason = self._by_leader(started.left, timeout_ms)
+        for node_id, batches in by_leader.items():
+            try:
+                begun = client.begin(
+                    node_id,
+                    self._request(batches, timeout_ms),
+                    timeout_ms=timeout_ms,
+                    versions=PRODUCE_VERSIONS,
+                )
+            except ClientError as error:
+                reason = self._not_sent(error, batches)
+            else:
+                started.requests.append((begun, batches))
+        return reason
+
+    def _complete_first(self) -> None:
+        """Waits until the oldest round is acknowledged; raises what is final."""
+        first = self._in_flight[0]
+        first.reason = self._complete_requests(first) or first.reason
+        if first.left:
+            self._recover()
+        else:
+            self._in_flight.popleft()
+
+    def _complete_requests(self, round_: _Round, *, is_recovery: bool = False) -> str:
+        """Waits for the responses; removes what is acknowledged, returns why the rest is not."""
+        reason = ""
+        while round_.requests:
+            begun, batches = round_.requests.pop(0)
+            try:
+                response = self._cluster.client.complete(begun)
+            except ClientError as error:
+                reason = self._not_sent(error, batches)
+                continue
+            reason = self._take(round_.left, batches, response, is_recovery) or reason
+        return reason
+
+    def _recover(self) -> None:
+        """Waits for everything in flight, then sends what was not acknowledged, in order.
+
+        The rounds after one that failed fail, too, for the gap in their sequence numbers.
+        """
+        for round_ in self._in_flight:
+            later = round_ is not self._in_flight[0]
+            round_.reason = self._complete_requests(round_, is_recovery=later) or round_.reason
+        while self._in_flight:
+            self._send_again(self._in_flight[0])
+            self._in_flight.popleft()
+
+    def _send_again(self, round_: _Round) -> None:
+        """Sends the batches of a round until all are acknowledged; raises what is final."""
+        pause, reason = PAUSE_FIRST_SECONDS, round_.reason
+        while round_.left:
+            if self._closed or time.monotonic() + pause >= round_.deadline:
+                first = min(round_.left)
                 raise ConnectorError(
                     errors.WRITE_FAILED,
                     f"Records for {describe(first)} were not acknowledged within "
@@ -242,45 +328,51 @@ class TaskProducer:
                 )
             time.sleep(pause)
             pause = min(pause * 2, PAUSE_MAX_SECONDS)
+            reason = self._begin_requests(round_)
+            reason = self._complete_requests(round_) or reason
 
-    def _send_once(self, left: dict[TopicPartition, _Batch], deadline: float) -> str:
-        """One request to each leader; removes what is acknowledged, returns why the rest is not."""
-        reason = ""
-        client = self._cluster.client
+    def _timeout_ms(self, deadline: float) -> int:
+        left_ms = max(1, int((deadline - time.monotonic()) * 1000))
+        return min(left_ms, self._options.request_timeout_ms)
+
+    def _by_leader(
+        self, left: Mapping[TopicPartition, _Batch], timeout_ms: int
+    ) -> tuple[dict[int, list[_Batch]], str]:
+        """The batches for each leader, and why some leaders are not known."""
         by_leader: dict[int, list[_Batch]] = {}
-        timeout_ms = max(1, int((deadline - time.monotonic()) * 1000))
-        timeout_ms = min(timeout_ms, self._options.request_timeout_ms)
+        reason = ""
         for partition, batch in left.items():
             try:
-                leader = client.leader(partition, timeout_ms=timeout_ms)
-            except (
-                Exception
-            ) as error:  # ClientError or KafkaError; distinguished by whether to go on
+                leader = self._cluster.client.leader(partition, timeout_ms=timeout_ms)
+            except Exception as error:  # ClientError or KafkaError; some are final
                 reason = self._check_retriable(error)
                 continue
             by_leader.setdefault(leader.node_id, []).append(batch)
-        for node_id, batches in by_leader.items():
-            try:
-                response = client.send(
-                    node_id,
-                    self._request(batches, timeout_ms),
-                    timeout_ms=timeout_ms,
-                    versions=PRODUCE_VERSIONS,
-                )
-            except ClientError as error:
-                reason = self._check_retriable(error)
-                for batch in batches:
-                    client.forget_leader(batch.partition)
-                continue
-            if self._options.acks == 0:
-                for batch in batches:
-                    del left[batch.partition]
-                continue
-            assert isinstance(response, ProduceResponse)
-            for topic in response.responses:
-                for row in topic.partition_responses:
-                    partition = TopicPartition(topic.name, row.index)
-                    reason = self._take_response(left, partition, row) or reason
+        return by_leader, reason
+
+    def _not_sent(self, error: ClientError, batches: list[_Batch]) -> str:
+        reason = self._check_retriable(error)
+        for batch in batches:
+            self._cluster.client.forget_leader(batch.partition)
+        return reason
+
+    def _take(
+        self,
+        left: dict[TopicPartition, _Batch],
+        batches: list[_Batch],
+        response: Message,
+        is_recovery: bool,
+    ) -> str:
+        reason = ""
+        if self._options.acks == 0:
+            for batch in batches:
+                del left[batch.partition]
+            return reason
+        assert isinstance(response, ProduceResponse)
+        for topic in response.responses:
+            for row in topic.partition_responses:
+                partition = TopicPartition(topic.name, row.index)
+                reason = self._take_response(left, partition, row, is_recovery) or reason
         return reason
 
     def _request(self, batches: list[_Batch], timeout_ms: int) -> ProduceRequest:
@@ -304,6 +396,7 @@ class TaskProducer:
         left: dict[TopicPartition, _Batch],
         partition: TopicPartition,
         row: PartitionProduceResponse,
+        is_recovery: bool,
     ) -> str:
         code = row.error_code
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
@@ -313,6 +406,8 @@ class TaskProducer:
             return ""
         if code in RETRIABLE:
             self._cluster.client.forget_leader(partition)
+            return error_name(code)
+        if is_recovery and code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             return error_name(code)
         raise self._refused(left[partition], row)
 

@@ -25,11 +25,13 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = "ottla-check"
+SECURE_PROJECT = "ottla-secure-check"
+SECURE_FILE = "docker-compose.secure.yml"
 IMAGE = "ottla:latest"
 BOOTSTRAP = "localhost:9092,localhost:9093,localhost:9094"
 CONSOLES = (9404, 9405, 9406)
@@ -226,8 +228,43 @@ def story() -> None:
     down("--volumes")
 
 
+def secure(*arguments: str) -> str:
+    return docker("compose", "-p", SECURE_PROJECT, "-f", SECURE_FILE, *arguments)
+
+
+def secure_story() -> None:
+    """The hardened file: its administrator gets in, others do not."""
+    print(f"{SECURE_FILE}: up, a login, no login, down", flush=True)
+    run(("deploy/secure/create-secrets.sh",))
+    secrets = ROOT / "deploy" / "secure" / "secrets"
+    secure("up", "--no-build", "--detach", "--wait")
+    good = {
+        "bootstrap.servers": "localhost:9093",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "admin",
+        "sasl.password": (secrets / "admin-password").read_text(),
+        "ssl.ca.location": str(secrets / "ca.pem"),
+        "log_level": 0,
+    }
+    seen = AdminClient(good).list_topics(timeout=DEADLINE_S)
+    require(len(seen.brokers) == 1, "the administrator logs in")
+    try:
+        AdminClient({**good, "sasl.password": "guess"}).list_topics(timeout=10)
+    except KafkaException:
+        print("  a wrong password does not log in", flush=True)
+    else:
+        raise Wrong("a wrong password logs in")
+    logs = secure("logs", "broker")
+    require("failed to authenticate" in logs, "the security log has the wrong password")
+    require(good["sasl.password"] not in logs, "no password is in the log")
+    secure("down", "--volumes")
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description="docker-compose.yml with a real engine")
+    parser = argparse.ArgumentParser(
+        description="docker-compose.yml and docker-compose.secure.yml with a real engine"
+    )
     parser.add_argument("--build-arguments", default="", help="for `docker build`")
     parser.add_argument("--no-build", action="store_true", help="take the image that is there")
     options = parser.parse_args()
@@ -240,14 +277,16 @@ def main() -> int:
             build(shlex.split(options.build_arguments))
         compose("down", "--volumes")
         story()
+        secure_story()
     except (Wrong, subprocess.TimeoutExpired) as error:
         print(f"WRONG: {error}\n{last_words()}")
         return EXIT_WRONG
     finally:
-        subprocess.run(
-            ("docker", "compose", "-p", PROJECT, "down", "--volumes"),
-            cwd=ROOT, capture_output=True, timeout=DEADLINE_S, check=False,
-        )  # fmt: skip
+        for project in (("-p", PROJECT), ("-p", SECURE_PROJECT, "-f", SECURE_FILE)):
+            subprocess.run(
+                ("docker", "compose", *project, "down", "--volumes"),
+                cwd=ROOT, capture_output=True, timeout=DEADLINE_S, check=False,
+            )  # fmt: skip
     print("all well")
     return 0
 

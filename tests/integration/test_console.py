@@ -169,6 +169,9 @@ def test_groups_with_their_lag(broker: Broker) -> None:
     assert listed[0]["lag"][-1][1] == RECORDS - READ
     one = api(broker, "group?name=readers")
     assert [(each["offset"], each["lag"]) for each in one["offsets"]] == [(READ, RECORDS - READ)]
+    # And in seconds, which begin with the first sample.
+    assert listed[0]["lag_seconds"] >= 0
+    assert one["offsets"][0]["lag_seconds"] >= 0
     assert len(one["member_rows"]) == 1
     assert "stable" in {each["kind"] for each in one["events"]}
     assert get(broker, "/api/group?name=absent")[0] == 404

@@ -6,14 +6,14 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.doubles.apache_kafka import ApacheKafka, run_tool, start_kafka, start_zookeeper
 from tests.doubles.broker_process import BrokerProcess, start_broker
 from tests.doubles.eventually import eventually
 from tests.doubles.producing import numbered, produce
-from tests.doubles.sasl_talk import SCRAM_LOGIN
+from tests.doubles.sasl_talk import BEARER_LOGIN, SCRAM_LOGIN
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.kafka]
 
@@ -128,3 +128,54 @@ def kafka_broker(directory: Path, zookeeper: str) -> AbstractContextManager[Apac
 def assert_no_secret(broker: BrokerProcess) -> None:
     assert PASSWORD not in broker.log()
     assert "failed to authenticate" not in broker.log()
+
+
+BEARER = "listener_name_inside_oauthbearer_sasl_jaas_config"
+BEARER_SETTINGS: dict[str, object] = {
+    **{name: value for name, value in SETTINGS.items() if "scram" not in name},
+    "sasl_enabled_mechanisms": "OAUTHBEARER",
+    "sasl_mechanism_inter_broker_protocol": "OAUTHBEARER",
+    BEARER: f'{BEARER_LOGIN} unsecuredLoginStringClaim_sub="broker";',
+}
+
+
+def bearer_client(bootstrap: str) -> dict[str, object]:
+    return {
+        "bootstrap.servers": bootstrap,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "enable.sasl.oauthbearer.unsecure.jwt": True,
+        "sasl.oauthbearer.config": "principal=broker",
+    }
+
+
+def test_bearer_tokens_between_brokers(tmp_path: Path) -> None:
+    """Apache Kafka follows Ottla and Ottla follows Apache Kafka."""
+    with ExitStack() as stack:
+        zookeeper = stack.enter_context(start_zookeeper(tmp_path / "zookeeper"))
+        kafka = stack.enter_context(
+            start_kafka(tmp_path / "kafka", zookeeper=zookeeper, broker_id=1, **BEARER_SETTINGS)
+        )
+        ours = stack.enter_context(
+            start_broker(
+                tmp_path / "ours", broker_id=2, zookeeper_connect=zookeeper, **BEARER_SETTINGS
+            )
+        )
+        both = bearer_client(f"{kafka.bootstrap},{ours.bootstrap}")
+        admin = AdminClient(both)
+        eventually(
+            lambda: set(admin.list_topics(timeout=20).brokers) == {1, 2}, "they know each other not"
+        )
+        admin.create_topics([NewTopic(TOPIC, 2, 2)])[TOPIC].result(60)
+        producer = Producer({**both, "acks": "all"})
+        for number in range(RECORDS):
+            producer.produce(TOPIC, str(number), partition=number % 2)
+        assert producer.flush(60) == 0
+
+        def replicas_in_sync() -> set[tuple[int, ...]]:
+            partitions = admin.list_topics(TOPIC, timeout=20).topics[TOPIC].partitions
+            return {tuple(sorted(each.isrs)) for each in partitions.values()}
+
+        eventually(lambda: replicas_in_sync() == {(1, 2)}, "not all are in sync")
+        assert "failed to authenticate" not in ours.log()
+        assert "Failed authentication" not in kafka.output()

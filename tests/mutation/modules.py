@@ -4,10 +4,12 @@ from __future__ import annotations
 
 UNIT = "tests/unit"
 STORAGE = (
-    f"{UNIT}/storage",
-    "tests/property/test_log_model.py",
-    "tests/crash/test_storage_power_failure.py",
+    f"{UNIT}/storage/log",
+    f"{UNIT}/storage/producer",
+    f"{UNIT}/storage/recovery",
+    f"{UNIT}/storage/directories",
 )
+CRASHES = (*STORAGE, "tests/crash/test_storage_power_failure.py")
 
 MODULES: dict[str, tuple[str, ...]] = {
     # Controller
@@ -36,8 +38,8 @@ MODULES: dict[str, tuple[str, ...]] = {
     "storage/log/log_appender.py": STORAGE,
     "storage/log/truncation.py": STORAGE,
     "storage/log/leader_epochs.py": STORAGE,
-    "storage/recovery/recovery.py": STORAGE,
-    "storage/recovery/recovery_scan.py": STORAGE,
+    "storage/recovery/recovery.py": CRASHES,
+    "storage/recovery/recovery_scan.py": CRASHES,
     "storage/cleaner/compaction_filter.py": (f"{UNIT}/storage/cleaner",),
     "storage/producer/producer_entry.py": (f"{UNIT}/storage/producer", f"{UNIT}/storage/log"),
     "storage/producer/producer_state.py": STORAGE,

@@ -45,21 +45,23 @@ UNINTERESTING_FUNCTIONS = ("__repr__", "__str__")
 LOGGERS = ("logger", "logging")
 
 
-class Mutant(NamedTuple):
-    """`lines` are those of the changed statement or expression; `tree` is the whole module."""
-
-    name: str
-    lines: range
-    tree: ast.Module
-
-    def compile(self, filename: str) -> CodeType:
-        return compile(self.tree, filename, "exec", dont_inherit=True)
-
-
 class _Change(NamedTuple):
     node: ast.AST
     description: str
     apply: Callable[[ast.AST], ast.AST]  # gets the copy of `node` in a copy of the tree
+
+
+class Mutant(NamedTuple):
+    """`lines` are those of the changed statement or expression."""
+
+    name: str
+    lines: range
+    tree: ast.Module
+    change: _Change
+
+    def compile(self, filename: str) -> CodeType:
+        """The code of the whole module with the change."""
+        return compile(_changed(self.tree, self.change), filename, "exec", dont_inherit=True)
 
 
 def mutants(source: str) -> Iterator[Mutant]:
@@ -73,7 +75,7 @@ def mutants(source: str) -> Iterator[Mutant]:
             seen[name] = seen.get(name, 0) + 1
             if seen[name] > 1:
                 name = f"{name} #{seen[name]}"
-            yield Mutant(name, _lines(node), _changed(tree, change))
+            yield Mutant(name, _lines(node), tree, change)
 
 
 def _lines(node: ast.AST) -> range:

@@ -4,8 +4,8 @@ pytest collects the tests once. Then each mutant gets a forked process, in which
 changed functions is swapped and the tests that execute the changed lines run until one fails. So a
 mutant costs a fork and a few tests, not an interpreter, imports and a collection.
 
-A mutant is killed if a test fails, if the tests take ten times as long as without it, or if the
-process dies. One that no test notices survives.
+A mutant is killed if a test fails, if the tests take ten times the processor time that they take
+without it, if they wait for ever, or if the process dies. One that no test notices survives.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from tests.mutation.mutants import Mutant, mutants
 
 KILLED, SURVIVED, NOT_COVERED = "killed", "survived", "not covered"
 CONFIGURATION = Path(__file__).resolve().parents[2] / "pyproject.toml"
-LEAST_SECONDS = 10.0  # before a mutant counts as one that hangs
+LEAST_CPU_SECONDS = 5  # before a mutant counts as one that does not end
+LEAST_SECONDS = 30.0  # before it counts as one that waits for ever: the machine may be busy
 SLOWER = 10.0  # than the tests are without it
 MEMORY_BYTES = 4 << 30  # a mutant may append for ever
 
@@ -122,6 +123,8 @@ class _Plugin:
         def run() -> str:
             self._silence(items[0].config)
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+            cpu_seconds = int(max(LEAST_CPU_SECONDS, seconds * SLOWER) + time.process_time())
+            resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))
             _swap(functions, code)
             for item, following in _with_next(covering):
                 self._run(item, following)

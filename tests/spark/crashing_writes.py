@@ -12,14 +12,14 @@ from __future__ import annotations
 import random
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pytest
 
-from ottla.protocol.client.blocking import BlockingClient
+from ottla.protocol.client.blocking import Begun, BlockingClient
 from ottla.protocol.client.operations import Send
 from ottla.protocol.message import Message
 from ottla.protocol.topics import TopicPartition
@@ -35,6 +35,8 @@ from pyspark_ottla.write.decisions import Write
 from pyspark_ottla.write.two_phase_commit import BatchCommit
 from pyspark_ottla.write.writing import TaskResult, write_task
 from tests.doubles.eventually import eventually
+
+T = TypeVar("T")
 
 PARTITIONS = 3
 ATTEMPTS = 4
@@ -53,15 +55,16 @@ class Process:
     sent: list[str] = field(default_factory=list)
     is_dead: bool = False
 
-    def carry_out(self, client: BlockingClient, step: Send, original: Any) -> Message:
+    def carry_out(self, request: Message, send: Callable[[], T]) -> T:
+        """Sends the request, unless the process is dead or dies before; can die after it."""
         if self.is_dead:
             raise CrashError
         is_last = len(self.sent) == self.dies_at
-        self.sent.append(type(step.request).__name__.removesuffix("Request"))
+        self.sent.append(type(request).__name__.removesuffix("Request"))
         self.is_dead = is_last
         if is_last and not self.after:
             raise CrashError
-        response: Message = original(client, step)
+        response = send()
         if is_last:
             raise CrashError
         return response
@@ -88,12 +91,22 @@ class Spark:
                 "kafka.batch.size": "200",
             }
         )
-        original = BlockingClient._send
+        original, begin = BlockingClient._send, BlockingClient.begin
 
         def carry_out(client: BlockingClient, step: Send) -> Message:
-            return self._process.carry_out(client, step, original)
+            return self._process.carry_out(step.request, lambda: original(client, step))
+
+        def begin_one(client: BlockingClient, node: int, request: Message, **given: Any) -> Begun:
+            def send() -> Begun:
+                begun = begin(client, node, request, **given)
+                if self._process.is_dead:  # the broker carries it out before it closes
+                    client.complete(begun)
+                return begun
+
+            return self._process.carry_out(request, send)
 
         patch.setattr(BlockingClient, "_send", carry_out)
+        patch.setattr(BlockingClient, "begin", begin_one)
 
     def execute(self, number: int, rows: list[bytes]) -> None:
         """Until Spark has the end of the batch in its log, with as many drivers as it takes."""
@@ -178,12 +191,12 @@ def _batches(rows: list[bytes]) -> Iterator[Any]:
         yield pa.record_batch({"value": pa.array(rows[start : start + 4], pa.binary())})
 
 
-def committed_values(bootstrap: str, topic: str) -> Counter[bytes]:
+def committed_values(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> Counter[bytes]:
     """What is in a topic for read_committed readers; waits until no transaction is open."""
     given = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
     committed = parse_source_options(given | {"kafka.isolation.level": "read_committed"})
     everything = parse_source_options(given)
-    latest = {TopicPartition(topic, number): LATEST for number in range(PARTITIONS)}
+    latest = {TopicPartition(topic, number): LATEST for number in range(partitions)}
     with cluster_of(everything) as plain, cluster_of(committed) as stable:
         eventually(
             lambda: stable.offsets_at(latest) == plain.offsets_at(latest),

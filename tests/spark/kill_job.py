@@ -51,14 +51,14 @@ def build_session(directory: Path, master: str) -> SparkSession:
 
 
 def run(spark: SparkSession, directory: Path) -> None:
-    """Copies the source topic to the target, exactly once, in batches of a third."""
+    """Copies the source topic to the target, exactly once, in two batches."""
     settings = json.loads((directory / "run.json").read_text())
     rows = (
         spark.readStream.format("ottla")
         .option("kafka.bootstrap.servers", settings["bootstrap"])
         .option("subscribe", settings["source"])
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", settings["rows"] // 3)
+        .option("maxOffsetsPerTrigger", settings["rows"] // 2)
         .load()
         .select("value")
         .repartition(3)

@@ -3,7 +3,7 @@
     python -m tests.spark.kill_matrix --runs 100 --seed 1 [--brokers ottla,kafka]
 
 A Spark master and two workers run as processes, and a driver that `--py-files` gives the
-connector. Each run copies a topic in three batches, with speculation on, and kills an executor or
+connector. Each run copies a topic in two batches, with speculation on, and kills an executor or
 the driver at one step (see `kill_points`). The runs go through all steps in an order that the seed
 chooses. A run fails unless read_committed readers find each row once.
 """
@@ -38,7 +38,7 @@ from tests.spark.shipping import write_zip
 from tests.spark.support import Sent, create_topic, write
 
 HERE = Path(__file__).parent
-ROWS = 60
+ROWS = 36
 # Of one driver, from its start to its end.
 DRIVER_SECONDS = 900
 DRIVERS_MAX = 4

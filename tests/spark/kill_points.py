@@ -88,29 +88,48 @@ class Killer:
     def armed(self) -> Iterator[None]:
         from ottla.protocol.client.blocking import BlockingClient
 
-        original = BlockingClient._send
         if self._point.at != self._at:
             yield
             return
+        original, begin, complete = (
+            BlockingClient._send,
+            BlockingClient.begin,
+            BlockingClient.complete,
+        )
+        early: list[tuple[Any, Any]] = []  # responses of requests that were waited for at once
 
-        def send(client: Any, step: Any) -> Any:
-            name = type(step.request).__name__.removesuffix("Request")
-            if name != self._point.step:
-                return original(client, step)
+        def carry_out(client: Any, request: Any, call: Any) -> Any:
+            if type(request).__name__.removesuffix("Request") != self._point.step:
+                return call()
             chosen = self._seen == self._point.occurrence
             self._seen += 1
             if chosen and self._point.when == "before":
                 self.kill()
-            response = original(client, step)
+            response = call()
             if chosen and self._point.when == "after":
+                if request.NAME == "Produce":
+                    early.append((response, complete(client, response)))
                 self.kill()
             return response
 
-        BlockingClient._send = send  # type: ignore[method-assign]
+        def send(client: Any, step: Any) -> Any:
+            return carry_out(client, step.request, lambda: original(client, step))
+
+        def begin_one(client: Any, node_id: int, request: Any, **given: Any) -> Any:
+            return carry_out(client, request, lambda: begin(client, node_id, request, **given))
+
+        def complete_one(client: Any, begun: Any) -> Any:
+            for known, response in early:
+                if known is begun:
+                    return response
+            return complete(client, begun)
+
+        changed: Any = BlockingClient
+        changed._send, changed.begin, changed.complete = send, begin_one, complete_one
         try:
             yield
         finally:
-            BlockingClient._send = original  # type: ignore[method-assign]
+            changed._send, changed.begin, changed.complete = original, begin, complete
 
     def reach(self, step: str) -> None:
         if (self._point.at, self._point.step) == (self._at, step):

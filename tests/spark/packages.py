@@ -22,8 +22,14 @@ import pyspark
 import pytest
 
 from tests.doubles.broker_process import BrokerProcess, start_broker
+from tests.spark.compose_profile import job_command
+from tests.spark.conftest import ROOT
+from tests.spark.crashing_writes import committed_values
+from tests.spark.kill_matrix import standalone_cluster
 from tests.spark.shipping import (
+    CODECS,
     HERE,
+    RECORDS,
     bare_python,
     check_found,
     check_written,
@@ -33,8 +39,11 @@ from tests.spark.shipping import (
     submit,
     write_zip,
 )
+from tests.spark.support import Sent, create_topic, write
 
 TRANSFORM = HERE / "shipped_transform.py"
+# Spark gives the Python process of a source ten seconds to start, which a busy machine can miss.
+RESTARTS_MAX = 4
 CONNECT_NEEDS = ("pandas", "grpcio", "grpcio-status", "googleapis-common-protos", "zstandard")
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
@@ -102,7 +111,8 @@ def test_spark_connect(broker: BrokerProcess, archive: Path, tmp_path: Path) -> 
     """The client adds the zip to its session; the server's Python has never had it."""
     base = python_3_10() or sys.executable
     client = new_environment(base, tmp_path / "client", *CONNECT_NEEDS)
-    server = new_environment(base, tmp_path / "server", "pandas")
+    # Spark runs the function of foreachBatch as a client, on the server.
+    server = new_environment(base, tmp_path / "server", *CONNECT_NEEDS)
     with connect_server(server, tmp_path) as remote:
         done = subprocess.run(
             [
@@ -117,10 +127,12 @@ def test_spark_connect(broker: BrokerProcess, archive: Path, tmp_path: Path) -> 
             env=environment_of(client, tmp_path),
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=600,
         )
     assert done.returncode == 0, done.stderr[-3000:]
     found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    once = found.pop("exactly once")
+    assert once == dict.fromkeys(("once-sink", "once-foreach"), RECORDS * len(CODECS))
     check_found(found, archive)
     check_written(broker.bootstrap)
 
@@ -156,3 +168,41 @@ def is_open(port: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def test_the_job_of_the_compose_profile(
+    broker: BrokerProcess, archive: Path, tmp_path: Path
+) -> None:
+    """On a standalone cluster, with the command of the file; executors get the zip only."""
+    python = bare_python(tmp_path / "environment")
+    for topic in ("lines", "counts"):
+        create_topic(broker.bootstrap, topic, 2)
+    write(broker.bootstrap, "lines", [Sent(b"one two two", partition=n % 2) for n in range(50)])
+    environment = environment_of(python, tmp_path)
+    with standalone_cluster(tmp_path, environment) as master:
+        command = job_command(
+            spark_submit=f"{environment['SPARK_HOME']}/bin/spark-submit",
+            master=master,
+            package=str(archive),
+            driver="spark.driver.host=127.0.0.1",
+            job=str(ROOT / "examples" / "word_count_stream.py"),
+            bootstrap=broker.bootstrap,
+            checkpoint=str(tmp_path / "checkpoint"),
+        )
+        for _ in range(RESTARTS_MAX):  # as the file starts it again, with the same checkpoint
+            done = subprocess.run(
+                [*command, "--available-now"],
+                cwd=tmp_path,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=600,
+            )
+            if "Timed out while waiting for the Python worker to connect back" not in done.stderr:
+                break
+    assert done.returncode == 0, done.stderr[-3000:]
+    counts: dict[str, int] = {}
+    for value in committed_values(broker.bootstrap, "counts", partitions=2).elements():
+        row = json.loads(value)
+        counts[row["word"]] = row["count"]
+    assert counts == {"one": 50, "two": 100}

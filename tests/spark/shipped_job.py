@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import pathlib
 import sys
 import tempfile
 from typing import Any
@@ -83,6 +84,40 @@ class Job:
             writer.option("kafka.compression.type", codec).save()
         return list(CODECS)
 
+    def exactly_once(self) -> dict[str, int]:
+        """The rows in topics to which each batch was written twice: as a sink and in foreachBatch.
+
+        Spark Connect gives a write in foreachBatch neither query nor batch, so it names them.
+        """
+        bootstrap = self.bootstrap
+
+        def write_batch(batch: DataFrame, number: int) -> None:
+            writer = batch.write.format("ottla").mode("append").option("topic", "once-foreach")
+            writer = writer.option("kafka.bootstrap.servers", bootstrap)
+            writer = writer.option("writeId", "shipped").option("batchId", number)
+            writer.option("delivery", "exactly-once").save()
+
+        reader = self.spark.readStream.format("ottla").option("subscribe", "shipped")
+        reader = reader.option("kafka.bootstrap.servers", bootstrap)
+        frame = reader.option("startingOffsets", "earliest").load().select("key", "value")
+        sink = frame.writeStream.format("ottla").option("topic", "once-sink")
+        sink = sink.option("kafka.bootstrap.servers", bootstrap)
+        sink = sink.option("delivery", "exactly-once")
+        writers = {"once-sink": sink, "once-foreach": frame.writeStream.foreachBatch(write_batch)}
+        found = {}
+        for topic, writer in writers.items():
+            checkpoint = pathlib.Path(self.work, topic)
+            for _ in range(2):
+                started = writer.option("checkpointLocation", str(checkpoint))
+                started.trigger(availableNow=True).start().awaitTermination(120)
+                # As if Spark had died before it noted the end of the batch.
+                for name in ("0", ".0.crc"):
+                    (checkpoint / "commits" / name).unlink(missing_ok=True)
+            reading = self.spark.read.format("ottla").option("subscribe", topic)
+            reading = reading.option("kafka.bootstrap.servers", bootstrap)
+            found[topic] = reading.option("kafka.isolation.level", "read_committed").load().count()
+        return found
+
 
 def main(bootstrap: str, remote: str = "", *artifacts: str) -> None:
     spark = build_session(remote)
@@ -111,6 +146,8 @@ def main(bootstrap: str, remote: str = "", *artifacts: str) -> None:
         found["stream"] = job.stream("streamed")
         found["stream with transform"] = job.stream("texts", transform="shipped_transform:texts")
         found["write"] = job.write()
+        if remote:
+            found["exactly once"] = job.exactly_once()
     print(json.dumps(found))
     spark.stop()
 

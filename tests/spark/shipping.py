@@ -63,7 +63,8 @@ def environment_of(python: Path, work: Path) -> dict[str, str]:
 def prepare_topics(bootstrap: str) -> None:
     """The topic `shipped`, with a partition in each codec, and those that the job writes."""
     create_topic(bootstrap, "shipped", len(CODECS))
-    for topic in ("streamed", "texts", *(f"by-{codec}" for codec in CODECS)):
+    written = ("streamed", "texts", "once-sink", "once-foreach")
+    for topic in (*written, *(f"by-{codec}" for codec in CODECS)):
         create_topic(bootstrap, topic)
     for partition, codec in enumerate(CODECS):
         client = producer(bootstrap, compression_type=codec)

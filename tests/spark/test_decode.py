@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
 import pyspark_ottla
+from pyspark_ottla.lag import task_metrics
 from tests.doubles.broker_process import BrokerProcess
 from tests.doubles.protobuf_files import ORDER, ORDER_TYPE, compiled, new_message
 from tests.doubles.schema_registry import SchemaRegistry, framed, serving
@@ -123,7 +124,13 @@ def test_an_id_that_the_registry_does_not_know(
         "to the registry of the producers"
     ) in str(raised.value)
     frame = load(spark, broker.bootstrap, **given, mode="dropmalformed")
-    assert [row.id for row in frame.select("value.id").collect()] == [1, 3]
+    spark.conf.set("spark.sql.pyspark.worker.logging.enabled", "true")
+    try:
+        assert [row.id for row in frame.select("value.id").collect()] == [1, 3]
+        [task] = task_metrics(spark).where(f"partition = '{topic}-0'").collect()
+    finally:
+        spark.conf.unset("spark.sql.pyspark.worker.logging.enabled")
+    assert (task.rows, task.bad_records) == (3, 1)
     frame = load(spark, broker.bootstrap, **given, mode="permissive")
     [bad] = frame.where("_corrupt IS NOT NULL").collect()
     assert (bad.offset, bad.value, bytes(bad["_corrupt"].key)) == (1, None, b"key")

@@ -197,7 +197,7 @@ def test_run_gives_a_job_the_connector(
     (tmp_path / "job.py").write_text(JOB)
     options = [*SMALL, "--conf", "spark.app.name=mine"]
     with running(tmp_path, "run", *options, "job.py", broker.bootstrap, topic) as process:
-        code = process.wait(120)
+        code = process.wait(300)
     text = (tmp_path / "out").read_text()
     assert "found 2 __main__ mine" in text, (tmp_path / "log").read_text()[-3000:]
     assert code == 5

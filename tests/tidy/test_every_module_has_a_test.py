@@ -254,10 +254,6 @@ EXCEPTIONS = {
         THROUGH_ANOTHER,
         "tests/unit/pyspark_ottla/cluster/test_cluster.py",
     ),
-    "pyspark_ottla.read.arrays": (
-        THROUGH_ANOTHER,
-        "tests/unit/pyspark_ottla/read/test_columns.py",
-    ),
 }
 
 

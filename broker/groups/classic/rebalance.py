@@ -326,7 +326,6 @@ class Rebalancer:
         )
 
     def remove_member(self, group: Group, member: Member, reason: str) -> None:
-        group.invoke_join_callback(member, join_error(ErrorCode.UNKNOWN_MEMBER_ID))
         group.remove(member.member_id)
         if group.state is GroupState.PREPARING_REBALANCE:
             self.try_complete_join(group)

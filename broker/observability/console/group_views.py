@@ -33,7 +33,11 @@ def groups(parts: ConsoleParts, history: History, search: str, viewer: Viewer) -
     return {
         "total": len(found),
         "groups": [
-            {**_row(each, viewer), "lag": history.lag_points(each.group_id)[-POINTS_IN_LIST:]}
+            {
+                **_row(each, viewer),
+                "lag": history.lag_points(each.group_id)[-POINTS_IN_LIST:],
+                "lag_seconds": history.lag_seconds(each.group_id),
+            }
             for each in found[:MAX_GROUPS]
         ],
     }
@@ -83,7 +87,8 @@ def group(parts: ConsoleParts, history: History, group_id: str, viewer: Viewer) 
                 "topic": partition.topic,
                 "partition": partition.partition,
                 "offset": value.offset,
-                "lag": lags.get((partition.topic, partition.partition)),
+                "lag": lags.get(partition, (None, None))[0],
+                "lag_seconds": lags.get(partition, (None, None))[1],
                 "committed_ms": value.commit_timestamp_ms,
             }
             for partition, value in sorted(found.offsets.committed.items())[:MAX_PARTITIONS]

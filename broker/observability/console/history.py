@@ -34,6 +34,7 @@ class History:
         #: (time in ms, bytes in, bytes out, requests) since the start, oldest first.
         self.totals: deque[tuple[int, int, int, int]] = deque(maxlen=MAX_POINTS)
         self._group_lags: dict[str, deque[tuple[int, int]]] = {}
+        self._group_seconds: dict[str, float] = {}  # of the groups above
         self._task: asyncio.Task[None] | None = None
         self.started_ms = parts.now_ms()
 
@@ -65,8 +66,12 @@ class History:
 
     def _note_lags(self, now_ms: int) -> None:
         sums: dict[str, int] = {}
-        for (group_id, _, _), records in self._lags.read().records.items():
+        longest: dict[str, float] = {}
+        found = self._lags.read()
+        for labels, records in found.records.items():
+            group_id = labels[0]
             sums[group_id] = sums.get(group_id, 0) + int(records)
+            longest[group_id] = max(longest.get(group_id, 0.0), found.seconds[labels])
         chosen = sorted(sums, key=lambda name: -sums[name])[:MAX_GROUPS]
         known = self._group_lags
         # A group that is gone, or has caught up while others are behind, makes room.
@@ -75,16 +80,22 @@ class History:
         }
         for name, points in self._group_lags.items():
             points.append((now_ms, sums[name]))
+        self._group_seconds = {name: longest[name] for name in self._group_lags}
 
     def lag_points(self, group_id: str) -> list[tuple[int, int]]:
         """(time in ms, records behind) of one group, oldest first."""
         return list(self._group_lags.get(group_id, ()))
 
-    def lags(self, group_id: str) -> dict[tuple[str, int], int]:
-        """How far one group is behind now, by topic and partition led here."""
+    def lag_seconds(self, group_id: str) -> float | None:
+        """The age of the oldest record that the group has not committed, at the last sample."""
+        return self._group_seconds.get(group_id)
+
+    def lags(self, group_id: str) -> dict[tuple[str, int], tuple[int, float]]:
+        """How far one group is behind now, by topic and partition led here: records and seconds."""
+        found = self._lags.read()
         return {
-            (topic, int(index)): int(records)
-            for (name, topic, index), records in self._lags.read().records.items()
+            (topic, int(index)): (int(records), found.seconds[name, topic, index])
+            for (name, topic, index), records in found.records.items()
             if name == group_id
         }
 

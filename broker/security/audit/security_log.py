@@ -109,12 +109,8 @@ class SecurityLog:
             _decided(logging.INFO, context, "Denied", operation, resource, suppressed)
 
     def allowed(self, context: RequestContext, operation: str, resource: str) -> None:
-        """Only at DEBUG, as in Kafka; the caller asks `logs_allowed` first."""
+        """Only at DEBUG, as in Kafka; the authorizer checks the level first."""
         _decided(logging.DEBUG, context, "Allowed", operation, _short(resource), 0)
-
-    @property
-    def logs_allowed(self) -> bool:
-        return decisions.isEnabledFor(logging.DEBUG)
 
     def changed(
         self, context: RequestContext, kind: str, what: str, error: str | None = None

@@ -5,8 +5,10 @@ Mirrors `kafka.security.authorizer.AclAuthorizer`, whose ACLs it shares through 
 
 from __future__ import annotations
 
+from logging import DEBUG
 from typing import TYPE_CHECKING, Protocol
 
+from ottla.broker.security.audit.security_log import decisions
 from ottla.broker.security.authorization.acl_rules import AclRules
 from ottla.broker.security.authorization.acl_types import (
     CLUSTER_NAME,
@@ -48,6 +50,7 @@ class Authorizer:
         """`super_users` as "User:alice": they may do everything, whatever the ACLs."""
         self.rules = rules
         self._log = log
+        self._logs_allowed = decisions.isEnabledFor
         self._super_users = super_users
         self._without_acls = allow_everyone_if_no_acl_found
         self._decisions = DecisionCache()
@@ -64,8 +67,13 @@ class Authorizer:
     ) -> bool:
         """Whether the request's sender may do this. Denials are logged, unless the caller only
         wants to know (a filter over everything there is)."""
-        is_allowed = self._allows(context.connection, operation, resource_type, name)
-        if log_if_denied and (not is_allowed or self._log.logs_allowed):
+        # As `_allows`, which would be a call for each topic of each request.
+        connection = context.connection
+        decision = (connection.principal, connection.client_host, operation, resource_type, name)
+        is_allowed = self._decisions.get(decision) if self.rules.version == self._version else None
+        if is_allowed is None:
+            is_allowed = self._allows(connection, operation, resource_type, name)
+        if log_if_denied and (not is_allowed or self._logs_allowed(DEBUG)):
             resource = f"{RESOURCE_NAMES[resource_type]}:{name}"
             self._write(context, operation, resource, is_allowed)
         return is_allowed
@@ -82,7 +90,7 @@ class Authorizer:
     ) -> bool:
         """Whether there is any resource of the type on which the sender may do this."""
         is_allowed = self._allows(context.connection, operation, resource_type, None)
-        if not is_allowed or self._log.logs_allowed:
+        if not is_allowed or self._logs_allowed(DEBUG):
             self._write(context, operation, f"any {RESOURCE_NAMES[resource_type]}", is_allowed)
         return is_allowed
 
@@ -111,15 +119,15 @@ class Authorizer:
         name: str | None,
     ) -> bool:
         """The decision that is kept, or a new one; `name` is None for any resource of the type."""
-        decisions, version = self._decisions, self.rules.version
+        kept, version = self._decisions, self.rules.version
         if version != self._version:
-            decisions.clear()
+            kept.clear()
             self._version = version
         decision = (connection.principal, connection.client_host, operation, resource_type, name)
-        is_allowed = decisions.get(decision)
+        is_allowed = kept.get(decision)
         if is_allowed is None:
             is_allowed = self._decide(*decision)
-            decisions.put(decision, is_allowed)
+            kept.put(decision, is_allowed)
         return is_allowed
 
     def _decide(

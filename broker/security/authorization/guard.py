@@ -127,12 +127,15 @@ def protect(entry: HandlerEntry, checks: Mapping[int, Check]) -> HandlerEntry:
     if entry.before_authentication:
         return entry
     handler = entry.handler
-    check = checks.get(entry.api_key)
+    check = checks.get(entry.api_key, _refused)
 
     def guarded(context: RequestContext, request: Any) -> HandlerResult:
-        if check is None:
-            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         check(context, request)
         return handler(context, request)
 
     return entry._replace(handler=guarded)
+
+
+def _refused(context: RequestContext, request: Any) -> None:
+    """The check of an API that has none."""
+    raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

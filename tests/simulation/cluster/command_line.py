@@ -25,6 +25,7 @@ def main() -> None:
         troubles=arguments.troubles,
         power_loss=arguments.power_loss,
         descriptor_faults=arguments.descriptor_faults,
+        kinds=arguments.kinds,
     )
     deadline = _real_seconds() + arguments.seconds if arguments.seconds else None
     failed = played = 0
@@ -60,6 +61,7 @@ def _parsed() -> argparse.Namespace:
         default=True,
         help="files that cannot be opened at times",
     )
+    parser.add_argument("--kinds", default="", help="only these troubles, such as kill,full")
     parser.add_argument("--twice", action="store_true", help="again in a fresh process: equal?")
     parser.add_argument("--verbose", action="store_true", help="the brokers' own log lines too")
     parser.add_argument("--steps", default="", help="a file for every callback and clock reading")

@@ -139,11 +139,18 @@ class RackReader(TailReader):
     """Has a client.rack and fetches from the replica that the leader names (KIP-392)."""
 
     kind = "rack reader"
+    # One in so many steps it reads from the start again: then it is behind every replica.
+    SEEKS_ONE_IN = 40
 
     def __init__(self, world: World, name: str, topic: str, partition: int) -> None:
         super().__init__(world, name, topic, partition)
         self.rack = rack_of(self.random.choice(list(world.nodes)))
         self.replica = -1
+
+    async def step(self) -> None:
+        if self.random.randrange(self.SEEKS_ONE_IN) == 0:
+            self.position = 0
+        await super().step()
 
     async def fetch(self, request: FetchRequest) -> Any:
         request.rack_id = self.rack

@@ -22,7 +22,10 @@ SHAPES = (
     ["--internal-partitions", "5", "--producers", "9", "--troubles", "25"],
     ["--power-loss", "--troubles", "25"],
 )
-SUMMARY = re.compile(r"seed \d+: (\d+) complaints.*; (\d+) virtual seconds in ([\d.]+) s")
+SUMMARY = re.compile(
+    r"seed \d+: (\d+) complaints.*; (\d+) troubles, (\d+) requests; "
+    r"(\d+) virtual seconds in ([\d.]+) s"
+)
 
 
 class Sums:
@@ -32,6 +35,7 @@ class Sums:
         self.lock = threading.Lock()
         self.seeds = 0
         self.failed: list[str] = []
+        self.troubles = self.requests = 0
         self.virtual_seconds = 0.0
         self.processor_seconds = 0.0
 
@@ -40,8 +44,10 @@ class Sums:
         with self.lock:
             self.seeds += 1
             if found is not None:
-                self.virtual_seconds += float(found[2])
-                self.processor_seconds += float(found[3])
+                self.troubles += int(found[2])
+                self.requests += int(found[3])
+                self.virtual_seconds += float(found[4])
+                self.processor_seconds += float(found[5])
             if found is None or found[1] != "0":
                 self.failed.append(name)
                 print(f"FAILED: {name}\n{output}", flush=True)
@@ -81,7 +87,8 @@ def main() -> None:
     rate = sums.virtual_seconds / max(1.0, sums.processor_seconds)
     print(
         f"{sums.seeds} seeds, {len(sums.failed)} failed; "
-        f"{sums.virtual_seconds:.0f} virtual seconds, {rate:.1f} for each second of a processor"
+        f"{sums.virtual_seconds / 3600:.1f} virtual hours, {sums.troubles} troubles, "
+        f"{sums.requests} requests; {rate:.1f} virtual seconds for each second of a processor"
     )
     print("\n".join(sums.failed))
     raise SystemExit(1 if sums.failed else 0)

@@ -254,6 +254,7 @@ class SimulatedTransport(Endpoint):
 
     def write(self, data: Any) -> None:
         if not self.closed and self.out is not None and len(data):
+            self.network.requests += 1
             self.out.send(bytes(data))
 
     def is_closing(self) -> bool:
@@ -348,6 +349,8 @@ class Network:
         self.context = contextvars.copy_context()
         self._cuts: set[frozenset[str]] = set()
         self._without_descriptors = ""
+        #: How many requests clients and brokers have sent; each is written as a whole.
+        self.requests = 0
         self._listening: dict[tuple[str, int], ListeningSocket] = {}
         self._by_fd: dict[int, Any] = {}
         self._next_fd = FIRST_FD

@@ -94,6 +94,8 @@ def substitute(network: Any) -> None:
     import os
 
     from ottla.broker.net import server as network_server
+    from ottla.broker.net import services
+    from ottla.broker.net.descriptors import DescriptorReserve
     from ottla.broker.replication import deferred_validation, log_cleaner
     from ottla.broker.server import foundation
     from ottla.storage.directories import log_directories
@@ -106,6 +108,8 @@ def substitute(network: Any) -> None:
     deferred_validation.WorkerPool = SimulatedWorkerPool  # type: ignore[misc,assignment]
     log_directories.DirectoryLock = SimulatedLock  # type: ignore[misc,assignment]
     network_server.bind = network.bind
+    # Simulated sockets have numbers of their own, above every limit.
+    services.DescriptorReserve = partial(DescriptorReserve, 1 << 30)  # type: ignore[misc,assignment]
     os.sendfile = network.sendfile  # type: ignore[assignment]
 
 

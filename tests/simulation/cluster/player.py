@@ -29,6 +29,8 @@ class Outcome:
     virtual_seconds: float = 0.0
     processor_seconds: float = 0.0
     acknowledged: dict[str, int] = field(default_factory=dict)
+    troubles: int = 0
+    requests: int = 0
     longest_turn: str = ""
 
     @property
@@ -38,6 +40,7 @@ class Outcome:
         rate = self.virtual_seconds / max(0.001, self.processor_seconds)
         return (
             f"seed {self.seed}: {len(self.complaints)} complaints, {done}; "
+            f"{self.troubles} troubles, {self.requests} requests; "
             f"{self.virtual_seconds:.0f} virtual seconds in {self.processor_seconds:.1f} s "
             f"({rate:.0f} a second), longest turn {self.longest_turn}, history {self.digest}"
         )
@@ -98,6 +101,8 @@ def _play_here(seed: int, shape: Shape, *, verbose: bool, steps: str) -> Outcome
         world.loop.now - 1000,
         time.process_time() - before,
         world.acknowledged(),
+        world.troubles.count,
+        world.network.requests,
         f"{turn.steps} steps in {turn.name}",
     )
 

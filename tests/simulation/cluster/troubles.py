@@ -32,6 +32,12 @@ ADMIN = (
     "move",
     "quota",
 )
+# What may happen while something else happens. Not what may lose data then.
+TOGETHER = frozenset(
+    ("cut", "isolate", "zookeeper", "expire", "depose", "no_space", "full", "no_inodes")
+    + ("slow_sync", "no_descriptors", *ADMIN)
+)
+TOGETHER_SHARE = 0.3
 # Between which versions the brokers are upgraded and downgraded.
 PROTOCOL_VERSIONS = ("3.9-IV0", "3.4-IV0", "3.2-IV0")
 READY_SECONDS = 60
@@ -45,9 +51,10 @@ class Troubles:
         self.random = Random(f"troubles {world.seed}")
         self.admin = Admin(world)
         self.disks = DiskTroubles(world)
+        self.count = 0
 
     async def one(self) -> None:
-        """Does the next thing, and undoes it where it can be undone."""
+        """Does the next thing, sometimes two at a time, and undoes what can be undone."""
         kinds = [*PROCESS, *NETWORK, *ZOOKEEPER, *DISK, *ADMIN]
         if self.world.shape.descriptor_faults:
             kinds += ["no_descriptors"]
@@ -55,9 +62,19 @@ class Troubles:
             kinds += ["power", "power", "power"]
         if self.world.shape.brokers > 1:
             kinds += ["replaced_disk"]
-        kind = self.random.choice(kinds)
+        if self.world.shape.kinds:
+            kinds = self.world.shape.kinds.split(",")
+        others = [each for each in kinds if each in TOGETHER]
+        if others and self.random.random() < TOGETHER_SHARE:
+            first, second = self.random.choice(others), self.random.choice(others)
+            await asyncio.gather(self._do(first), self._do(second))
+        else:
+            await self._do(self.random.choice(kinds))
+
+    async def _do(self, kind: str) -> None:
         node = self.random.choice(list(self.world.nodes.values()))
         self.world.note(f"trouble: {kind} {node.host}")
+        self.count += 1
         if kind in ADMIN:
             await getattr(self.admin, kind)()
         elif hasattr(self.disks, kind):

@@ -47,6 +47,8 @@ class Shape(NamedTuple):
     troubles: int = 12
     power_loss: bool = False
     descriptor_faults: bool = True
+    #: Only these troubles, separated by commas; "" for all of them.
+    kinds: str = ""
     settings: tuple[tuple[str, str], ...] = ()
 
 
@@ -84,6 +86,7 @@ class World:
             "controller.socket.timeout.ms": "5000",
             "log.segment.bytes": "4096",
             "log.index.size.max.bytes": "1024",
+            "log.index.interval.bytes": "256",
             "log.flush.offset.checkpoint.interval.ms": "3000",
             "replica.high.watermark.checkpoint.interval.ms": "2000",
             "leader.imbalance.check.interval.seconds": "20",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.cli.healthcheck import Unhealthy, check_metadata, default_address, main, parse
+from ottla.cli.health import Unhealthy
+from ottla.cli.healthcheck import check_metadata, default_address, main, parse
 from ottla.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
 
 

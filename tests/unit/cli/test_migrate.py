@@ -34,7 +34,7 @@ def broker(
     versions: dict[int, tuple[int, int]] | None = None,
     **given: str,
 ) -> BrokerFacts:
-    texts = {name.replace("_", "."): text for name, text in given.items()}
+    texts = {name.rstrip("_").replace("_", "."): text for name, text in given.items()}
     found = VERSIONS if versions is None else versions
     return BrokerFacts(broker_id, found, {**VERSION, **texts}, texts)
 

@@ -67,10 +67,10 @@ def test_options_of_the_job(
         partition_by=("date", "topic", "hour"),
         available_now=True,
         bad_records="keep",
+        batch_bytes_max=2 << 20,
         source={
             "kafka.bootstrap.servers": "h:1",
             "kafka.security.protocol": "SSL",
-            "maxBytesPerTrigger": str(2 << 20),
             "value.format": "avro",
             "key.format": "raw",
             "value.schema": '"string"',
@@ -78,7 +78,7 @@ def test_options_of_the_job(
         },
     )
     assert submitted.submission.tables == ("iceberg",)
-    assert ("spark.sql.catalog.ottla.warehouse", "/data") in submitted.submission.settings
+    assert ("spark.sql.catalog.ottla_tables.warehouse", "/data") in submitted.submission.settings
     assert submitted.submission.settings[-1] == ("a", "b")
 
 

@@ -122,6 +122,18 @@ async def test_unclean_shutdown_is_stated_also_after_an_update() -> None:
     assert found == info(1234)._replace(epoch=epoch, unclean_shutdown=True)
 
 
+async def test_broker_that_stops_takes_its_own_node_only(ensemble: Ensemble) -> None:
+    earlier, now = await ensemble.open(), await ensemble.open()
+    first, second = registration(earlier), registration(now)
+    await first.unregister()  # nothing is there
+    await first.register()
+    await second.register()
+    await first.unregister()
+    assert await now.exists(znodes.broker_path(1)) is not None, "it is that of the next session"
+    await second.unregister()
+    assert await now.exists(znodes.broker_path(1)) is None
+
+
 async def test_update_keeps_the_epoch(ensemble: Ensemble) -> None:
     store = await ensemble.open()
     broker = registration(store)

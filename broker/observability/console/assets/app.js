@@ -1,5 +1,5 @@
 // The console: the page is named behind the # of the address, and is drawn again every two seconds.
-import { bytes, card, chart, decoded, el, number, panel, span, table, when } from './views.js'
+import { bytes, card, chart, decoded, el, number, panel, seconds, span, table, when } from './views.js'
 
 const REFRESH_MS = 2000
 const TABS = { cluster: 'Cluster', topics: 'Topics', groups: 'Groups', events: 'Events', settings: 'Settings' }
@@ -145,6 +145,7 @@ async function groups() {
     ['protocol', (row) => row.type], ['members', (row) => number(row.members), 'number'],
     ['topics', (row) => row.topics.join(', '), 'long'],
     ['records behind', (row) => (row.lag.length ? number(row.lag.at(-1)[1]) : '–'), 'number'],
+    ['seconds behind', (row) => seconds(row.lag_seconds), 'number'],
     ['over time', (row) => (row.lag.length > 1 ? chart([row.lag], 'spark') : '')],
   ], found.groups, 'This broker coordinates no groups.'))]
 }
@@ -157,6 +158,7 @@ async function group(name) {
     el('h3', {}, 'Offsets'), table([
       ['topic', (row) => link(['topic', row.topic], row.topic), 'long'], ['partition', (row) => row.partition],
       ['committed', (row) => number(row.offset), 'number'], ['behind', (row) => number(row.lag), 'number'],
+      ['seconds behind', (row) => seconds(row.lag_seconds), 'number'],
       ['when', (row) => when(row.committed_ms), 'when'],
     ], found.offsets, 'Nothing committed.'),
     el('h3', {}, 'Members'), table([

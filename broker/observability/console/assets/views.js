@@ -13,6 +13,8 @@ export function el(name, attributes = {}, ...children) {
 
 export const number = (value) => (value === null || value === undefined ? '–' : Number(value).toLocaleString('en'))
 
+export const seconds = (value) => (value === null || value === undefined ? '–' : Number(value).toFixed(1))
+
 export function bytes(value) {
   if (value === null || value === undefined) return '–'
   let rest = Number(value)

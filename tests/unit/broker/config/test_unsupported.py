@@ -49,6 +49,27 @@ def test_what_only_lacks_a_comfort_is_named_in_one_warning() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("given", "switch"),
+    [
+        (
+            {"super.users": "User:anna", "allow.everyone.if.no.acl.found": "false"},
+            {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"},
+        ),
+        (
+            {"zookeeper.ssl.protocol": "TLSv1.3", "zookeeper.ssl.truststore.location": "/x"},
+            {"zookeeper.ssl.client.enable": "true"},
+        ),
+    ],
+)
+def test_what_another_setting_would_switch_on(
+    given: dict[str, str], switch: dict[str, str]
+) -> None:
+    (warning,) = BrokerConfig(given).warnings
+    assert all(name in warning for name in given)
+    assert BrokerConfig(given | switch).warnings == []
+
+
 def test_the_tables_do_not_overlap() -> None:
     assert without_effect() <= set(broker_settings())
     assert not without_effect() & set(REFUSED)

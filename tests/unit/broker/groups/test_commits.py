@@ -4,7 +4,10 @@ import pytest
 
 from ottla.broker.groups.classic.group import GroupState
 from ottla.broker.groups.commits import java_length
+from ottla.broker.groups.offsets import CommittedOffset, GroupOffsets
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.records.batch import read_header
+from tests.unit.broker.groups.consumer_helpers import Catalog
 from tests.unit.broker.groups.helpers import GROUP, T0, T1, Setup
 
 
@@ -230,3 +233,84 @@ def test_the_partition_is_verified_once_per_transaction() -> None:
     assert commits.begin_verification(GROUP, 7, 0) is None
     setup.coordinator.on_resigned(0, 1)
     assert commits.begin_verification(GROUP, 8, 0) is None
+
+
+# At the edges.
+
+
+def test_generation_0_is_a_generation() -> None:
+    setup = Setup()
+    assert setup.commit({T0: 1}, "", 0).value == {T0: ErrorCode.ILLEGAL_GENERATION}
+    setup.commit({T0: 1})
+    assert setup.commit({T0: 2}, "", 0).value == {T0: ErrorCode.UNKNOWN_MEMBER_ID}
+    assert setup.offset() == 1
+
+
+@pytest.mark.parametrize(
+    ("protocols", "version", "code"),
+    [
+        (("classic",), 9, ErrorCode.ILLEGAL_GENERATION),
+        (("classic", "consumer"), 8, ErrorCode.ILLEGAL_GENERATION),
+        (("classic", "consumer"), 9, ErrorCode.GROUP_ID_NOT_FOUND),
+    ],
+)
+def test_a_member_of_a_group_that_is_gone(
+    protocols: tuple[str, ...], version: int, code: int
+) -> None:
+    setup = Setup(catalog=Catalog(t=1), group_coordinator_rebalance_protocols=frozenset(protocols))
+    assert setup.commit({T0: 1}, "m", 3, version=version).value == {T0: code}
+
+
+def test_whether_a_group_is_served() -> None:
+    setup = Setup()
+    assert setup.coordinator.commits.check(GROUP) == ErrorCode.NONE
+    setup.coordinator.on_resigned(0, 1)
+    assert setup.coordinator.commits.check(GROUP) == ErrorCode.NOT_COORDINATOR
+
+
+def test_what_the_batches_of_commits_are() -> None:
+    """As Kafka's coordinator writes them."""
+    setup = Setup()
+    setup.commit({T0: 1})
+    setup.commit({T0: 1}, producer_id=7)
+    plain, transactional = (read_header(bytearray(batch)) for batch in setup.log.batches[0])
+    assert (plain.producer_id, plain.producer_epoch, plain.is_transactional) == (-1, -1, False)
+    found = (transactional.producer_id, transactional.producer_epoch, transactional.base_sequence)
+    assert (found, transactional.is_transactional) == ((7, 0, 0), True)
+
+
+def test_a_commit_that_was_pending_when_the_group_was_deleted() -> None:
+    setup = Setup()
+    setup.commit({T1: 1})
+    setup.log.hold = True
+    response = setup.commit({T0: 42})
+    group = setup.group()
+    group.transition_to(GroupState.DEAD, 0)
+    setup.log.commit_all()
+    assert response.value == {T0: ErrorCode.NONE}
+    assert list(group.offsets.committed) == [T1], "its tombstones follow"
+
+
+def test_a_commit_of_the_same_offset_in_the_log_is_replayed_again() -> None:
+    """A partition is loaded twice, and a transaction's commits have one base offset."""
+    offsets = GroupOffsets()
+    first, second = (CommittedOffset(each, -1, "", 0, appended_at=5) for each in (1, 2))
+    offsets.replay(T0, first, 5)
+    offsets.replay(T0, second, 5)
+    assert offsets.committed[T0] == second
+    offsets.replay(T0, first, 4)
+    assert offsets.committed[T0] == second
+
+
+def test_pending_commits_of_a_transaction_are_counted() -> None:
+    offsets = GroupOffsets()
+    offsets.begin([T0, T1], 7)
+    offsets.begin([T0], 7)
+    offsets.finish([T0], 7)
+    assert offsets.is_unstable(T0)
+    assert 7 in offsets.pending_transactional
+    offsets.finish([T0, T1], 7)
+    assert not offsets.is_unstable(T0)
+    assert offsets.pending_transactional == {}
+    offsets.finish([T0])
+    assert offsets.pending == {}

@@ -1,4 +1,5 @@
 import asyncio
+import logging
 import os
 import random
 import socket
@@ -13,6 +14,8 @@ import pytest
 from ottla.broker.net import connection as connection_module
 from ottla.broker.net import tls as tls_module
 from ottla.broker.requests.request_channel import Principal, RequestContext
+from ottla.broker.security.audit.repeats import LINES_OF_EVENT
+from ottla.broker.security.audit.security_log import SecurityLog
 from ottla.protocol.headers import encode_request
 from ottla.protocol.message import Message
 from ottla.protocol.messages.fetch import (
@@ -143,7 +146,10 @@ async def test_parts_of_files_are_copied(
         assert network.statistics.sendfile_bytes == 0
 
 
-async def test_a_client_is_known_by_its_certificate(certificates: Certificates) -> None:
+async def test_a_client_is_known_by_its_certificate(
+    certificates: Certificates, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "ottla.audit")
     seen: list[Principal] = []
 
     def handle(context: RequestContext, _: Message) -> Message:
@@ -162,6 +168,28 @@ async def test_a_client_is_known_by_its_certificate(certificates: Certificates) 
         client = await network.connect(certificates.client_context(with_certificate=True))
         await client.ask(metadata_request())
     assert seen == [Principal("User", "client")]
+    [line] = [each.getMessage() for each in caplog.records if each.name == "ottla.audit"]
+    assert line.startswith("Authenticated User:client from 127.0.0.1:")
+    assert line.endswith(" with a certificate")
+
+
+async def test_many_clients_without_a_certificate_are_counted(
+    certificates: Certificates, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = certificates.server_context(ask_for_certificate=True)
+    log = SecurityLog(None)
+    attempts = LINES_OF_EVENT + 5
+    async with running_network(
+        security_protocol="SSL", tls_context=server, security_log=log
+    ) as network:
+        for _ in range(attempts):
+            client = await network.connect(certificates.client_context())
+            with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
+                await client.ask(metadata_request())
+    log.flush()
+    lines = [each for each in caplog.records if each.name == "ottla.audit"]
+    assert len(lines) == LINES_OF_EVENT + 1
+    assert "Suppressed 5 more lines" in lines[-1].getMessage()
 
 
 async def test_a_client_without_the_required_certificate_is_refused_with_a_reason(

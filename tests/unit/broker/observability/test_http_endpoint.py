@@ -23,13 +23,11 @@ class Endpoint:
     def __init__(self, network: Network) -> None:
         self.registry = MetricsRegistry()
         self.problem: str | None = None
+        self.warnings: list[str] = []
         self.endpoint = HttpEndpoint(
-            self.registry,
-            network.channel,
-            network.pool,
-            healthy=lambda: None,
-            ready=lambda: self.problem,
+            healthy=lambda: None, ready=lambda: self.problem, warnings=lambda: self.warnings
         )
+        self.endpoint.serve(self.registry, network.channel, network.pool)
         self.port = 0
 
     async def send(self, request: bytes) -> str:

@@ -4,6 +4,7 @@ import json
 import logging
 import subprocess
 import sys
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -36,8 +37,9 @@ def formatter(as_json: bool, prepared: bool) -> LineFormatter:
 def test_text_is_time_level_logger_and_words(prepared: bool) -> None:
     made = record("%s sent %d bytes", "a", 3, peer="10.0.0.1")
     line = formatter(False, prepared).format(made)
-    time, _, rest = line.partition(" ")
-    assert len(time) == len("12:34:56")
+    date, time, rest = line.split(" ", 2)
+    logged = datetime.strptime(f"{date} {time}", "%Y-%m-%d %H:%M:%S.%f%z")
+    assert logged.timestamp() == pytest.approx(made.created, abs=0.001)
     assert rest == "WARNING ottla.net  a sent 3 bytes"
 
 

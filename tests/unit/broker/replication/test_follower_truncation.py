@@ -58,6 +58,15 @@ def test_records_without_epochs_above_the_high_watermark() -> None:
     assert not has_uncommitted_records_without_epoch(log)
 
 
+def test_epoch_0_is_an_epoch() -> None:
+    replicas = Replicas(broker_id=FOLLOWER)
+    replicas.lead(epoch=0, replicas=BOTH, isr=BOTH)
+    replicas.append(2)
+    log = replicas.log()
+    assert (log.leader_epochs.latest_epoch, log.high_watermark, log.log_end_offset) == (0, 0, 2)
+    assert not has_uncommitted_records_without_epoch(log)
+
+
 def truncate(
     monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[Replicas, Partition], object]
 ) -> tuple[Log, list[Log], bool]:

@@ -270,3 +270,12 @@ def test_a_decision_after_the_leader_stepped_down_is_ignored() -> None:
     scene.partition.resign()
     scene.controller.agree()
     assert scene.partition.isr == {1}
+
+
+def test_a_replica_that_the_controller_refuses_is_not_waited_for() -> None:
+    """A broker that is shutting down still fetches for a while."""
+    scene = Scene(isr=[1])
+    scene.fetch(2, 0)
+    scene.controller.refuse(ErrorCode.INELIGIBLE_REPLICA)
+    scene.replicas.append(1)
+    assert scene.replicas.log().high_watermark == 1

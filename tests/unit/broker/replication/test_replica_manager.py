@@ -308,3 +308,20 @@ def test_a_fetch_from_before_the_followers_restart_is_stale() -> None:
     # Of an old version, without an epoch: it is taken as it is.
     Fetched(replicas, at(1), replica_epoch=-1, **fields)
     assert (led.followers[2].broker_epoch, led.followers[2].log_end_offset) == (-1, 1)
+
+
+def test_the_high_watermark_advances_after_a_broker_that_it_waited_for_is_gone() -> None:
+    """A broker stops: it leaves the ISR first, and is waited for until the metadata changes. The
+    remaining follower has fetched everything by then, and nothing else is appended."""
+    replicas = Replicas()
+    led = replicas.lead(replicas=[1, 2, 3], isr=[1, 2])
+    fields = {"isolation": READ_LOG_END}
+    Fetched(replicas, at(0), replica_id=3, **fields)
+    appended = replicas.append(1, acks=-1, timeout_ms=60_000)
+    Fetched(replicas, at(1), replica_id=2, **fields)
+    assert led.log is not None
+    assert led.log.high_watermark == 0, "3 has caught up until now"
+    replicas.live.discard(3)
+    Fetched(replicas, at(1), replica_id=2, **fields)
+    assert led.log.high_watermark == 1
+    assert appended.code == ErrorCode.NONE

@@ -19,6 +19,7 @@ from ottla.protocol.messages.alter_partition import (
     BrokerState,
 )
 from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from ottla.protocol.messages.update_metadata import UpdateMetadataRequest
 from ottla.protocol.topics import TopicPartition
 from tests.doubles.controller_cluster import Cluster, settle
 
@@ -315,3 +316,44 @@ async def test_announced_isr_change_completes_a_reassignment(shared: Cluster) ->
     shared.write(CreateOp(znodes.ISR_CHANGE_PREFIX, change, sequential=True))
     await settle()
     assert shared.topic("u").assignments[0] == ReplicaAssignment((1, 3))
+
+
+async def test_several_partitions_of_one_topic(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (1, 2), (1, 2), (1, 2))
+    request = cluster.isr_request("t", (1,))
+    for index in (1, 2):
+        request.topics[0].partitions += cluster.isr_request("t", (1,), index).topics[0].partitions
+    response = await cluster.controller.alter_partition(request, 3)
+    await settle()
+    (topic,) = response.topics
+    assert [(row.partition_index, row.isr) for row in topic.partitions] == [
+        (0, [1]),
+        (1, [1]),
+        (2, [1]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("prefix", "data"),
+    [
+        (znodes.ISR_CHANGE_PREFIX, encode_isr_change([T0])),
+        (znodes.LOG_DIR_EVENT_PREFIX, encode_log_dir_event(1)),
+    ],
+)
+async def test_announcement_that_goes_while_the_others_are_read(
+    shared: Cluster, monkeypatch: pytest.MonkeyPatch, prefix: str, data: bytes
+) -> None:
+    """A controller that resigns may still delete what it has handled."""
+    original = shared.store.get_many
+
+    async def first_is_gone(paths: list[str]) -> object:
+        found = list(await original(paths))
+        if paths and paths[0].startswith(prefix):
+            found[0] = None
+        return found
+
+    monkeypatch.setattr(shared.store, "get_many", first_is_gone)
+    shared.sent.clear()
+    shared.write(*(CreateOp(prefix, data, sequential=True) for _ in range(2)))
+    await settle()
+    assert shared.requests(UpdateMetadataRequest) or shared.requests(LeaderAndIsrRequest)

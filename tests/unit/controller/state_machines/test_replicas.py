@@ -215,3 +215,27 @@ async def test_offline_replica_of_a_partition_without_leader(cluster: Cluster) -
     await machine(cluster).handle_state_changes([FOLLOWER], S.OFFLINE)
     assert cluster.controller.context.replica_states[FOLLOWER] is S.OFFLINE
     assert cluster.state("t").isr == (1, 2), "no state was written"
+
+
+async def test_missing_state_is_logged_unless_the_topic_is_deleted(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    await cluster.create_topic("t", (1, 2))
+    cluster.delete_node(znodes.state_path(T0))
+    cluster.controller.context.topics_to_delete["t"] = None
+    await machine(cluster).handle_state_changes([FOLLOWER], S.OFFLINE)
+    assert "has no state znode" not in caplog.text
+    assert cluster.controller.context.replica_states[FOLLOWER] is S.OFFLINE
+    del cluster.controller.context.topics_to_delete["t"]
+    await machine(cluster).handle_state_changes([FOLLOWER], S.OFFLINE)
+    assert "Partition t-0 has no state znode" in caplog.text
+
+
+async def test_offline_replica_of_a_partition_without_state_is_announced(cluster: Cluster) -> None:
+    await cluster.create_topic("t", (1, 2))
+    await cluster.create_topic("u", (3, 1))
+    del cluster.controller.context.leadership[T0]
+    cluster.controller.context.topics_to_delete["t"] = None
+    cluster.sent.clear()
+    await machine(cluster).handle_state_changes([FOLLOWER], S.OFFLINE)
+    assert {to for to, each in cluster.sent if isinstance(each, UpdateMetadataRequest)} == {1, 2, 3}

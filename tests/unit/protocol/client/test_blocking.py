@@ -153,6 +153,38 @@ def test_connection_closed_instead_of_a_response(
     assert client.call(ListGroupsRequest()) == ListGroupsResponse()
 
 
+def test_several_requests_are_in_flight(
+    client: BlockingClient, server: ScriptedServer, broker: ScriptedBroker
+) -> None:
+    client.metadata(["t"])
+    broker.responses[ApiKey.PRODUCE] = [ProduceResponse(throttle_time_ms=n) for n in range(4)]
+    produce = ProduceRequest(acks=1, timeout_ms=100)
+    begun = [client.begin(0, produce) for _ in range(4)]
+    # A request in between gets its own response, and in any order the others get theirs.
+    assert client.send(0, ListGroupsRequest()) == ListGroupsResponse()
+    for number in (2, 0, 3, 1):
+        assert client.complete(begun[number]) == ProduceResponse(throttle_time_ms=number)
+    assert server.connections == 1
+    broker.responses[ApiKey.PRODUCE] = SILENCE
+    nothing = client.begin(0, ProduceRequest(acks=0, timeout_ms=100))
+    assert client.complete(nothing) == ProduceResponse()
+    with pytest.raises(NoBrokersAvailableError, match="broker 7 is not in the metadata"):
+        client.begin(7, produce)
+
+
+def test_a_closed_connection_ends_all_requests_in_flight(
+    client: BlockingClient, server: ScriptedServer, broker: ScriptedBroker
+) -> None:
+    client.metadata(["t"])
+    broker.responses[ApiKey.LIST_GROUPS] = [SILENCE, CLOSE, ListGroupsResponse()]
+    begun = [client.begin(0, ListGroupsRequest()) for _ in range(2)]
+    for one in begun:
+        with pytest.raises(BrokerConnectionError):
+            client.complete(one)
+    assert client.send(0, ListGroupsRequest()) == ListGroupsResponse()
+    assert server.connections == 2
+
+
 def test_no_leader(client: BlockingClient) -> None:
     with pytest.raises(KafkaError, match="LEADER_NOT_AVAILABLE: no leader of t-1"):
         client.leader(TopicPartition("t", 1), timeout_ms=50)

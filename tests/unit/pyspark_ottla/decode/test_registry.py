@@ -73,6 +73,19 @@ def test_protobuf_is_requested_as_descriptors(server: SchemaRegistry) -> None:
     assert server.requests == ["/schemas/ids/1?format=serialized"]
 
 
+def test_protobuf_as_text_where_there_are_no_descriptors(server: SchemaRegistry) -> None:
+    """Karapace fails for the descriptors of schemas with references; others return text."""
+    server.register("imported", "text;", "PROTOBUF", serialized=b"descriptor")
+    imported = [{"name": "i.proto", "subject": "imported", "version": 1}]
+    server.register("p", "message P {}", "PROTOBUF", imported)
+    expected = Schema("protobuf", "message P {}", (("i.proto", "text;"),), 2)
+    assert client(server).by_id(2, "protobuf") == expected  # one of two is text
+    server.failures = [500]
+    server.requests.clear()
+    assert client(server).by_subject("p", None, "protobuf") == expected
+    assert [path.partition("?")[2] for path in server.requests] == ["format=serialized", "", ""]
+
+
 @pytest.mark.parametrize(("subject", "version"), [("none", None), ("known", 9)])
 def test_what_is_not_there(subject: str, version: int | None, server: SchemaRegistry) -> None:
     server.register("known", '"string"')

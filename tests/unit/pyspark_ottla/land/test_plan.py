@@ -25,7 +25,7 @@ def test_tables_and_checkpoints_are_in_one_folder() -> None:
     assert options().table("orders") == "/data/orders"
     assert options().checkpoint_of("orders") == "/data/_checkpoints/orders"
     assert options(checkpoint="/c/").checkpoint_of("orders") == "/c/orders"
-    assert options(format="iceberg").table("a-b.c") == "ottla.`a-b.c`"
+    assert options(format="iceberg").table("a-b.c") == "ottla_tables.`a-b.c`"
 
 
 def test_the_options_of_the_source() -> None:
@@ -33,10 +33,12 @@ def test_the_options_of_the_source() -> None:
     assert options(source=source, bad_records="drop").source_options("orders") == {
         "subscribe": "orders",
         "startingOffsets": "latest",
+        "maxBytesPerTrigger": str(1 << 30),
         "value.format": "avro",
         "mode": "permissive",
     }
-    assert "mode" not in options(source=source).source_options("orders")
+    older = options(source=source).source_options("orders", has_limits=False)
+    assert older == {"subscribe": "orders"} | source
     assert not options(source={"valueFormat": "string"}, bad_records="drop").is_decoded
 
 

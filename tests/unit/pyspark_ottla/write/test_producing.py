@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import cast
 
 import numpy as np
@@ -27,7 +28,7 @@ from pyspark_ottla.cluster.cluster import KafkaCluster
 from pyspark_ottla.errors import ConnectorError
 from pyspark_ottla.options.client_options import ClientOptions, parse_client_options
 from pyspark_ottla.write.encode import Section
-from pyspark_ottla.write.producing import ProducerIdentity, TaskProducer
+from pyspark_ottla.write.producing import IN_FLIGHT_MAX, ProducerIdentity, TaskProducer
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 IDEMPOTENT = ProducerIdentity(7, 2)
@@ -41,6 +42,9 @@ class ScriptedClient:
         self.batches: list[tuple[TopicPartition, BatchHeader]] = []
         self.forgotten: list[TopicPartition] = []
         self.ends: dict[TopicPartition, int] = {}
+        self.sequences: dict[TopicPartition, int] = {}
+        self.in_flight = 0
+        self.in_flight_max = 0
 
     def leader(self, partition: TopicPartition, *, timeout_ms: int) -> Leader:
         return Leader(partition.partition % 2, 0)
@@ -48,9 +52,28 @@ class ScriptedClient:
     def forget_leader(self, partition: TopicPartition) -> None:
         self.forgotten.append(partition)
 
-    def send(
+    def begin(
         self, node_id: int, request: Message, *, timeout_ms: int, versions: Versions
-    ) -> Message:
+    ) -> Callable[[], Message]:
+        self.in_flight += 1
+        self.in_flight_max = max(self.in_flight_max, self.in_flight)
+        try:
+            response: Message | Exception = self._respond(node_id, request)
+        except Exception as error:
+            response = error
+
+        def complete() -> Message:
+            self.in_flight -= 1
+            if isinstance(response, Exception):
+                raise response
+            return response
+
+        return complete
+
+    def complete(self, begun: Callable[[], Message]) -> Message:
+        return begun()
+
+    def _respond(self, node_id: int, request: Message) -> Message:
         assert isinstance(request, ProduceRequest)
         step = self.script.pop(0) if self.script else 0
         if isinstance(step, Exception):
@@ -68,12 +91,15 @@ class ScriptedClient:
     def _take(self, tp: TopicPartition, data: bytes, code: int) -> PartitionProduceResponse:
         header = read_header(data)
         assert header.size_in_bytes == len(data), "exactly one batch for each partition"
+        if not code and header.base_sequence > self.sequences.get(tp, 0):
+            code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         if code:
             errors = [BatchIndexAndErrorMessage(1, "no key")] if header.record_count > 1 else []
             return PartitionProduceResponse(
                 index=tp.partition, error_code=code, record_errors=errors, error_message="bad"
             )
         self.batches.append((tp, header))
+        self.sequences[tp] = header.base_sequence + header.record_count
         base = self.ends.get(tp, 0)
         self.ends[tp] = base + header.record_count
         return PartitionProduceResponse(index=tp.partition, base_offset=base)
@@ -122,6 +148,42 @@ def test_a_repeated_batch_is_the_same_batch(trouble: int | Exception) -> None:
     sending.finish()
     assert [h.base_sequence for _, h in client.batches] == [0, 3]
     assert client.forgotten == [A, A]
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.REQUEST_TIMED_OUT, BrokerConnectionError("away")],
+)
+@pytest.mark.parametrize("before", range(4))
+def test_several_rounds_are_in_flight_and_keep_their_order(
+    before: int, trouble: int | Exception
+) -> None:
+    client = ScriptedClient(*[0] * before, trouble)
+    sending = producer(client)
+    for count in range(1, 13):
+        sending.add(A, section(count))
+    sending.finish()
+    assert [h.record_count for _, h in client.batches] == list(range(1, 13))
+    assert [h.base_sequence for _, h in client.batches] == [n * (n - 1) // 2 for n in range(1, 13)]
+    assert 1 <= client.in_flight_max <= IN_FLIGHT_MAX
+    assert client.in_flight == 0
+
+
+def test_one_round_is_in_flight_without_sequences() -> None:
+    client = ScriptedClient()
+    sending = producer(client, ProducerIdentity(), enable_idempotence="false", acks="1")
+    for _ in range(10):
+        sending.add(A, section())
+    sending.finish()
+    assert (len(client.batches), client.in_flight_max) == (10, 1)
+
+
+def test_a_gap_in_the_first_round_is_final() -> None:
+    client = ScriptedClient(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    sending = producer(client)
+    sending.add(A, section())
+    with pytest.raises(ConnectorError, match="OUT_OF_ORDER_SEQUENCE_NUMBER"):
+        sending.finish()
 
 
 def test_a_duplicate_is_a_success() -> None:

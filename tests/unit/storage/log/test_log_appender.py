@@ -1,9 +1,12 @@
 """Appends that take the careful way: several batches, several producers, markers."""
 
+import errno
+
 import pytest
 
-from ottla.storage.errors import OutOfOrderSequence
+from ottla.storage.errors import DiskFull, OutOfOrderSequence
 from ottla.storage.producer.producer_entry import AppendOrigin
+from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import (
     NOW_MS,
     append,
@@ -87,3 +90,25 @@ def test_recompressed_batches_are_counted_as_written() -> None:
     log = new_log(compression_type="gzip")
     info = append(log, plain(50))
     assert info.bytes == log.size_in_bytes < len(batch_of(plain(50)))
+
+
+def test_a_batch_without_producer_does_not_hide_those_behind_it() -> None:
+    log = new_log()
+    log.append(batch_of(1) + part(7, 0, 2), leader_epoch=0, now_ms=NOW_MS)
+    assert log.producer_state.producers[7].last_sequence == 1
+    with pytest.raises(OutOfOrderSequence):
+        log.append(batch_of(1) + part(7, 5), leader_epoch=0, now_ms=NOW_MS)
+
+
+def test_several_batches_are_refused_on_a_full_disk() -> None:
+    fs = MemoryFileSystem()
+    log = new_log(fs)
+    append(log)
+    fs.fail("pwrite", errno.ENOSPC)
+    with pytest.raises(DiskFull):
+        append(log)
+    # It stays full until the next check, though there may be room again.
+    for data in (batch_of(1), batch_of(1) + batch_of(1)):
+        with pytest.raises(DiskFull):
+            log.append(data, leader_epoch=0, now_ms=NOW_MS)
+    assert log.log_end_offset == 1

@@ -255,3 +255,30 @@ def test_what_happens_between_the_steps_counts(after: int) -> None:
             else:
                 results.append((entries, transactions, end, log_end))
         assert results[0] == results[1]
+
+
+def test_the_recovery_point_on_disk_is_lowered_by_a_full_truncation() -> None:
+    fs = MemoryFileSystem()
+    manager = manager_on(fs)
+    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+    append(log, 3)
+    append(log, 3)
+    log.flush()
+    manager.checkpoint_recovery_points()
+    log.truncate_fully_and_start_at(2)
+    assert fs.content(f"/disk/{RECOVERY_POINT_CHECKPOINT}") == b"0\n1\nt 0 2\n"
+
+
+def test_a_log_in_an_offline_directory_is_not_truncated() -> None:
+    log = new_log()
+    append(log, 3)
+    append(log, 3)
+    log.log_directory.fail(OSError(5, "broken"))
+    for work in (
+        lambda: list(log.prepare_truncation(3)),
+        lambda: log.truncate_to(3),
+        lambda: log.truncate_fully_and_start_at(3),
+    ):
+        with pytest.raises(LogDirectoryOffline):
+            work()
+    assert log.log_end_offset == 6

@@ -1,5 +1,7 @@
 """What time does to a group: delays, sessions, members that do not come back."""
 
+import pytest
+
 from ottla.broker.groups.classic.group import GroupState
 from ottla.broker.groups.classic.rebalance import NEW_MEMBER_JOIN_TIMEOUT_MS
 from ottla.protocol.errors import ErrorCode
@@ -63,6 +65,47 @@ def test_all_may_leave_during_the_delay() -> None:
     assert first.value.error_code == ErrorCode.UNKNOWN_MEMBER_ID
     setup.timer.advance(3_000)
     assert setup.group().state is GroupState.EMPTY
+
+
+def test_a_delay_of_one_millisecond_is_a_delay() -> None:
+    setup = Setup(group_initial_rebalance_delay_ms=1)
+    first = setup.join()
+    assert first.is_pending
+    setup.timer.advance(1)
+    assert first.value.generation_id == 1
+
+
+def test_a_delay_is_extended_once_for_each_latecomer() -> None:
+    setup = Setup(group_initial_rebalance_delay_ms=3_000)
+    first = setup.join()
+    setup.timer.advance(1_000)
+    setup.join()
+    setup.timer.advance(4_999)
+    assert first.is_pending
+    setup.timer.advance(1)
+    assert len(first.value.members) == 2
+
+
+@pytest.mark.parametrize("rebalance_timeout_ms", [1_000, 3_000])
+def test_a_delay_is_not_extended_beyond_the_rebalance_timeout(rebalance_timeout_ms: int) -> None:
+    setup = Setup(group_initial_rebalance_delay_ms=3_000)
+    first = setup.join(rebalance_timeout_ms=rebalance_timeout_ms)
+    setup.timer.advance(1_000)
+    setup.join(rebalance_timeout_ms=rebalance_timeout_ms)
+    setup.timer.advance(2_000)
+    assert len(first.value.members) == 2
+
+
+def test_a_latecomer_at_the_end_of_the_rebalance_timeout_adds_nothing() -> None:
+    setup = Setup(group_initial_rebalance_delay_ms=3_000)
+    first = setup.join(rebalance_timeout_ms=5_000)
+    setup.timer.advance(1_000)
+    setup.join(rebalance_timeout_ms=5_000)
+    setup.timer.advance(3_000)  # 4 s, in the extension of 2 s
+    setup.join(rebalance_timeout_ms=5_000)
+    assert first.is_pending
+    setup.timer.advance(1_000)
+    assert len(first.value.members) == 3
 
 
 # Sessions.
@@ -270,3 +313,153 @@ def test_a_shut_down_coordinator_refuses() -> None:
     setup.coordinator.shutdown()
     assert setup.join().value.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert setup.coordinator.admin.list_groups()[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+# What a member keeps, and what the history says.
+
+
+def test_a_pending_member_that_joined_stays_when_its_pending_time_is_over() -> None:
+    setup = Setup()
+    pending = setup.join(version=4).value.member_id
+    assert setup.join(pending, version=4).value.generation_id == 1
+    setup.sync(pending, 1, {pending: b"x"})
+    for _ in range(4):
+        setup.timer.advance(5_000)
+        assert setup.heartbeat(pending, 1) == ErrorCode.NONE
+    assert list(setup.group().members) == [pending]
+
+
+def test_a_pending_member_that_left_may_come_back_for_as_long() -> None:
+    """The timer of the first time does not end the second one."""
+    setup = Setup()
+    pending = setup.join(version=4).value.member_id
+    setup.timer.advance(6_000)
+    setup.leave((pending, None))
+    rebalancer = setup.coordinator.membership._rebalancer
+    rebalancer.add_pending_member(setup.group(), pending, 10_000)
+    setup.timer.advance(9_999)
+    assert pending in setup.group().pending_members
+    setup.timer.advance(1)
+    assert pending not in setup.group().pending_members
+
+
+def test_a_session_starts_again_with_the_sync_response() -> None:
+    setup = Setup()
+    leader = setup.join().value.member_id
+    setup.sync(leader, 1, {leader: b""})
+    joining = setup.join()
+    setup.join(leader)
+    follower = joining.value.member_id
+    waiting = setup.sync(follower, 2)
+    for _ in range(3):
+        setup.timer.advance(5_000)
+        assert setup.heartbeat(leader, 2) == ErrorCode.NONE
+    setup.sync(leader, 2, {follower: b"y"})
+    assert waiting.value.assignment == b"y"
+    for _ in range(2):
+        setup.timer.advance(5_000)
+        setup.heartbeat(leader, 2)
+    assert list(setup.group().members) == [leader], "it sent nothing for a session"
+
+
+def test_a_session_starts_again_with_a_failed_assignment() -> None:
+    setup = Setup()
+    leader = setup.join().value.member_id
+    setup.log.hold = True
+    syncing = setup.sync(leader, 1, {leader: b"x"})
+    setup.timer.advance(15_000)
+    assert setup.group().members, "no session expires while it waits"
+    setup.log.fail_all(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert syncing.value.error_code != ErrorCode.NONE
+    assert setup.group().members[leader].assignment == b""
+    setup.timer.advance(9_999)
+    assert leader in setup.group().members
+    setup.timer.advance(1)
+    assert leader not in setup.group().members
+    assert "expired" in kinds(setup)
+
+
+def test_a_rebalance_before_the_assignment_takes_back_the_old_one() -> None:
+    setup = Setup()
+    (leader,) = setup.stable_group()
+    assert setup.group().members[leader].assignment
+    joining = setup.join()
+    setup.join(leader)
+    assert setup.group().state is GroupState.COMPLETING_REBALANCE
+    setup.join(protocols=(("range", b"third"),))
+    assert setup.group().members[leader].assignment == b""
+    assert joining.value.error_code == ErrorCode.NONE
+
+
+def test_static_members_that_do_not_rejoin_are_left_behind_at_the_next_timeout() -> None:
+    setup = Setup()
+    leader, follower = setup.stable_group(2, instances=True)
+    for name in ("i0", "i1"):
+        member = setup.group().members[setup.group().static_members[name]]
+        member.session_timeout_ms = 1_000_000
+        setup.coordinator.membership._rebalancer.restart_session_timer(setup.group(), member)
+    extra = setup.join()
+    setup.leave((next(reversed(setup.group().members)), None))
+    assert extra.value.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    setup.timer.advance(60_000)
+    assert setup.group().state is GroupState.PREPARING_REBALANCE
+    rejoined = setup.join(follower, instance_id="i1")
+    assert rejoined.is_pending
+    setup.timer.advance(60_000)
+    assert rejoined.value.leader == follower
+    assert sorted(setup.group().members) == sorted((leader, follower))
+
+
+def test_a_group_loaded_at_the_limit_does_not_rebalance() -> None:
+    (before := Setup()).stable_group(2)
+    setup = Setup(before.log, group_max_size=2)
+    assert setup.group().state is GroupState.STABLE
+
+
+def test_the_history_of_a_group() -> None:
+    setup = Setup()
+    leader, follower = setup.stable_group(2)
+    assert kinds(setup)[-1] == "stable"
+    setup.join(leader)
+    setup.join(follower)
+    setup.sync(leader, setup.group().generation_id)
+    assert kinds(setup)[-1] == "stable"
+    setup.join(leader)
+    setup.join(follower, protocols=(("range", b"new"),))
+    for _ in range(12):
+        setup.timer.advance(5_000)
+        setup.heartbeat(leader, setup.group().generation_id)
+        setup.heartbeat(follower, setup.group().generation_id)
+    removed = [
+        (event.kind, event.member_id, event.reason)
+        for event in setup.coordinator.events.of(GROUP)
+        if event.kind == "removed"
+    ]
+    reason = "did not send SyncGroup within the rebalance timeout"
+    assert ("removed", leader, reason) in removed
+    setup.timer.advance(1_000_000)
+    assert "empty" in kinds(setup)
+
+
+def test_an_empty_generation_that_cannot_be_stored_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    setup = Setup()
+    (member,) = setup.stable_group()
+    setup.leave((member, None))
+    assert "Failed to write empty metadata" not in caplog.text
+    (member,) = setup.stable_group()
+    setup.log.hold = True
+    setup.leave((member, None))
+    setup.log.fail_all(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert "Failed to write empty metadata for group g" in caplog.text
+
+
+def test_members_without_an_assignment_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    setup = Setup()
+    setup.stable_group()
+    assert "Setting empty assignments" not in caplog.text
+    other = Setup()
+    leader = other.join().value.member_id
+    other.sync(leader, 1)
+    assert f"Setting empty assignments for members {leader} of group g" in caplog.text

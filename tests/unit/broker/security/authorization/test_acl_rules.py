@@ -128,6 +128,22 @@ def test_any_resource_will_do() -> None:
     assert not any_topic(rules(t=acl("Read")))
 
 
+def test_resources_of_other_types_do_not_count() -> None:
+    made = AclRules()
+    made.replace(AclResource(LITERAL, "Group", "g"), [acl("Write")])
+    assert not any_topic(made)
+    made.replace(topic("t"), [acl("Write")])
+    assert any_topic(made)
+
+
+def test_a_denied_prefix_of_one_character() -> None:
+    made = rules(t1=acl("Write"))
+    made.replace(topic("t", PREFIXED), [acl("Write", "Deny")])
+    assert not any_topic(made)
+    made.replace(topic("u"), [acl("Write")])
+    assert any_topic(made)
+
+
 def test_any_resource_but_those_that_are_denied() -> None:
     made = rules(t=acl("Write"))
     made.replace(topic("u"), [acl("Write", "Deny")])

@@ -310,6 +310,26 @@ async def test_sessions_that_end_can_be_renewed(monkeypatch: pytest.MonkeyPatch)
         assert await who(client) == "User:anna"
 
 
+async def test_logins_and_renewals_are_in_the_security_log(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sasl_session, "LEAST_REAUTHENTICATION_INTERVAL_MS", 0)
+    caplog.set_level(logging.INFO, "ottla.audit")
+    async with scene() as (made, network):
+        made.lifetime_ms = 3_600_000
+        client = await network.connect()
+        await log_in(client)
+        await log_in(client)
+        assert (await log_in(client, b"\0bob\0pass")).error_code
+    lines = [each for each in caplog.records if each.name == "ottla.audit"]
+    assert [(vars(each)["audit"], vars(each)["result"]) for each in lines] == [
+        ("login", "success"),
+        ("re-authentication", "success"),
+        ("re-authentication", "failure"),
+    ]
+    assert [vars(each)["principal"] for each in lines] == ["User:anna", "User:anna", "User:bob"]
+
+
 async def test_the_credential_may_end_before_the_session() -> None:
     async with scene() as (made, network):
         made.expires_at_ms = made.now_ms + 50_000

@@ -1,0 +1,22 @@
+"""What the health checks of the command line share: exit codes, the reason, addresses."""
+
+from __future__ import annotations
+
+HEALTHY = 0
+UNHEALTHY = 1
+USAGE_ERROR = 2
+UNREACHABLE = 3
+
+
+class Unhealthy(Exception):
+    """The reason in a sentence, with the exit code."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def from_here(host: str, port: str) -> str:
+    """The address of a listener for this machine."""
+    is_wildcard = host.strip("[]") in ("", "0.0.0.0", "::")
+    return f"127.0.0.1:{port}" if is_wildcard else f"{host}:{port}"

@@ -1,0 +1,102 @@
+"""/readyz of a whole broker: while it starts, while a disk is full, while ZooKeeper is away."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from ottla.broker.config.broker_config import BrokerConfig
+from ottla.broker.config.errors import ConfigError
+from ottla.broker.runtime.tasks import spawn
+from ottla.broker.server.broker_server import BrokerServer
+from ottla.cli.zookeeper_server import free_port
+from ottla.controller.zookeeper_server.server import ZooKeeperServer
+from tests.doubles.eventually import eventually_async
+
+
+def broker(tmp_path: Path, **settings: object) -> BrokerServer:
+    texts = {name.replace("_", "."): str(value) for name, value in settings.items()}
+    config = BrokerConfig(
+        {
+            "log.dirs": str(tmp_path / "data"),
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "ottla.metrics.address": "127.0.0.1:0",
+            **texts,
+        }
+    )
+    return BrokerServer(config, lambda: None)
+
+
+async def get(server: BrokerServer, path: str) -> tuple[int, str]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.metrics_port)
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    async with asyncio.timeout(30):
+        head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
+    writer.close()
+    await writer.wait_closed()
+    return int(head.split(" ")[1]), body
+
+
+async def until(server: BrokerServer, start: str) -> None:
+    """Returns when the response to /readyz begins like this."""
+    async with asyncio.timeout(60):
+        while True:
+            if (await get(server, "/readyz"))[1].startswith(start):
+                return
+            await asyncio.sleep(0.01)
+
+
+async def test_while_it_waits_for_zookeeper_and_after(tmp_path: Path) -> None:
+    port = free_port()
+    server = broker(
+        tmp_path,
+        zookeeper_connect=f"127.0.0.1:{port}",
+        zookeeper_session_timeout_ms=2000,
+        zookeeper_connection_timeout_ms=60_000,
+    )
+    starting = spawn(server.start(), name="start")
+    await eventually_async(lambda: server.metrics_port > 0)
+    waiting = (503, "the broker waits for ZooKeeper\n")
+    assert await get(server, "/readyz") in (waiting, (503, "the broker is starting\n"))
+    await until(server, waiting[1])
+    assert await get(server, "/metrics") == waiting
+    assert await get(server, "/healthz") == (200, "ok\n")
+    zookeeper = ZooKeeperServer(tick_time_ms=100)
+    await zookeeper.start(port=port)
+    await starting
+    assert await get(server, "/readyz") == (200, "ok\n")
+    assert "ottla_zookeeper_connected 1.0" in (await get(server, "/metrics"))[1]
+
+    await zookeeper.stop()
+    await until(server, "ok\nZooKeeper is not connected: ")
+    assert "ottla_zookeeper_connected 0.0" in (await get(server, "/metrics"))[1]
+    await server.stop(crash=True)
+
+
+async def test_a_directory_that_takes_no_records(tmp_path: Path) -> None:
+    server = broker(tmp_path)
+    await server.start()
+    assert await get(server, "/readyz") == (200, "ok\n")
+    (directory,) = server.parts.base.logs.directories.all
+    directory.mark_full("the test says so")
+    status, body = await get(server, "/readyz")
+    assert (status, body) == (
+        503,
+        f"log directory {directory.path} accepts no records: the test says so\n",
+    )
+    metrics = (await get(server, "/metrics"))[1]
+    assert f'ottla_log_directory_state{{path="{directory.path}",state="full"}} 1.0' in metrics
+    await server.stop()
+
+
+async def test_a_busy_metrics_port_is_noticed_before_the_data_is_touched(tmp_path: Path) -> None:
+    taken = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+    port = taken.sockets[0].getsockname()[1]
+    server = broker(tmp_path, ottla_metrics_address=f"127.0.0.1:{port}")
+    with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}"):
+        await server.start()
+    assert not list((tmp_path / "data").glob("*.db"))
+    taken.close()
+    await taken.wait_closed()

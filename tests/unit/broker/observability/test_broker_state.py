@@ -1,0 +1,75 @@
+"""Readiness: what is reported in each phase, and what a broker that is ready warns of."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from ottla.broker.observability.broker_state import BrokerState, Phase
+from ottla.controller.tree.embedded_store import EmbeddedStore
+from ottla.controller.tree.store import SESSION_CONNECTED, SESSION_SUSPENDED
+from ottla.storage.files.fs import RealFileSystem
+from ottla.storage.files.log_directory import LogDirectory
+
+
+def directories(tmp_path: Path, count: int) -> list[LogDirectory]:
+    paths = [tmp_path / str(number) for number in range(count)]
+    for path in paths:
+        path.mkdir()
+    return [LogDirectory(RealFileSystem(), str(path)) for path in paths]
+
+
+@pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.RUNNING])
+def test_a_broker_that_does_not_run_says_what_it_does(tmp_path: Path, phase: Phase) -> None:
+    state = BrokerState(directories(tmp_path, 1))
+    state.phase = phase
+    assert state.not_ready() == phase.value
+
+
+def test_recovery_shows_its_progress(tmp_path: Path) -> None:
+    state = BrokerState(directories(tmp_path, 1))
+    state.phase = Phase.LOADING
+    state.add_recovered_bytes(5 << 20)
+    assert state.not_ready() == "the broker is loading its logs: recovery has read 5 MiB"
+
+
+def test_a_full_directory_of_two_is_a_warning_and_both_are_not(tmp_path: Path) -> None:
+    first, second = directories(tmp_path, 2)
+    state = BrokerState([first, second])
+    state.phase, state.zookeeper_connected = Phase.RUNNING, True
+    assert (state.not_ready(), state.warnings()) == (None, [])
+    first.mark_full("3 bytes are free, the minimum is 4")
+    assert state.not_ready() is None
+    assert state.warnings() == [
+        f"log directory {first.path} accepts no records: 3 bytes are free, the minimum is 4"
+    ]
+    second.fail(OSError(errno.EIO, "Input/output error"))
+    assert "Input/output error" in str(state.not_ready())
+    assert state.directory_states() == {
+        (first.path, "accepting"): 0,
+        (first.path, "full"): 1,
+        (first.path, "offline"): 0,
+        (second.path, "accepting"): 0,
+        (second.path, "full"): 0,
+        (second.path, "offline"): 1,
+    }
+
+
+async def test_without_zookeeper_the_broker_stays_ready_with_a_warning(tmp_path: Path) -> None:
+    store = EmbeddedStore()
+    await store.connect()
+    state = BrokerState(directories(tmp_path, 1))
+    state.watch(store)
+    state.phase = Phase.RUNNING
+    for callback in store._session_callbacks:
+        callback(SESSION_SUSPENDED)
+    assert state.not_ready() is None
+    assert state.warnings() == [
+        "ZooKeeper is not connected: topics, settings and leaders do not change until it is"
+    ]
+    for callback in store._session_callbacks:
+        callback(SESSION_CONNECTED)
+    assert state.warnings() == []
+    await store.close()

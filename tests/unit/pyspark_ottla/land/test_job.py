@@ -1,0 +1,79 @@
+"""The queries of a landing job: progress, failures, and slow starts of Spark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pyspark_ottla.land import job
+from pyspark_ottla.land.job import Landing, LandingError, progress_line
+
+
+class FakeQuery:
+    """A streaming query that has ended, or ends when it is stopped."""
+
+    def __init__(self, failure: str = "", *batches: int, active: bool = False) -> None:
+        self.isActive = active
+        self.failure = failure
+        self.recentProgress = [
+            {
+                "batchId": number,
+                "numInputRows": rows,
+                "durationMs": {"triggerExecution": 1500},
+                "observedMetrics": {"decode": {"records": rows, "bad": number}},
+            }
+            for number, rows in enumerate(batches)
+        ]
+
+    def exception(self) -> str | None:
+        return self.failure or None
+
+    def stop(self) -> None:
+        self.isActive = False
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "POLL_SECONDS", 0)
+
+
+def landing(*queries: FakeQuery) -> Landing:
+    given = iter(queries)
+    found: Any = Landing(lambda _: next(given))  # type: ignore[arg-type,return-value]
+    checked: Landing = found
+    return checked
+
+
+def test_batches_are_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
+    running = landing(FakeQuery("", 3, 0, 4), FakeQuery("", 5))
+    running.run(["a", "b"])
+    assert running.rows == 12
+    assert capsys.readouterr().out.splitlines() == [
+        "a: batch 0, 3 records in 1.5 s",
+        "a: batch 2, 4 records in 1.5 s, 2 could not be decoded",
+        "b: batch 0, 5 records in 1.5 s",
+    ]
+
+
+def test_a_failure_stops_the_others() -> None:
+    other = FakeQuery(active=True)
+    failed = FakeQuery("x\npyspark_ottla.errors.ConnectorError: [DECODE_FAILED] No. Do this.\n at")
+    with pytest.raises(LandingError, match=r"^b: \[DECODE_FAILED\] No\. Do this\.$"):
+        landing(other, failed).run(["a", "b"])
+    assert not other.isActive
+
+
+def test_a_slow_start_of_spark_is_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+    slow = FakeQuery("Python worker failed to connect back.")
+    running = landing(slow, slow, FakeQuery("", 1))
+    running.run(["a"])
+    assert running.rows == 1
+    assert capsys.readouterr().out.count("starting again") == 2
+    with pytest.raises(LandingError, match="failed to connect back"):
+        landing(*[slow] * 10).run(["a"])
+
+
+def test_progress_without_counts() -> None:
+    progress = {"batchId": 7, "numInputRows": 2, "durationMs": {}, "observedMetrics": None}
+    assert progress_line("t", progress) == "t: batch 7, 2 records in 0.0 s"

@@ -1,0 +1,121 @@
+"""Appends of a follower: batches as the leader has them, in segments of its own size."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.protocol.records.batch import patch_base_offset
+from ottla.storage.errors import BatchTooLargeForSegment, UnexpectedAppendOffset
+from ottla.storage.log.log import Log
+from tests.doubles.storage_logs import NOW_MS, batch_of, fetched, marker, new_log, plain
+
+BATCHES = 6
+
+
+def leaders_batches(sizes: list[int], epoch: int = 3) -> list[bytearray]:
+    """Batches of one record with values of these sizes, at consecutive offsets."""
+    found = []
+    for offset, size in enumerate(sizes):
+        batch = batch_of(plain(1, size=size))
+        patch_base_offset(batch, 0, offset, epoch)
+        found.append(batch)
+    return found
+
+
+def segments(log: Log) -> list[tuple[int, int]]:
+    """(base offset, bytes) of each."""
+    return [(segment.base_offset, segment.size) for segment in log.segments]
+
+
+def test_batches_are_split_over_segments_that_are_smaller_than_the_leaders() -> None:
+    batches = leaders_batches([100] * BATCHES)
+    size = len(batches[0])
+    log = new_log(segment_bytes=2 * size)
+    info = log.append_as_follower(b"".join(batches), now_ms=NOW_MS)
+    assert (info.first_offset, info.last_offset, info.bytes) == (0, 5, BATCHES * size)
+    assert info.max_timestamp == NOW_MS
+    assert segments(log) == [(0, 2 * size), (2, 2 * size), (4, 2 * size)]
+    assert [record.offset for record in fetched(log)] == list(range(BATCHES))
+    assert log.leader_epochs.entries == [(3, 0)]
+    # Each batch is found where it is.
+    for offset in range(BATCHES):
+        assert log.read(offset, size, up_to=BATCHES).first_batch_base_offset == offset
+
+
+def test_batches_of_different_sizes_are_split_where_they_fit() -> None:
+    sizes = [100, 300, 50, 50, 200, 20]
+    batches = leaders_batches(sizes)
+    lengths = [len(batch) for batch in batches]
+    limit = max(lengths) + min(lengths)
+    log = new_log(segment_bytes=limit)
+    log.append_as_follower(b"".join(batches), now_ms=NOW_MS)
+    assert sum(size for _, size in segments(log)) == sum(lengths)
+    assert all(size <= limit for _, size in segments(log))
+    content = b"".join(bytes(batch) for batch in log.batches(0, BATCHES))
+    assert content == b"".join(batches)
+
+
+def test_a_run_that_just_fits_is_one_segment() -> None:
+    batches = leaders_batches([100, 100])
+    size = len(batches[0])
+    log = new_log(segment_bytes=2 * size)
+    log.append_as_follower(b"".join(batches), now_ms=NOW_MS)
+    assert segments(log) == [(0, 2 * size)]
+    log = new_log(segment_bytes=2 * size - 1)
+    log.append_as_follower(b"".join(batches), now_ms=NOW_MS)
+    assert segments(log) == [(0, size), (1, size)]
+
+
+def test_a_batch_as_large_as_a_segment() -> None:
+    (batch,) = leaders_batches([100])
+    log = new_log(segment_bytes=len(batch))
+    log.append_as_follower(bytes(batch), now_ms=NOW_MS)
+    assert log.log_end_offset == 1
+    log = new_log(segment_bytes=len(batch) - 1)
+    with pytest.raises(BatchTooLargeForSegment):
+        log.append_as_follower(bytes(batch), now_ms=NOW_MS)
+    assert log.log_end_offset == 0
+
+
+def test_nothing_and_what_is_there_already() -> None:
+    log = new_log()
+    info = log.append_as_follower(b"", now_ms=NOW_MS)
+    assert (info.first_offset, info.last_offset, info.bytes) == (-1, -1, 0)
+    assert (info.max_timestamp, info.log_append_time) == (-1, -1)
+    first, second = leaders_batches([10, 10])
+    info = log.append_as_follower(bytearray(first), now_ms=NOW_MS)
+    assert info.log_append_time == -1
+    with pytest.raises(UnexpectedAppendOffset) as refused:
+        log.append_as_follower(bytes(first + second), now_ms=NOW_MS)
+    assert (refused.value.first_offset, refused.value.last_offset) == (0, 1)
+    log.append_as_follower(bytes(second), now_ms=NOW_MS)
+    assert log.log_end_offset == 2
+
+
+def test_a_follower_takes_transactions_that_it_did_not_verify() -> None:
+    """The leader has verified them."""
+    log = new_log()
+    data = batch_of(1, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    end = marker(7, committed=False)
+    patch_base_offset(data, 0, 0, 0)
+    patch_base_offset(end, 0, 1, 0)
+    log.append_as_follower(bytes(data), now_ms=NOW_MS)
+    assert log.producer_state.has_open_transaction(7)
+    log.append_as_follower(bytes(end), now_ms=NOW_MS)
+    assert not log.producer_state.has_open_transaction(7)
+    (aborted,) = log.active_segment.txn_index.entries()
+    assert (aborted.producer_id, aborted.first_offset, aborted.last_offset) == (7, 0, 1)
+
+
+def test_batches_in_later_runs_are_found_by_their_offsets() -> None:
+    """Their places in the segment are those in the run, not those in the request."""
+    batches = leaders_batches([100] * 9)
+    size = len(batches[0])
+    log = new_log(segment_bytes=3 * size, index_interval_bytes=0)
+    log.append_as_follower(b"".join(batches), now_ms=NOW_MS)
+    assert segments(log) == [(0, 3 * size), (3, 3 * size), (6, 3 * size)]
+    for offset in range(9):
+        read = log.read(offset, size, up_to=9)
+        assert read.first_batch_base_offset == offset
+        assert read.slice is not None
+        assert bytes(read.slice.read()) == batches[offset]
