@@ -8,7 +8,7 @@ STAMP := $(ENVIRONMENT)/.installed
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-fast lint format bench bench-protocol bench-storage bench-spark
 .PHONY: compat test-console compat-java compat-streams golden clean
-.PHONY: simulate simulate-long simulate-defects
+.PHONY: hostile simulate simulate-long simulate-defects
 .PHONY: bench-cluster chaos test-compose test-asyncio-debug test-compiled compat-spark
 .PHONY: soak test-pythons compat-kerberos
 .PHONY: soak test-pythons spark-kill-matrix
@@ -111,6 +111,9 @@ bench-cluster: $(STAMP) ## three brokers beside three of Apache Kafka, and what 
 
 simulate: $(STAMP) ## replays one seed of the simulated cluster: SEED=n, ARGUMENTS="--power-loss --verbose ..."
 	@$(RUN) -m tests.simulation.cluster $(or $(SEED),1) $(ARGUMENTS)
+
+hostile: $(STAMP) ## a client without rights sends the most expensive requests of all APIs (minutes)
+	@$(RUN) -m tests.hostile.run $(ARGUMENTS)
 
 simulate-long: $(STAMP) ## new seeds of the simulated cluster on all cores for SIMULATE_SECONDS (7200)
 	@$(RUN) -m tests.simulation.cluster.many $${SIMULATE_SECONDS:-7200} $(ARGUMENTS)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = Path("ottla") / "protocol" / "records"
-MODULES = ("varint", "section", "reader", "builder", "legacy")
+MODULES = ("varint", "section", "check", "reader", "builder", "legacy")
 TESTS = ("tests/unit/protocol/records", "tests/golden/records", "tests/fuzz/test_record_batches.py")
 NEEDED_BY_TESTS = ("protocol", "tests", "pyproject.toml")
 PACKAGE_FILES = ("__init__.py", "py.typed")

@@ -38,6 +38,7 @@ from ottla.broker.requests.request_parts import (
     merge,
     parts_of,
 )
+from ottla.broker.runtime.full_collections import FullCollections
 from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.protocol.headers import encode_response_in_steps
 from ottla.protocol.message import Message
@@ -55,8 +56,9 @@ INLINE_ELEMENTS = 500
 # Produce and Fetch of many partitions are usual, and cost 6 us for each.
 INLINE_PARTITIONS = 2000
 
-# What is handled in parts: with decoded request, response and its bytes about 40 MB.
-MAX_ELEMENTS = 100_000
+# What is handled in parts: with decoded request, response and its bytes about 20 MB, and few enough
+# objects for a run of the garbage collector that stays below 50 ms.
+MAX_ELEMENTS = 50_000
 # Controllers send the state of all partitions of a cluster, with ten elements for each.
 MAX_CONTROL_ELEMENTS = 5_000_000
 
@@ -69,7 +71,7 @@ PAUSE_SECONDS = 0.001
 # Steps of an encoder are small: the clock is read after so many.
 STEPS_AT_ONCE = 32
 
-# Bulk requests of different clients at the same time; others wait. Each takes up to 40 MB.
+# Bulk requests of different clients at the same time; others wait. Each takes up to 20 MB.
 MAX_AT_ONCE = 4
 
 
@@ -170,6 +172,7 @@ class BulkRequests:
         self.total = 0  # requests that were handled in slices
         self._error_response = error_response
         self._early_checks = early_checks or {}
+        self._collections = FullCollections()
         self._routes: dict[int, Route] = {}
         self._turn = asyncio.Lock()
         self._places = asyncio.Semaphore(MAX_AT_ONCE)
@@ -202,7 +205,11 @@ class BulkRequests:
         await self._enter(client)
         try:
             async with self._places:
-                return await self._work(context, decoding, refuse)
+                self._collections.hold()
+                try:
+                    return await self._work(context, decoding, refuse)
+                finally:
+                    self._collections.release()
         finally:
             self._leave(client)
 
@@ -329,7 +336,9 @@ class BulkRequests:
 
     def _part_failed(self, context: PartContext, error: Exception) -> None:
         context.route.statistics.errors += 1
-        context.respond(self._error_response(context, error))
+        response = self._error_response(context, error)
+        if not context._responded:
+            context.respond(response)
 
     async def _respond(self, context: RequestContext, response: Message) -> None:
         """Encode the response in slices and send it."""

@@ -262,7 +262,9 @@ class RequestChannel:
             )
             return
         try:
-            context.respond(self._error_response(context, error))
+            response = self._error_response(context, error)
+            if not context._responded:  # it may have closed the connection: acks=0
+                context.respond(response)
         except Exception as second_error:
             logger.error(
                 "%s correlation id %d: cannot build the error response",

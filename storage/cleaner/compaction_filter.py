@@ -32,8 +32,8 @@ from ottla.protocol.records.control import ABORT, COMMIT, control_type
 from ottla.protocol.records.reader import read_batch
 from ottla.storage.cleaner.offset_map import OffsetMap, short_keys
 from ottla.storage.index.txn_index import AbortedTransaction
+from ottla.storage.records.batch_content import MAX_DECOMPRESSED_BYTES
 from ottla.storage.records.record_outline import Outline, outline
-from ottla.storage.records.validation import MAX_DECOMPRESSED_BYTES
 
 # A batch that is kept or rewritten, and its max timestamp.
 Kept = tuple[bytes | memoryview, int]

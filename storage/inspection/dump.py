@@ -39,7 +39,7 @@ from ottla.storage.index.txn_index import TransactionIndex
 from ottla.storage.log.batch_scan import CorruptLog, Place, check_checksum, walk_batches
 from ottla.storage.log.segment_file import SegmentFile
 from ottla.storage.producer.producer_snapshot import decode_snapshot
-from ottla.storage.records.validation import MAX_DECOMPRESSED_BYTES
+from ottla.storage.records.batch_content import MAX_DECOMPRESSED_BYTES
 
 Values = dict[str, object]
 _CHECKPOINT_SUFFIX = "-offset-checkpoint"

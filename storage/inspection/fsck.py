@@ -32,7 +32,7 @@ from ottla.storage.files.open_files import OpenFiles
 from ottla.storage.log.batch_scan import CorruptLog, Place, check_checksum, walk_batches
 from ottla.storage.log.segment import Segment
 from ottla.storage.producer.producer_snapshot import decode_snapshot
-from ottla.storage.records.validation import MAX_DECOMPRESSED_BYTES
+from ottla.storage.records.batch_content import MAX_DECOMPRESSED_BYTES
 
 Problem = dict[str, object]
 # Snapshots are small: a larger file is not a snapshot.

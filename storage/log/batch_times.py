@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ottla.protocol.records.batch import read_header, read_magic
 from ottla.protocol.records.errors import DecompressedTooLargeError
 from ottla.protocol.records.reader import read_records
-from ottla.storage.records.validation import MAX_DECOMPRESSED_BYTES
+from ottla.storage.records.batch_content import MAX_DECOMPRESSED_BYTES
 from ottla.storage.records.validation_budget import (
     KIB_DECOMPRESSED,
     MESSAGE_BYTES,

@@ -42,6 +42,7 @@ from ottla.storage.log.truncation import LogTruncator
 from ottla.storage.producer.producer_entry import AppendedBatch, AppendOrigin
 from ottla.storage.producer.producer_state import ProducerState
 from ottla.storage.producer.verification import Verification, Verifications
+from ottla.storage.records.batch_content import check_content
 from ottla.storage.records.validation import ValidatedRecords
 from ottla.storage.records.validation_budget import ValidationBudget
 
@@ -189,7 +190,7 @@ class Log:
 
     def _set_config(self, config: LogConfig) -> None:
         self.config = config
-        # Plain: no setting requires more than a look at the header of a batch.
+        # Plain: no setting requires that records are decoded.
         self._is_plain = (
             config.compression_type == "producer"
             and config.message_timestamp_type == CREATE_TIME
@@ -239,6 +240,7 @@ class Log:
                 and delta >= 0
                 and crc32c(memoryview(records)[21:]) == crc
             ):
+                check_content(records, 0, size, flags, count, budget)
                 entry = None
                 if producer_id >= 0:
                     entry = self.producer_state.producers.get(producer_id)

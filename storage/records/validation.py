@@ -1,8 +1,9 @@
 """Validates the batches of an append, and assigns offsets and timestamps. Kafka's `LogValidator`.
 
 `Log.append` handles the plain case (one valid batch of magic 2, default settings) itself.
-Everything else, and everything invalid, comes here. Individual records are decoded only when a
-setting requires it: keys on compacted topics, limits of timestamps, another compression type,
+Everything else, and everything invalid, comes here. The records of each batch from a client are
+checked, for one that cannot be read stops all consumers of a partition. They are decoded only when
+a setting requires it: keys on compacted topics, limits of timestamps, another compression type,
 messages of an old magic.
 """
 
@@ -33,7 +34,6 @@ from ottla.protocol.records.compression import (
     ZSTD,
     codec_name,
     compress,
-    decompress,
 )
 from ottla.protocol.records.convert import up_convert
 from ottla.protocol.records.errors import (
@@ -50,11 +50,16 @@ from ottla.protocol.records.varint import wrap_int64
 from ottla.storage.config import LOG_APPEND_TIME, NO_LIMIT, LogConfig
 from ottla.storage.errors import OffsetsOutOfOrder
 from ottla.storage.producer.producer_entry import AppendOrigin
+from ottla.storage.records.batch_content import (
+    MAX_DECOMPRESSED_BYTES,
+    check_content,
+    check_number,
+    decompress_content,
+)
 from ottla.storage.records.record_walk import Walk, walk_records
 from ottla.storage.records.validation_budget import (
     KIB_COMPRESSED,
     KIB_COMPRESSED_WELL,
-    KIB_DECOMPRESSED,
     MESSAGE_BYTES,
     RECORD_FOUND,
     RECORD_REBUILT,
@@ -64,11 +69,6 @@ from ottla.storage.records.validation_budget import (
 
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 KEEP_CODEC = "producer"
-# Limit of decompression: a hundred times the default of max.message.bytes.
-MAX_DECOMPRESSED_BYTES = 100 << 20
-# The most records of a batch that are decoded individually: half a second of work. Usual batches
-# have thousands; a megabyte of compressed empty records could have a hundred million.
-MAX_RECORDS_DECODED = 500_000
 _CODEC_MAX = 4
 # How many invalid records an error lists, so that responses stay small.
 _RECORD_ERRORS_MAX = 100
@@ -123,7 +123,10 @@ def validate_records(
     if any(_target_codec(config, header) != header.codec for _, header in batches):
         return _rebuilt(_recompress(records, batches, config, now_ms, budget), config)
     for position, header in batches:
-        _check_records(records, position, header, config, now_ms, budget)
+        were_walked = _check_records(records, position, header, config, now_ms, budget)
+        if not were_walked and origin is AppendOrigin.CLIENT:
+            size, count = header.size_in_bytes, header.record_count
+            check_content(records, position, size, header.codec, count, budget)
     return ValidatedRecords(records, batches, config)
 
 
@@ -247,10 +250,10 @@ def _check_records(
     config: LogConfig,
     now_ms: int,
     budget: ValidationBudget | None,
-) -> None:
-    """Validates individual records, if the settings require it."""
+) -> bool:
+    """Validates individual records, if the settings require it; returns whether they did."""
     if header.is_control:
-        return
+        return False
     stamp = config.message_timestamp_type == LOG_APPEND_TIME
     if stamp and header.timestamp_type == LOG_APPEND_TIME_ID:
         reason = "producers must not set the timestamp type to LogAppendTime"
@@ -261,7 +264,7 @@ def _check_records(
         or now_ms + config.message_timestamp_after_max_ms < header.max_timestamp
     )
     if not (limited or config.compact):
-        return
+        return False
     walk = _decode(records, position, header, budget)[1]
     if limited:
         oldest = now_ms - config.message_timestamp_before_max_ms
@@ -273,6 +276,7 @@ def _check_records(
             f"{len(walk.keyless)} records are invalid: {missing}",
             [(index, missing) for index in walk.keyless[:_RECORD_ERRORS_MAX]],
         )
+    return True
 
 
 def _check_timestamps(walk: Walk, base: int, oldest: int, newest: int) -> None:
@@ -298,20 +302,12 @@ def _decode(
     budget: ValidationBudget | None,
 ) -> tuple[bytes, Walk]:
     """The records of a batch, decompressed, and what `walk_records` collects from them."""
-    _check_count(header)
+    check_number(header.record_count)
     if budget is not None:
         budget.spend(header.record_count * RECORD_FOUND)
     content = memoryview(records)[position + BATCH_OVERHEAD : position + header.size_in_bytes]
-    data = _decompress(header.codec, content, budget)
+    data = decompress_content(header.codec, content, budget)
     return data, walk_records(data, header.record_count)
-
-
-def _check_count(header: BatchHeader) -> None:
-    if header.record_count > MAX_RECORDS_DECODED:
-        raise RecordTooLargeError(
-            f"a batch has {header.record_count} records; the settings of the topic require that the"
-            f" broker decodes each, for which the limit is {MAX_RECORDS_DECODED}"
-        )
 
 
 def _target_codec(config: LogConfig, header: BatchHeader) -> int:
@@ -326,20 +322,6 @@ def _level(config: LogConfig, codec: int) -> int | None:
     if codec == LZ4:
         return config.compression_lz4_level
     return config.compression_zstd_level if codec == ZSTD else None
-
-
-def _decompress(codec: int, content: memoryview, budget: ValidationBudget | None) -> bytes:
-    if not codec:
-        return bytes(content)
-    if budget is None:
-        return decompress(codec, content, MAX_DECOMPRESSED_BYTES)
-    try:
-        data = decompress(codec, content, min(MAX_DECOMPRESSED_BYTES, budget.decompressed_bytes))
-    except DecompressedTooLargeError:
-        # Whether it also exceeds the absolute limit is not known.
-        raise ValidationBudgetExceeded from None
-    budget.spend((len(data) >> 10) * KIB_DECOMPRESSED)
-    return data
 
 
 def _compression_cost(config: LogConfig, codec: int) -> int:

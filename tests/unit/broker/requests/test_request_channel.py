@@ -15,6 +15,7 @@ from ottla.broker.requests.request_channel import (
     RequestContext,
 )
 from ottla.broker.runtime.tasks import running_tasks
+from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.headers import RequestHeader
 from ottla.protocol.message import Message
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -270,7 +271,10 @@ async def test_a_turn_ends_after_its_time(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(channel.peer.sent) == 3
 
 
-async def test_what_was_held_back_leaves_at_the_end_of_the_turn() -> None:
+async def test_what_was_held_back_leaves_at_the_end_of_the_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(channel_module, "MAX_TURN_SECONDS", 60.0)  # codecs are compiled in it
     events: list[str] = []
 
     def handler(_: RequestContext, __: Message) -> Message:
@@ -411,3 +415,24 @@ async def test_requests_are_counted_with_where_their_time_went() -> None:
 
 def statistics_of(network: Network) -> Any:
     return network.channel.routes[METADATA].statistics
+
+
+async def test_an_error_that_closes_the_connection_has_no_response(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A produce request with acks=0 that fails: there is nothing to send."""
+
+    def fail(_: RequestContext, __: object) -> None:
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+    async with running_network(entry(METADATA, "Metadata", fail)) as network:
+
+        def close(context: RequestContext, _: Exception) -> None:
+            context.close("by the error response")
+
+        network.channel._error_response = close
+        client = await network.connect()
+        client.send(metadata_request())
+        assert await client.is_closed()
+        assert network.channel.in_progress_bytes == 0
+    assert caplog.text == ""

@@ -3,6 +3,7 @@
 import pytest
 
 from ottla.protocol.records.batch import (
+    BATCH_OVERHEAD,
     LOG_APPEND_TIME,
     BatchHeader,
     iterate_batches,
@@ -10,6 +11,7 @@ from ottla.protocol.records.batch import (
     read_header,
 )
 from ottla.protocol.records.builder import assemble_batch, build_batch, encode_record
+from ottla.protocol.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, compress
 from ottla.protocol.records.errors import (
     CorruptRecordError,
     InvalidRecordError,
@@ -23,8 +25,8 @@ from ottla.protocol.records.record import Record
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import OffsetsOutOfOrder
 from ottla.storage.producer.producer_entry import AppendOrigin
+from ottla.storage.records.batch_content import MAX_RECORDS_DECODED
 from ottla.storage.records.validation import (
-    MAX_RECORDS_DECODED,
     Accepted,
     assign,
     prepare_for_follower,
@@ -47,12 +49,12 @@ def headers(accepted: Accepted) -> list[BatchHeader]:
     return [header for _, header in iterate_batches(bytes(accepted.buffer))]
 
 
-def assemble(**fields: int) -> bytes:
+def assemble(content: bytes = bytes.fromhex("0e00000002610000"), /, **fields: int) -> bytes:
     values: dict[str, int] = {
         "base_offset": 0, "last_offset_delta": 0, "base_timestamp": NOW_MS,
         "max_timestamp": NOW_MS, "record_count": 1, "attributes": 0, **fields,
     }  # fmt: skip
-    return assemble_batch(bytes.fromhex("0e00000002610000"), **values)
+    return assemble_batch(content, **values)
 
 
 def test_offsets_and_epoch_are_assigned_in_place() -> None:
@@ -146,7 +148,8 @@ def test_a_batch_of_too_many_records_is_not_unpacked(settings: dict[str, object]
     bomb = assemble(record_count=MAX_RECORDS_DECODED + 1, last_offset_delta=MAX_RECORDS_DECODED)
     with pytest.raises(RecordTooLargeError, match="500001 records"):
         prepare(bomb, **settings)
-    prepare(bomb)  # where the records are not read, their number does not matter
+    with pytest.raises(InvalidRecordError, match="500001 records"):
+        prepare(bomb)  # without compression the bytes say that they are not there
 
 
 def test_timestamps_have_limits_when_set() -> None:
@@ -350,12 +353,36 @@ def test_a_budget_is_for_all_batches_together() -> None:
         validate_records(batch_of(1_001), config, CLIENT, NOW_MS, budget)
 
 
-def test_headers_alone_cost_nothing() -> None:
-    budget = ValidationBudget(0)
+def test_each_record_is_checked_and_costs() -> None:
+    budget = ValidationBudget(MANY)
     validate_records(batch_of(MANY), LogConfig(), CLIENT, NOW_MS, budget)
-    validate_records(
-        batch_of(MANY), LogConfig(message_timestamp_type="LogAppendTime"), CLIENT, NOW_MS, budget
+    assert budget.left == 0
+    with pytest.raises(ValidationBudgetExceeded):
+        validate_records(batch_of(MANY), LogConfig(), CLIENT, NOW_MS, ValidationBudget(MANY - 1))
+
+
+def test_batches_of_coordinators_are_not_checked() -> None:
+    budget = ValidationBudget(0)
+    validate_records(batch_of(MANY), LogConfig(), AppendOrigin.COORDINATOR, NOW_MS, budget)
+
+
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
+def test_what_does_not_decompress_is_refused_for_good(codec: int) -> None:
+    """INVALID_RECORD: producers retry CORRUPT_MESSAGE, and would send the same again."""
+    garbage = compress(codec, b"x" * 1000)[:40] + b"garbage"
+    with pytest.raises(InvalidRecordError, match="cannot be decompressed"):
+        prepare(assemble(garbage, attributes=codec))
+
+
+@pytest.mark.parametrize("codec", [NONE, GZIP, SNAPPY, LZ4, ZSTD])
+@pytest.mark.parametrize("count", [1, 2, 4, 1000])
+def test_the_number_of_records_is_that_of_the_header(codec: int, count: int) -> None:
+    records = bytes(memoryview(batch_of(3))[BATCH_OVERHEAD:])
+    lie = assemble(
+        compress(codec, records), record_count=count, last_offset_delta=count - 1, attributes=codec
     )
+    with pytest.raises(InvalidRecordError):
+        prepare(lie)
 
 
 def test_offsets_out_of_order_are_put_in_order_with_another_compression() -> None:

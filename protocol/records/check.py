@@ -1,0 +1,161 @@
+"""Checks the records of a batch without decoding them: the broker does it for each batch it takes.
+
+A record whose lengths do not fit, or a batch with fewer records than it claims, stops every
+consumer that reads it. So each length is followed, and nothing is made of what is found. The layout
+of a record is described in `ottla.protocol.records.section`.
+
+Records of one length are checked together, a column at a time: a slice with that length as its step
+has the same byte of each record.
+"""
+
+from ottla.protocol.records.errors import InvalidRecordError
+from ottla.protocol.records.section import MIN_RECORD_BYTES, check_count, read_headers
+from ottla.protocol.records.varint import read_varint, read_varlong
+
+#: Fewer records than this are not worth a look at their columns.
+LEAST_RUN = 8
+#: So many short runs, and the lengths of the records differ: each is checked by itself.
+MAX_SHORT_RUNS = 3
+
+_HIGH = bytes(range(0x80, 0x100))  # bytes that others of a varint follow
+_LOW = bytes(range(0x80))
+# The first record whose offset delta takes a byte more.
+_TWO_BYTES, _THREE_BYTES = 64, 8192
+_OFFSETS = bytes(range(0, 0x80, 2))
+_OFFSETS_LOW = bytes((number << 1) & 0x7F | 0x80 for number in range(_THREE_BYTES))
+_OFFSETS_HIGH = bytes(number >> 6 for number in range(_THREE_BYTES))
+
+
+def check_records(data: bytes, start: int, end: int, count: int) -> None:  # noqa: PLR0912, PLR0915
+    """Raise InvalidRecordError unless ``count`` records fill ``data[start:end]`` exactly, and their
+    offset deltas count up from 0."""
+    check_count(count, start, end)
+    position = start
+    checked = short = 0
+    while count - checked >= LEAST_RUN and short < MAX_SHORT_RUNS:
+        length, size = _run(data, position, end, checked, count)
+        if length < LEAST_RUN:
+            short += 1
+        if not length:
+            break
+        checked += length
+        position += length * size
+    doubled = 0  # the index of a record, as its offset delta is encoded
+    try:
+        for doubled in range(checked * 2, count * 2, 2):
+            # The usual record first: one- and two-byte varints, no key, no headers. Twice the end:
+            # a negative length, which is odd in its encoding, then fits no end.
+            number = data[position]
+            if number < 0x80:
+                position += 2
+                doubled_end = number + position + position - 2
+            elif (high := data[position + 1]) < 0x80:
+                position += 3
+                doubled_end = number + (high << 7) - 0x82 + position + position
+            else:
+                size, position = read_varint(data, position)
+                doubled_end = (position + size) << 1
+                position += 1
+            if data[position] < 0x80:
+                position += 1
+            elif data[position + 1] < 0x80:
+                position += 2
+            else:
+                _, position = read_varlong(data, position)
+            number = data[position]
+            if number < 0x80:
+                position += 1
+            elif (high := data[position + 1]) < 0x80:
+                number += (high << 7) - 0x80
+                position += 2
+            else:
+                size, position = read_varint(data, position)
+                number = size << 1 if size >= 0 else 1
+            if number != doubled:
+                raise InvalidRecordError("its offset does not follow that of the record before")
+            number = data[position]
+            if number == 1:
+                position += 1
+            elif number < 0x80:
+                position += 1 if number & 1 else 1 + (number >> 1)
+            else:
+                size, position = read_varint(data, position)
+                if size > 0:
+                    position += size
+            number = data[position]
+            if number < 0x80:
+                position += 1 if number & 1 else 1 + (number >> 1)
+            elif (high := data[position + 1]) < 0x80:
+                number += (high << 7) - 0x80
+                position += 2 if number & 1 else 2 + (number >> 1)
+            else:
+                size, position = read_varint(data, position)
+                if size > 0:
+                    position += size
+            if data[position]:
+                _, position = read_headers(data, position, doubled_end >> 1)
+            else:
+                position += 1
+            if position + position != doubled_end:
+                raise InvalidRecordError("its fields do not fit its length")
+    except IndexError:
+        raise InvalidRecordError(
+            f"record {doubled >> 1} of a batch extends beyond its end"
+        ) from None
+    except InvalidRecordError as error:
+        raise InvalidRecordError(f"record {doubled >> 1} of a batch is invalid: {error}") from None
+    if position != end:
+        raise InvalidRecordError(f"{end - position} bytes follow the last record of a batch")
+
+
+def _run(data: bytes, start: int, end: int, index: int, count: int) -> tuple[int, int]:
+    """How many valid records of one length begin at ``start``, with ``index``, and that length.
+
+    0 for records without a common length, and for all that is not usual: headers, long varints.
+    """
+    if index >= _THREE_BYTES or end - start < 2 * LEAST_RUN * MIN_RECORD_BYTES:
+        return 0, 0
+    try:
+        length, timestamp = _short_varint(data, start)
+        timestamp += 1
+        _, offset = _short_varint(data, timestamp)
+        key = offset + (1 if index < _TWO_BYTES else 2)
+        number, position = _short_varint(data, key)
+        value = position if number & 1 else position + (number >> 1)
+        number, position = _short_varint(data, value)
+        last = position if number & 1 else position + (number >> 1)
+        size = last + 1 - start
+        if data[last] or length != (last - timestamp + 2) << 1:
+            return 0, 0
+    except (IndexError, InvalidRecordError):
+        return 0, 0
+    most = (_TWO_BYTES if index < _TWO_BYTES else _THREE_BYTES) - index
+    found = min(count - index, most, (end - start) // size)
+    # The lengths are those of the first record, and no record has headers.
+    places = [*range(start, timestamp - 1), *range(key, key + (2 if data[key] > 0x7F else 1))]
+    places += [*range(value, value + (2 if data[value] > 0x7F else 1)), last]
+    for place in places:
+        column = data[place : place + (found - 1) * size + 1 : size]
+        found -= len(column.lstrip(data[place : place + 1]))
+    for place in range(timestamp, offset):
+        column = data[place : place + (found - 1) * size + 1 : size]
+        found -= len(column.lstrip(_HIGH if place < offset - 1 else _LOW))
+    for place in range(offset, key):
+        column = data[place : place + (found - 1) * size + 1 : size]
+        table = _OFFSETS if key - offset == 1 else _OFFSETS_LOW
+        if place > offset:
+            table = _OFFSETS_HIGH
+        if column != table[index : index + found]:
+            return 0, 0
+    return found, size
+
+
+def _short_varint(data: bytes, position: int) -> tuple[int, int]:
+    """(value in its encoding, position after it) of a varint of one or two bytes."""
+    number = data[position]
+    if number < 0x80:
+        return number, position + 1
+    high = data[position + 1]
+    if high >= 0x80:
+        raise InvalidRecordError("a longer varint")
+    return number + (high << 7) - 0x80, position + 2
