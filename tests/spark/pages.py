@@ -148,7 +148,7 @@ def test_standalone(broker: BrokerProcess, work: Path) -> None:
         assert "rows 2 of" in next(outputs)  # spark-submit
         assert "rows 2 of" in next(outputs)  # ottla spark run
         next(outputs)  # the archive
-        [site] = (work / "packed").glob("lib/python*/site-packages")
+        [site] = (work / "environment").glob("lib/python*/site-packages")
         import py4j
 
         for module in (pyspark, py4j):  # for the driver; the archive is what executors have
