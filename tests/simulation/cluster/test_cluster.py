@@ -13,8 +13,9 @@ from typing import NamedTuple
 import pytest
 
 SECONDS = 300
-# New seeds: so many in each run, and with OTTLA_EXPLORE=1.
-NEW_SEEDS, EXPLORED_SEEDS = 3, 20
+# New seeds are played with OTTLA_EXPLORE=1 only: what they find is seldom the fault of the change
+# that is tested.
+EXPLORED_SEEDS = 20
 
 
 class Case(NamedTuple):
@@ -67,7 +68,7 @@ def history(output: str) -> str:
 
 def new_cases() -> list[Case]:
     """A failure prints the command that replays it."""
-    count = EXPLORED_SEEDS if os.environ.get("OTTLA_EXPLORE") else NEW_SEEDS
+    count = EXPLORED_SEEDS if os.environ.get("OTTLA_EXPLORE") else 0
     seeds = random.SystemRandom().sample(range(100, 1_000_000), count)
     return [Case(seed, NEW[number % len(NEW)]) for number, seed in enumerate(seeds)]
 
