@@ -68,7 +68,6 @@ create -t 1000 /ttl x
 config
 setquota -n 5 /a
 create /quoted
-addauth unknown x
 close
 ls /
 """
