@@ -62,14 +62,22 @@ def copy_docker_context(target: Path) -> Path:
     target.mkdir()
     for line in re.findall(r"^COPY (.+)$", first_stage, re.MULTILINE):
         *sources, place = line.split()
-        for source in sources:
+        for source in [name for each in sources for name in _matches(each)]:
             assert not is_docker_ignored(source, rules), f".dockerignore keeps {source} from COPY"
-            to = target / place / source if place.endswith("/") else target / place
+            to = target / place / Path(source).name if place.endswith("/") else target / place
+            to.parent.mkdir(parents=True, exist_ok=True)
             if (ROOT / source).is_dir():
                 shutil.copytree(ROOT / source, to, symlinks=True, ignore=_docker_ignored(rules))
             else:
                 shutil.copy(ROOT / source, to)
     return target
+
+
+def _matches(source: str) -> list[str]:
+    """What a pattern of `COPY` stands for; a plain name stands for itself."""
+    if "*" not in source:
+        return [source]
+    return sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob(source))
 
 
 def is_docker_ignored(path: str, rules: list[str]) -> bool:

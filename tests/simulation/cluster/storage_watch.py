@@ -51,7 +51,8 @@ def _not_synced(disk: Disk, log: Any) -> str:
         if file is not None and len(file.synced) < segment.size:
             return (
                 f"has the recovery point {log.recovery_point}, and of segment "
-                f"{segment.base_offset} {len(file.synced)} of {segment.size} bytes are synced"
+                f"{segment.base_offset} {len(file.synced)} of {segment.size} bytes are synced; "
+                f"the log is {log.log_start_offset} to {log.log_end_offset}"
             )
     return ""
 
