@@ -34,39 +34,51 @@ class OffsetCheckpoints:
         self._lock = Lock()
 
     def write_recovery_points(self, only: LogDirectory | None = None) -> None:
-        """Writes `recovery-point-offset-checkpoint`. Raises StorageError for `only` one."""
-        self._write(RECOVERY_POINT_CHECKPOINT, lambda log: log.recovery_point, only)
+        """Writes `recovery-point-offset-checkpoint`. Raises StorageError for `only` one.
+
+        Log starts are written before: a log start raises the recovery point without a sync, so a
+        crash must not leave a recovery point above records that are back in the log.
+        """
+        with self._lock:
+            points = self._collect(lambda log: log.recovery_point, only)
+            starts = self._collect(_log_start, only)
+            self._write(LOG_START_CHECKPOINT, starts, only)
+            self._write(RECOVERY_POINT_CHECKPOINT, points, only)
 
     def write_high_watermarks(self) -> None:
         """Writes `replication-offset-checkpoint`."""
-        self._write(HIGH_WATERMARK_CHECKPOINT, lambda log: log.high_watermark)
+        with self._lock:
+            self._write(HIGH_WATERMARK_CHECKPOINT, self._collect(lambda log: log.high_watermark))
 
     def write_log_starts(self) -> None:
         """Writes `log-start-offset-checkpoint`, for logs that do not start with a segment."""
+        with self._lock:
+            self._write(LOG_START_CHECKPOINT, self._collect(_log_start))
 
-        def start(log: Log) -> int | None:
-            offset = log.log_start_offset
-            return offset if offset > log.segments.first.base_offset else None
-
-        self._write(LOG_START_CHECKPOINT, start)
+    def _collect(
+        self, offset_of: Callable[[Log], int | None], only: LogDirectory | None = None
+    ) -> dict[str, Offsets]:
+        """The offsets of all logs by the path of their directory."""
+        chosen = self._directories.online() if only is None else [only]
+        by_directory: dict[str, Offsets] = {directory.path: {} for directory in chosen}
+        for key, log in list(self._logs.items()):
+            offsets = by_directory.get(log.log_directory.path)
+            if offsets is None:
+                continue  # offline: a log there may have been left without a segment
+            offset = offset_of(log)
+            if offset is not None:
+                offsets[key] = offset
+        return by_directory
 
     def _write(
-        self,
-        name: str,
-        offset_of: Callable[[Log], int | None],
-        only: LogDirectory | None = None,
+        self, name: str, by_directory: dict[str, Offsets], only: LogDirectory | None = None
     ) -> None:
-        with self._lock:
-            chosen = self._directories.online() if only is None else [only]
-            by_directory: dict[str, Offsets] = {directory.path: {} for directory in chosen}
-            for key, log in list(self._logs.items()):
-                offsets = by_directory.get(log.log_directory.path)
-                if offsets is None:
-                    continue  # offline: a log there may have been left without a segment
-                offset = offset_of(log)
-                if offset is not None:
-                    offsets[key] = offset
-            if only is None:
-                self._directories.write_checkpoint(name, by_directory)
-            else:
-                self._directories.write_checkpoint_of(only, name, by_directory[only.path])
+        if only is None:
+            self._directories.write_checkpoint(name, by_directory)
+        else:
+            self._directories.write_checkpoint_of(only, name, by_directory[only.path])
+
+
+def _log_start(log: Log) -> int | None:
+    offset = log.log_start_offset
+    return offset if offset > log.segments.first.base_offset else None

@@ -349,6 +349,18 @@ def test_flushes_are_due_by_time_and_after_a_roll() -> None:
     assert manager.flushes_due(NOW_MS + 5000) == []
 
 
+def test_log_starts_are_on_disk_before_the_recovery_points_that_they_raise() -> None:
+    fs = MemoryFileSystem()
+    manager = manager_on(fs)
+    for partition in range(2):
+        append(manager.get_or_create("t", partition, now_ms=NOW_MS), 5)
+    manager.logs()[1].delete_records_before(3)
+    manager.checkpoint_recovery_points()
+    assert fs.content("/disk/log-start-offset-checkpoint") == b"0\n1\nt 1 3\n"
+    manager.shutdown(NOW_MS)
+    assert [log.log_start_offset for log in manager_on(fs).logs()] == [0, 3]
+
+
 def test_log_starts_are_written_only_where_segments_do_not_tell() -> None:
     fs = MemoryFileSystem()
     manager = manager_on(fs)
