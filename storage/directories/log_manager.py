@@ -438,7 +438,8 @@ class LogManager:
         self.update_free_bytes(self.measure_free_bytes())
 
     def checkpoint_recovery_points(self) -> None:
-        """Writes `recovery-point-offset-checkpoint`. May run in a worker thread."""
+        """Writes `log-start-offset-checkpoint`, then `recovery-point-offset-checkpoint`. May run
+        in a worker thread."""
         self._checkpoints.write_recovery_points()
 
     def checkpoint_high_watermarks(self) -> None:
@@ -451,8 +452,7 @@ class LogManager:
 
     def checkpoint_all(self) -> None:
         """Writes all three checkpoints. May run in a worker thread."""
-        self.checkpoint_recovery_points()
-        self.checkpoint_log_starts()
+        self.checkpoint_recovery_points()  # with the log starts
         self.checkpoint_high_watermarks()
 
     # --- directories -------------------------------------------------------------------------
