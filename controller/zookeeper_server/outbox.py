@@ -5,6 +5,7 @@ change that a crash of the server takes back.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 
 from ottla.controller.tree.tree_file import TreeCommits
@@ -25,6 +26,9 @@ class Outbox:
         # Bounded by the requests in the connections' receive buffers: while a response waits,
         # at most one commit is running.
         self._entries: list[Entry] = []
+        # By commit. The last group is also there between the end of its commit and its callback,
+        # when a read already needs no commit but must not overtake it.
+        self._waiting: deque[list[Entry]] = deque()
 
     def add(self, connection: Connection, data: bytes | None) -> None:
         self._entries.append((connection, data))
@@ -42,12 +46,16 @@ class Outbox:
         except Exception as error:
             self._on_failure(error)
             return
-        if barrier is None:
-            _send(entries)
+        if barrier is not None:
+            self._waiting.append(entries)
+            barrier.add_done_callback(self._committed)
+        elif self._waiting:
+            self._waiting[-1].extend(entries)
         else:
-            barrier.add_done_callback(lambda done: self._committed(done, entries))
+            _send(entries)
 
-    def _committed(self, barrier: "asyncio.Future[None]", entries: list[Entry]) -> None:
+    def _committed(self, barrier: "asyncio.Future[None]") -> None:
+        entries = self._waiting.popleft()
         error = None if barrier.cancelled() else barrier.exception()
         if isinstance(error, Exception):
             self._on_failure(error)

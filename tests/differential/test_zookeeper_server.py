@@ -81,9 +81,12 @@ _VARYING = (
     # The prompt is printed by another thread than the events of watches.
     (re.compile(r"\[zk: ADDRESS\(\w+\) \d+\] "), ""),
 )
+# The client's event thread prints these between the answers to commands, at any line's end.
+_EVENT = re.compile(r"\nWATCHER::\n\n(WatchedEvent .*)\n")
 
 
-def java_client(port: int, commands: str, directory: Path) -> str:
+def java_client(port: int, commands: str, directory: Path) -> tuple[list[str], list[str]]:
+    """The answers to the commands, by line, and the events of watches."""
     configuration = directory / "log4j2.xml"
     configuration.write_text(
         '<?xml version="1.0"?><Configuration><Loggers><Root level="OFF"/></Loggers></Configuration>'
@@ -109,7 +112,7 @@ def java_client(port: int, commands: str, directory: Path) -> str:
     output = result.stdout
     for pattern, replacement in _VARYING:
         output = pattern.sub(replacement, output)
-    return output
+    return _EVENT.sub("", output).splitlines(), _EVENT.findall(output)
 
 
 @pytest.fixture
@@ -121,8 +124,9 @@ def both(tmp_path: Path) -> Iterator[tuple[ZooKeeperProcess, ZooKeeperProcess]]:
 def test_the_java_client_shows_the_same(
     both: tuple[ZooKeeperProcess, ZooKeeperProcess], tmp_path: Path
 ) -> None:
-    apache, ours = (java_client(each.port, COMMANDS, tmp_path).splitlines() for each in both)
-    assert "Created /seq-0000000003" in apache, apache
+    apache, ours = (java_client(each.port, COMMANDS, tmp_path) for each in both)
+    assert "Created /seq-0000000003" in apache[0], apache
+    assert len(apache[1]) == 2, apache
     assert ours == apache
 
 

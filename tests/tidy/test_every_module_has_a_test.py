@@ -43,7 +43,6 @@ EXCEPTIONS = {
     **dict.fromkeys(
         (
             "ottla.controller.zookeeper_server.four_letter_words",
-            "ottla.controller.zookeeper_server.outbox",
             "ottla.controller.zookeeper_server.requests",
         ),
         (THROUGH_ANOTHER, "tests/unit/controller/zookeeper_server/test_server.py"),
