@@ -88,10 +88,20 @@ async def open_http(config: BrokerConfig, state: BrokerState) -> tuple[HttpEndpo
     address = http_address(config)
     if address is None:
         return None, 0
+    from ottla.broker.metrics.statistics import MetricsRegistry
     from ottla.broker.observability.http_endpoint import HttpEndpoint
+    from ottla.broker.observability.state_metrics import add_state
 
     host, port = parse_address(address)
-    endpoint = HttpEndpoint(healthy=lambda: None, ready=state.not_ready, warnings=state.warnings)
+    registry = MetricsRegistry()
+    add_state(registry, state)
+    endpoint = HttpEndpoint(
+        healthy=lambda: None,
+        ready=state.not_ready,
+        warnings=state.warnings,
+        status=state.document,
+        first_metrics=registry,
+    )
     try:
         return endpoint, await endpoint.start(host, port)
     except OSError as error:
@@ -106,6 +116,7 @@ def build_registry(parts: MeasuredParts) -> MetricsRegistry:
     from ottla.broker.metrics.statistics import MetricsRegistry
     from ottla.broker.observability import metrics_sources
     from ottla.broker.observability.end_offsets import end_offset_reader
+    from ottla.broker.observability.state_metrics import add_state
 
     registry = MetricsRegistry()
     replicas = parts.replica_manager
@@ -126,7 +137,7 @@ def build_registry(parts: MeasuredParts) -> MetricsRegistry:
         "Batches whose records were validated in a worker thread.",
         lambda: parts.deferred_validation.total,
     )
-    _add_state(registry, parts.state)
+    add_state(registry, parts.state)
     _add_replicas(registry, replicas, parts.isr_manager)
     add_groups(registry, parts.groups, end_offset_reader(replicas), parts.now_ms)
     _add_coordinators(registry, parts.groups, parts.transactions)
@@ -134,26 +145,6 @@ def build_registry(parts: MeasuredParts) -> MetricsRegistry:
     if parts.client_metrics is not None:
         metrics_sources.add_client_metrics(registry, *parts.client_metrics)
     return registry
-
-
-def _add_state(registry: MetricsRegistry, state: BrokerState) -> None:
-    registry.gauge(
-        "ottla_log_directory_state",
-        "1 for the state of a log directory: accepting, full or offline.",
-        state.directory_states,
-        "path",
-        "state",
-    )
-    registry.gauge(
-        "ottla_zookeeper_connected",
-        "1 while the session with ZooKeeper is connected, or the broker runs without ZooKeeper.",
-        lambda: int(state.zookeeper_connected),
-    )
-    registry.gauge(
-        "ottla_recovered_bytes",
-        "Bytes that the recovery of the logs read at the last start.",
-        lambda: state.recovered_bytes,
-    )
 
 
 def _add_coordinators(

@@ -16,8 +16,9 @@ from ottla.broker.config.sasl import max_receive_size
 from ottla.broker.coordination.ports import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.broker.observability.broker_state import BrokerState, Phase
 from ottla.broker.observability.monitoring import event_log, open_http
+from ottla.broker.observability.state_log import StateLog
 from ottla.broker.runtime.tasks import run_in_threads
-from ottla.broker.server.http_assembly import serve_parts
+from ottla.broker.server.http_assembly import observe, serve_parts
 from ottla.broker.server.parts import BrokerParts, build_parts
 from ottla.broker.server.znode_store import open_store
 from ottla.controller.tree import znodes
@@ -71,6 +72,7 @@ class BrokerServer:
         self._http: HttpEndpoint | None = None
         self._event_log: EventLog | None = None
         self._state: BrokerState | None = None
+        self._state_log: StateLog | None = None
         self._started = False
 
     @property
@@ -104,6 +106,8 @@ class BrokerServer:
         )
         logs.lock()
         state = self._state = BrokerState(logs.directories.all)
+        self._state_log = StateLog(state)
+        self._state_log.start()
         # Before all that may take long, so that a probe learns what the start waits for.
         self._http, self.metrics_port = await open_http(config, state)
         _check_directories(logs)
@@ -120,6 +124,7 @@ class BrokerServer:
         parts = self._parts = build_parts(config, identity, store, logs, self._on_all_disks_failed)
         parts.check_connected()
         self._listen(parts)
+        state.observed = observe(parts)
         await parts.base.dynamic_config.start()
         if early:
             parts.base.events.broker_changed(early)
@@ -216,6 +221,8 @@ class BrokerServer:
             parts.network.stalls.stop()
         if self._http is not None:
             await self._http.close()
+        if self._state_log is not None:
+            await self._state_log.stop()
         if parts is not None:
             parts.network.server.close()
             parts.cluster.inter_broker_client.close()

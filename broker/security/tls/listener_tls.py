@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ottla.broker.config.dynamic_rules import RENEWABLE
 from ottla.broker.config.errors import ConfigError
 from ottla.broker.config.listener_settings import PREFIX, find_listener_setting
+from ottla.broker.security.tls.certificate_dates import CertificateDates
 from ottla.broker.security.tls.certificate_identity import check_same_identity
 from ottla.broker.security.tls.certificate_names import principal_reader
 from ottla.broker.security.tls.contexts import (
@@ -132,6 +133,14 @@ class ListenerTls:
         for watched in self._watched:
             if watched.name == listener_name and watched is not self._peer:
                 watched.on_renewed = use
+
+    def certificates(self) -> dict[str, CertificateDates]:
+        """When the certificate of each listener with TLS is valid, by the listener's name."""
+        return {
+            watched.name: watched.current.dates
+            for watched in self._watched
+            if watched is not self._peer and watched.current.dates is not None
+        }
 
     def check(self) -> None:
         """Reads again what has changed since the last look."""
