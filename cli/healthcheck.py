@@ -44,6 +44,8 @@ Examples:
 """
 
 _DEFAULT_TIMEOUT_SECONDS = 5.0
+_OPTIONS = ("bootstrap", "http", "timeout", "command-config")
+_OPTIONS = ("bootstrap", "http", "timeout", "command-config")
 
 
 def main(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> int:
@@ -99,9 +101,7 @@ def parse(arguments: Sequence[str]) -> dict[str, str]:
         if key == "json" and not equals:
             found[key] = "yes"
             continue
-        if key not in ("bootstrap", "http", "timeout", "command-config") or not name.startswith(
-            "-"
-        ):
+        if key not in _OPTIONS or not name.startswith("-"):
             raise ValueError(f"healthcheck has no option {name}; see `ottla healthcheck --help`.")
         if not equals:
             if not rest:

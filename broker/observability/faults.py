@@ -142,7 +142,7 @@ def descriptor_fault(descriptors: Descriptors) -> Fault | None:
 
 
 def loop_fault(longest: Turn | None) -> Fault | None:
-    """The event loop did not serve anybody for a while."""
+    """The event loop served no client for a while."""
     if longest is None:
         return None
     if longest.computed_seconds < COMPUTED_SECONDS and longest.seconds < BLOCKED_SECONDS:

@@ -9,6 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from ottla.broker.observability.broker_state import Phase
+from ottla.broker.observability.faults import FULL, OFFLINE
 from ottla.broker.runtime.tasks import spawn, stop
 
 if TYPE_CHECKING:
@@ -25,9 +26,12 @@ PROGRESS_SECONDS = 10.0
 # Faults that last are repeated this often, for who reads only the end of the log.
 REMINDER_SECONDS = 600.0
 
+# The storage logs their begin and their end at once, as Kafka does.
+LOGGED_BY_STORAGE = (FULL, OFFLINE)
+
 
 class StateLog:
-    """Looks at the state once a second. Loop only."""
+    """Reads the state once a second. Loop only."""
 
     def __init__(self, state: BrokerState, clock: Callable[[], float] = monotonic) -> None:
         self._state = state
@@ -54,10 +58,10 @@ class StateLog:
         now = self._clock()
         faults = {(fault.name, fault.subject): fault for fault in self._state.faults()}
         for key, fault in faults.items():
-            if key not in self._faults:
+            if key not in self._faults and fault.name not in LOGGED_BY_STORAGE:
                 logger.warning("Fault %s: %s; %s", fault.name, fault.problem, fault.fix)
         for key, fault in self._faults.items():
-            if key not in faults:
+            if key not in faults and fault.name not in LOGGED_BY_STORAGE:
                 logger.info("Fault %s is over%s", fault.name, _about(fault))
         self._faults = faults
         if not faults:
