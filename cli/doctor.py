@@ -156,9 +156,15 @@ def status_findings(status: BrokerStatus | StatusUnknown) -> list[Finding]:
         Finding(status.address, what, False, str(each.get("problem")), str(each.get("fix")))
         for each in status.faults
     ]
-    reason = status.document.get("reason")
-    if not found and reason:
-        return [Finding(status.address, what, False, str(reason), "wait until it is over")]
+    phase = status.document.get("phase")
+    if phase != "running":
+        fix = (
+            "start ZooKeeper, or correct zookeeper.connect"
+            if phase == "connecting"
+            else "wait until it is over; the log of the broker has the progress"
+        )
+        reason = str(status.document.get("reason"))
+        found.insert(0, Finding(status.address, what, False, reason, fix))
     return found or [Finding(status.address, what, True, "ready, without a fault")]
 
 
