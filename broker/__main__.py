@@ -21,11 +21,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.broker")
 
 USAGE = """\
-Usage: ottla start [server.properties] [--override key=value]... [--add-scram USER]...
+Usage: ottla start [server.properties] [--override key=value]... [--ignore-unknown PREFIX]...
+                   [--add-scram USER]...
 
 Starts a broker. Without a settings file it listens on 127.0.0.1:9092 and keeps its data in
 ./ottla-data. Settings are Kafka's; they come from the file, from KAFKA_... and OTTLA_...
 environment variables (KAFKA_LOG_DIRS is log.dirs) and from --override; the later one wins.
+
+--ignore-unknown confluent. ignores the unknown settings that begin with confluent. in each of
+them. Other unknown settings stop the start, except for KAFKA_... variables, which are logged.
+OTTLA_IGNORE_UNKNOWN has such prefixes, too, with commas.
 
 --add-scram 'SCRAM-SHA-512=[name=admin,password-file=FILE]' (or password=...) sets the password of a
 user before the broker serves clients, as kafka-storage does; without ZooKeeper only.
