@@ -5,10 +5,12 @@ The port is off unless `ottla.metrics.address` is set or `ottla.console.enable` 
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.config.errors import ConfigError
+from ottla.broker.net.listener import PortInUse
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
@@ -83,7 +85,7 @@ class MeasuredParts(NamedTuple):
 async def open_http(config: BrokerConfig, state: BrokerState) -> tuple[HttpEndpoint | None, int]:
     """Opens the HTTP port, which serves health checks from now on; None and 0 when it is off.
 
-    Raises ConfigError when it cannot be opened.
+    Raises PortInUse, or ConfigError when it cannot be opened for another reason.
     """
     address = http_address(config)
     if address is None:
@@ -105,6 +107,11 @@ async def open_http(config: BrokerConfig, state: BrokerState) -> tuple[HttpEndpo
     try:
         return endpoint, await endpoint.start(host, port)
     except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise PortInUse(
+                f"ottla.metrics.address: cannot listen on {address}: another process uses that "
+                "port; stop it (find it with `ss -ltnp`) or choose another port."
+            ) from None
         raise ConfigError(
             f"ottla.metrics.address: cannot listen on {address}: {error.strerror or error}."
         ) from None

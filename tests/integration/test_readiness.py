@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.config.broker_config import BrokerConfig
-from ottla.broker.config.errors import ConfigError
+from ottla.broker.net.listener import PortInUse
 from ottla.broker.runtime.tasks import spawn
 from ottla.broker.server.broker_server import BrokerServer
 from ottla.cli.zookeeper_server import free_port
@@ -95,8 +95,8 @@ async def test_a_busy_metrics_port_is_noticed_before_the_data_is_touched(tmp_pat
     taken = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
     port = taken.sockets[0].getsockname()[1]
     server = broker(tmp_path, ottla_metrics_address=f"127.0.0.1:{port}")
-    with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}"):
+    with pytest.raises(PortInUse, match=f"cannot listen on 127.0.0.1:{port}"):
         await server.start()
-    assert not list((tmp_path / "data").glob("*.db"))
+    assert not (tmp_path / "data").exists()
     taken.close()
     await taken.wait_closed()
