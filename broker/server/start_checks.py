@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
     from ottla.storage.files.log_directory import LogDirectory
 
-# Of the files of a directory so many are looked at: the wrong owner is that of all, as a rule.
+# Of the files of a directory so many are checked: the wrong owner is that of all, as a rule.
 MAX_FILES_CHECKED = 200
 
 # What a start writes at least: meta.properties, checkpoints, the embedded znode store.

@@ -26,7 +26,7 @@ from tests.doubles.processes import without_the_rights_of_root
 
 SECONDS = 60.0
 ANY_PORT = "listeners=PLAINTEXT://127.0.0.1:0"
-NOBODY = 65_534
+OTHER_USER = 65_534
 
 # A disk without room: what the broker writes by a call of the system fails.
 FULL_DISK = """
@@ -142,7 +142,7 @@ async def test_14_the_directory_of_another_user(starts: Starts) -> None:
     foreign = starts.data
     if os.geteuid() == 0:
         foreign.mkdir(mode=0o755)
-        os.chown(foreign, NOBODY, NOBODY)
+        os.chown(foreign, OTHER_USER, OTHER_USER)
     else:
         foreign = Path("/usr")
     owner = foreign.stat().st_uid
@@ -157,7 +157,7 @@ async def test_14_a_file_of_another_user(starts: Starts) -> None:
         return  # only root can give a file away
     starts.data.mkdir()
     (starts.data / "recovery-point-offset-checkpoint").write_text("0\n0\n")
-    os.chown(starts.data / "recovery-point-offset-checkpoint", NOBODY, NOBODY)
+    os.chown(starts.data / "recovery-point-offset-checkpoint", OTHER_USER, OTHER_USER)
     code, line = await starts.fail(preexec_fn=_as_a_user)
     assert (code, "recovery-point-offset-checkpoint is user 65534" in line) == (14, True)
 

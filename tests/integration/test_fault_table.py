@@ -269,12 +269,12 @@ async def starting_broker(
     server = BrokerServer(BrokerConfig(settings(directory, zookeeper_port)), lambda: None)
     may_load, load = threading.Event(), LogManager.load
 
-    def load_when_told(logs: LogManager, *arguments: Any, **options: Any) -> None:
+    def load_when_allowed(logs: LogManager, *arguments: Any, **options: Any) -> None:
         options["progress"](5 << 20)
         assert may_load.wait(60)
         load(logs, *arguments, **options)
 
-    LogManager.load = load_when_told  # type: ignore[method-assign]
+    LogManager.load = load_when_allowed  # type: ignore[method-assign]
     zookeeper = ZooKeeperServer(tick_time_ms=1000)
     starting = spawn(server.start(), name="start")
     try:

@@ -55,7 +55,7 @@ def test_no_document(response: bytes) -> None:
         fetch_status(served(response), 30)
 
 
-def test_nobody_listens() -> None:
+def test_no_server_listens() -> None:
     with pytest.raises(StatusUnknown, match="Connection refused"):
         fetch_status("127.0.0.1:1", 30)
     with pytest.raises(StatusUnknown, match="is not host:port"):
