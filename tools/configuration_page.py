@@ -66,9 +66,9 @@ typing error can stay unnoticed.) `--ignore-unknown PREFIX`, which can be repeat
 such as `confluent.`. An unknown `OTTLA_` variable stops the start, too; an unknown `KAFKA_`
 variable is a warning, since images use such names for more than settings. All that is wrong is
 reported at once, one line for each setting. It also rejects a value that would protect the broker
-less than configured, such as a listener or an authorizer that Ottla does not have. Settings of a listener
-(`listener.name.<listener>.<setting>`, in lower case) are checked likewise, and the listener must be
-one of `listeners`.
+less than configured, such as a listener or an authorizer that Ottla does not have. Settings of a
+listener (`listener.name.<listener>.<setting>`, in lower case) are checked likewise, and the
+listener must be one of `listeners`.
 
 A value can be kept elsewhere (KIP-297): `${file:/path:key}`, `${directory:/path:file}` and
 `${env:NAME}` with Kafka's own providers, which `config.providers` names:
