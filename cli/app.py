@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -13,6 +14,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from ottla import __version__
+from ottla.cli.output import FAILED, print_error
 
 # Name: (module with an `app`, line of `ottla --help`). `main` handles `start` without typer.
 FAMILIES: dict[str, tuple[str, str]] = {
@@ -79,6 +81,24 @@ class LazyGroup(TyperGroup):
         super().__init__(**attributes)
         # Typer suggests one of these names for a mistyped one.
         self.commands: Any = dict.fromkeys(FAMILIES)
+
+    def main(self, args: Any = None, *positional: Any, **options: Any) -> Any:
+        """With --json, wrong usage is reported as JSON, too."""
+        arguments = list(sys.argv[1:] if args is None else args)
+        if "--json" not in arguments or options.get("standalone_mode") is False:
+            return super().main(args, *positional, **options)
+        try:
+            code = super().main(args, *positional, **{**options, "standalone_mode": False})
+        except typer.Abort:
+            print_error("aborted", FAILED, as_json=True)
+            code = FAILED
+        except Exception as error:
+            # Some releases of Typer bring their own Click, whose classes cannot be named here.
+            if not (hasattr(error, "format_message") and hasattr(error, "exit_code")):
+                raise
+            code = error.exit_code
+            print_error(error.format_message(), code, as_json=True)
+        sys.exit(code if isinstance(code, int) else 0)
 
     def list_commands(self, ctx: Any) -> list[str]:
         del ctx

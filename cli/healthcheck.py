@@ -56,7 +56,12 @@ def main(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) 
     try:
         options = parse(arguments)
     except ValueError as error:
-        print(f"ottla: {error}", file=sys.stderr)
+        if "--json" in arguments:
+            import json
+
+            print(json.dumps({"healthy": False, "reason": str(error)}))
+        else:
+            print(f"ottla: {error}", file=sys.stderr)
         return USAGE_ERROR
     started = time.monotonic()
     try:

@@ -35,6 +35,17 @@ def usage(message: str) -> Failure:
     return Failure(message, USAGE)
 
 
+def print_error(message: str, code: int, *, as_json: bool) -> None:
+    """The reason why a command failed, on standard error: a sentence, or a JSON object."""
+    if not as_json:
+        note(f"ottla: {message}")
+        return
+    import json
+
+    document = json.dumps({"error": message, "exit_code": code}, ensure_ascii=False)
+    print(printable_json(document), file=sys.stderr)
+
+
 def print_json(value: object) -> None:
     """One JSON document on standard output, indented, keys in the order given."""
     import json

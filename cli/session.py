@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar, get_type_hints
 import typer
 
 from ottla.cli.client_properties import read_client_properties
-from ottla.cli.output import FAILED, UNAUTHENTICATED, UNREACHABLE, Failure, note, usage
+from ottla.cli.output import FAILED, UNAUTHENTICATED, UNREACHABLE, Failure, print_error, usage
 from ottla.protocol.client.errors import AuthenticationError, ClientError, UnsupportedApiError
 from ottla.protocol.client.operations import (
     ANY_VERSION,
@@ -186,7 +186,7 @@ def connected(function: Callable[..., None]) -> Callable[..., None]:
             finally:
                 session.close()
 
-        reported(run)
+        reported(run, as_json=bool(connection[-1]))
 
     command.__name__ = function.__name__
     command.__doc__ = function.__doc__
@@ -202,35 +202,36 @@ def connected(function: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def reported(run: Callable[[], None]) -> None:
-    """Runs a command; an exception becomes a sentence on standard error and an exit code."""
+def reported(run: Callable[[], None], *, as_json: bool = False) -> None:
+    """Runs a command; an exception becomes a sentence on standard error, or with `as_json` a JSON
+    object, and an exit code."""
+
+    def ended(message: str, code: int) -> typer.Exit:
+        sys.stdout.flush()
+        print_error(message, code, as_json=as_json)
+        return typer.Exit(code)
+
     try:
         run()
         sys.stdout.flush()
     except Failure as failure:
-        raise _ended(str(failure), failure.code) from None
+        raise ended(str(failure), failure.code) from None
     except UnsupportedApiError as error:
-        raise _ended(str(error), FAILED) from None
+        raise ended(str(error), FAILED) from None
     except AuthenticationError as error:
-        raise _ended(f"authentication failed: {error}", UNAUTHENTICATED) from None
+        raise ended(f"authentication failed: {error}", UNAUTHENTICATED) from None
     except ClientError as error:
-        raise _ended(f"cannot reach the cluster: {error}", UNREACHABLE) from None
+        raise ended(f"cannot reach the cluster: {error}", UNREACHABLE) from None
     except KafkaError as error:
-        raise _ended(explain(error.code, error.message), FAILED) from None
+        raise ended(explain(error.code, error.message), FAILED) from None
     except ProtocolError as error:
-        raise _ended(
+        raise ended(
             f"this broker is too old or too new for this command: {error}", FAILED
         ) from None
     except BrokenPipeError:
         # The reader of the pipe has exited; the flush of the interpreter at exit would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(0) from None
-
-
-def _ended(message: str, code: int) -> typer.Exit:
-    sys.stdout.flush()
-    note(f"ottla: {message}")
-    return typer.Exit(code)
 
 
 def _option(name: str, annotation: object, default: object) -> inspect.Parameter:
