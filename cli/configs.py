@@ -42,7 +42,7 @@ SOURCES = {
     1: "topic",
     2: "this broker",
     3: "all brokers",
-    4: "server.properties",
+    4: "at start",  # the file, the environment or --override
     5: "default",
     6: "logger",
     7: "client metrics",

@@ -202,6 +202,8 @@ class BrokerConfig:
         self.cluster_dynamic: dict[str, str] = {}
         self.broker_dynamic: dict[str, str] = {}
         self.warnings: list[str] = []
+        #: Where each given setting stands: file and line, variable or --override, if that is known.
+        self.origins: dict[str, str] = {}
         self._apply_synonyms()
         self._refresh()
         self._check()
@@ -245,6 +247,7 @@ class BrokerConfig:
             ]
         raise_all(errors)
         config.warnings.extend(found.warnings)
+        config.origins = {name: item.origin for name, item in found.given.items()}
         return config
 
     # -- values ---------------------------------------------------------------------------------

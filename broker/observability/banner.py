@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.identity import reach
 from ottla.broker.observability.logs import TEXT
+from ottla.broker.observability.monitoring import http_address
 from ottla.broker.runtime.tasks import spawn
 
 if TYPE_CHECKING:
@@ -20,13 +21,18 @@ logger = logging.getLogger("ottla.broker")
 _RESOLVE_SECONDS = 30.0
 
 
-def announce(config: BrokerConfig, broker_id: int, cluster_id: str, ports: dict[str, int]) -> None:
+def announce(
+    config: BrokerConfig, broker_id: int, cluster_id: str, ports: dict[str, int], http_port: int = 0
+) -> None:
     """The banner on standard output; with JSON logs as one event. Then advertised
     names are resolved.
 
-    `ports` has what was bound, by listener."""
+    `ports` has what was bound, by listener; `http_port` is that of metrics and console, 0 without.
+    """
     title = f"Ottla broker {broker_id} of cluster {cluster_id} is ready"
     lines = _listener_lines(config, ports)
+    if http_port:
+        lines.append(_http_line(config, http_port))
     tree = config.zookeeper_connect or "in the data directory (this broker is alone)"
     directories = ", ".join(os.path.abspath(path) for path in config.log_directories())
     if config.ottla_log_format == TEXT:
@@ -54,6 +60,19 @@ def _listener_lines(config: BrokerConfig, ports: dict[str, int]) -> list[str]:
             line += f"; clients are sent to {advertised_at.host}:{advertised_at.port or bound.port}"
         lines.append(line)
     return lines
+
+
+def _http_line(config: BrokerConfig, port: int) -> str:
+    """Where a browser or a probe finds the HTTP port; without the console's token."""
+    host = (http_address(config) or "").rpartition(":")[0]
+    if host.strip("[]") in ("", "0.0.0.0", "::"):
+        # The console serves requests by this name; other machines put their own in its place.
+        host = "localhost"
+    address = f"http://{host}:{port}"
+    if config.ottla_console_enable:
+        token = " (with ottla.console.token)" if config.ottla_console_token else ""
+        return f"console {address}/console{token}, metrics {address}/metrics"
+    return f"metrics {address}/metrics"
 
 
 def _is_name(host: str) -> bool:

@@ -78,6 +78,7 @@ def _console(parts: BrokerParts, events: EventLog, state: BrokerState) -> Consol
         request_channel=parts.network.request_channel,
         workers=parts.base.workers,
         now_ms=parts.base.clock.now_ms,
+        origins=parts.base.config.origins,
         state=state.document,
         # A page requests everything there is: what it may not show needs no line in the log.
         allows=parts.security.access_control.allows_silently,

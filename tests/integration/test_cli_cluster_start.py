@@ -19,6 +19,9 @@ from tests.doubles.command_line import CommandLine
 
 ROOT = Path(__file__).resolve().parents[2]
 
+# As a script starts a command with &: with SIGINT ignored. It stops the cluster all the same.
+IN_THE_BACKGROUND = ("sh", "-c", 'trap "" INT; exec "$@"', "sh")
+
 
 def two_free_ports() -> int:
     """The lower of two neighbours that are free, below the range that outgoing connections use."""
@@ -46,7 +49,7 @@ def test_a_cluster_of_two_from_start_to_interrupt(tmp_path: Path, zookeeper: lis
     options = ["--brokers", "2", "--directory", str(tmp_path / "cluster"), "--port", str(port)]
     options += zookeeper
     process = subprocess.Popen(
-        [sys.executable, "-m", "ottla.cli.main", "cluster", "start", *options],
+        [*IN_THE_BACKGROUND, sys.executable, "-m", "ottla.cli.main", "cluster", "start", *options],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import resource
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.handlers.admin.describe_configs import BROKER, TOPIC
@@ -34,9 +35,10 @@ _SOURCES = {
     1: "topic",
     2: "broker, at run time",
     3: "cluster, at run time",
-    4: "file",
+    4: "at start",
     5: "default",
 }
+_STATIC = 4
 
 
 def overview(parts: ConsoleParts, history: History, viewer: Viewer) -> dict[str, Any]:
@@ -167,24 +169,28 @@ def topic(parts: ConsoleParts, name: str, viewer: Viewer) -> dict[str, Any]:
     return {
         **_topic_row(parts, found),
         "rows": rows,
-        "settings": [_setting(row) for row in described if row.config_source == 1],
+        "settings": [_setting(row, {}) for row in described if row.config_source == 1],
     }
 
 
 def settings(parts: ConsoleParts, viewer: Viewer) -> dict[str, Any]:
     """This broker's settings with where they come from; secrets have no value."""
     viewer.require_on_cluster(Operation.DESCRIBE_CONFIGS)
-    return {"settings": [_setting(row) for row in _describe(parts, BROKER, str(parts.broker_id))]}
+    rows = _describe(parts, BROKER, str(parts.broker_id))
+    return {"settings": [_setting(row, parts.origins) for row in rows]}
 
 
 def _describe(parts: ConsoleParts, kind: int, name: str) -> list[DescribeConfigsResourceResult]:
     return parts.config_describer.rows(kind, name)
 
 
-def _setting(row: DescribeConfigsResourceResult) -> dict[str, Any]:
+def _setting(row: DescribeConfigsResourceResult, origins: Mapping[str, str]) -> dict[str, Any]:
+    source = _SOURCES.get(row.config_source, "default")
+    if row.config_source == _STATIC:
+        source = origins.get(row.name, source)
     return {
         "name": row.name,
         "value": MASK if row.is_sensitive else row.value,
-        "source": _SOURCES.get(row.config_source, "default"),
+        "source": source,
         "read_only": row.read_only,
     }

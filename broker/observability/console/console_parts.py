@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class ConsoleParts(NamedTuple):
     request_channel: RequestChannel
     workers: WorkerPool
     now_ms: Callable[[], int]
+    origins: Mapping[str, str]  # where a setting stands, by its name
     state: Callable[[], dict[str, Any]]  # as /statusz serves it
     allows: Allows  # `allow_all` without an authorizer
     principal: Principal  # in whose name the console shows anything

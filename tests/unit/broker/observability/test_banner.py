@@ -1,0 +1,48 @@
+"""The banner of a broker that is ready."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.broker.config.broker_config import BrokerConfig
+from ottla.broker.observability.banner import announce
+
+
+def banner(capsys: pytest.CaptureFixture[str], http_port: int, **settings: str) -> list[str]:
+    """The lines below the first."""
+    names = {name.replace("_", "."): text for name, text in settings.items()}
+    announce(BrokerConfig(names), 1, "c", {"PLAINTEXT": 9092}, http_port)
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first == "Ottla broker 1 of cluster c is ready."
+    return lines
+
+
+def test_without_the_http_port(capsys: pytest.CaptureFixture[str]) -> None:
+    assert [line.split()[0] for line in banner(capsys, 0)] == [
+        *("PLAINTEXT://127.0.0.1:9092", "data", "znode")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        (
+            {"ottla_console_enable": "true"},
+            "console http://127.0.0.1:9404/console, metrics http://127.0.0.1:9404/metrics",
+        ),
+        ({"ottla_metrics_address": ":9404"}, "metrics http://localhost:9404/metrics"),
+        (
+            {
+                "ottla_metrics_address": "10.0.0.1:0",
+                "ottla_console_enable": "true",
+                "ottla_console_token": "secret-secret-secret",
+            },
+            "console http://10.0.0.1:9404/console (with ottla.console.token), "
+            "metrics http://10.0.0.1:9404/metrics",
+        ),
+    ],
+)
+def test_the_http_port_has_an_address(
+    capsys: pytest.CaptureFixture[str], settings: dict[str, str], line: str
+) -> None:
+    assert f"  {line}" in banner(capsys, 9404, **settings)
