@@ -66,7 +66,14 @@ class BrokerMetadata(NamedTuple):
 class MetadataSnapshot:
     """One consistent snapshot. Read only."""
 
-    __slots__ = ("brokers", "controller_epoch", "controller_id", "topic_names", "topics")
+    __slots__ = (
+        "_partition_count",
+        "brokers",
+        "controller_epoch",
+        "controller_id",
+        "topic_names",
+        "topics",
+    )
 
     def __init__(
         self,
@@ -80,6 +87,14 @@ class MetadataSnapshot:
         self.topics = topics
         self.topic_names = topic_names
         self.controller_id, self.controller_epoch = controller
+        self._partition_count = -1
+
+    @property
+    def partition_count(self) -> int:
+        """The partitions of all topics; counted once."""
+        if self._partition_count < 0:
+            self._partition_count = sum(len(topic.partitions) for topic in self.topics.values())
+        return self._partition_count
 
     def partition(self, topic: str, index: int) -> PartitionMetadata | None:
         """The state of one partition, or None when it is not known."""
