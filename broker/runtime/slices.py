@@ -7,7 +7,8 @@ in time, so that a run under a seed repeats them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+from collections import deque
+from collections.abc import Callable, Generator
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -38,3 +39,46 @@ def run_at_once(steps: Generator[None, None, T]) -> T:
         except StopIteration as end:
             result: T = end.value
             return result
+
+
+class SlicedJobs:
+    """Jobs in slices, one after the other, for components that know the loop as `call_soon` only.
+
+    The first slice of a job runs at once when no other job is in progress, so that a small one is
+    done when `start` returns.
+    """
+
+    def __init__(self, defer: Callable[[Callable[[], None]], None]) -> None:
+        """`defer` runs a callback in a later turn of the loop."""
+        self._defer = defer
+        self._jobs: deque[Generator[None, None, None]] = deque()
+
+    def start(self, steps: Generator[None, None, None]) -> None:
+        """Runs a job. An error ends it; one of the first slice is raised here."""
+        self._jobs.append(steps)
+        if len(self._jobs) == 1:
+            self._run_slice()
+
+    def stop(self) -> None:
+        """Forgets all jobs."""
+        for job in self._jobs:
+            job.close()
+        self._jobs.clear()
+
+    def _run_slice(self) -> None:
+        jobs = self._jobs
+        try:
+            for _ in range(STEPS_PER_SLICE):
+                if not jobs:
+                    return
+                job = jobs[0]
+                try:
+                    next(job)
+                except StopIteration:
+                    jobs.popleft()
+                except BaseException:
+                    jobs.popleft()
+                    raise
+        finally:
+            if jobs:
+                self._defer(self._run_slice)

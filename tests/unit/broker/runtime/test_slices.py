@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
 import pytest
 
-from ottla.broker.runtime.slices import STEPS_PER_SLICE, run_at_once, run_in_slices
+from ottla.broker.runtime.slices import STEPS_PER_SLICE, SlicedJobs, run_at_once, run_in_slices
 from ottla.broker.runtime.tasks import spawn
 
 
@@ -64,3 +64,58 @@ async def test_cancelled_work_is_closed() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert closed == [True]
+
+
+def ends(number: int, done: list[int]) -> Generator[None, None, None]:
+    yield from count(number, done)
+
+
+def test_a_short_job_is_done_at_once() -> None:
+    done: list[int] = []
+    deferred: list[Callable[[], None]] = []
+    SlicedJobs(deferred.append).start(ends(3, done))
+    assert (done, deferred) == ([0, 1, 2], [])
+
+
+def test_jobs_run_one_after_the_other_in_slices() -> None:
+    first: list[int] = []
+    second: list[int] = []
+    deferred: list[Callable[[], None]] = []
+    jobs = SlicedJobs(deferred.append)
+    jobs.start(ends(STEPS_PER_SLICE + 5, first))
+    jobs.start(ends(STEPS_PER_SLICE, second))
+    assert (len(first), second, len(deferred)) == (STEPS_PER_SLICE, [], 1)
+    deferred.pop()()
+    assert len(first) == STEPS_PER_SLICE + 5
+    assert 0 < len(second) < STEPS_PER_SLICE
+    deferred.pop()()
+    assert (len(second), deferred) == (STEPS_PER_SLICE, [])
+
+
+def test_the_error_of_a_job_is_raised_and_others_go_on() -> None:
+    def fails(steps: int) -> Generator[None, None, None]:
+        for _ in range(steps):
+            yield
+        raise ValueError("no")
+
+    done: list[int] = []
+    deferred: list[Callable[[], None]] = []
+    jobs = SlicedJobs(deferred.append)
+    with pytest.raises(ValueError, match="no"):
+        jobs.start(fails(0))
+    jobs.start(fails(STEPS_PER_SLICE))
+    jobs.start(ends(2, done))
+    with pytest.raises(ValueError, match="no"):
+        deferred.pop()()
+    deferred.pop()()
+    assert (done, deferred) == ([0, 1], [])
+
+
+def test_stopped_jobs_do_not_go_on() -> None:
+    done: list[int] = []
+    deferred: list[Callable[[], None]] = []
+    jobs = SlicedJobs(deferred.append)
+    jobs.start(ends(STEPS_PER_SLICE * 2, done))
+    jobs.stop()
+    deferred.pop()()
+    assert (len(done), deferred) == (STEPS_PER_SLICE, [])
