@@ -23,9 +23,9 @@ from ottla.broker.handlers.common.authorized_operations import (
     NOT_REQUESTED,
     TOPIC_OPERATIONS,
 )
+from ottla.broker.handlers.common.encoded_topics import EncodedTopics, Kind, encode_metadata
 from ottla.broker.handlers.common.first_metadata import after_first_metadata
 from ottla.broker.handlers.common.internal_topics import INTERNAL_TOPICS
-from ottla.broker.handlers.metadata.encoded_topics import EncodedTopics, Kind, encode_metadata
 from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
 from ottla.controller.admin.topic_names import name_problem
 from ottla.protocol.errors import ErrorCode, KafkaError

@@ -9,8 +9,9 @@ import pytest
 
 from ottla.broker.cluster.endpoints import Endpoints
 from ottla.broker.cluster.metadata_cache import MetadataCache
-from ottla.broker.handlers.metadata import encoded_topics, metadata
-from ottla.broker.handlers.metadata.encoded_topics import MAX_KINDS
+from ottla.broker.handlers.common import encoded_topics
+from ottla.broker.handlers.common.encoded_topics import MAX_KINDS
+from ottla.broker.handlers.metadata import metadata
 from ottla.broker.handlers.metadata.metadata import MetadataHandler
 from ottla.broker.requests.amendments import amend
 from ottla.broker.requests.request_channel import DEFERRED, RequestContext
