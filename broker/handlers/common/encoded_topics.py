@@ -15,10 +15,8 @@ from typing import Any, NamedTuple
 from ottla.broker.cluster.metadata_cache import MetadataSnapshot, TopicMetadata
 from ottla.broker.runtime.slices import run_in_slices
 from ottla.protocol.codec import encoder
-from ottla.protocol.headers import encode_response_header
 from ottla.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 from ottla.protocol.primitives import encode_unsigned_varint
-from ottla.protocol.registry import ApiKey
 
 # One takes 1.6 us to build and encode, a kept topic 0.7 us.
 PARTITIONS_PER_STEP = 64
@@ -100,22 +98,16 @@ def encode_topic(row: MetadataResponseTopic, version: int) -> bytes:
     return alone[start : len(alone) - len(after) - _operations_bytes(version)]
 
 
-def encode_metadata(response: MetadataResponse, version: int, correlation_id: int) -> list[bytes]:
-    """The whole response with its size. Its topics are EncodedTopic and, where access control
-    added some, MetadataResponseTopic."""
-    topics: list[Any] = response.topics
-    response.topics = []
-    before, after = _without_topics(response, version)
-    pieces = [
-        b"",
-        encode_response_header(ApiKey.METADATA, version, correlation_id),
-        before,
-        _count(len(topics), version),
-        *_row_pieces(topics, version),
-        after,
-    ]
-    pieces[0] = _INT32.pack(sum(map(len, pieces)))
-    return [b"".join(pieces)]
+class EncodedMetadata(MetadataResponse):
+    """A response whose topics are EncodedTopic and, where access control added some,
+    MetadataResponseTopic."""
+
+    __slots__ = ()
+
+    def encode_pieces(self, version: int, pieces: list[Any]) -> None:
+        topics: list[Any] = self.topics
+        before, after = _without_topics(self, version)
+        pieces += (before, _count(len(topics), version), *_row_pieces(topics, version), after)
 
 
 def _row_pieces(topics: list[Any], version: int) -> Iterator[bytes]:
@@ -127,8 +119,16 @@ def _row_pieces(topics: list[Any], version: int) -> Iterator[bytes]:
 
 
 def _without_topics(response: MetadataResponse, version: int) -> tuple[bytes, bytes]:
-    """What stands before the number of topics and after the topics, of a response without any."""
-    whole = encoder(MetadataResponse, version)(response)
+    """What stands before the number of topics and after the topics."""
+    empty = MetadataResponse(
+        response.throttle_time_ms,
+        response.brokers,
+        response.cluster_id,
+        response.controller_id,
+        [],
+        response.cluster_authorized_operations,
+    )
+    whole = encoder(MetadataResponse, version)(empty)
     after = 1 if version >= _FIRST_FLEXIBLE else 0  # tagged fields
     if _FIRST_WITH_OPERATIONS <= version <= _LAST_WITH_CLUSTER_OPERATIONS:
         after += _INT32.size

@@ -23,10 +23,10 @@ from ottla.broker.handlers.common.authorized_operations import (
     NOT_REQUESTED,
     TOPIC_OPERATIONS,
 )
-from ottla.broker.handlers.common.encoded_topics import EncodedTopics, Kind, encode_metadata
+from ottla.broker.handlers.common.encoded_topics import EncodedMetadata, EncodedTopics, Kind
 from ottla.broker.handlers.common.first_metadata import after_first_metadata
 from ottla.broker.handlers.common.internal_topics import INTERNAL_TOPICS
-from ottla.broker.requests.request_channel import DEFERRED, Deferred, RequestContext
+from ottla.broker.requests.request_channel import RequestContext
 from ottla.controller.admin.topic_names import name_problem
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.metadata import (
@@ -78,7 +78,7 @@ class MetadataHandler:
 
     def handle(
         self, context: RequestContext, request: MetadataRequest
-    ) -> MetadataResponse | Coroutine[Any, Any, Deferred]:
+    ) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
         version = context.header.api_version
         snapshot = self._metadata.snapshot
         nodes = self._endpoints.nodes(context)
@@ -96,7 +96,7 @@ class MetadataHandler:
         )
         if requested is None or (version == 0 and not requested):
             if snapshot.partition_count > MAX_PARTITIONS_AT_ONCE:
-                return self._all_topics(context, response, builder)
+                return self._all_topics(response, builder)
             response.topics = [builder.topic(topic) for topic in snapshot.topics.values()]
             return response
         missing: list[str] = []
@@ -124,18 +124,19 @@ class MetadataHandler:
         return response
 
     async def _all_topics(
-        self, context: RequestContext, response: MetadataResponse, builder: _TopicBuilder
-    ) -> Deferred:
-        """Responds with all topics of a large cluster."""
-        header = context.header
+        self, response: MetadataResponse, builder: _TopicBuilder
+    ) -> MetadataResponse:
+        """The response with all topics of a large cluster."""
         rows: list[Any] = await self._encoded.rows(
             builder.snapshot, builder.kind, builder.topic, builder.operations
         )
-        response.topics = rows
-        if context.complete(response):
-            parts = encode_metadata(response, header.api_version, header.correlation_id)
-            context.connection.send_response(context, parts)
-        return DEFERRED
+        return EncodedMetadata(
+            brokers=response.brokers,
+            cluster_id=response.cluster_id,
+            controller_id=response.controller_id,
+            topics=rows,
+            cluster_authorized_operations=response.cluster_authorized_operations,
+        )
 
     def _missing(self, names: list[str], may_create: bool) -> list[MetadataResponseTopic]:
         """The rows of topics that do not exist; starts to create those that are allowed."""

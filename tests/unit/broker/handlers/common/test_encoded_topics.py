@@ -14,7 +14,7 @@ from ottla.broker.handlers.common.encoded_topics import MAX_KINDS
 from ottla.broker.handlers.metadata import metadata
 from ottla.broker.handlers.metadata.metadata import MetadataHandler
 from ottla.broker.requests.amendments import amend
-from ottla.broker.requests.request_channel import DEFERRED, RequestContext
+from ottla.broker.requests.request_channel import RequestContext
 from ottla.broker.requests.request_context import HandlerEntry, Route
 from ottla.broker.runtime.slices import STEPS_PER_SLICE
 from ottla.broker.runtime.tasks import spawn
@@ -112,7 +112,7 @@ async def large(handler: MetadataHandler, version: int, **fields: bool) -> bytes
     context, connection = context_of(version, request)
     result = handler.handle(context, request)
     assert not isinstance(result, MetadataResponse)
-    assert await result is DEFERRED
+    context.respond(await result)
     (sent,) = connection.sent
     return sent
 
@@ -185,7 +185,7 @@ async def test_access_control_filters_adds_and_sets_operations(cache: MetadataCa
     amend(context, change)
     result = handler_of(cache).handle(context, request)
     assert not isinstance(result, MetadataResponse)
-    await result
+    context.respond(await result)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(metadata, "MAX_PARTITIONS_AT_ONCE", 10**9)
         expected = handler_of(cache).handle(context_of(12, request)[0], request)
