@@ -44,7 +44,7 @@ _FENCED_WAIT_MS = 5_000
 # The delay of a retry after an error of the partition; it doubles.
 _MIN_RETRY_MS = 50
 _MAX_RETRY_MS = 1_000
-# A refused follower goes on fetching, and each fetch would propose it again.
+# A refused follower continues to fetch, and each fetch would propose it again.
 _REFUSED_WAIT_MS = 200
 
 

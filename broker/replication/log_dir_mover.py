@@ -60,7 +60,7 @@ class LogDirMover:
         self._workers = workers
         self._now_ms = now_ms
         self._moving: set[TopicPartition] = set()
-        # When a move that lacks disk space or descriptors is tried again (loop time).
+        # When a move that lacks disk space or descriptors is retried (loop time).
         self._retries: dict[TopicPartition, float] = {}
         self._task: asyncio.Task[None] | None = None
 

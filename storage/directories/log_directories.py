@@ -36,7 +36,7 @@ class LogDirectories:
         # a few, or every read would open a file.
         share = max(8, max_open_files // max(1, len(self.all)))
         self._files = {directory.path: OpenFiles(share) for directory in self.all}
-        # What this process knows to be in checkpoint files. Nobody else writes them.
+        # What this process knows to be in checkpoint files, which no other one writes.
         self._written: dict[str, Offsets] = {}
 
     def online(self) -> list[LogDirectory]:
