@@ -226,7 +226,7 @@ async def test_a_copy_with_an_epoch_that_the_log_has_not_is_truncated(scene: Sce
 
 
 async def test_a_move_waits_for_space(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody has to start the broker again, nor the move."""
+    """Neither the broker nor the move has to be started again."""
     monkeypatch.setattr(log_dir_mover, "_RETRY_SECONDS", 0.001)
     append(scene.log, 10)
     target = scene.logs.directories.find("/b")
