@@ -4,9 +4,9 @@
 
 A client without any right sends requests in random order to one of two brokers. Watched beside it
 are an honest producer whose records the other broker copies, `/readyz`, the in-sync replicas, and
-the brokers' sessions of ZooKeeper. The broker fails when it ends, when its loop computes for more than
-50 ms in one turn, when its memory grows by more than 64 MB for a request, when the follower leaves
-the in-sync replicas, when a session ends or has to reconnect, or when the 99th percentile of the
+the brokers' sessions of ZooKeeper. The broker fails when it ends, when its loop computes for more
+than 50 ms in one turn, when its memory grows by more than 64 MB for a request, when the follower
+leaves the in-sync replicas, when a session ends or reconnects, or when the 99th percentile of the
 honest producer is more than five times what it is without the attack. Times depend on the machine:
 nothing else should run on it.
 """
