@@ -239,7 +239,7 @@ def test_any_bytes_are_served_or_end_the_connection(
     check_output(client, first)
     check_tree(server)
     client.lose()
-    # Watches of others may have sent events to nobody; the honest client has asked for none.
+    # Watches of others may have sent events; the honest client has no watch.
     assert not honest.transport.is_closed
     path = jute.string("/honest") + jute.buffer(b"") + jute.acl(OPEN) + jute.int32(0)
     error, _ = honest.call(OpCode.CREATE, path)

@@ -85,7 +85,7 @@ def test_bulk_requests_leave_the_follower_in_sync_and_the_session_alone(
             with urllib.request.urlopen(f"{url}/readyz", timeout=60) as response:
                 assert response.status == 200
         during = cluster.observe()
-        # The attack goes on.
+        # The attack continues.
         bulk = cluster.metric("ottla_bulk_requests")
         eventually(
             lambda: cluster.metric("ottla_bulk_requests") > bulk, "no request ends", seconds=60

@@ -158,7 +158,7 @@ def test_no_client_sees_a_change_that_is_not_in_the_file(
     assert_ended(zookeeper)
     zookeeper.start()
     reader = Client(zookeeper.port)
-    # The ephemeral znode is there: its session goes on.
+    # The ephemeral znode is there: its session has not ended.
     assert znodes(reader) == before
     for each in (writer, watcher, reader):
         each.close()
