@@ -213,22 +213,19 @@ def test_a_new_ticket_before_the_old_one_ends(kdc: Kdc) -> None:
         time.sleep(0.5)
 
 
-def test_zookeeper(kdc: Kdc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_zookeeper(kdc: Kdc, tmp_path: Path) -> None:
     server, client = tmp_path / "server.jaas", tmp_path / "client.jaas"
     server.write_text(f"Server {{ {login(kdc, 'zookeeper/localhost')} }};\n")
     client.write_text(f"Client {{ {login(kdc, SERVICE)} }};\n")
     provider = {"authProvider.1": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"}
     option = f"-Djava.security.auth.login.config={server}"
-    monkeypatch.setattr(
-        "tests.doubles.broker_process._is_harmless", lambda name: not name.startswith("OTTLA_")
-    )
-    monkeypatch.setenv("KAFKA_OPTS", f"-Djava.security.auth.login.config={client}")
     with (
         start_zookeeper(tmp_path, settings=provider, java=(option,)) as zookeeper,
         start_broker(
             tmp_path,
             zookeeper_connect=f"localhost:{zookeeper.port}",
             zookeeper_set_acl="true",
+            kafka_opts=f"-Djava.security.auth.login.config={client}",
         ),
     ):
         other = KazooClient(zookeeper.connect)
