@@ -239,7 +239,12 @@ def test_zookeeper(kdc: Kdc, tmp_path: Path) -> None:
 
 
 def test_a_cluster_with_apache_kafka(kdc: Kdc, tmp_path: Path) -> None:
-    """Both follow each other: replicas of a topic are in sync with either as the leader."""
+    """Both follow each other: replicas of a topic are in sync with either as the leader.
+
+    Kafka has its login in a setting, Ottla in a JAAS file.
+    """
+    jaas_file = tmp_path / "kafka.jaas"
+    jaas_file.write_text(f"KafkaServer {{ {login(kdc, SERVICE)} }};\n")
     common = settings(
         kdc,
         zookeeper_session_timeout_ms=6000,
@@ -257,7 +262,13 @@ def test_a_cluster_with_apache_kafka(kdc: Kdc, tmp_path: Path) -> None:
             start_kafka(tmp_path / "kafka", zookeeper=zookeeper, broker_id=1, **theirs)
         )
         ours = stack.enter_context(
-            start_broker(tmp_path / "ours", broker_id=2, zookeeper_connect=zookeeper, **common)
+            start_broker(
+                tmp_path / "ours",
+                kafka_opts=f"-Djava.security.auth.login.config={jaas_file}",
+                broker_id=2,
+                zookeeper_connect=zookeeper,
+                **{name: value for name, value in common.items() if "jaas" not in name},
+            )
         )
         both = f"localhost:{port},{address(ours)}"
         made = java(
