@@ -68,7 +68,7 @@ def test_what_needs_a_restart() -> None:
 
 
 def test_no_error_has_a_value_of_a_config_provider(tmp_path: Path) -> None:
-    """Whoever may change settings could read every secret of the broker otherwise."""
+    """A user that may change settings could read every secret of the broker otherwise."""
     (tmp_path / "secrets").write_text("password=hunter2\n")
     text = f"${{file:{tmp_path / 'secrets'}:password}}"
     config = BrokerConfig(
