@@ -60,8 +60,8 @@ def check_dynamic_setting(
             "such as ${file:/path:key}."
         )
     if not setting.sensitive and has_reference(text):
-        # Its value is returned by DescribeConfigs, and named in errors: a user that may change settings
-        # could read all that the providers know.
+        # Its value is in DescribeConfigs and in errors: a user that may change settings could read
+        # all that the providers know.
         raise ConfigError(
             f"{name} is no secret: write the value itself. At run time, references to "
             "config.providers are for secrets only."
