@@ -50,6 +50,7 @@ def test_files_are_for_the_broker_and_its_group_only(tmp_path: Path) -> None:
                 )
             consume(broker.bootstrap)
             place = eventually(lambda: log_of(directories, "kept-0", compacted=True), "no cleaning")
+            assert place is not None
             target = directories[1 - directories.index(place.parent)]
             topic = AlterReplicaLogDirTopic("kept", [0])
             with Wire(broker.bootstrap) as wire:
@@ -64,9 +65,6 @@ def test_files_are_for_the_broker_and_its_group_only(tmp_path: Path) -> None:
             check_modes(directories)
     finally:
         os.umask(before)
-
-
-ONE_BATCH_EACH: dict[str, object] = {"batch.num.messages": 1, "linger.ms": 0}
 
 
 def log_of(directories: list[Path], name: str, *, compacted: bool = False) -> Path | None:
