@@ -46,7 +46,11 @@ def test_files_are_for_the_broker_and_its_group_only(tmp_path: Path) -> None:
             for name in ("kept", "gone"):
                 # One batch each, so that segments roll; all have one key.
                 produce(
-                    broker.bootstrap, name, [Outgoing(b"x", b"key", 0)] * RECORDS, **ONE_BATCH_EACH
+                    broker.bootstrap,
+                    name,
+                    [Outgoing(b"x", b"key", 0)] * RECORDS,
+                    batch_num_messages=1,
+                    linger_ms=0,
                 )
             consume(broker.bootstrap)
             place = eventually(lambda: log_of(directories, "kept-0", compacted=True), "no cleaning")
