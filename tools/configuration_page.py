@@ -95,7 +95,7 @@ This page is generated from the definitions (`python -m tools.configuration_page
   a client sees the difference (`tests/integration/test_settings_probe.py`).
 - Secrets (type *password*) are in no response and in no log line. At run time they are accepted as
   references to `config.providers` only: every client that can read the znode tree could read them
-  there.
+  there. No other setting takes a reference at run time: its value would be readable.
 
 """
 

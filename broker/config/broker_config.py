@@ -16,6 +16,7 @@ Deviations from Kafka's defaults, all for a broker that is started without a pro
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Iterable, Mapping
 
 from ottla.broker.config.authorizer_settings import check_authorizer
@@ -29,6 +30,7 @@ from ottla.broker.config.definitions import (
 )
 from ottla.broker.config.errors import ConfigError
 from ottla.broker.config.groups import check_groups
+from ottla.broker.config.jaas_file import JaasFile
 from ottla.broker.config.listener_settings import PREFIX, check_listener_settings, listener_setting
 from ottla.broker.config.listeners import (
     Endpoint,
@@ -204,6 +206,7 @@ class BrokerConfig:
         self.cluster_dynamic: dict[str, str] = {}
         self.broker_dynamic: dict[str, str] = {}
         self.warnings: list[str] = []
+        self.jaas_file = JaasFile(os.environ.get("KAFKA_OPTS", ""))
         self._apply_synonyms()
         self._refresh()
         self._check()
