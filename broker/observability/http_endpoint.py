@@ -99,6 +99,11 @@ class HttpEndpoint:
         if console is not None:
             console.start()
 
+    @property
+    def registry(self) -> MetricsRegistry | None:
+        """What /metrics serves; None before `serve`."""
+        return None if self._content is None else self._content.registry
+
     async def close(self) -> None:
         """Stop listening and close all connections."""
         if self._server is not None:
