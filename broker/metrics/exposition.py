@@ -18,13 +18,21 @@ from ottla.broker.metrics.statistics import (
 
 _BOUNDS = (*map(repr, TIME_BUCKETS), "+Inf")
 
+# One join holds the interpreter lock, and so the event loop: about 0.5 ms for so many lines. A
+# metric with more, such as one of 10,000 topics, is joined at once.
+_LINES_IN_A_PART = 4096
+
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 def render(readings: Iterable[tuple[Metric, Reading | HistogramReadings]]) -> bytes:
     """The text format of version 0.0.4, one family after the other."""
     lines: list[str] = []
+    parts: list[bytes] = []
     for metric, reading in readings:
+        if len(lines) >= _LINES_IN_A_PART:
+            parts.append(_encode(lines))
+            lines = []
         name = metric.exposed_name
         lines.append(f"# HELP {name} {metric.help.translate(_ESCAPES)}")
         lines.append(f"# TYPE {name} {metric.kind}")
@@ -36,6 +44,11 @@ def render(readings: Iterable[tuple[Metric, Reading | HistogramReadings]]) -> by
         else:
             rows = cast("dict[tuple[str, ...], float]", dict(reading))
             _add_labelled(lines, name, metric.labels, rows)
+    parts.append(_encode(lines))
+    return b"".join(parts)
+
+
+def _encode(lines: list[str]) -> bytes:
     lines.append("")
     return "\n".join(lines).encode()
 
