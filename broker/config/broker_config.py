@@ -145,6 +145,7 @@ class BrokerConfig:
     ottla_console_principal: str
     ottla_console_token: str | None
     ottla_console_enable: bool
+    ottla_opentelemetry_traces_enable: bool
     ottla_metrics_address: str | None
     ottla_worker_threads: int
     ottla_request_max_bytes: int

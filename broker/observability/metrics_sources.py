@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from ottla.broker.metrics.statistics import MetricsRegistry, NetworkStatistics, Reading
+from ottla.broker.metrics.statistics import STAGES, MetricsRegistry, NetworkStatistics, Reading
 from ottla.broker.metrics.telemetry.exported import ExportedMetrics
 from ottla.broker.metrics.telemetry.manager import ClientMetricsManager
 from ottla.broker.net.server import NetworkServer
@@ -72,7 +72,7 @@ def _client_software(server: NetworkServer) -> Reading:
 
 
 def add_requests(registry: MetricsRegistry, channel: RequestChannel) -> None:
-    """The request queue and each API's requests, except the histogram of their times."""
+    """The request queue and each API's requests."""
     registry.gauge("ottla_request_queue_size", "Requests in the queue.", lambda: channel.queued)
     bulk = channel.bulk
     registry.counter(
@@ -122,17 +122,29 @@ def add_requests(registry: MetricsRegistry, channel: RequestChannel) -> None:
     ):
         name = "ottla_request_bytes" if field == "request_bytes" else "ottla_request_errors"
         registry.counter(name, help_text, _by_api(channel, field), "api")
-    registry.counter(
-        "ottla_request_phase_seconds",
-        "Where the time of requests went: queue, local, remote, throttle, response_queue, send.",
+    registry.histogram(
+        "ottla_request_seconds",
+        "From the last byte of a request to the last byte of its response.",
         lambda: {
-            (route.entry.name, phase): getattr(route.statistics, f"{phase}_seconds")
+            (route.entry.name,): route.statistics.total()
             for route in channel.routes.values()
             if route.statistics.by_version
-            for phase in ("queue", "local", "remote", "throttle", "response_queue", "send")
         },
         "api",
-        "phase",
+    )
+    registry.histogram(
+        "ottla_request_stage_seconds",
+        "Where the time of requests went: in the queue, in the handler (local), waiting for other "
+        "brokers or for records (remote), muted by a quota (throttle), encoding and waiting to "
+        "send (response), being sent (send).",
+        lambda: {
+            (route.entry.name, stage): route.statistics.stage(stage)
+            for route in channel.routes.values()
+            if route.statistics.by_version
+            for stage in STAGES
+        },
+        "api",
+        "stage",
     )
     registry.counter(
         "ottla_loop_stalls",

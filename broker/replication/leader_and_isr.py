@@ -186,7 +186,7 @@ class LeaderAndIsrApplier:
             if code == ErrorCode.NONE and state.leader_epoch > partition.leader_epoch:
                 (leaders if state.leader == own else followers)[partition] = state
             elif partition.log is None and partition.leader_epoch < 0:
-                self._replica_manager.partitions.pop(key, None)
+                self._replica_manager.remove_partition(key)
         led_before = {partition for partition in leaders if partition.is_leader}
         led = self._make(leaders, ids, codes, Partition.make_leader)
         following = self._make(followers, ids, codes, Partition.make_follower)
@@ -317,7 +317,7 @@ class LeaderAndIsrApplier:
                 return ErrorCode.FENCED_LEADER_EPOCH
             self.fetchers.remove_fetcher_for_partitions([partition])
             if delete:
-                del partitions[key]
+                self._replica_manager.remove_partition(key)
             partition.is_leader = False
         try:
             if delete:
@@ -383,7 +383,7 @@ class LeaderAndIsrApplier:
 
     def remove_stray(self, key: TopicPartition) -> None:
         """Before a stray log is renamed: its replica stops, as if StopReplica had arrived."""
-        partition = self._replica_manager.partitions.pop(key, None)
+        partition = self._replica_manager.remove_partition(key)
         if partition is not None:
             self.fetchers.remove_fetcher_for_partitions([partition])
             partition.resign()

@@ -390,7 +390,7 @@ class BulkRequests:
             self._part_failed(context, error)
 
     def _part_failed(self, context: PartContext, error: Exception) -> None:
-        context.route.statistics.errors += 1
+        context.route.statistics.record_failure(context, error)
         response = self._error_response(context, error)
         if not context._responded:
             context.respond(response)

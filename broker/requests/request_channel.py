@@ -266,7 +266,7 @@ class RequestChannel:
 
     def _failed(self, context: RequestContext, error: Exception) -> None:
         """A handler raised: send the error response of the API, or close the connection."""
-        context.route.statistics.errors += 1
+        context.route.statistics.record_failure(context, error)
         if context._responded:
             logger.error(
                 "%s failed after its response was sent", context.route.task_name, exc_info=error

@@ -274,8 +274,9 @@ class RequestContext:
             if self._responded:
                 return False  # it closed the connection instead
         self._responded = True
+        self.responded_at = now = monotonic()
         if not self.local_done_at:
-            self.local_done_at = monotonic()
+            self.local_done_at = now
         throttle = self.route.throttle
         if throttle is not None:
             throttle_time_ms = max(throttle_time_ms, throttle(self))

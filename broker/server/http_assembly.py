@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.observability.monitoring import MeasuredParts, build_registry
+from ottla.broker.observability.session_statistics import SessionStatistics
 
 if TYPE_CHECKING:
     from ottla.broker.observability.broker_state import BrokerState
@@ -39,6 +40,9 @@ def _measured(parts: BrokerParts, state: BrokerState) -> MeasuredParts:
         now_ms=parts.base.clock.now_ms,
         client_metrics=parts.base.client_metrics,
         state=state,
+        fetchers=parts.replicas.fetchers,
+        quotas=parts.quotas.clients,
+        session=SessionStatistics(parts.base.store),
     )
 
 

@@ -336,7 +336,7 @@ async def test_requests_are_counted_with_where_their_time_went() -> None:
             statistics.queue_seconds
             + statistics.local_seconds
             + statistics.remote_seconds
-            + statistics.response_queue_seconds
+            + statistics.response_seconds
             + statistics.send_seconds
         )
         assert parts == pytest.approx(statistics.total_seconds)
