@@ -108,6 +108,17 @@ def test_a_latecomer_at_the_end_of_the_rebalance_timeout_adds_nothing() -> None:
     assert len(first.value.members) == 3
 
 
+def test_a_delay_is_extended_by_the_last_millisecond() -> None:
+    setup = Setup(group_initial_rebalance_delay_ms=3_000)
+    responses = [setup.join(rebalance_timeout_ms=3_001)]
+    setup.timer.advance(1_000)
+    responses.append(setup.join(rebalance_timeout_ms=3_001))
+    setup.timer.advance(2_000)
+    assert all(response.is_pending for response in responses)
+    setup.timer.advance(1)
+    assert len(responses[0].value.members) == 2
+
+
 # Sessions.
 
 
@@ -283,6 +294,30 @@ def test_a_loaded_member_has_one_session_to_show_up() -> None:
     assert setup.heartbeat(member, 1) == ErrorCode.NONE
     setup.timer.advance(10_000)
     assert setup.group().state is GroupState.EMPTY
+    setup = Setup(before.log)
+    setup.timer.advance(10_000)
+    assert setup.group().state is GroupState.EMPTY
+
+
+def test_no_sync_timer_runs_when_all_have_synced_or_left() -> None:
+    setup = Setup()
+    leader = setup.join(rebalance_timeout_ms=5_000).value.member_id
+    setup.sync(leader, 1, {leader: b"x"})
+    assert setup.timer.advance(9_999) == 0
+    setup.join(leader, rebalance_timeout_ms=5_000)
+    setup.leave((leader, None))
+    assert setup.timer.advance(100_000) == 0
+
+
+@pytest.mark.parametrize("delay_ms", [0, 3_000])
+def test_resigning_in_the_middle_of_a_rebalance_stops_its_timers(delay_ms: int) -> None:
+    setup = Setup(group_initial_rebalance_delay_ms=delay_ms)
+    setup.join()
+    setup.coordinator.on_resigned(0, 1)
+    setup.coordinator.shutdown()
+    assert setup.timer.advance(10_000_000) == 0
+    rebalancer = setup.coordinator.membership._rebalancer
+    assert rebalancer._in_initial_delay == set(), "it would keep the group for ever"
 
 
 def test_resigning_completes_pending_joins_and_stops_the_timers() -> None:
@@ -377,6 +412,20 @@ def test_a_session_starts_again_with_a_failed_assignment() -> None:
     setup.timer.advance(1)
     assert leader not in setup.group().members
     assert "expired" in kinds(setup)
+
+
+def test_a_failed_assignment_does_not_extend_the_session_of_one_that_did_not_sync() -> None:
+    setup = Setup()
+    leader, follower = setup.stable_group(2)
+    setup.join(leader)
+    setup.join(follower)
+    setup.log.hold = True
+    syncing = setup.sync(leader, setup.group().generation_id, {leader: b"x"})
+    setup.timer.advance(5_000)
+    setup.log.fail_all(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert syncing.value.error_code != ErrorCode.NONE
+    setup.timer.advance(5_000)
+    assert list(setup.group().members) == [leader]
 
 
 def test_a_rebalance_before_the_assignment_takes_back_the_old_one() -> None:
