@@ -305,6 +305,16 @@ def test_a_batch_that_is_removed_because_it_holds_the_offset_is_not_replayed() -
     assert log.producer_state.producers[7].last_sequence == 2
 
 
+def test_a_preparation_for_another_offset_is_not_used() -> None:
+    log = new_log()
+    append(log, 3, producer_id=7, producer_epoch=0, base_sequence=0)
+    append(log, 3)
+    assert list(log.prepare_truncation(3)) == []
+    log.producer_state.remove_expired(NOW_MS * 2)
+    log.truncate_to(2)
+    assert log.producer_state.is_empty
+
+
 def test_an_offset_in_a_gap_between_segments() -> None:
     """Compaction on the leader leaves gaps."""
     log = new_log()
