@@ -294,7 +294,12 @@ def test_a_loaded_member_has_one_session_to_show_up() -> None:
     assert setup.heartbeat(member, 1) == ErrorCode.NONE
     setup.timer.advance(10_000)
     assert setup.group().state is GroupState.EMPTY
+
+
+def test_a_loaded_member_that_does_not_show_up_is_removed() -> None:
+    (before := Setup()).stable_group()
     setup = Setup(before.log)
+    assert setup.group().state is GroupState.STABLE
     setup.timer.advance(10_000)
     assert setup.group().state is GroupState.EMPTY
 
