@@ -386,6 +386,5 @@ class _Loader:
             for path in segment.paths():
                 if self.fs.exists(path):
                     self.fs.remove(path)
-            self.producers.delete_snapshot(segment.base_offset)
         if segments:
             self.fs.sync_directory(self.path)

@@ -74,11 +74,11 @@ def batches(start: int, end: int, epoch: int = 0) -> list[bytes]:
     ]
 
 
-def segments_of(fs: MemoryFileSystem, *ranges: tuple[int, int]) -> None:
+def segments_of(fs: MemoryFileSystem, *ranges: tuple[int, int], **settings: object) -> None:
     """Segments with the offsets of the ranges and valid indexes, and nothing else."""
     for start, end in ranges:
         write(fs, file_of(start), b"".join(batches(start, end)))
-    log = opened(fs, clean=True)
+    log = opened(fs, clean=True, **settings)
     for segment in log.segments:
         segment.finish()
     for path in fs.paths():
@@ -161,7 +161,7 @@ def test_empty_segments_below_the_end_of_the_records_are_deleted() -> None:
 
 def test_after_a_clean_stop_the_last_segment_hides_what_it_overlaps() -> None:
     fs = MemoryFileSystem()
-    segments_of(fs, (0, 6))
+    segments_of(fs, (0, 6), index_interval_bytes=10_000)
     write(fs, file_of(4), b"".join(batches(4, 5)))
     log = opened(fs, clean=True)
     assert log.segments.base_offsets == [0, 4]
@@ -355,7 +355,7 @@ def test_a_log_that_ends_below_its_start_has_nothing_of_before(clean: bool) -> N
     assert (log.log_start_offset, log.log_end_offset) == (30, 30)
     assert log.leader_epochs.entries == []
     assert log.producer_state.producers == {}
-    assert log.producer_state.snapshots == []
+    assert (log.producer_state.snapshots, log.producer_state.end_offset) == ([], 30)
     assert not fs.exists(file_of(0))
 
 
