@@ -342,7 +342,9 @@ def test_a_segment_that_begins_at_the_offset_becomes_the_active_one() -> None:
     assert log.active_segment is log.segments.active
     assert any(path.endswith(".deleted") for path in fs.paths())
     manager.purge(0)
-    assert not any(path.endswith(".deleted") for path in fs.paths()), "nobody waits for them"
+    assert not any(path.endswith(".deleted") for path in fs.paths()), (
+        "they are not kept for a while"
+    )
     log.truncate_fully_and_start_at(3)
     manager.purge(0)
     assert not any(path.endswith(".deleted") for path in fs.paths())
