@@ -185,6 +185,20 @@ async def test_a_session_of_one_millisecond() -> None:
             made.timer = real
 
 
+async def test_a_session_that_is_over_at_once_waits_for_no_timer() -> None:
+    async with scene() as (made, network):
+        real, manual = made.timer, ManualTimer()
+        made.timer = manual  # type: ignore[assignment] # is closed below
+        try:
+            made.expires_at_ms = made.now_ms
+            client = await network.connect()
+            assert (await log_in(client)).session_lifetime_ms == 0
+            client.send(metadata_request())
+            assert await client.is_closed()
+        finally:
+            made.timer = real
+
+
 async def test_a_session_without_an_end_is_not_renewed() -> None:
     async with scene() as (made, network):
         made.lifetime_ms = 60_000
