@@ -13,7 +13,7 @@ from typing import NamedTuple
 SHELL = ("sh", "bash", "console")
 FENCE = re.compile(
     r"^(?:(?P<mark><!-- runs(?P<background> in the background)? -->)\n)?"
-    r"```(?P<language>\w*)(?: [^\n]*)?\n(?P<text>.*?)^```$",
+    r"```(?P<language>\w*)(?: title=\"(?P<title>[^\"]+)\")?[^\n]*\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 MARK = re.compile(r"^<!-- runs.*-->$", re.MULTILINE)
@@ -33,6 +33,7 @@ class Block(NamedTuple):
     text: str
     runs: bool
     in_background: bool
+    title: str | None
 
     @property
     def is_shell(self) -> bool:
@@ -51,6 +52,7 @@ def blocks_of(page: Path) -> list[Block]:
             match["text"],
             match["mark"] is not None,
             match["background"] is not None,
+            match["title"],
         )
         for match in FENCE.finditer(page.read_text(encoding="utf-8"))
     ]

