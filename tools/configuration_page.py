@@ -73,9 +73,11 @@ listener must be one of `listeners`.
 A value can be kept elsewhere (KIP-297): `${file:/path:key}`, `${directory:/path:file}` and
 `${env:NAME}` with Kafka's own providers, which `config.providers` names:
 
-    config.providers=file
-    config.providers.file.class=org.apache.kafka.common.config.provider.FileConfigProvider
-    listener.name.clients.ssl.key.password=${file:/run/secrets/broker.properties:key}
+```properties
+config.providers=file
+config.providers.file.class=org.apache.kafka.common.config.provider.FileConfigProvider
+listener.name.clients.ssl.key.password=${file:/run/secrets/broker.properties:key}
+```
 
 `config.providers.<name>.param.allowed.paths` and `...param.allowlist.pattern` limit them. A
 reference without a value stops the start; Kafka would take it literally.

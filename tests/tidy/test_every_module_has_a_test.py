@@ -158,7 +158,6 @@ EXCEPTIONS = {
         (
             "ottla.broker.server.config_changes",
             "ottla.broker.server.control_assembly",
-            "ottla.broker.server.handler_assembly",
             "ottla.broker.server.network_assembly",
             "ottla.broker.server.parts",
             "ottla.broker.server.quota_assembly",
