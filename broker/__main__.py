@@ -16,6 +16,7 @@ from ottla.broker.config.broker_config import BrokerConfig, ConfigError
 from ottla.broker.config.exit_codes import exit_code
 from ottla.broker.config.sources import IGNORE_VARIABLE
 from ottla.broker.observability.logs import LineFormatter, configure_logging
+from ottla.broker.runtime.event_loop import new_event_loop
 
 if TYPE_CHECKING:
     from ottla.broker.security.sasl.scram_admin import NewUser
@@ -155,14 +156,7 @@ def _allow_many_files() -> None:
 
 def _run(config: BrokerConfig, lines: LineFormatter, new_users: Sequence[NewUser]) -> int:
     sys.setswitchinterval(_SWITCH_SECONDS)
-    try:
-        import uvloop
-
-        runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
-    except ImportError:
-        logger.warning("uvloop is not installed: the broker runs, but slower")
-        runner = asyncio.Runner()
-    with runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(_serve(config, lines, new_users))
 
 

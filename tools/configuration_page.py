@@ -73,9 +73,11 @@ listener must be one of `listeners`.
 A value can be kept elsewhere (KIP-297): `${file:/path:key}`, `${directory:/path:file}` and
 `${env:NAME}` with Kafka's own providers, which `config.providers` names:
 
-    config.providers=file
-    config.providers.file.class=org.apache.kafka.common.config.provider.FileConfigProvider
-    listener.name.clients.ssl.key.password=${file:/run/secrets/broker.properties:key}
+```properties
+config.providers=file
+config.providers.file.class=org.apache.kafka.common.config.provider.FileConfigProvider
+listener.name.clients.ssl.key.password=${file:/run/secrets/broker.properties:key}
+```
 
 `config.providers.<name>.param.allowed.paths` and `...param.allowlist.pattern` limit them. A
 reference without a value stops the start; Kafka would take it literally.
@@ -99,7 +101,7 @@ This page is generated from the definitions (`python -m tools.configuration_page
   a client sees the difference (`tests/integration/test_settings_probe.py`).
 - Secrets (type *password*) are in no response and in no log line. At run time they are accepted as
   references to `config.providers` only: every client that can read the znode tree could read them
-  there.
+  there. No other setting takes a reference at run time: its value would be readable.
 
 """
 

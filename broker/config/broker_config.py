@@ -16,6 +16,7 @@ Deviations from Kafka's defaults, all for a broker that is started without a pro
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Iterable, Mapping
 
 from ottla.broker.config.all_rules import check_rules
@@ -29,6 +30,7 @@ from ottla.broker.config.definitions import (
 )
 from ottla.broker.config.error_places import located, names_in
 from ottla.broker.config.errors import ConfigError, each_error, raise_all
+from ottla.broker.config.jaas_file import JaasFile
 from ottla.broker.config.listener_settings import PREFIX, check_listener_settings, listener_setting
 from ottla.broker.config.listeners import (
     Endpoint,
@@ -141,6 +143,7 @@ class BrokerConfig:
     ottla_console_principal: str
     ottla_console_token: str | None
     ottla_console_enable: bool
+    ottla_opentelemetry_traces_enable: bool
     ottla_metrics_address: str | None
     ottla_worker_threads: int
     ottla_request_max_bytes: int
@@ -204,6 +207,7 @@ class BrokerConfig:
         self.warnings: list[str] = []
         #: Where each given setting stands: file and line, variable or --override, if that is known.
         self.origins: dict[str, str] = {}
+        self.jaas_file = JaasFile(os.environ.get("KAFKA_OPTS", ""))
         self._apply_synonyms()
         self._refresh()
         self._check()

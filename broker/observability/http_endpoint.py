@@ -15,13 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.metrics.exposition import render
-from ottla.broker.metrics.statistics import TIME_BUCKETS, Metric, MetricsRegistry, Reading
+from ottla.broker.metrics.scrape import read_metrics
+from ottla.broker.metrics.statistics import MetricsRegistry
 from ottla.broker.requests.request_channel import RequestChannel
 from ottla.broker.runtime.tasks import WorkerPool
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
-    from prometheus_client.core import Metric as PrometheusMetric
 
     from ottla.broker.observability.console.access import ConsoleRequest
     from ottla.broker.observability.console.console import Console
@@ -107,6 +107,11 @@ class HttpEndpoint:
         if console is not None:
             console.start()
 
+    @property
+    def registry(self) -> MetricsRegistry | None:
+        """What /metrics serves; None before `serve`."""
+        return None if self._content is None else self._content.registry
+
     async def close(self) -> None:
         """Stop listening and close all connections."""
         if self._server is not None:
@@ -188,7 +193,7 @@ class HttpEndpoint:
             return "200 OK", JSON, json.dumps(self._status(), indent=2).encode() + b"\n"
         content = self._content
         if content is None and path == "/metrics" and self._first_metrics is not None:
-            return "200 OK", METRICS, render(_read(self._first_metrics))
+            return "200 OK", METRICS, render(await read_metrics(self._first_metrics))
         if content is None:
             reason = self._checks["/readyz"]() or "the broker is starting"
             return "503 Service Unavailable", TEXT, f"{reason}\n".encode()
@@ -205,48 +210,9 @@ class HttpEndpoint:
             process = self._process = CollectorRegistry()
             ProcessCollector(registry=process)
         # The numbers are read here, on the loop that changes them; the text is made elsewhere.
-        readings = _read(content.registry)
-        snapshot = CollectorRegistry(auto_describe=False)
-        snapshot.register(_Snapshot([_request_times(content.channel)]))
-        text = await content.worker_pool.run(
-            lambda: render(readings) + generate_latest(snapshot) + generate_latest(process)
-        )
+        readings = await read_metrics(content.registry)
+        text = await content.worker_pool.run(lambda: render(readings) + generate_latest(process))
         return "200 OK", CONTENT_TYPE_LATEST, text
-
-
-def _read(registry: MetricsRegistry) -> list[tuple[Metric, Reading]]:
-    readings = []
-    for metric in registry.metrics:
-        try:
-            readings.append((metric, metric.read()))
-        except Exception:
-            logger.exception("metric %s cannot be read", metric.name)
-    for family in registry.families:
-        readings.extend(family())
-    return readings
-
-
-def _request_times(channel: RequestChannel) -> "PrometheusMetric":
-    from prometheus_client.core import HistogramMetricFamily
-
-    family = HistogramMetricFamily(
-        "ottla_request_seconds",
-        "From the last byte of a request to the last byte of its response.",
-        labels=("api",),
-    )
-    for route in channel.routes.values():
-        statistics = route.statistics
-        if not statistics.by_version:
-            continue
-        buckets = []
-        so_far = 0
-        for bound, count in zip(
-            (*map(str, TIME_BUCKETS), "+Inf"), statistics.total_buckets, strict=True
-        ):
-            so_far += count
-            buckets.append((bound, so_far))
-        family.add_metric((route.entry.name,), buckets, statistics.total_seconds)
-    return family
 
 
 async def _send(
@@ -289,13 +255,3 @@ def _console_request(
 def _peer(writer: asyncio.StreamWriter) -> str:
     """The address of the client."""
     return str((writer.get_extra_info("peername") or ("",))[0])
-
-
-class _Snapshot:
-    """Families that were read already, as the library wants them."""
-
-    def __init__(self, families: "list[PrometheusMetric]") -> None:
-        self._families = families
-
-    def collect(self) -> "list[PrometheusMetric]":
-        return self._families

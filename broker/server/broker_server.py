@@ -238,6 +238,8 @@ class BrokerServer:
             parts.network.server.close()
             parts.cluster.inter_broker_client.close()
             await parts.network.request_channel.close()
+            if parts.network.tracing is not None:
+                await parts.network.tracing.stop()
             parts.security.log.flush()
             parts.base.timer.close()
             await parts.base.workers.close()

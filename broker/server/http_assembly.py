@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.observability.broker_state import Observed
 from ottla.broker.observability.monitoring import MeasuredParts, build_registry
+from ottla.broker.observability.session_statistics import SessionStatistics
 
 if TYPE_CHECKING:
     from ottla.broker.observability.broker_state import BrokerState
@@ -55,6 +56,9 @@ def _measured(parts: BrokerParts, state: BrokerState) -> MeasuredParts:
         now_ms=parts.base.clock.now_ms,
         client_metrics=parts.base.client_metrics,
         state=state,
+        fetchers=parts.replicas.fetchers,
+        quotas=parts.quotas.clients,
+        session=SessionStatistics(parts.base.store),
     )
 
 

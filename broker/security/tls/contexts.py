@@ -8,6 +8,7 @@ Only brokers with a TLS listener import this module: importing `ssl` takes some 
 
 from __future__ import annotations
 
+import logging
 import os
 import ssl
 import tempfile
@@ -17,12 +18,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.config.errors import ConfigError
 from ottla.broker.config.key_stores import Keys, first_certificate, read_keys, read_trust
+from ottla.broker.config.listener_settings import PREFIX
 from ottla.broker.security.tls.certificate_dates import CertificateDates
 from ottla.broker.security.tls.certificate_identity import CertificateIdentity
 from ottla.broker.security.tls.limits import limit_context
 
 if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
+
+logger = logging.getLogger("ottla.net")
 
 _CLIENT_CERTIFICATES = {
     "none": ssl.CERT_NONE,
@@ -69,11 +73,33 @@ def listener_context(config: BrokerConfig, listener_name: str) -> TlsContext:
             "ssl.keystore.type=PEM with ssl.keystore.key and ssl.keystore.certificate.chain."
         )
     certificate = _load_keys(context, keys, settings("ssl.keystore.location") or "ssl.keystore.key")
-    context.verify_mode = _CLIENT_CERTIFICATES[settings("ssl.client.auth") or "none"]
+    context.verify_mode = _CLIENT_CERTIFICATES[_client_auth(config, listener_name)]
     if context.verify_mode is not ssl.CERT_NONE and not _load_trust(context, settings):
         context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
     limit_context(context, settings)
     return TlsContext(context, *certificate)
+
+
+def _client_auth(config: BrokerConfig, listener_name: str) -> str:
+    """`ssl.client.auth`, which Kafka uses for a listener with SASL only if it is set for it."""
+    name = "ssl.client.auth"
+    for_all = (config.effective_text(name) or "none").strip()
+    for_it = config.effective_text(f"{PREFIX}{listener_name.lower()}.{name}")
+    if for_it is not None:
+        return for_it.strip() or "none"
+    uses_sasl = any(
+        each.uses_sasl
+        for each in config.listener_endpoints()
+        if each.listener_name == listener_name
+    )
+    if uses_sasl and for_all != "none":
+        logger.warning(
+            "ssl.client.auth is used for listeners without SASL only: set %s%s.%s to ask the "
+            "clients of %s for certificates too",
+            *(PREFIX, listener_name.lower(), name, listener_name),
+        )
+        return "none"
+    return for_all
 
 
 def client_context(settings: ReadSetting, *, needs_keys: bool = False) -> TlsContext:
