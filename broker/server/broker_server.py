@@ -48,6 +48,14 @@ _UNREGISTER_MS = 1_000
 _FIRST_METADATA_MS = 5_000
 
 
+# Until the end of these a start can be given up.
+_LONG_PHASES = (Phase.STARTING, Phase.CONNECTING, Phase.LOADING)
+
+
+class StartCancelled(Exception):
+    """Ends the recovery of a start that is not wanted any more."""
+
+
 class BrokerServer:
     """One broker. `start` once, `stop` once, on one event loop."""
 
@@ -79,6 +87,7 @@ class BrokerServer:
         self._state: BrokerState | None = None
         self._state_log: StateLog | None = None
         self._started = False
+        self._start_is_cancelled = False
 
     @property
     def parts(self) -> BrokerParts:
@@ -98,6 +107,13 @@ class BrokerServer:
             await self.stop()
             raise
         return self.ports
+
+    def cancel_start(self, start: asyncio.Task[object]) -> None:
+        """Ends a `start` that waits for ZooKeeper or recovers logs, which may take long; the next
+        start recovers again. Nothing is done to one that joins the cluster or is complete."""
+        if self._state is None or self._state.phase in _LONG_PHASES:
+            self._start_is_cancelled = True
+            start.cancel()
 
     async def _start(self) -> None:
         config = self.config
@@ -181,7 +197,7 @@ class BrokerServer:
                 new_session=new_session,
                 first_frame_max_bytes=max_receive_size(self.config, name),
             )
-            if parts.cluster.tls is not None:
+            if tls is not None and parts.cluster.tls is not None:
                 parts.cluster.tls.on_renewed(name, partial(parts.network.server.renew_tls, name))
         parts.control.registration.info = broker_info(self.config, parts.base.broker_id, self.ports)
 
@@ -192,9 +208,16 @@ class BrokerServer:
             parts.base.clock.now_ms(),
             config_of=parts.base.dynamic_config.log_config,
             run_all=run_in_threads,
-            progress=None if self._state is None else self._state.add_recovered_bytes,
+            progress=self._recovered,
         )
         self._logs_loaded = True
+
+    def _recovered(self, count: int) -> None:
+        """In a worker thread, after each part of a segment."""
+        if self._start_is_cancelled:
+            raise StartCancelled
+        if self._state is not None:
+            self._state.add_recovered_bytes(count)
 
     async def stop(self, *, crash: bool = False) -> None:
         """Stops everything that was started. The data is closed cleanly, so that the next start

@@ -140,8 +140,8 @@ def settings(directory: Path, zookeeper_port: int) -> dict[str, str]:
     return {
         "log.dirs": f"{directory / 'one'},{directory / 'two'}",
         "listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(certificates.server_path),
+        "listener.name.ssl.ssl.keystore.type": "PEM",
+        "listener.name.ssl.ssl.keystore.location": str(certificates.server_path),
         "zookeeper.connect": f"127.0.0.1:{zookeeper_port}",
         "zookeeper.session.timeout.ms": "18000",
         "zookeeper.connection.timeout.ms": "60000",
