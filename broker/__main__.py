@@ -170,9 +170,14 @@ async def _serve(config: BrokerConfig, lines: LineFormatter, new_users: Sequence
     stopping = asyncio.Event()
     reason: list[str] = []
 
+    this_task = asyncio.current_task()
+    assert this_task is not None
+
     def stop(name: str) -> None:
         reason.append(name)
         stopping.set()
+        if len(reason) == 1:
+            server.cancel_start(this_task)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number.name)
@@ -181,6 +186,9 @@ async def _serve(config: BrokerConfig, lines: LineFormatter, new_users: Sequence
     )
     try:
         await server.start()
+    except asyncio.CancelledError:
+        logger.info("stopped because of %s, before the start was complete", reason[0])
+        return 0
     except Exception as error:
         if not any(cls.__name__ in _EXPECTED for cls in type(error).__mro__):
             logger.exception("the broker cannot start")

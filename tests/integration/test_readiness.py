@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import socket
+import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,8 +20,10 @@ from ottla.broker.server.broker_server import BrokerServer
 from ottla.cli.healthcheck import main as healthcheck
 from ottla.cli.zookeeper_server import free_port
 from ottla.controller.zookeeper_server.server import ZooKeeperServer
+from ottla.storage.directories.log_manager import LogManager
+from tests.doubles.broker_process import ROOT
 from tests.doubles.command_line import CommandLine
-from tests.doubles.eventually import eventually_async
+from tests.doubles.eventually import eventually, eventually_async
 
 
 def broker(tmp_path: Path, **settings: object) -> BrokerServer:
@@ -130,3 +138,62 @@ async def test_a_busy_metrics_port_is_noticed_before_the_data_is_touched(tmp_pat
     assert not (tmp_path / "data").exists()
     taken.close()
     await taken.wait_closed()
+
+
+async def test_a_start_that_recovers_can_be_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
+
+    def load_for_ever(logs: LogManager, *arguments: object, **options: Any) -> None:
+        try:
+            while True:
+                options["progress"](1 << 20)
+                time.sleep(0.001)
+        finally:
+            ended.append("load")
+
+    monkeypatch.setattr(LogManager, "load", load_for_ever)
+    server = broker(tmp_path)
+    starting = spawn(server.start(), name="start")
+    await eventually_async(lambda: server.metrics_port > 0)
+    await until(server, "the broker is loading its logs: recovery has read")
+    server.cancel_start(starting)
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert ended == ["load"]
+    assert not (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+async def test_a_start_that_waits_for_zookeeper_ends_on_a_signal(tmp_path: Path) -> None:
+    port, zookeeper_port = free_port(), free_port()
+    settings = {
+        "log.dirs": str(tmp_path / "data"),
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "ottla.metrics.address": f"127.0.0.1:{port}",
+        "zookeeper.connect": f"127.0.0.1:{zookeeper_port}",
+        "zookeeper.connection.timeout.ms": "600000",
+    }
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "ottla.broker"),
+        *(f"--override={name}={text}" for name, text in settings.items()),
+        env={"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    await asyncio.to_thread(eventually, lambda: "ZooKeeper" in readiness(port))
+    process.send_signal(signal.SIGTERM)
+    _, errors = await process.communicate()
+    assert process.returncode == 0
+    assert "stopped because of SIGTERM, before the start was complete" in errors.decode()
+    assert "Traceback" not in errors.decode()
+    assert not (tmp_path / "data" / "meta.properties").exists()
+
+
+def readiness(port: int) -> str:
+    """The response to /readyz, "" before the port is open."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+            connection.sendall(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            return connection.recv(65536).decode()
+    except OSError:
+        return ""
