@@ -119,7 +119,6 @@ EXCEPTIONS = {
         BESIDE_KAFKA,
         "tests/differential/test_delegation_tokens.py",
     ),
-    "ottla.broker.observability.banner": (WHOLE_BROKER, "tests/integration/test_start.py"),
     "ottla.broker.observability.console.console_parts": (
         WHOLE_BROKER,
         "tests/integration/test_console.py",
