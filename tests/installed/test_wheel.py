@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import zipfile
@@ -12,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from ottla import __version__
+from ottla.cli.zookeeper_server import free_port
 from tests.installed.builds import (
     ROOT,
     build,
+    clean_environment,
     complaints,
     copy_checkout,
     copy_docker_context,
@@ -140,3 +143,28 @@ def test_a_checkout_without_symbolic_links_is_refused_in_a_sentence(tmp_path: Pa
         "symbolic links. Run `git config core.symlinks true && git checkout -- ottla`"
     )
     assert not (source / ".venv").exists()
+
+
+def test_a_local_cluster_needs_nothing_else(installed: Installed, tmp_path: Path) -> None:
+    """Neither Java nor a command of the system; SIGINT stops it as a script's background job."""
+    port = free_port()
+    process = subprocess.Popen(
+        [
+            *("/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh"),
+            *(installed.folder / "bin" / "ottla", "cluster", "start", "--brokers", "1"),
+            *("--directory", tmp_path / "cluster", "--port", str(port)),
+        ],
+        env={**clean_environment(), "PATH": os.devnull},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    first = process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert (first, errors) == (
+        f"1 broker(s) started: 127.0.0.1:{port}\n",
+        "The cluster is stopped.\n",
+    )
+    assert process.returncode == 0
