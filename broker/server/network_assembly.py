@@ -17,6 +17,7 @@ from ottla.broker.server.handler_assembly import build_handlers
 from ottla.broker.server.security_assembly import build_sasl
 
 if TYPE_CHECKING:
+    from ottla.broker.handlers.admin.describe_configs import ConfigDescriber
     from ottla.broker.security.sasl.listeners import SaslListeners
     from ottla.broker.server.control_assembly import ControlParts
     from ottla.broker.server.coordinators import Coordinators
@@ -34,6 +35,7 @@ class NetworkParts(NamedTuple):
     server: NetworkServer
     stalls: StallMonitor
     sasl: SaslListeners | None
+    config_describer: ConfigDescriber
 
 
 def build_network(
@@ -92,4 +94,5 @@ def build_network(
         server=server,
         stalls=StallMonitor(channel.stalls),
         sasl=build_sasl(base, security, server.statistics),
+        config_describer=handlers.config_describe,
     )
