@@ -21,11 +21,16 @@ from ottla.protocol.client.errors import ClientError, RequestTimedOutError
 from ottla.protocol.errors import ErrorCode, KafkaError, error_name
 from ottla.protocol.headers import RequestHeader
 from ottla.protocol.message import Message
+from ottla.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 from ottla.protocol.registry import API, ApiKey
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.inter_broker_client import InterBrokerClient
-    from ottla.broker.cluster.metadata_cache import MetadataCache
+    from ottla.broker.cluster.metadata_cache import BrokerEndpoint, MetadataCache
     from ottla.broker.observability.console.access import Viewer
     from ottla.broker.security.audit.security_log import SecurityLog
 
@@ -35,6 +40,11 @@ DEADLINE_MS = 4000
 # A broker that let a request time out gets no other one for so long, so that a page with several
 # requests waits for it once.
 SILENT_SECONDS = 10.0
+
+# How long a broker is taken for one of Ottla or Kafka; it may be replaced by one of the other.
+KIND_SECONDS = 60.0
+_BROKER = 4
+_SETTING_OF_OTTLA = "ottla.console.enable"
 
 # Requests to brokers at the same time, of one page.
 MAX_AT_ONCE = 16
@@ -103,6 +113,8 @@ class ClusterClient:
         self.metadata = metadata
         self._remote = remote
         self._silent: dict[int, tuple[float, str]] = {}  # until when, and why; by broker
+        # Until when it holds that a broker with these endpoints is of Ottla.
+        self._kinds: dict[int, tuple[dict[str, BrokerEndpoint], float, bool]] = {}
         sent = [HandlerEntry(key, API[key].name, 0, NEWEST_VERSIONS[key], self._forward)
                 for key in NEWEST_VERSIONS]  # fmt: skip
         served = [own[key].entry for key in NEWEST_VERSIONS if key in own]
@@ -158,6 +170,33 @@ class ClusterClient:
         if len(problems) > MAX_PROBLEMS:
             shown.append(f"{len(problems) - MAX_PROBLEMS} more brokers did not respond.")
         return Responses(responses, shown)
+
+    async def is_ottla(self, broker_id: int) -> bool:
+        """Whether a broker is of Ottla. Kafka logs an error for what only Ottla has, so it is found
+        out by a setting: an unknown one is none to Kafka. False for a broker that does not respond.
+        """
+        if broker_id == self.broker_id:
+            return True
+        broker = self.metadata.snapshot.brokers.get(broker_id)
+        if broker is None:
+            return False
+        known = self._kinds.get(broker_id)
+        if known is not None and known[0] == broker.endpoints and known[1] > monotonic():
+            return known[2]
+        resource = DescribeConfigsResource(_BROKER, str(broker_id), [_SETTING_OF_OTTLA])
+        try:
+            response = await self._remote.request_in_version(
+                broker_id,
+                ApiKey.DESCRIBE_CONFIGS,
+                NEWEST_VERSIONS[ApiKey.DESCRIBE_CONFIGS],
+                lambda version: DescribeConfigsRequest([resource]),
+            )
+        except (ClientError, OSError, TimeoutError):
+            return False
+        assert isinstance(response, DescribeConfigsResponse)
+        found = any(result.configs for result in response.results)
+        self._kinds[broker_id] = (broker.endpoints, monotonic() + KIND_SECONDS, found)
+        return found
 
     def brokers(self) -> list[int]:
         """The brokers that are registered, by id."""

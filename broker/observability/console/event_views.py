@@ -73,7 +73,7 @@ class EventViews:
         problems = list(gathered.problems)
         if silent:
             problems.append(
-                f"No log lines of brokers {', '.join(silent[:20])}: they are Kafka, or have no "
-                "console. Their changes of the cluster are shown."
+                f"There are no log lines of broker {', '.join(silent[:20])}: only brokers of Ottla "
+                "with a console have them. Changes of the cluster are shown."
             )
         return rows, problems

@@ -134,6 +134,8 @@ class GroupViews:
 
     async def _events(self, group: GroupRow, viewer: Viewer) -> tuple[list[dict[str, Any]], str]:
         """What its coordinator noted, the newest first, and why there is nothing."""
+        if not await self._client.is_ottla(group.coordinator):
+            return [], f"Broker {group.coordinator}, its coordinator, is Kafka and keeps no events."
         request = DescribeConfigsRequest(
             [DescribeConfigsResource(_GROUP_RESOURCE, group.group, [_EVENTS])]
         )
@@ -144,8 +146,6 @@ class GroupViews:
         except (NoResponse, KafkaError) as problem:
             return [], str(problem)
         (found,) = response.results
-        if found.error_code == ErrorCode.INVALID_REQUEST:
-            return [], f"Broker {group.coordinator}, its coordinator, is Kafka and keeps no events."
         if found.error_code or not found.configs:
             return [], found.error_message or "The coordinator returned no events."
         events = json.loads(found.configs[0].value or "[]")
