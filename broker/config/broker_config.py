@@ -141,6 +141,7 @@ class BrokerConfig:
     ottla_console_allow_remote: bool
     ottla_console_hosts: list[str]
     ottla_console_principal: str
+    ottla_console_read_only: bool
     ottla_console_token: str | None
     ottla_console_enable: bool
     ottla_opentelemetry_traces_enable: bool
@@ -205,8 +206,6 @@ class BrokerConfig:
         self.cluster_dynamic: dict[str, str] = {}
         self.broker_dynamic: dict[str, str] = {}
         self.warnings: list[str] = []
-        #: Where each given setting stands: file and line, variable or --override, if that is known.
-        self.origins: dict[str, str] = {}
         self.jaas_file = JaasFile(os.environ.get("KAFKA_OPTS", ""))
         self._apply_synonyms()
         self._refresh()
@@ -251,7 +250,6 @@ class BrokerConfig:
             ]
         raise_all(errors)
         config.warnings.extend(found.warnings)
-        config.origins = {name: item.origin for name, item in found.given.items()}
         return config
 
     # -- values ---------------------------------------------------------------------------------

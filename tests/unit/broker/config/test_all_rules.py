@@ -69,14 +69,3 @@ def test_the_place_is_that_of_the_first_setting_that_was_given() -> None:
     found = located(error, given)
     assert (type(found), str(found)) == (UnknownSetting, f"file:3: {error}")
     assert located(error, {}) is error
-
-
-def test_the_place_of_each_setting_is_known(tmp_path: Path) -> None:
-    path = tmp_path / "f"
-    path.write_text("num.partitions=3\nbroker.id=1\n")
-    config = BrokerConfig.load(str(path), ["broker.id=2"], {"KAFKA_LOG_DIRS": "x"})
-    assert config.origins == {
-        "num.partitions": f"{path}:1",
-        "broker.id": "--override",
-        "log.dirs": "environment variable KAFKA_LOG_DIRS",
-    }
