@@ -44,6 +44,10 @@ logger = logging.getLogger("ottla.broker")
 _DRAIN_MS = 1_000
 # How long a stop waits for the znode tree, which may be away.
 _UNREGISTER_MS = 1_000
+# How long it waits for the controller to resign.
+_CONTROLLER_STOP_MS = 10_000
+# How long each step of a stop waits that needs ZooKeeper while it is not connected.
+_WITHOUT_ZOOKEEPER_MS = 2_000
 # How long the start waits for the first UpdateMetadata; without one it continues all the same.
 _FIRST_METADATA_MS = 5_000
 
@@ -235,14 +239,16 @@ class BrokerServer:
                 parts.network.server.close()
             else:
                 if not self.config.embedded and self.config.controlled_shutdown_enable:
-                    await hand_over(self.config, parts.cluster.channel)
+                    await self._hand_over(parts)
                 parts.network.server.stop_accepting()
                 parts.coordinators.shutdown()
                 await parts.network.server.drain(_DRAIN_MS)
             await parts.upkeep.scheduler.stop()
             parts.replicas.fetchers.close()
             parts.replicas.mover.stop()
-            await parts.control.controller.stop()
+            await parts.control.controller.stop(
+                _CONTROLLER_STOP_MS if self._has_tree else _WITHOUT_ZOOKEEPER_MS
+            )
             if not crash:
                 await self._unregister(parts)
             parts.base.dynamic_config.stop()
@@ -270,6 +276,23 @@ class BrokerServer:
         await self._close_data(crash)
         if self._event_log is not None:
             self._event_log.detach()
+
+    @property
+    def _has_tree(self) -> bool:
+        """Whether what needs the znode tree can be done at all."""
+        return self._state is not None and self._state.zookeeper_connected
+
+    async def _hand_over(self, parts: BrokerParts) -> None:
+        """Without ZooKeeper a controller of this process cannot respond, and another one may not:
+        the retries would take longer than what stops the broker waits before it kills it."""
+        limit_seconds = None if self._has_tree else _WITHOUT_ZOOKEEPER_MS / 1000
+        try:
+            async with asyncio.timeout(limit_seconds):
+                await hand_over(self.config, parts.cluster.channel)
+        except TimeoutError:
+            logger.warning(
+                "Proceeding to shut down without controlled shutdown: ZooKeeper is not connected"
+            )
 
     async def _unregister(self, parts: BrokerParts) -> None:
         """Before the logs are closed, which may take seconds: leaders wait with acks=all for a

@@ -16,6 +16,7 @@ import pytest
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.net.listener import PortInUse
 from ottla.broker.runtime.tasks import spawn
+from ottla.broker.server import broker_server
 from ottla.broker.server.broker_server import BrokerServer
 from ottla.cli.healthcheck import main as healthcheck
 from ottla.cli.zookeeper_server import free_port
@@ -138,6 +139,26 @@ async def test_a_busy_metrics_port_is_noticed_before_the_data_is_touched(tmp_pat
     assert not (tmp_path / "data").exists()
     taken.close()
     await taken.wait_closed()
+
+
+async def test_a_stop_without_zookeeper_does_not_wait_for_the_retries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What stops a broker kills it after half a minute, as a rule: the next start would recover."""
+    monkeypatch.setattr(broker_server, "_WITHOUT_ZOOKEEPER_MS", 100)
+    zookeeper = ZooKeeperServer(tick_time_ms=1000)
+    await zookeeper.start()
+    server = broker(
+        tmp_path,
+        zookeeper_connect=f"127.0.0.1:{zookeeper.port}",
+        controlled_shutdown_retry_backoff_ms=3_600_000,
+    )
+    await server.start()
+    await zookeeper.stop()
+    await until(server, "ok\nZooKeeper is not connected: ")
+    await server.stop()
+    assert "without controlled shutdown: ZooKeeper is not connected" in caplog.text
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 
 
 async def test_a_start_that_recovers_can_be_given_up(
