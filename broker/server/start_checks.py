@@ -7,7 +7,9 @@ Each mistake has a class of its own, so that `ottla start` ends with an exit cod
 from __future__ import annotations
 
 import errno
+import itertools
 import os
+import re
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -25,6 +27,11 @@ MAX_FILES_CHECKED = 200
 
 # What a start writes at least: meta.properties, checkpoints, the embedded znode store.
 SPACE_NEEDED_BYTES = 64 * 1024
+# Checkpoints and other files of the directory, the embedded store, and logs of partitions.
+_OURS = re.compile(
+    r"meta\.properties|\.lock|\.kafka_cleanshutdown|.*-checkpoint|ottla-znodes\.db.*"
+    r"|.+-\d+(\.[0-9a-f]+-(delete|future|stray))?"
+)
 _SPACE_FILE = ".ottla-space-check"
 
 
@@ -100,13 +107,12 @@ def _problem(path: str) -> StartError | None:
 
 
 def _files(path: str) -> Iterator[str]:
+    """What the broker writes in a log directory. Others may keep what they like there, as a file
+    system does with lost+found."""
     try:
         with os.scandir(path) as entries:
-            for number, entry in enumerate(entries):
-                if number == MAX_FILES_CHECKED:
-                    return
-                if not entry.is_symlink():
-                    yield entry.path
+            ours = (entry.path for entry in entries if _OURS.fullmatch(entry.name))
+            yield from itertools.islice(ours, MAX_FILES_CHECKED)
     except OSError:
         return  # the directory itself is reported
 

@@ -1,0 +1,70 @@
+"""What a start checks first, apart from processes: tests/integration/test_failed_starts.py."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ottla.broker.config.broker_config import BrokerConfig
+from ottla.broker.config.errors import ConfigErrors
+from ottla.broker.server import start_checks
+from ottla.broker.server.start_checks import (
+    CertificateExpired,
+    DirectoryUnwritable,
+    WrongOwner,
+    check_certificates,
+    check_rights,
+)
+from tests.doubles.certificates import Certificates
+
+
+@pytest.mark.parametrize(
+    ("name", "is_ours"),
+    [
+        *(("lost+found", False), ("notes.txt", False), (".snapshot", False)),
+        *(("meta.properties", True), (".lock", True), ("recovery-point-offset-checkpoint", True)),
+        *(("orders-0", True), ("orders-0.0123abcd-delete", True), ("ottla-znodes.db-wal", True)),
+    ],
+)
+def test_files_of_others_do_not_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, is_ours: bool
+) -> None:
+    (tmp_path / name).mkdir()
+    monkeypatch.setattr(start_checks, "_may_use", lambda path: not path.endswith(name))
+    if not is_ours:
+        check_rights([str(tmp_path)])
+        return
+    with pytest.raises(DirectoryUnwritable, match=r"Permission denied: .*chmod -R"):
+        check_rights([str(tmp_path)])
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    with pytest.raises(WrongOwner, match=r"chown -R 4711 "):
+        check_rights([str(tmp_path)])
+
+
+def test_one_directory_that_can_be_used_is_enough(tmp_path: Path) -> None:
+    check_rights(["/dev/null/x", str(tmp_path / "new" / "data")])
+    with pytest.raises(DirectoryUnwritable, match="/dev/null is not a directory"):
+        check_rights(["/dev/null/x", "/dev/null/y"])
+
+
+def test_the_certificates_of_all_listeners_are_reported(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    config = BrokerConfig(
+        {
+            "listeners": "PLAINTEXT://:9092,A://:9093,B://:9094,C://:9095",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,A:SSL,B:SSL,C:SSL",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(certificates.server_path),
+            "listener.name.c.ssl.keystore.location": str(tmp_path / "missing"),
+            "advertised.listeners": "PLAINTEXT://h:9092",
+        }
+    )
+    with pytest.raises(ConfigErrors) as raised:
+        check_certificates(config, now=4e9)
+    first, second, third = raised.value.errors
+    assert isinstance(first, CertificateExpired)
+    assert isinstance(second, CertificateExpired)
+    assert "the certificate of listener B" in str(second)
+    assert str(tmp_path / "missing") in str(third)
