@@ -10,6 +10,7 @@ from ottla.broker.metrics.telemetry.manager import ClientMetricsManager
 from ottla.broker.net.server import NetworkServer
 from ottla.broker.purgatory.purgatory import Purgatory
 from ottla.broker.replication.fetch_sessions import FetchSessionCache
+from ottla.broker.requests.bulk_requests import MAX_AT_ONCE
 from ottla.broker.requests.request_channel import RequestChannel
 from ottla.broker.runtime.tasks import WorkerPool, running_tasks
 
@@ -73,6 +74,22 @@ def _client_software(server: NetworkServer) -> Reading:
 def add_requests(registry: MetricsRegistry, channel: RequestChannel) -> None:
     """The request queue and each API's requests."""
     registry.gauge("ottla_request_queue_size", "Requests in the queue.", lambda: channel.queued)
+    bulk = channel.bulk
+    registry.counter(
+        "ottla_bulk_requests",
+        "Requests of very many elements, which are handled in slices.",
+        lambda: bulk.total,
+    )
+    registry.gauge(
+        "ottla_bulk_requests_in_progress",
+        f"Bulk requests that are handled in slices now; at most {MAX_AT_ONCE}.",
+        lambda: bulk.in_progress,
+    )
+    registry.gauge(
+        "ottla_bulk_requests_waiting",
+        "Bulk requests that wait for another one of their client, or for a place.",
+        lambda: bulk.waiting,
+    )
     registry.gauge(
         "ottla_request_memory_bytes",
         "Bytes of requests in progress (bounded by queued.max.request.bytes).",

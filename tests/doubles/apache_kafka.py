@@ -314,7 +314,7 @@ def start_kafka(
     """A broker of a Kafka version on a free port with its data under `directory`; always stopped.
 
     Without `zookeeper` it gets one of its own, whose data is under `directory` too, so that a
-    second start with the same directory is the same cluster.
+    second start with the same directory is the same cluster. `options` are for the JVM.
     """
     if zookeeper is None:
         with (

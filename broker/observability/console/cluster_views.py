@@ -67,6 +67,7 @@ def overview(parts: ConsoleParts, history: History, viewer: Viewer) -> dict[str,
         ),
         "brokers": _brokers(snapshot, partitions),
         "rates": history.rates(),
+        "state": parts.state(),
     }
 
 
