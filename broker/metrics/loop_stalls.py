@@ -10,9 +10,9 @@ stall's name in the metrics, and the stack in the log. It runs 20 times a second
 else (a tenth of a percent of one core).
 
 A process that got no processor for a while looks the same as one that computed or waited for a
-disk; so the log line has the time that the loop's thread was computing. A stall in which it did
-not compute, and no place of ours was seen or it waited for a processor (Linux tells), has its cause
-outside of the broker: its line is at DEBUG.
+disk; so the log line has the time that the loop's thread was computing. If it did not compute, and
+no place of ours was seen or it waited for a processor (known on Linux), the cause is outside of the
+broker: the line is at DEBUG.
 """
 
 import asyncio
