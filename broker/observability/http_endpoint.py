@@ -1,9 +1,10 @@
 """A small HTTP server beside the broker: /metrics for Prometheus, /healthz, /livez and /readyz for
 health checks, /statusz for the state as JSON, and the console where it is enabled.
 
-It serves GET and HEAD and nothing else, on a port of its own. Clients that send a request slowly
-are bounded apart from those that get a response, and the address with the most of them loses its
-oldest, so that they do not keep a probe waiting; a probe is served before any other bound applies.
+It serves GET and HEAD, and POST to the console, on a port of its own. Clients that send a request
+slowly are bounded apart from those that get a response, and the address with the most of them loses
+its oldest, so that they do not keep a probe waiting; a probe is served before any other bound
+applies.
 The Prometheus library is imported when the first scrape comes.
 """
 
@@ -36,6 +37,9 @@ MAX_WAITING = 64
 
 # A request line and headers of any sane client fit; more is cut off.
 MAX_REQUEST_BYTES = 16384
+
+# Of a POST to the console: a record to produce is the longest. With MAX_CLIENTS 16 MiB in all.
+MAX_BODY_BYTES = 1 << 20
 
 # For the request to arrive.
 REQUEST_TIMEOUT_SECONDS = 5.0
@@ -128,7 +132,7 @@ class HttpEndpoint:
         try:
             head = await self._read_head(reader, writer)
             async with asyncio.timeout(TIMEOUT_SECONDS):
-                await self._serve_request(head, writer)
+                await self._serve_request(head, reader, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # closed, too slow, or not HTTP: no response is possible
         finally:
@@ -149,7 +153,9 @@ class HttpEndpoint:
         finally:
             waiting.pop(writer, None)
 
-    async def _serve_request(self, head: bytes, writer: asyncio.StreamWriter) -> None:
+    async def _serve_request(
+        self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/"):
             return
@@ -164,9 +170,9 @@ class HttpEndpoint:
             return
         self._responding += is_counted
         try:
-            if console is not None and method in ("GET", "HEAD") and console.handles(path):
+            if console is not None and method in console.METHODS and console.handles(path):
                 more_headers = console.headers
-                request = _console_request(path, query, head, writer)
+                request = _console_request(method, (path, query), head, reader, writer)
                 status, content_type, body = await console.respond(request)
             else:
                 status, content_type, body = await self._respond(method, path)
@@ -233,9 +239,14 @@ async def _send(
 
 
 def _console_request(
-    path: str, query: str, head: bytes, writer: asyncio.StreamWriter
+    method: str,
+    target: tuple[str, str],
+    head: bytes,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
 ) -> "ConsoleRequest":
-    from ottla.broker.observability.console.access import ConsoleRequest
+    """`target` is path and query."""
+    from ottla.broker.observability.console.access import ACTION_HEADER, ConsoleRequest, Refused
 
     headers: dict[str, str] = {}
     for line in head.split(b"\r\n")[1:]:
@@ -243,12 +254,28 @@ def _console_request(
         name = name.strip().lower()
         # Of two names of this machine none is believed.
         headers[name] = "" if name in headers else value.strip()
+
+    async def body() -> bytes:
+        length = headers.get("content-length", "")
+        if not (length.isascii() and length.isdigit() and len(length) <= 12):
+            raise Refused("411 Length Required", "the request has no Content-Length")
+        if int(length) > MAX_BODY_BYTES:
+            raise Refused(
+                "413 Content Too Large", f"a request has {MAX_BODY_BYTES} bytes at the most"
+            )
+        return await reader.readexactly(int(length))
+
     return ConsoleRequest(
-        path=path,
-        query=query,
+        path=target[0],
+        query=target[1],
         host=headers.get("host", ""),
         authorization=headers.get("authorization", ""),
         peer=_peer(writer),
+        method=method,
+        origin=headers.get("origin", ""),
+        content_type=headers.get("content-type", ""),
+        action=headers.get(ACTION_HEADER.lower(), ""),
+        body=body,
     )
 
 
