@@ -13,6 +13,10 @@ from ottla.protocol.messages.alter_user_scram_credentials import (
 )
 from ottla.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from ottla.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
+from ottla.protocol.messages.describe_cluster import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -26,6 +30,15 @@ from tests.doubles.wire import Wire
 
 GUESSES = 120
 FORGED = "05:00:00 CRITICAL ottla.broker  forged"
+
+
+BROKER_LOGGER = 8
+
+
+def broker_id(wire: Wire) -> int:
+    response = wire.ask(DescribeClusterRequest(), 1)
+    assert isinstance(response, DescribeClusterResponse)
+    return response.brokers[0].broker_id
 
 
 def entries(path: Path) -> list[dict[str, Any]]:
@@ -59,6 +72,11 @@ def test_logins_denials_and_changes(tmp_path: Path) -> None:
         with Wire(plain) as admin:
             acl = AclCreation(2, "orders", 3, "User:anna", "*", 3, 3)
             admin.ask(CreateAclsRequest([acl]), 3)
+            # An administrator who would leave no trace.
+            for logger in ("ottla.audit", "ottla", "root"):
+                level = AlterableConfig(logger, 0, "FATAL")
+                resource = AlterConfigsResource(BROKER_LOGGER, str(broker_id(admin)), [level])
+                admin.ask(IncrementalAlterConfigsRequest([resource]), 1)
             setting = AlterableConfig("log.retention.ms", 0, "86400001")
             admin.ask(IncrementalAlterConfigsRequest([AlterConfigsResource(4, "", [setting])]), 1)
             user = ScramCredentialUpsertion("carol", 1, 4096, b"salt", b"salted-password")
@@ -72,7 +90,9 @@ def test_logins_denials_and_changes(tmp_path: Path) -> None:
     for secret in ("guess-w0rd", "s3cret", token.hmac.hex(), "86400001"):
         assert secret not in text
     found = entries(audit)
-    failures = [each for each in found if each.get("result") == "failure"]
+    failures = [
+        each for each in found if each["audit"] == "login" and each.get("result") == "failure"
+    ]
     assert len(failures) == LINES_OF_EVENT
     assert {(each["principal"], each["address"]) for each in failures} == {
         ("User:anna", "127.0.0.1")
@@ -85,6 +105,8 @@ def test_logins_denials_and_changes(tmp_path: Path) -> None:
     denied = {each["resource"] for each in found if each.get("result") == "denied"}
     assert denied == {f"Group:g\n{FORGED}", f"Topic:t\r\n{FORGED}\x1b[2J"}
     changed = {each["audit"]: (each["principal"], each.get("resource")) for each in found}
+    levels = [each for each in found if "logger" in each.get("resource", "")]
+    assert [each["result"] for each in levels] == ["failure", "success", "success"]
     anonymous = "User:ANONYMOUS"
     assert changed["acl change"] == (
         anonymous,
