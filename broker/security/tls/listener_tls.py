@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.net")
 
-_Stamp = tuple[tuple[str, int, int], ...]
+_Stamp = tuple[tuple[str, int, int, int], ...]
 
 
 class TlsListener(NamedTuple):
@@ -121,9 +121,10 @@ class _Watched:
             try:
                 stat = os.stat(path)
             except OSError:
-                found.append((path, 0, 0))
+                found.append((path, 0, 0, 0))
             else:
-                found.append((path, stat.st_mtime_ns, stat.st_size))
+                # The inode, too: tools that copy can keep the time, and certificates have one size.
+                found.append((path, stat.st_ino, stat.st_mtime_ns, stat.st_size))
         return tuple(found)
 
 

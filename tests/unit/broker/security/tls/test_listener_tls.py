@@ -236,3 +236,21 @@ def test_what_the_jvm_looks_up_is_not_left_out_silently(
         broker_tls(old)
     monkeypatch.setenv("KAFKA_OPTS", "-Dcom.sun.net.ssl.checkRevocation=false")
     broker_tls(old)
+
+
+def test_a_file_with_the_time_and_size_of_the_previous_one(old: Certificates) -> None:
+    """As tools that copy keep them."""
+    tls = broker_tls(old)
+    contexts = watched(tls)
+    before = old.server_path.stat()
+    other = old.issue("server", "renewed")
+    content = other.read_bytes()
+    size = max(len(content), before.st_size)
+    for path in (old.server_path, other):
+        path.write_bytes(path.read_bytes().ljust(size, b"\n"))
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    tls.check()
+    seen = len(contexts)
+    other.replace(old.server_path)
+    tls.check()
+    assert len(contexts) == seen + 1
