@@ -32,9 +32,8 @@ async def push(codec: int, data: bytes) -> int:
 
     manager = SimpleNamespace(max_bytes=MAX_BYTES, accept=lambda *_: None)
     exported = SimpleNamespace(add=kept)
-    handlers = ClientMetricsHandlers(
-        cast("Any", manager), cast("Any", exported), cast("Any", Workers())
-    )
+    parts: list[Any] = [manager, exported, Workers()]
+    handlers = ClientMetricsHandlers(*parts)
     request = PushTelemetryRequest(compression_type=codec, metrics=data)
     response = await handlers.push(Asked(lambda *_: None, request, 0).context, request)
     return response.error_code
