@@ -104,13 +104,16 @@ class _Watched:
     def _check_trust(self, old: _Contexts, new: _Contexts) -> None:
         """ConfigError when brokers with `old` and with `new` could not connect to each other.
 
-        As Kafka's SslEngineValidator. A broker without a cluster connects to no other.
+        As Kafka's SslEngineValidator. A broker without a cluster connects to no other. Kafka also
+        checks against stores that have expired, and so keeps them until a restart.
         """
         if self._config.embedded or old.client is None or new.client is None:
             return
+        if old is new or not _is_usable(old.server, old.client):
+            check_handshake(new.server.context, new.client.context)
+            return
         check_handshake(old.server.context, new.client.context)
-        if old is not new:
-            check_handshake(new.server.context, old.client.context)
+        check_handshake(new.server.context, old.client.context)
 
     def _allows(self, name: str) -> bool:
         return (self._settings(name) or "").lower() == "true"
@@ -176,6 +179,14 @@ class ListenerTls:
         for watched in self._watched.values():
             if any(is_renewable(name, watched.name) for name in names):
                 watched.renewed(config)
+
+
+def _is_usable(server: TlsContext, client: TlsContext) -> bool:
+    try:
+        check_handshake(server.context, client.context)
+    except ConfigError:
+        return False
+    return True
 
 
 def _check_virtual_machine(config: BrokerConfig) -> None:
