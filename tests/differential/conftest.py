@@ -50,7 +50,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     settings |= settings_beside_jaas_file(settings)
     options = write_jaas_file(tmp_path_factory.mktemp("jaas"))
     with (
-        start_kafka(tmp_path_factory.mktemp("kafka"), options=options, **settings) as kafka,
+        start_kafka(tmp_path_factory.mktemp("kafka"), jvm_options=options, **settings) as kafka,
         start_broker(
             tmp_path_factory.mktemp("ottla"), kafka_opts=" ".join(options), **settings
         ) as ottla,

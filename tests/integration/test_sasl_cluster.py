@@ -147,7 +147,7 @@ def kafka_broker(
     directory: Path, zookeeper: str, options: list[str], settings: dict[str, object]
 ) -> AbstractContextManager[ApacheKafka]:
     return start_kafka(
-        directory / "kafka", zookeeper=zookeeper, options=options, broker_id=1, **settings
+        directory / "kafka", zookeeper=zookeeper, jvm_options=options, broker_id=1, **settings
     )
 
 
