@@ -1,6 +1,6 @@
 """What each setting means: the texts of DescribeConfigs and of docs/configuration.md.
 
-`settings/documentation.txt` has one line a setting; it is read when a client first asks for it.
+`settings/documentation.txt` has one line a setting; it is read when a client first requests it.
 """
 
 from __future__ import annotations
