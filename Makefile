@@ -13,7 +13,7 @@ STAMP := $(ENVIRONMENT)/.installed
 .PHONY: soak test-pythons compat-kerberos
 .PHONY: soak test-pythons spark-kill-matrix
 .PHONY: soak test-pythons test-chart site test-quickstarts
-.PHONY: audit constraints
+.PHONY: audit constraints check-alerts
 .PHONY: soak test-pythons compat-spark-pages compat-spark-tables test-chart site test-quickstarts
 .PHONY: mutation soak test-pythons
 
@@ -56,6 +56,9 @@ test-quickstarts: $(STAMP) ## the programs of docs/quickstart.md in five languag
 test-chart: $(STAMP) ## the Helm chart with helm (from the PATH, or built with Go)
 	@$(RUN) -m pip install -q kubernetes-validate
 	@$(RUN) -m tests.chart.check
+
+check-alerts: $(STAMP) ## alert rules and /metrics with promtool (Debian package prometheus)
+	@$(RUN) -m tests.monitoring.check
 
 lint: $(STAMP) ## ruff, formatting and mypy --strict
 	@$(ENVIRONMENT)/bin/ruff check .
