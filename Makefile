@@ -133,7 +133,7 @@ mutation: $(STAMP) ## mutants of the modules that decide; ARGUMENTS="controller/
 soak: $(STAMP) ## the long form of the abuse tests: 200 clients, what stays open is counted
 	@OTTLA_SOAK_ROUNDS=$${OTTLA_SOAK_ROUNDS:-80} $(RUN) -m pytest -q -s tests/soak
 
-test-pythons: $(STAMP) ## the wheel, installed, on every supported Python of this machine (downloads)
+test-pythons: $(STAMP) ## the wheel, installed, on every supported Python that is found or fetched (downloads)
 	@$(RUN) -m tests.installed.pythons
 
 golden: $(STAMP) ## generate the golden vectors from Kafka's own classes (JDK and Maven)

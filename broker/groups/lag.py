@@ -32,7 +32,7 @@ class Lags(NamedTuple):
     seconds: dict[tuple[str, ...], float]
 
 
-class _LogEndHistory:
+class LogEndHistory:
     """Samples of the high watermark of one partition, each with its time range, oldest first."""
 
     __slots__ = ("offsets", "since_ms", "until_ms")
@@ -78,7 +78,7 @@ class LagReader:
         self._admin = admin
         self._end_offset = end_offset
         self._now_ms = now_ms
-        self._ends: dict[TopicPartition, _LogEndHistory] = {}
+        self._ends: dict[TopicPartition, LogEndHistory] = {}
         self._labels: dict[int, str] = {}
         #: What `steps` computed last.
         self.lags = Lags({}, {})
@@ -126,7 +126,7 @@ class LagReader:
         if end is not None:
             found = self._ends.get(partition)
             if found is None:
-                found = self._ends[partition] = _LogEndHistory()
+                found = self._ends[partition] = LogEndHistory()
             found.add_sample(end, now_ms)
         return end
 

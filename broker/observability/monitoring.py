@@ -5,10 +5,12 @@ The port is off unless `ottla.metrics.address` is set or `ottla.console.enable` 
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.config.errors import ConfigError
+from ottla.broker.net.listener import PortInUse
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
@@ -89,18 +91,33 @@ class MeasuredParts(NamedTuple):
 async def open_http(config: BrokerConfig, state: BrokerState) -> tuple[HttpEndpoint | None, int]:
     """Opens the HTTP port, which serves health checks from now on; None and 0 when it is off.
 
-    Raises ConfigError when it cannot be opened.
+    Raises PortInUse, or ConfigError when it cannot be opened for another reason.
     """
     address = http_address(config)
     if address is None:
         return None, 0
+    from ottla.broker.metrics.statistics import MetricsRegistry
     from ottla.broker.observability.http_endpoint import HttpEndpoint
+    from ottla.broker.observability.state_metrics import add_state
 
     host, port = parse_address(address)
-    endpoint = HttpEndpoint(healthy=lambda: None, ready=state.not_ready, warnings=state.warnings)
+    registry = MetricsRegistry()
+    add_state(registry, state)
+    endpoint = HttpEndpoint(
+        healthy=lambda: None,
+        ready=state.not_ready,
+        warnings=state.warnings,
+        status=state.document,
+        first_metrics=registry,
+    )
     try:
         return endpoint, await endpoint.start(host, port)
     except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise PortInUse(
+                f"ottla.metrics.address: cannot listen on {address}: another process uses that "
+                "port; stop it (find it with `ss -ltnp`) or choose another port."
+            ) from None
         raise ConfigError(
             f"ottla.metrics.address: cannot listen on {address}: {error.strerror or error}."
         ) from None
@@ -115,6 +132,7 @@ def build_registry(parts: MeasuredParts) -> MetricsRegistry:
     from ottla.broker.observability.end_offsets import end_offset_reader
     from ottla.broker.observability.partition_totals import add_partitions
     from ottla.broker.observability.session_statistics import add_session
+    from ottla.broker.observability.state_metrics import add_state
 
     registry = MetricsRegistry()
     replicas = parts.replica_manager
@@ -135,7 +153,7 @@ def build_registry(parts: MeasuredParts) -> MetricsRegistry:
         "Batches whose records were validated in a worker thread.",
         lambda: parts.deferred_validation.total,
     )
-    _add_state(registry, parts.state)
+    add_state(registry, parts.state)
     cluster_metrics.add_build(registry)
     cluster_metrics.add_replication(registry, parts.isr_manager, parts.fetchers)
     cluster_metrics.add_directories(registry, parts.state.directories)
@@ -149,26 +167,6 @@ def build_registry(parts: MeasuredParts) -> MetricsRegistry:
     if parts.client_metrics is not None:
         metrics_sources.add_client_metrics(registry, *parts.client_metrics)
     return registry
-
-
-def _add_state(registry: MetricsRegistry, state: BrokerState) -> None:
-    registry.gauge(
-        "ottla_log_directory_state",
-        "1 for the state of a log directory: accepting, full or offline.",
-        state.directory_states,
-        "path",
-        "state",
-    )
-    registry.gauge(
-        "ottla_zookeeper_connected",
-        "1 while the session with ZooKeeper is connected, or the broker runs without ZooKeeper.",
-        lambda: int(state.zookeeper_connected),
-    )
-    registry.gauge(
-        "ottla_recovered_bytes",
-        "Bytes that the recovery of the logs read at the last start.",
-        lambda: state.recovered_bytes,
-    )
 
 
 def _add_coordinators(

@@ -17,6 +17,7 @@ from ottla.broker.server.handler_assembly import build_handlers
 from ottla.broker.server.security_assembly import build_sasl
 
 if TYPE_CHECKING:
+    from ottla.broker.handlers.admin.describe_configs import ConfigDescriber
     from ottla.broker.observability.tracing import RequestTracing
     from ottla.broker.security.sasl.listeners import SaslListeners
     from ottla.broker.server.control_assembly import ControlParts
@@ -37,6 +38,7 @@ class NetworkParts(NamedTuple):
     stalls: StallMonitor
     sasl: SaslListeners | None
     tracing: RequestTracing | None
+    config_describer: ConfigDescriber
 
 
 def build_network(
@@ -99,6 +101,7 @@ def build_network(
         stalls=StallMonitor(channel.stalls),
         sasl=build_sasl(base, security, server.statistics),
         tracing=tracing,
+        config_describer=handlers.config_describe,
     )
 
 

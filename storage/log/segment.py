@@ -309,6 +309,11 @@ class Segment:
     def next_offset(self) -> int:
         """The offset after the last batch. Raises CorruptLog, CorruptIndex."""
         _, position = self.offset_index.last()
+        if position and position >= self.log.size:
+            # Nothing could be read there, and the segment would pass for an empty one.
+            raise CorruptIndex(
+                self.offset_index.path, f"position {position} of {self.log.size} bytes"
+            )
         last = self.base_offset - 1
         for place in walk(self.log, position, self.log.size):
             last = place.last_offset

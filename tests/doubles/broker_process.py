@@ -92,6 +92,11 @@ class BrokerProcess:
         assert self._process is not None, "the broker is not running"
         self._process.send_signal(signal.SIGTERM)
 
+    def send_signal(self, number: signal.Signals) -> None:
+        """Any signal; returns at once."""
+        assert self._process is not None, "the broker is not running"
+        self._process.send_signal(number)
+
     def wait_for_end(self) -> int:
         """The exit code of one that was asked to stop; it has half a minute for it."""
         process, self._process = self._process, None

@@ -66,7 +66,7 @@ def measured_broker(
     """A broker on asyncio's own loop, whose callbacks can be counted."""
     meter = TurnMeter()
     original = asyncio.events.Handle._run
-    monkeypatch.setattr(embedded, "_new_loop", asyncio.new_event_loop)
+    monkeypatch.setattr(embedded, "new_event_loop", asyncio.new_event_loop)
     monkeypatch.setattr(asyncio.events.Handle, "_run", lambda handle: meter.run(handle, original))
     with embedded.Broker(**settings) as broker:
         assert broker._thread is not None

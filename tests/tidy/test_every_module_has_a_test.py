@@ -124,13 +124,19 @@ EXCEPTIONS = {
         WHOLE_BROKER,
         "tests/integration/test_console.py",
     ),
-    "ottla.broker.observability.console.group_views": (
-        WHOLE_BROKER,
-        "tests/integration/test_console.py",
-    ),
-    "ottla.broker.observability.console.history": (
-        WHOLE_BROKER,
-        "tests/integration/test_console.py",
+    **dict.fromkeys(
+        (
+            "ottla.broker.observability.console.audit",
+            "ottla.broker.observability.console.browse",
+            "ottla.broker.observability.console.cluster_offsets",
+            "ottla.broker.observability.console.cluster_views",
+            "ottla.broker.observability.console.event_views",
+            "ottla.broker.observability.console.group_actions",
+            "ottla.broker.observability.console.group_views",
+            "ottla.broker.observability.console.security_views",
+            "ottla.broker.observability.console.topic_actions",
+        ),
+        (WHOLE_BROKER, "tests/integration/test_console_cluster.py"),
     ),
     "ottla.broker.observability.monitoring": (WHOLE_BROKER, "tests/integration/test_logs.py"),
     "ottla.broker.replication.delayed_delete_records": (
@@ -157,7 +163,6 @@ EXCEPTIONS = {
         (
             "ottla.broker.server.config_changes",
             "ottla.broker.server.control_assembly",
-            "ottla.broker.server.handler_assembly",
             "ottla.broker.server.network_assembly",
             "ottla.broker.server.parts",
             "ottla.broker.server.quota_assembly",

@@ -34,6 +34,7 @@ from ottla.protocol.headers import (
     decode_request_in_steps,
     encode_response,
 )
+from ottla.protocol.messages.api_versions import ApiVersionsResponse
 from ottla.protocol.messages.produce import ProduceRequest
 from ottla.protocol.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
@@ -118,8 +119,8 @@ class SaslSession:
     __slots__ = (
         "_connection",
         "_decoder",
-        "_end",
         "_exchange",
+        "_has_end",
         "_listener",
         "_mechanism",
         "_renewal_began_ms",
@@ -139,7 +140,7 @@ class SaslSession:
         self._state = _State.HANDSHAKE_OR_VERSIONS
         self._mechanism = ""
         self._exchange: Exchange | None = None
-        self._end: float | None = None  # of the session, monotonic milliseconds
+        self._has_end = False  # whether the session ends
         self._renewal_began_ms = -float(LEAST_REAUTHENTICATION_INTERVAL_MS)
         self._timer_task: TimerTask | None = None
 
@@ -147,7 +148,6 @@ class SaslSession:
         """The connection is closed."""
         if self._timer_task is not None:
             self._timer_task.cancel()
-            self._timer_task = None
         self._exchange = None
 
     def take_frame(self, frame: bytes) -> None:
@@ -192,7 +192,7 @@ class SaslSession:
             raise _Refused("may not change its mechanism when it authenticates again")
         if state is _State.BARE_TOKENS:
             return self._bare_token(frame)
-        key = int.from_bytes(frame[:2], "big", signed=True)
+        key = int.from_bytes(frame[:2], "big")
         if state is _State.TOKENS:
             return self._authenticate(frame)
         if key == ApiKey.API_VERSIONS:
@@ -230,8 +230,8 @@ class SaslSession:
         if context.is_long:
             raise ProtocolError(TOO_MANY, api=context.route.entry.name)
         self._connection.identified = True
-        response = cast("Message", context.route.handler(context, context.request))
-        if context.request is not None and not getattr(response, "error_code", 0):
+        response = cast("ApiVersionsResponse", context.route.handler(context, context.request))
+        if not response.error_code:
             self._state = _State.HANDSHAKE
         return _encode(context.header, response)
 
@@ -341,10 +341,9 @@ class SaslSession:
         if exchange.expires_at_ms is not None:
             left_ms = max(exchange.expires_at_ms - listener.now_ms(), 0)
             lifetime_ms = min(left_ms, lifetime_ms) if lifetime_ms > 0 else left_ms
-        elif lifetime_ms <= 0:
-            self._end = None
+        self._has_end = exchange.expires_at_ms is not None or lifetime_ms > 0
+        if not self._has_end:
             return 0
-        self._end = monotonic() * 1000 + lifetime_ms
         if lifetime_ms > 0:
             self._timer_task = listener.timer.schedule(lifetime_ms, self._expire)
         else:
@@ -361,7 +360,6 @@ class SaslSession:
 
     def _expire(self) -> None:
         """The next request ends the connection, unless it begins to authenticate again."""
-        self._timer_task = None
         if self._state is _State.DONE:
             self._state = _State.EXPIRED
             self._connection.token_handler = self.take_frame
@@ -369,18 +367,17 @@ class SaslSession:
     def _begin_again(self) -> bool:
         """To a handshake; False when it may not come now."""
         now = monotonic() * 1000
-        if self._end is None or now - self._renewal_began_ms < LEAST_REAUTHENTICATION_INTERVAL_MS:
+        if not self._has_end or now - self._renewal_began_ms < LEAST_REAUTHENTICATION_INTERVAL_MS:
             return False
         self._renewal_began_ms = now
         if self._timer_task is not None:
             self._timer_task.cancel()
-            self._timer_task = None
         self._state = _State.HANDSHAKE
         self._connection.token_handler = self.take_frame
         return True
 
     def _after_the_end(self, frame: bytes) -> bytes | None:
-        key = int.from_bytes(frame[:2], "big", signed=True)
+        key = int.from_bytes(frame[:2], "big")
         if key == ApiKey.SASL_HANDSHAKE and self._begin_again():
             return self._step(frame)
         self._listener.statistics.expired_sessions += 1

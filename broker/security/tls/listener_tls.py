@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ottla.broker.config.dynamic_rules import RENEWABLE
 from ottla.broker.config.errors import ConfigError
 from ottla.broker.config.listener_settings import PREFIX, find_listener_setting
+from ottla.broker.security.tls.certificate_dates import CertificateDates
 from ottla.broker.security.tls.certificate_identity import check_same_identity
 from ottla.broker.security.tls.certificate_names import principal_reader
 from ottla.broker.security.tls.contexts import (
@@ -158,6 +159,14 @@ class ListenerTls:
     def on_renewed(self, listener_name: str, use: Callable[[ssl.SSLContext], None]) -> None:
         """`use` gets each new context of a listener."""
         self._watch(listener_name).on_renewed = use
+
+    def certificates(self) -> dict[str, CertificateDates]:
+        """When the certificate of each listener with TLS is valid, by the listener's name."""
+        return {
+            watched.name: watched.current.server.dates
+            for watched in self._watched.values()
+            if watched.current.server.dates is not None
+        }
 
     def check(self) -> None:
         """Reads again what has changed since the last look."""
