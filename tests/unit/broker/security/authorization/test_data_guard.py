@@ -10,6 +10,7 @@ import pytest
 
 from ottla.broker.cluster.metadata_cache import MetadataCache
 from ottla.broker.requests.request_context import HandlerEntry, Principal
+from ottla.broker.security.audit.repeats import LINES_OF_ADDRESS
 from ottla.broker.security.audit.security_log import SecurityLog, decisions
 from ottla.broker.security.authorization.acl_rules import AclRules
 from ottla.broker.security.authorization.authorizer import Authorizer
@@ -35,9 +36,9 @@ class Broker:
         self.rules.replace(AclResource(PREFIXED, "Topic", "team-"), [ALLOW])
         self.checks = 0
         self.handled: list[list[str]] = []
-        guard = DataGuard(
-            Authorizer(self.rules, SecurityLog(None)), MetadataCache(), auto_create=True
-        )
+        self.log = SecurityLog(None)
+        authorizer = Authorizer(self.rules, self.log)
+        guard = DataGuard(authorizer, MetadataCache(), auto_create=True)
         check = guard._produce
 
         def counted(context: Any, request: Any) -> None:
@@ -138,3 +139,19 @@ def test_what_is_kept_is_bounded() -> None:
         assert len(connection.writable_topics) <= MAX_WRITABLE_TOPICS
     broker.produce(connection, "team-" + "x" * LONGEST_NAME)
     assert max(map(len, connection.writable_topics)) <= LONGEST_NAME
+
+
+def test_of_very_many_denials_some_are_logged_and_the_rest_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    broker = Broker()
+    count = 5 * LINES_OF_ADDRESS
+    broker.produce(broker.connect(), "team-a", *(f"other-{number}" for number in range(count)))
+    assert broker.handled == [["team-a"]]
+    lines = [record for record in caplog.records if record.name == decisions.name]
+    assert len(lines) == LINES_OF_ADDRESS
+    caplog.clear()
+    broker.log.flush()
+    (line,) = caplog.messages
+    assert f"Suppressed {count - LINES_OF_ADDRESS} more lines" in line
