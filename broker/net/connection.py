@@ -89,6 +89,7 @@ class Connection:
         "principal",
         "sasl",
         "token_handler",
+        "writable_topics",
     )
 
     #: Sends what the socket does not take at once.
@@ -115,6 +116,8 @@ class Connection:
         local = sock.getsockname()
         self.local_address: tuple[str, int] = (local[0], local[1])
         self.principal: Principal = ANONYMOUS  # set by `authenticate`
+        # Kept by the check of Produce: topic, and the version of the ACLs that allowed to write.
+        self.writable_topics: dict[str, int] | None = None
         self.authenticated = not listener.requires_authentication
         self.client_software_name = ""  # set by the ApiVersions handler (KIP-511)
         self.client_software_version = ""
@@ -151,6 +154,7 @@ class Connection:
     def authenticate(self, principal: Principal) -> None:
         """The client is authenticated: frames of full size are accepted from now on."""
         self.principal = principal
+        self.writable_topics = None
         self.authenticated = True
         self.max_frame_bytes = self.listener.request_max_bytes
 

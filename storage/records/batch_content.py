@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla.protocol.records.batch import BATCH_OVERHEAD
-from ottla.protocol.records.check import check_records
+from ottla.protocol.records.check import LEAST_RUN, check_records
 from ottla.protocol.records.compression import decompress
 from ottla.protocol.records.errors import (
     CorruptRecordError,
@@ -12,6 +12,7 @@ from ottla.protocol.records.errors import (
     RecordTooLargeError,
 )
 from ottla.protocol.records.section import check_count
+from ottla.storage.records.plain_records import are_plain_records
 from ottla.storage.records.validation_budget import (
     KIB_DECOMPRESSED,
     RECORD_CHECKED,
@@ -47,6 +48,8 @@ def check_content(
         check_number(count)
     if budget is not None:
         budget.spend(count * RECORD_CHECKED)
+    if not codec and count < LEAST_RUN and are_plain_records(records, start, end, count):
+        return
     content = memoryview(records)[start:end]
     if not codec:
         # Reading single bytes of a memoryview takes longer than this copy.

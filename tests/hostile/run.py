@@ -2,11 +2,12 @@
 
     python -m tests.hostile.run [--seconds 600] [--elements 20000] [--seed 1] [--api Metadata]
 
-A client without any right sends requests in random order to one of two brokers. Watched beside it
-are an honest producer whose records the other broker copies, `/readyz`, the in-sync replicas, and
-the brokers' sessions of ZooKeeper. The broker fails when it ends, when its loop computes for more
-than 50 ms in one turn, when its memory grows by more than 64 MB for a request, when the follower
-leaves the in-sync replicas, when a session ends or reconnects, or when the 99th percentile of the
+A client without any right sends requests in random order to one of two brokers; then forty
+connections send some at once. Watched beside them are an honest producer whose records the other
+broker copies, `/readyz`, the in-sync replicas, and the brokers' sessions of ZooKeeper. The broker
+fails when it ends, when its loop computes for more than 50 ms in one turn, when its memory grows by
+more than 64 MB for a request, when the follower leaves the in-sync replicas, when a session ends or
+reconnects, or when the 99th percentile of the
 honest producer is more than five times what it is without the attack. Times depend on the machine:
 nothing else should run on it.
 """
@@ -20,7 +21,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from ottla.protocol.registry import API
+from ottla.broker.requests.bulk_requests import INLINE_ELEMENTS
+from ottla.protocol.registry import API, ApiKey
+from tests.hostile.attackers import Attackers
 from tests.hostile.cluster import LEADER, TOPIC, HostileCluster, Observation, hostile_cluster
 from tests.hostile.honest import Watcher, percentile
 from tests.hostile.malicious_requests import Shape, shapes
@@ -29,6 +32,8 @@ from tests.hostile.raw_client import ask
 MOST_GROWTH_BYTES = 64 << 20
 MOST_TIMES_SLOWER = 5.0
 QUIET_SECONDS = 10.0
+# That send long requests at the same time.
+CONNECTIONS = 40
 # What a scheduler of a busy machine adds is not the broker's.
 LEAST_PERCENTILE_SECONDS = 0.004
 
@@ -121,22 +126,44 @@ def attack(directory: Path, options: argparse.Namespace) -> int:
             if time.monotonic() > deadline:
                 break
         attacked, ready = watcher.finish()
-        return report(run, quiet, attacked, ready)
+        report(run, "one request at a time", quiet, attacked, ready)
+        watcher = Watcher(config, ready_url)
+        for shape in long_shapes():
+            with Attackers(cluster.open_port, shape.frame, ["127.0.0.1"] * CONNECTIONS):
+                time.sleep(QUIET_SECONDS)
+        attacked, ready = watcher.finish()
+        report(run, f"{CONNECTIONS} connections", quiet, attacked, ready)
+        run.compare(before, f"after {CONNECTIONS} connections")
+    for line in run.failures:
+        print(f"FAILED {line}")
+    return 1 if run.failures else 0
 
 
-def report(run: Attack, quiet: list[float], attacked: list[float], ready: list[float]) -> int:
+def long_shapes() -> list[Shape]:
+    """The dearest requests among those that are handled in one turn."""
+    chosen = (ApiKey.DESCRIBE_CONFIGS, ApiKey.CREATE_ACLS, ApiKey.ALTER_CONFIGS)
+    return [
+        next(
+            shape
+            for shape in shapes(API[key], API[key].max_version, INLINE_ELEMENTS - 10)
+            if shape.name.endswith(" distinct")
+        )
+        for key in chosen
+    ]
+
+
+def report(
+    run: Attack, what: str, quiet: list[float], attacked: list[float], ready: list[float]
+) -> None:
     before, during = percentile(quiet[1:], 0.99), percentile(attacked[1:], 0.99)
-    print(f"{run.sent} requests; most growth of memory {run.worst_growth >> 20} MB")
+    print(f"{what}: {run.sent} requests; most growth of memory {run.worst_growth >> 20} MB")
     print(
         f"honest producer of {TOPIC}: {len(attacked)} records, 99th percentile "
         f"{during * 1000:.1f} ms, without the attack {before * 1000:.1f} ms"
     )
     print(f"/readyz: {len(ready)} checks, slowest {max(ready) * 1000:.1f} ms")
     if during > MOST_TIMES_SLOWER * max(before, LEAST_PERCENTILE_SECONDS):
-        run.failures.append("the honest producer waits more than five times as long")
-    for line in run.failures:
-        print(f"FAILED {line}")
-    return 1 if run.failures else 0
+        run.failures.append(f"{what}: the honest producer waits more than five times as long")
 
 
 if __name__ == "__main__":

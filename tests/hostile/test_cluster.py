@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import urllib.request
 from collections.abc import Iterator
 
@@ -12,9 +11,9 @@ from confluent_kafka import Producer
 from ottla.broker.requests.bulk_requests import MAX_AT_ONCE
 from ottla.protocol.registry import API, ApiKey
 from tests.doubles.eventually import eventually
+from tests.hostile.attackers import Attackers
 from tests.hostile.cluster import TOPIC, HostileCluster, hostile_cluster
 from tests.hostile.malicious_requests import shapes
-from tests.hostile.raw_client import RawClient
 
 # Far more than are handled at once; some tenths of a second for each request.
 ELEMENTS = 15_000
@@ -30,38 +29,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostileCluster
         yield started
 
 
-class Attackers:
-    """Threads that send bulk requests to the leader, one after the other, until the end."""
-
-    def __init__(self, port: int, frame: bytes) -> None:
-        self.responses = 0
-        self._port = port
-        self._frame = frame
-        self._is_over = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._attack, args=(f"127.0.1.{number}",))
-            for number in range(1, ATTACKERS + 1)
-        ]
-
-    def __enter__(self) -> Attackers:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._is_over.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _attack(self, host: str) -> None:
-        client = RawClient(self._port, host)
-        while not self._is_over.is_set():
-            client.send(self._frame)
-            assert client.receive() > 0
-            self.responses += 1
-        client.close()
-
-
 def test_bulk_requests_leave_the_follower_in_sync_and_the_session_alone(
     cluster: HostileCluster,
 ) -> None:
@@ -72,7 +39,8 @@ def test_bulk_requests_leave_the_follower_in_sync_and_the_session_alone(
     ]
     producer = Producer(cluster.config | {"acks": "all", "linger.ms": "0"})
     errors: list[object] = []
-    with Attackers(cluster.open_port, shape.frame):
+    hosts = [f"127.0.1.{number}" for number in range(1, ATTACKERS + 1)]
+    with Attackers(cluster.open_port, shape.frame, hosts):
         eventually(
             lambda: cluster.metric("ottla_bulk_requests_in_progress") == MAX_AT_ONCE,
             "there is no attack",

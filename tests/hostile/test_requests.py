@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from ottla.broker.requests import bulk_requests
+from ottla.broker.requests.bulk_requests import MAX_UNDIVIDED_ELEMENTS
 from ottla.broker.testing.embedded import Broker
 from ottla.protocol.registry import API, ApiKey
 from tests.doubles.eventually import eventually
@@ -87,6 +88,21 @@ def test_the_most_elements_are_handled_in_slices(measured: tuple[Broker, TurnMet
     broker, meter = measured
     (shape,) = [
         each for each in shapes(API[ApiKey.METADATA], 12, 20_000) if each.name == "topics distinct"
+    ]
+    meter.reset()
+    assert ask(broker_port(broker), shape.frame) > len(shape.frame)
+    assert meter.most_calls < MOST_CALLS
+
+
+def test_the_most_elements_that_are_not_divided_take_one_turn(
+    measured: tuple[Broker, TurnMeter],
+) -> None:
+    """DescribeTopicPartitions has the dearest elements: each is denied, and logged or counted."""
+    broker, meter = measured
+    (shape,) = [
+        each
+        for each in shapes(API[ApiKey.DESCRIBE_TOPIC_PARTITIONS], 0, MAX_UNDIVIDED_ELEMENTS - 100)
+        if each.name == "topics distinct"
     ]
     meter.reset()
     assert ask(broker_port(broker), shape.frame) > len(shape.frame)

@@ -149,7 +149,6 @@ EXCEPTIONS = {
     **dict.fromkeys(
         (
             "ottla.broker.security.authorization.admin_guard",
-            "ottla.broker.security.authorization.data_guard",
             "ottla.broker.security.authorization.group_guard",
         ),
         (BESIDE_KAFKA, "tests/differential/test_access_control.py"),

@@ -186,6 +186,7 @@ class ConsoleConnection:
     def __init__(self, peer: str, principal: Principal) -> None:
         self.client_host = peer
         self.principal = principal
+        self.writable_topics: dict[str, int] | None = None
 
     def send_response(self, context: RequestContext, parts: list[Any]) -> None:
         """Responses go to the page, see `ClusterClient`."""

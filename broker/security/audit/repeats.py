@@ -71,6 +71,10 @@ class RepeatCounts:
         suppressed, own.suppressed = own.suppressed, 0
         return suppressed
 
+    def add_suppressed(self, address: str, events: int) -> None:
+        """Count events of an address that are not written, whatever they are."""
+        self._address(address, self._now()).suppressed += events
+
     def counted(self, *, everything: bool = False) -> Iterator[tuple[Event, int]]:
         """What was suppressed in intervals that are over, or so far; it is forgotten with that."""
         now = self._now()

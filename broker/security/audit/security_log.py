@@ -113,6 +113,12 @@ class SecurityLog:
         if suppressed is not None:
             _decided(logging.INFO, context, "Denied", operation, resource, suppressed)
 
+    def denied_more(self, context: RequestContext, denials: int) -> None:
+        """Denials of a request beyond those that are passed to `denied`: they are counted as those
+        of an address that has no lines left."""
+        self._attempts.add_suppressed(context.client_host, denials)
+        self._flush_after_interval()
+
     def allowed(self, context: RequestContext, operation: str, resource: str) -> None:
         """Only at DEBUG, as in Kafka; the authorizer checks the level first."""
         _decided(logging.DEBUG, context, "Allowed", operation, _short(resource), 0)
@@ -171,12 +177,17 @@ class SecurityLog:
                 )
 
     def _admit(self, counts: RepeatCounts, event: Event) -> int | None:
-        user = _short(event.user)
-        suppressed = counts.admit(event._replace(user=user))
-        if suppressed is None and self._timer is not None and not self._is_scheduled:
+        if len(event.user) > MAX_TEXT:
+            event = event._replace(user=_short(event.user))
+        suppressed = counts.admit(event)
+        if suppressed is None:
+            self._flush_after_interval()
+        return suppressed
+
+    def _flush_after_interval(self) -> None:
+        if self._timer is not None and not self._is_scheduled:
             self._is_scheduled = True
             self._timer.schedule(int(INTERVAL_SECONDS * 1000), self._flush_later)
-        return suppressed
 
     def _flush_later(self) -> None:
         """Until everything that was suppressed is written."""

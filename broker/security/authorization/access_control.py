@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.security.authorization.acl_rules import AclRules
+from ottla.protocol.registry import ApiKey
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
@@ -58,6 +59,7 @@ class AccessControl:
         #: Whether the client of a connection may send an API at all; None without an authorizer.
         self.may_send: MaySend | None = None
         self._checks: dict[int, Check] = {}
+        self._protect_produce: Callable[[HandlerEntry], HandlerEntry] | None = None
         if not config.authorizer_class_name:
             return
         # Only now: most brokers have none of it.
@@ -80,17 +82,24 @@ class AccessControl:
         self.allows_silently = partial(authorizer.allows, log_if_denied=False)
         data = DataGuard(authorizer, metadata, auto_create=config.auto_create_topics_enable)
         self.may_read = data.may_read
+        self._protect_produce = data.protect_produce
         admin = AdminGuard(authorizer, metadata)
         self.checks_on_cluster = admin.on_cluster
         self._checks = {**data.checks, **GroupGuard(authorizer).checks, **admin.checks}
 
     def protect(self, table: list[HandlerEntry]) -> list[HandlerEntry]:
         """The handler table with a check in front of every handler."""
-        if self.store is None:
+        protect_produce = self._protect_produce
+        if protect_produce is None:
             return table
         from ottla.broker.security.authorization.guard import protect
 
-        return [protect(entry, self._checks) for entry in table]
+        return [
+            protect_produce(entry)
+            if entry.api_key == ApiKey.PRODUCE
+            else protect(entry, self._checks)
+            for entry in table
+        ]
 
     async def start(self) -> None:
         """Read the ACLs; before the first client is served."""

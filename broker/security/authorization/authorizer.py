@@ -78,6 +78,10 @@ class Authorizer:
             self._write(context, operation, resource, is_allowed)
         return is_allowed
 
+    def denied_more(self, context: RequestContext, denials: int) -> None:
+        """Log the number of denials that were not logged each."""
+        self._log.denied_more(context, denials)
+
     def allows_on_cluster(
         self, context: RequestContext, operation: Operation, *, log_if_denied: bool = True
     ) -> bool:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from logging import DEBUG
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.coordination.ports import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.broker.requests.amendments import amend
+from ottla.broker.security.audit.security_log import decisions
 from ottla.broker.security.authorization.acl_types import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.security.authorization.guard import Check, Guard, refused_rows, unchecked
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -20,11 +22,20 @@ from ottla.protocol.registry import ApiKey
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_cache import MetadataCache
-    from ottla.broker.requests.request_context import RequestContext
+    from ottla.broker.requests.request_context import (
+        HandlerEntry,
+        HandlerResult,
+        RequestConnection,
+        RequestContext,
+    )
     from ottla.broker.security.authorization.authorizer import Authorizer
 
 _NAME = attrgetter("name")
 _TOPIC = attrgetter("topic")
+# Topics that a connection is known to write to; producers of more are checked as usual.
+MAX_WRITABLE_TOPICS = 64
+# Longer names than topics have are not kept.
+LONGEST_NAME = 255
 _INTERNAL = frozenset((GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC))
 
 
@@ -81,6 +92,7 @@ class DataGuard(Guard):
         if len(topics) == 1 and self._allows(
             context, Operation.WRITE, ResourceType.TOPIC, topics[0].name
         ):
+            self._keep_writable(context.connection, topics[0].name)
             return
         allowed, denied = self.sort_out(
             context,
@@ -100,6 +112,34 @@ class DataGuard(Guard):
             amend(context, lambda _: context.close("a produce request with acks=0 was not allowed"))
         else:
             amend(context, lambda response: response.responses.extend(rows))
+
+    def protect_produce(self, entry: HandlerEntry) -> HandlerEntry:
+        """The line of Produce with its check. A connection that writes to the same topic again and
+        again is checked once, until an ACL changes or permitted requests are logged."""
+        check, handler = self._produce, entry.handler
+        rules, logs_allowed = self.authorizer.rules, decisions.isEnabledFor
+
+        def guarded(context: RequestContext, request: Any) -> HandlerResult:
+            writable = context.connection.writable_topics
+            if (
+                writable is None
+                or len(topics := request.topic_data) != 1
+                or writable.get(topics[0].name) != rules.version
+                or request.transactional_id is not None
+                or logs_allowed(DEBUG)
+            ):
+                check(context, request)
+            return handler(context, request)
+
+        return entry._replace(handler=guarded)
+
+    def _keep_writable(self, connection: RequestConnection, topic: str) -> None:
+        if len(topic) > LONGEST_NAME:
+            return
+        kept = connection.writable_topics
+        if kept is None or len(kept) >= MAX_WRITABLE_TOPICS:
+            kept = connection.writable_topics = {}
+        kept[topic] = self.authorizer.rules.version
 
     def _list_offsets(self, context: RequestContext, request: Any) -> None:
         self.keep_allowed(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.broker.requests.amendments import amend
 from ottla.broker.requests.error_rows import BUILDERS
+from ottla.broker.security.audit.repeats import LINES_OF_ADDRESS
 from ottla.broker.security.authorization.acl_types import Operation, ResourceType
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.registry import API
@@ -61,18 +62,27 @@ class Guard:
         *,
         log_if_denied: bool = True,
     ) -> tuple[list[T], list[T]]:
-        """Those that are allowed and those that are not; each name is checked once."""
+        """Those that are allowed and those that are not; each name is checked once. Of very many
+        denials the first are logged, and the number of the others."""
         decisions: dict[str, bool] = {}
         allowed: list[T] = []
         denied: list[T] = []
+        names_denied = 0
         for item in items:
             name = name_of(item)
             is_allowed = decisions.get(name)
             if is_allowed is None:
                 is_allowed = decisions[name] = self.authorizer.allows(
-                    context, operation, kind, name, log_if_denied=log_if_denied
+                    context,
+                    operation,
+                    kind,
+                    name,
+                    log_if_denied=log_if_denied and names_denied < LINES_OF_ADDRESS,
                 )
+                names_denied += not is_allowed
             (allowed if is_allowed else denied).append(item)
+        if log_if_denied and names_denied > LINES_OF_ADDRESS:
+            self.authorizer.denied_more(context, names_denied - LINES_OF_ADDRESS)
         return allowed, denied
 
     def keep_allowed(

@@ -35,9 +35,15 @@ from ottla.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseTopic,
 )
+from ottla.protocol.messages.stop_replica import (
+    StopReplicaRequest,
+    StopReplicaResponse,
+    StopReplicaTopicV1,
+)
 from tests.doubles.network import METADATA, Network, entry, metadata_request, running_network
 
 LEAVE_GROUP = 13
+STOP_REPLICA = 5
 MANY = 3000
 
 
@@ -159,6 +165,35 @@ async def test_so_many_clients_have_a_bulk_request_in_progress_and_others_wait()
         assert most == MAX_AT_ONCE
         assert started == set(hosts)
         await network.until(lambda: bulk.in_progress == bulk.waiting == 0)
+
+
+async def test_a_controller_does_not_wait_for_the_bulk_requests_of_clients() -> None:
+    may_go_on = asyncio.Event()
+
+    async def handle(_: RequestContext, request: MetadataRequest) -> MetadataResponse:
+        await may_go_on.wait()
+        return echo(request)
+
+    def take(_: RequestContext, request: StopReplicaRequest) -> StopReplicaResponse:
+        return StopReplicaResponse(error_code=len(request.topics))
+
+    entries = (entry(METADATA, "Metadata", handle), entry(STOP_REPLICA, "StopReplica", take))
+    async with running_network(*entries) as network:
+        hosts = [f"127.0.1.{number}" for number in range(1, MAX_AT_ONCE + 2)]
+        clients = [await network.connect(from_host=host) for host in hosts]
+        for client in clients:
+            client.send(metadata_request(*names(1000)))
+        await network.until(lambda: network.channel.bulk.waiting == 1)
+        controller = await network.connect()
+        topics = [StopReplicaTopicV1(name, [0]) for name in names(1000)]
+        response = await controller.ask(StopReplicaRequest(topics=topics), 1)
+        assert isinstance(response, StopReplicaResponse)
+        assert response.error_code == 1000
+        await network.until(lambda: network.channel.bulk.in_progress == MAX_AT_ONCE)
+        may_go_on.set()
+        for client in clients:
+            await client.receive()
+        await network.until(lambda: network.channel.bulk.in_progress == 0)
 
 
 def metrics(network: Network) -> dict[str, Any]:
