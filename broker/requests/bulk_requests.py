@@ -62,6 +62,8 @@ INLINE_ELEMENTS = 150
 # Produce and Fetch of many partitions are usual, and cost 6 us for each.
 SMALL_PARTITIONS = 300
 INLINE_PARTITIONS = 2000
+# A change of leaders is urgent. A partition has ten elements in it.
+INLINE_CONTROL_ELEMENTS = 500
 
 # What is handled in parts: with decoded request, response and its bytes about 20 MB, and few enough
 # objects for a run of the garbage collector that stays below 50 ms.
@@ -122,9 +124,11 @@ class Decoding:
     def decode_inline(self) -> bool:
         """Decode a request that is handled in one turn; False when it has more elements and is
         not decoded yet. Raises as `decode_small`."""
-        return self._decode(
-            INLINE_PARTITIONS if self._api_key in _PARTITION_APIS else INLINE_ELEMENTS
-        )
+        if self._api_key in _PARTITION_APIS:
+            return self._decode(INLINE_PARTITIONS)
+        if self._api_key in _CONTROL_APIS:
+            return self._decode(INLINE_CONTROL_ELEMENTS)
+        return self._decode(INLINE_ELEMENTS)
 
     def _decode(self, max_elements: int) -> bool:
         while self.elements <= max_elements:
