@@ -124,7 +124,8 @@ class ProducerState:
         """The last stable offset after each of `completed`, which are among `appends`.
 
         It is the start of the oldest open transaction of another producer, or the offset after the
-        marker. Changes nothing: `appends` need not be written yet.
+        marker: a follower appends batches at once of which a later one begins a transaction.
+        Changes nothing: `appends` need not be written yet.
         """
         started = sorted(
             (first, each.entry.producer_id) for each in appends for first in each.started
@@ -137,7 +138,8 @@ class ProducerState:
                 for first, producer_id in chain(self._ongoing.items(), started)
                 if producer_id != each.producer_id and first not in ended
             )
-            found.append(next(others, each.last_offset + 1))
+            end = each.last_offset + 1
+            found.append(min(next(others, end), end))
             ended.add(each.first_offset)
         return found
 

@@ -16,6 +16,7 @@ from enum import Enum
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
+from ottla.broker.requests.bulk_requests import SMALL_ELEMENTS, Decoding
 from ottla.broker.requests.error_response import error_response
 from ottla.broker.requests.request_context import (
     HandlerEntry,
@@ -27,7 +28,12 @@ from ottla.broker.requests.request_context import (
 from ottla.broker.security.audit.security_log import Login, SecurityLog
 from ottla.broker.security.sasl.exchanges import AuthenticationRefused, Exchange, shown
 from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from ottla.protocol.headers import RequestHeader, decode_request, encode_response
+from ottla.protocol.headers import (
+    RequestHeader,
+    decode_request_header,
+    decode_request_in_steps,
+    encode_response,
+)
 from ottla.protocol.messages.api_versions import ApiVersionsResponse
 from ottla.protocol.messages.produce import ProduceRequest
 from ottla.protocol.messages.sasl_authenticate import (
@@ -48,6 +54,8 @@ logger = logging.getLogger("ottla.security")
 
 # How long a client gets to read why it was refused before the socket is closed.
 LINGER_MS = 50
+
+TOO_MANY = f"it has more than {SMALL_ELEMENTS} elements, and its sender is not authenticated"
 
 # Kafka takes no second authentication again within this time.
 LEAST_REAUTHENTICATION_INTERVAL_MS = 1000
@@ -203,9 +211,14 @@ class SaslSession:
         )
 
     def _decode(self, frame: bytes) -> tuple[RequestHeader, Message]:
-        header, request = decode_request(frame)
+        header, position = decode_request_header(frame)
+        # In the middle of an authentication any request gets a response; but its sender is unknown.
+        decoding = Decoding(header.api_key, decode_request_in_steps(header, frame, position))
+        if not decoding.decode_small():
+            raise ProtocolError(TOO_MANY, api=API[header.api_key].name)
+        assert decoding.message is not None
         self._connection.identified = True
-        return header, request
+        return header, decoding.message
 
     def _api_versions(self, frame: bytes) -> bytes | None:
         """By the usual handler, but not through the queue: the state depends on the response."""
@@ -214,6 +227,8 @@ class SaslSession:
         context = self._decoder.decode(bytearray(frame), self._connection)
         if context is None:
             return None  # It was no request: the connection is closed.
+        if context.is_long:
+            raise ProtocolError(TOO_MANY, api=context.route.entry.name)
         self._connection.identified = True
         response = cast("ApiVersionsResponse", context.route.handler(context, context.request))
         if not response.error_code:

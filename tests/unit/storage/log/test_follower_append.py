@@ -109,6 +109,38 @@ def test_a_follower_takes_transactions_that_it_did_not_verify() -> None:
     assert (aborted.producer_id, aborted.first_offset, aborted.last_offset) == (7, 0, 1)
 
 
+def test_transactions_that_are_fetched_at_once_are_indexed_as_one_by_one() -> None:
+    """A transaction that begins later does not change where an earlier one left the log stable."""
+
+    def data(producer_id: int, sequence: int) -> bytearray:
+        return batch_of(
+            1,
+            producer_id=producer_id,
+            producer_epoch=0,
+            base_sequence=sequence,
+            transactional=True,
+        )
+
+    batches = [
+        data(7, 0),
+        marker(7, committed=False),
+        data(7, 1),
+        marker(7, committed=False),
+        data(8, 0),
+    ]
+    for offset, batch in enumerate(batches):
+        patch_base_offset(batch, 0, offset, 0)
+    log, slow = new_log(), new_log()
+    log.append_as_follower(b"".join(batches), now_ms=NOW_MS)
+    for batch in batches:
+        slow.append_as_follower(bytes(batch), now_ms=NOW_MS)
+    assert log.active_segment.txn_index.entries() == slow.active_segment.txn_index.entries()
+    for each in (log, slow):
+        # Both aborted transactions, of what is below the open one.
+        found = each.read(0, 1 << 20, up_to=4, read_committed=True)
+        assert found.aborted_transactions == [(7, 0), (7, 2)]
+
+
 def test_batches_in_later_runs_are_found_by_their_offsets() -> None:
     """Their places in the segment are those in the run, not those in the request."""
     batches = leaders_batches([100] * 9)
