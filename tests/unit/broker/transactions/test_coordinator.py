@@ -420,6 +420,11 @@ def test_shutting_down_stops_every_timer() -> None:
     setup.ongoing(T0)
     setup.coordinator.shutdown()
     assert setup.timer.advance(10_000_000) == 0
+    setup = Setup()
+    setup.leaders.errors[T0] = [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    setup.end(setup.ongoing(T0))
+    setup.coordinator.shutdown()
+    assert setup.timer.advance(10_000_000) == 0, "no markers are sent again"
 
 
 def test_foreign_records_are_skipped_with_a_line(caplog: pytest.LogCaptureFixture) -> None:

@@ -303,3 +303,10 @@ def test_a_request_of_cancelled_transactions_only_is_left_out(
         setup.respond()
     assert [in_partition(setup, 1, name) for name in names] == [S.COMPLETE_COMMIT] * 2
     assert setup.coordinator.markers._queues == {}
+
+
+def test_a_completion_is_not_appended_again_when_it_was() -> None:
+    setup = Setup()
+    setup.end(setup.ongoing(T0))
+    assert setup.state() is S.COMPLETE_COMMIT
+    assert setup.timer.advance(1_000) == 0

@@ -136,6 +136,16 @@ def test_a_classic_member_has_its_rebalance_timeout_to_join_again() -> None:
     assert "failed to rejoin within the rebalance timeout" in events
 
 
+def test_a_classic_member_leaves_a_consumer_group() -> None:
+    setup, old = classic_setup()
+    setup.enter("new")
+    assert setup.leave((old, None), ("unknown", None)) == (
+        ErrorCode.NONE,
+        [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID],
+    )
+    assert setup.consumer_group.members.keys() == {"new"}
+
+
 def test_an_empty_consumer_group_becomes_a_classic_one_and_back() -> None:
     setup = ConsumerSetup()  # no policy is needed for that
     setup.enter("new")

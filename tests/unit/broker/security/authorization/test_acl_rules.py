@@ -128,6 +128,14 @@ def test_any_resource_will_do() -> None:
     assert not any_topic(rules(t=acl("Read")))
 
 
+def test_without_acls_any_resource_will_do_unless_all_are_denied() -> None:
+    made = rules(t=acl("Write", "Deny"))
+    assert any_topic(made, without_acls=True)
+    assert not any_topic(made)
+    made.replace(topic("*"), [acl("Write", "Deny")])
+    assert not any_topic(made, without_acls=True)
+
+
 def test_resources_of_other_types_do_not_count() -> None:
     made = AclRules()
     made.replace(AclResource(LITERAL, "Group", "g"), [acl("Write")])
