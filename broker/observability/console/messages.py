@@ -13,6 +13,8 @@ MAX_DECOMPRESSED_BYTES = 8 << 20
 # Of one key, value or header.
 MAX_SHOWN_BYTES = 4096
 MAX_HEADERS = 50
+# JSON that is longer is shown in lines.
+LINE_CHARACTERS = 80
 
 # Confluent's framing: a zero byte, four bytes of the schema's number, then the data.
 _FRAME_BYTES = 5
@@ -54,7 +56,10 @@ def shown(data: bytes | None) -> dict[str, Any] | None:
     kind = "text"
     if text[:1] in ("{", "[") and len(data) <= MAX_SHOWN_BYTES:
         try:
-            text = json.dumps(json.loads(text), ensure_ascii=False, indent=1)
+            value = json.loads(text)
+            text = json.dumps(value, ensure_ascii=False)
+            if len(text) > LINE_CHARACTERS:
+                text = json.dumps(value, ensure_ascii=False, indent=1)
             kind = "JSON"
         except (ValueError, RecursionError):
             pass

@@ -34,10 +34,11 @@ function place() {
     clearTimeout(typing)
     typing = setTimeout(draw, TYPING_MS)
   }
-  // Of a chart, as one of so many beside each other.
+  // Of a chart, as one of so many beside each other; the style sheet divides the page alike.
   context.width = (columns) => {
-    const whole = Math.min(page.clientWidth, 1180) - 60
-    return Math.round(columns > 1 && whole > 860 ? (whole - 40) / columns : whole)
+    const whole = Math.min(page.clientWidth, 1220)
+    const beside = Math.min(columns, whole > 960 ? 3 : whole > 700 ? 2 : 1)
+    return Math.max(240, Math.round((whole - 40 - (beside - 1) * 16) / beside) - 34)
   }
   return context
 }

@@ -43,10 +43,10 @@ export async function cluster(context) {
       card('Offline', number(found.offline), found.offline ? 'bad' : ''),
       card('Under-replicated', number(found.under_replicated), found.under_replicated ? 'warn' : ''),
       card('Groups', number(found.groups))),
-    panel('Records appended in the cluster', chart([{ name: 'in', points: found.records }], 'records', context.width(1))),
     el('div', { class: 'row' },
-      panel(`Traffic of broker ${found.broker_id}`, chart([{ name: 'in', points: line('bytes_in') }, { name: 'out', points: line('bytes_out') }], 'bytes', context.width(2))),
-      panel(`Requests to broker ${found.broker_id}`, chart([{ name: 'requests', points: line('requests') }], 'requests', context.width(2)))),
+      panel('Records appended, cluster', chart([{ name: 'in', points: found.records }], 'records', context.width(3))),
+      panel(`Traffic of broker ${found.broker_id}`, chart([{ name: 'in', points: line('bytes_in') }, { name: 'out', points: line('bytes_out') }], 'bytes', context.width(3))),
+      panel(`Requests to broker ${found.broker_id}`, chart([{ name: 'in', points: line('requests') }], 'requests', context.width(3)))),
     panel('Brokers', table([
       ['broker', (row) => [link(['settings'], row.id, { broker: row.id }), ' ', row.id === found.controller_id ? badge('controller') : null, row.id === found.broker_id ? badge('this page') : null]],
       ['state', (row) => (row.responds ? tone('good', 'responds') : row.alive ? el('span', { class: 'warn', title: row.problem }, 'did not respond') : tone('bad', 'away'))],

@@ -4,7 +4,7 @@ import { act, ask } from './api.js'
 import { chart } from './chart.js'
 import { deletion, dialog, settingForm } from './forms.js'
 import { produceForm } from './records.js'
-import { badge, bytes, button, el, heading, link, notes, number, pager, panel, search, table, tone } from './views.js'
+import { badge, bytes, button, el, hash, heading, link, notes, number, pager, panel, search, table, tone } from './views.js'
 
 const health = (row) => (row.offline ? tone('bad', `${row.offline} offline`)
   : row.under_replicated ? tone('warn', `${row.under_replicated} under-replicated`) : tone('good', 'in sync'))
@@ -66,7 +66,7 @@ export async function topic(context) {
   const browse = (row) => link(['records', name], 'browse', { partition: row.partition })
   return [
     heading([[['topics'], 'Topics']], found.name,
-      found.may.read ? link(['records', name], 'Browse records') : null,
+      found.may.read ? el('a', { class: 'button', href: hash(['records', name]) }, 'Browse records') : null,
       found.may.write ? button('produce', 'Produce', () => produceForm(name, found.partitions)) : null,
       found.may.alter ? button('partitions', 'Add partitions', () => partitionsForm(found)) : null,
       found.may.delete ? button('delete', 'Delete', () => deletion('topic', name, 'name', 'topic/delete', 'All its records are deleted on all brokers. There is no way back.'), 'danger') : null),
