@@ -44,6 +44,8 @@ _FENCED_WAIT_MS = 5_000
 # The delay of a retry after an error of the partition; it doubles.
 _MIN_RETRY_MS = 50
 _MAX_RETRY_MS = 1_000
+# A refused follower continues to fetch, and each fetch would propose it again.
+_REFUSED_WAIT_MS = 200
 
 
 class IsrProposal(NamedTuple):
@@ -110,6 +112,7 @@ class IsrManager:
             or follower.log_end_offset < log.high_watermark
             or follower.log_end_offset < partition.leader_epoch_start_offset
             or not partition.context.is_alive(broker_id)
+            or partition.context.now_ms() < follower.refused_until_ms
         ):
             return
         new_isr = partition.isr | {broker_id}
@@ -213,6 +216,7 @@ class IsrManager:
                 follower = partition.followers.get(broker_id)
                 if follower is not None:
                     follower.last_caught_up_ms = NEVER
+                    follower.refused_until_ms = partition.context.now_ms() + _REFUSED_WAIT_MS
             partition.set_isr(partition.isr)
         elif error_code in _FENCED:
             self._timer.schedule(_FENCED_WAIT_MS, lambda: self._step_down(proposal, proposed))

@@ -2,7 +2,9 @@
 
 A future log (`...-future`) is copied in the other directory while the current log is in use. When
 it has caught up, it replaces the current log in one step of the loop, and the old log is deleted.
-A move that a restart interrupts is resumed. Mirrors Kafka's `ReplicaAlterLogDirsThread`.
+A move that a restart interrupts is resumed. A move waits while the disk is full, or descriptors are
+lacking; after any other error it waits for the next start. Mirrors Kafka's
+`ReplicaAlterLogDirsThread`.
 """
 
 from __future__ import annotations
@@ -16,7 +18,13 @@ from ottla.broker.quotas.replication_quotas import ReplicationQuota
 from ottla.broker.runtime.tasks import WorkerPool, spawn
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.topics import TopicPartition
-from ottla.storage.errors import StorageError, UnexpectedAppendOffset
+from ottla.storage.errors import (
+    DiskFull,
+    ResourceExhausted,
+    StorageError,
+    UnexpectedAppendOffset,
+)
+from ottla.storage.files.log_directory import is_exhausted
 
 if TYPE_CHECKING:
     from ottla.broker.replication.replica_manager import ReplicaManager
@@ -31,6 +39,8 @@ _CHUNK_BYTES = 1 << 20
 _COPY_SUFFIX_LENGTH, _NAME_LENGTH_MAX = 1 + 32 + len("-future"), 255
 _THROTTLED_SECONDS = 0.1
 _CAUGHT_UP_SECONDS = 0.01
+# Between attempts of a move that lacks disk space or descriptors.
+_RETRY_SECONDS = 1.0
 
 
 class LogDirMover:
@@ -50,6 +60,8 @@ class LogDirMover:
         self._workers = workers
         self._now_ms = now_ms
         self._moving: set[TopicPartition] = set()
+        # When a move that lacks disk space or descriptors is retried (loop time).
+        self._retries: dict[TopicPartition, float] = {}
         self._task: asyncio.Task[None] | None = None
 
     def resume(self) -> None:
@@ -111,17 +123,35 @@ class LogDirMover:
 
     def _start(self, key: TopicPartition) -> None:
         self._moving.add(key)
+        self._retries.pop(key, None)
         if self._task is None or self._task.done():
             self._task = spawn(self._run(), name="log-dir-mover")
 
     async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
         while self._moving:
-            for key in list(self._moving):
+            due = [key for key in self._moving if self._retries.get(key, 0.0) <= loop.time()]
+            for key in due:
                 try:
                     await self._copy_chunk(key)
+                    self._retries.pop(key, None)
                 except (StorageError, OSError) as error:
-                    logger.error("Failed to move %s: %s", key, error, extra=key._asdict())
-                    self._moving.discard(key)
+                    self._failed(key, error, loop.time())
+            if not due:
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    def _failed(self, key: TopicPartition, error: Exception, now: float) -> None:
+        passes = isinstance(error, DiskFull | ResourceExhausted) or (
+            isinstance(error, OSError) and is_exhausted(error)
+        )
+        if not passes:
+            logger.error("Failed to move %s: %s", key, error, extra=key._asdict())
+            self._moving.discard(key)
+            self._retries.pop(key, None)
+            return
+        if key not in self._retries:
+            logger.warning("The move of %s waits: %s", key, error, extra=key._asdict())
+        self._retries[key] = now + _RETRY_SECONDS
 
     async def _copy_chunk(self, key: TopicPartition) -> None:
         """Copies one chunk, or replaces the current log if the future log has caught up."""

@@ -24,6 +24,7 @@ class FollowerReplica:
         "last_fetch_ms",
         "log_end_offset",
         "log_start_offset",
+        "refused_until_ms",
     )
 
     def __init__(self, broker_id: int) -> None:
@@ -34,10 +35,13 @@ class FollowerReplica:
         self.last_caught_up_ms = NEVER
         self.last_fetch_ms = NEVER
         self.last_fetch_leader_end_offset = 0
+        #: The controller refused it as a member of the ISR: it is not proposed before.
+        self.refused_until_ms = NEVER
 
     def reset(self, now_ms: int, leader_end_offset: int, new_leader: bool, in_sync: bool) -> None:
         """A leader epoch starts. A follower in the ISR counts as caught up for the allowed lag."""
         self.last_caught_up_ms = now_ms if in_sync else NEVER
+        self.refused_until_ms = NEVER
         if new_leader:
             self.log_end_offset = UNKNOWN_OFFSET
             self.log_start_offset = UNKNOWN_OFFSET

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.observability.broker_state import Observed
 from ottla.broker.observability.monitoring import MeasuredParts, build_registry
+from ottla.broker.observability.session_statistics import SessionStatistics
 
 if TYPE_CHECKING:
     from ottla.broker.observability.broker_state import BrokerState
@@ -15,12 +17,27 @@ if TYPE_CHECKING:
     from ottla.broker.server.parts import BrokerParts
 
 
+def observe(parts: BrokerParts) -> Observed:
+    """What the state of the broker reads of its parts."""
+    metadata = parts.base.metadata
+    tls = parts.cluster.tls
+    return Observed(
+        broker_id=parts.base.broker_id,
+        cluster_id=parts.base.cluster_id,
+        listeners=len(parts.network.server.listeners),
+        controller_id=lambda: metadata.snapshot.controller_id,
+        certificates=dict if tls is None else tls.certificates,
+        descriptors=parts.network.server.descriptors,
+        loop=parts.network.stalls.health,
+    )
+
+
 def serve_parts(
     endpoint: HttpEndpoint, parts: BrokerParts, state: BrokerState, events: EventLog | None
 ) -> None:
     """Metrics from now on, and with `events` the console, too."""
     registry = build_registry(_measured(parts, state))
-    console = None if events is None else _console(parts, events)
+    console = None if events is None else _console(parts, events, state)
     endpoint.serve(registry, parts.network.request_channel, parts.base.workers, console)
 
 
@@ -40,10 +57,13 @@ def _measured(parts: BrokerParts, state: BrokerState) -> MeasuredParts:
         now_ms=parts.base.clock.now_ms,
         client_metrics=parts.base.client_metrics,
         state=state,
+        fetchers=parts.replicas.fetchers,
+        quotas=parts.quotas.clients,
+        session=SessionStatistics(parts.base.store),
     )
 
 
-def _console(parts: BrokerParts, events: EventLog) -> Console:
+def _console(parts: BrokerParts, events: EventLog, state: BrokerState) -> Console:
     from ottla.broker.observability.console.access import ConsoleDoor, parse_principal
     from ottla.broker.observability.console.console import Console
     from ottla.broker.observability.console.console_parts import ConsoleParts
@@ -58,6 +78,7 @@ def _console(parts: BrokerParts, events: EventLog) -> Console:
         request_channel=parts.network.request_channel,
         workers=parts.base.workers,
         now_ms=parts.base.clock.now_ms,
+        state=state.document,
         # A page requests everything there is: what it may not show needs no line in the log.
         allows=security.access_control.allows_silently,
         principal=parse_principal(config.ottla_console_principal),

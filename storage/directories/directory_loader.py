@@ -41,7 +41,8 @@ class LoadedDirectory:
         self.directory = directory
         self.clean = clean
         self.logs: dict[tuple[str, int], Log] = {}
-        self.future: dict[tuple[str, int], Log] = {}
+        #: More than one of a partition, if a move was interrupted and requested again.
+        self.future: list[Log] = []
         self.strays: list[str] = []
 
 
@@ -50,6 +51,9 @@ class _Checkpoints(NamedTuple):
     log_starts: Offsets
     high_watermarks: Offsets
     compacted: Offsets
+
+
+_NO_CHECKPOINTS = _Checkpoints({}, {}, {}, {})
 
 
 def load_directory(
@@ -110,21 +114,25 @@ def _load(
             loaded.strays.append(path)
         else:
             key = (topic, partition)
+            is_future = suffix == FUTURE_DIRECTORY_SUFFIX
+            # The offsets of a future log are not in the checkpoints. What is there under its name
+            # is from before, when this directory had the partition.
+            known = _NO_CHECKPOINTS if is_future else checkpoints
             log = open_log(
                 PartitionDirectory(directory, path, topic, partition, files),
                 config_of(topic),
                 opening._replace(
                     clean=clean,
-                    recovery_point=checkpoints.recovery_points.get(key, 0),
-                    log_start_offset=checkpoints.log_starts.get(key, 0),
-                    compacted_to=checkpoints.compacted.get(key, -1),
+                    recovery_point=known.recovery_points.get(key, 0),
+                    log_start_offset=known.log_starts.get(key, 0),
+                    compacted_to=known.compacted.get(key, -1),
                 ),
                 deletions,
             )
-            log.update_high_watermark(checkpoints.high_watermarks.get(key, 0))
-            if suffix == FUTURE_DIRECTORY_SUFFIX:
-                loaded.future[key] = log
+            if is_future:
+                loaded.future.append(log)
             else:
+                log.update_high_watermark(known.high_watermarks.get(key, 0))
                 loaded.logs[key] = log
     return loaded
 

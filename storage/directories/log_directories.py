@@ -24,7 +24,7 @@ from ottla.storage.files.open_files import OpenFiles
 class LogDirectories:
     """All of `log.dirs`. A directory whose disk fails goes offline; the others stay in service."""
 
-    __slots__ = ("_files", "_locks", "all", "fs")
+    __slots__ = ("_files", "_locks", "_written", "all", "fs")
 
     def __init__(
         self, fs: FileSystem, paths: Sequence[str | os.PathLike[str]], max_open_files: int
@@ -36,6 +36,8 @@ class LogDirectories:
         # a few, or every read would open a file.
         share = max(8, max_open_files // max(1, len(self.all)))
         self._files = {directory.path: OpenFiles(share) for directory in self.all}
+        # What this process knows to be in checkpoint files, which no other one writes.
+        self._written: dict[str, Offsets] = {}
 
     def online(self) -> list[LogDirectory]:
         return [directory for directory in self.all if not directory.is_offline]
@@ -114,12 +116,21 @@ class LogDirectories:
                     self.write_checkpoint_of(directory, name, offsets[directory.path])
 
     def write_checkpoint_of(self, directory: LogDirectory, name: str, offsets: Offsets) -> None:
-        """Writes a checkpoint file of one directory. Synced. Raises StorageError."""
+        """Writes a checkpoint file of one directory. Synced. Raises StorageError.
+
+        Does nothing when the file has these offsets already. Keeps `offsets`.
+        """
         directory.check_online()
+        path = f"{directory.path}/{name}"
+        if self._written.get(path) == offsets:
+            return
+        # After a failure it may have the old offsets or these.
+        self._written.pop(path, None)
         try:
-            write_offset_checkpoint(self.fs, f"{directory.path}/{name}", offsets)
+            write_offset_checkpoint(self.fs, path, offsets)
         except OSError as error:
             raise directory.write_failed(error) from error
+        self._written[path] = offsets
 
     def mark_clean(self, broker_epoch: int) -> None:
         """Writes the clean shutdown file. Synced."""

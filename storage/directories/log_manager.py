@@ -12,6 +12,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 
 from ottla.storage.config import LogConfig
@@ -132,6 +133,9 @@ class LogManager:
         self.unclean_start = not all(loaded.clean for loaded in found)
         for loaded in found:
             self._take(loaded)
+        # Their current logs may be in any directory.
+        for loaded in found:
+            self._take_future(loaded, now_ms)
         for directory in self.directories.online():
             directory.write_recovery_points = partial(
                 self._checkpoints.write_recovery_points, directory
@@ -146,12 +150,22 @@ class LogManager:
                     " remove one of them"
                 )
             self._logs[key] = log
-        for key, log in loaded.future.items():
-            if key not in self._logs:
+
+    def _take_future(self, loaded: LoadedDirectory, now_ms: int) -> None:
+        """Takes one future log of a partition; deletes what interrupted moves have left."""
+        for log in loaded.future:
+            key = (log.topic, log.partition)
+            current = self._logs.get(key)
+            if current is None:
                 logger.warning("Ignoring future log %s, its partition has no current log", log.path)
                 log.release()
-                continue
-            self._future[key] = log
+            elif key in self._future or current.log_directory is log.log_directory:
+                # Replacing the current log by one in its own directory would destroy both.
+                logger.warning("Deleting future log %s, the rest of an interrupted move", log.path)
+                with suppress(LogDirectoryOffline):  # then it is deleted at the next start
+                    self._retire(log, now_ms)
+            else:
+                self._future[key] = log
 
     def shutdown(
         self, now_ms: int, broker_epoch: int = -1, *, run_all: RunAll = _run_in_order
@@ -335,8 +349,16 @@ class LogManager:
         if future is not None:
             self.abandon_future(topic, partition, now_ms)
         name = unique_directory_name(topic, partition, self._unique_name(), FUTURE_DIRECTORY_SUFFIX)
-        log = self._create(target, f"{target.path}/{name}", key, current.config, now_ms)
-        log.truncate_fully_and_start_at(current.log_start_offset)
+        path, log = f"{target.path}/{name}", None
+        try:
+            log = self._create(target, path, key, current.config, now_ms)
+            log.truncate_fully_and_start_at(current.log_start_offset)
+        except StorageError:
+            if log is not None:
+                log.release()
+            with suppress(OSError):
+                self.fs.remove_tree(path)  # the next attempt has another name
+            raise
         self._future[key] = log
         return log
 
@@ -353,12 +375,15 @@ class LogManager:
         """
         key = (topic, partition)
         current, future = self._logs[key], self._future[key]
+        assert current.log_directory is not future.log_directory
         if future.log_end_offset != current.log_end_offset:
             raise ValueError(
                 f"{current.name}: the future log ends at {future.log_end_offset}, the current"
                 f" log at {current.log_end_offset}"
             )
         path = f"{future.log_directory.path}/{partition_directory_name(topic, partition)}"
+        # Without the recovery point that the partition had when it was in this directory before.
+        self._checkpoints.write_recovery_points(future.log_directory)
         try:
             if current.topic_id is not None:
                 self.assign_topic_id(future, current.topic_id)

@@ -19,8 +19,8 @@ from ottla.storage.log.log import Log
 class OffsetCheckpoints:
     """The checkpoints of recovery points, log starts and high watermarks of some logs.
 
-    Each method writes the file of every online directory, or of `only` one. Synced. May run in a
-    worker thread.
+    Each method writes the file of every online directory, or of `only` one, where it has other
+    offsets. Synced. May run in a worker thread.
     """
 
     __slots__ = ("_directories", "_lock", "_logs")

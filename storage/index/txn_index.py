@@ -142,6 +142,8 @@ class TransactionIndex:
         for entry in self.entries():
             if entry.last_offset >= fetch_offset and entry.first_offset < upper_bound:
                 into.append(entry)
-            if entry.last_stable_offset >= upper_bound:
+            # Kafka's followers write a last stable offset above the marker, if what they fetched
+            # at once has a transaction that begins behind it.
+            if min(entry.last_stable_offset, entry.last_offset + 1) >= upper_bound:
                 return True
         return False

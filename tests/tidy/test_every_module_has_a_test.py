@@ -40,13 +40,6 @@ EXCEPTIONS = {
         "tests/integration/test_embedded_cluster.py",
     ),
     "ottla.cli.zookeeper_family": (COMMAND_LINE, "tests/unit/cli/test_help.py"),
-    **dict.fromkeys(
-        (
-            "ottla.controller.zookeeper_server.four_letter_words",
-            "ottla.controller.zookeeper_server.requests",
-        ),
-        (THROUGH_ANOTHER, "tests/unit/controller/zookeeper_server/test_server.py"),
-    ),
     "ottla.broker.coordination.znode_offsets": (
         BESIDE_KAFKA,
         "tests/differential/test_coordinators.py",
@@ -171,7 +164,6 @@ EXCEPTIONS = {
         (
             "ottla.broker.server.config_changes",
             "ottla.broker.server.control_assembly",
-            "ottla.broker.server.handler_assembly",
             "ottla.broker.server.network_assembly",
             "ottla.broker.server.parts",
             "ottla.broker.server.quota_assembly",

@@ -87,6 +87,7 @@ class ClusterViews:
             "records": history.cluster_rate(),
             "read_only": parts.read_only,
             "problems": history.problems,
+            "state": parts.state(),
         }
 
     def _brokers(self, snapshot: MetadataSnapshot, totals: Totals) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from ottla.broker.net.server import NetworkServer
@@ -23,6 +23,7 @@ class ConsoleParts(NamedTuple):
     request_channel: RequestChannel
     workers: WorkerPool
     now_ms: Callable[[], int]
+    state: Callable[[], dict[str, Any]]  # as /statusz serves it
     allows: Allows  # `allow_all` without an authorizer
     principal: Principal  # in whose name the console shows and changes anything
     read_only: str  # why nothing can be changed, empty if it can

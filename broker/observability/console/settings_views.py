@@ -27,7 +27,7 @@ _SOURCES = {
     1: "topic",
     2: "broker, at run time",
     3: "cluster, at run time",
-    4: "file",
+    4: "at start",
     5: "default",
 }
 

@@ -270,6 +270,8 @@ class SimulatedFileSystem:
 
     def _rename_directory(self, source: str, target: str) -> None:
         """Durable at once; what was there is moved as it is."""
+        if target in self._disk.names and self._disk.names[target].live:
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), target)
         names = self._disk.names[target] = self._disk.names.pop(source)
         for files in (names.live, names.durable):
             for name, file in files.items():

@@ -166,12 +166,15 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Any = None
     ) -> asyncio.Handle:
-        return super().call_soon(*self._guarded(callback, args, context), context=context)
+        # Also for a callback that a pause holds: it is called again from outside of its process.
+        context = contextvars.copy_context() if context is None else context
+        return super().call_soon(self._guarded(callback, args, context), context=context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Any = None
     ) -> asyncio.TimerHandle:
-        return super().call_at(when, *self._guarded(callback, args, context), context=context)
+        context = contextvars.copy_context() if context is None else context
+        return super().call_at(when, self._guarded(callback, args, context), context=context)
 
     def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Any = None
@@ -242,9 +245,12 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         return await self.network.connect(protocol_factory, host, port)
 
     def _guarded(
-        self, callback: Callable[..., object], args: tuple[Any, ...], context: Any
-    ) -> tuple[Any, ...]:
-        process = _process.get() if context is None else context.get(_process)
+        self,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: contextvars.Context,
+    ) -> Callable[[], None]:
+        process = context.get(_process)
 
         def run() -> None:
             if process is None or not process.dead:
@@ -253,7 +259,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
                     return
                 self.run_step(process, callback, args)
 
-        return (run,)
+        return run
 
 
 def _name_of(callback: Callable[..., object]) -> str:

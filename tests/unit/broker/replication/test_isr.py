@@ -127,6 +127,29 @@ def test_a_refusal_means_what_was_committed_holds() -> None:
     assert scene.partition.pending_isr is None
 
 
+def test_a_refused_follower_is_not_proposed_with_each_of_its_fetches() -> None:
+    scene = Scene(isr=[1])
+    scene.fetch(2, 0)
+    scene.controller.refuse(ErrorCode.INELIGIBLE_REPLICA)
+    for _ in range(10):
+        scene.fetch(2, 0)
+        scene.fetch(2, 0)
+        scene.replicas.clock.advance(19)
+    assert scene.controller.proposals == []
+    scene.replicas.clock.advance(10)
+    scene.fetch(2, 0)
+    assert scene.controller.proposals[0][0].new_isr == [1, 2]
+
+
+def test_a_new_leader_epoch_ends_the_wait_of_a_refused_follower() -> None:
+    scene = Scene(isr=[1])
+    scene.fetch(2, 0)
+    scene.controller.refuse(ErrorCode.OPERATION_NOT_ATTEMPTED)
+    scene.replicas.order(1, epoch=5, replicas=[1, 2, 3], isr=[1], partition_epoch=3)
+    scene.fetch(2, 0)
+    assert scene.controller.proposals[0][0].new_isr == [1, 2]
+
+
 def test_after_an_old_epoch_the_controllers_order_is_waited_for() -> None:
     scene = Scene(isr=[1])
     scene.fetch(2, 0)

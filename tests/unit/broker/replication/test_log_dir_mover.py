@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
+from ottla.broker.replication import log_dir_mover
 from ottla.broker.replication.log_dir_mover import LogDirMover
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.runtime.tasks import WorkerPool
@@ -221,3 +223,56 @@ async def test_a_copy_with_an_epoch_that_the_log_has_not_is_truncated(scene: Sce
     moved = await scene.move()
     assert content(moved) == expected
     assert moved.leader_epochs.entries == [(0, 0)]
+
+
+async def test_a_move_waits_for_space(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the broker nor the move has to be started again."""
+    monkeypatch.setattr(log_dir_mover, "_RETRY_SECONDS", 0.001)
+    append(scene.log, 10)
+    target = scene.logs.directories.find("/b")
+    target.mark_full("No space left on device")
+    tries: list[str] = []
+
+    async def run(work: Callable[[], bytes]) -> bytes:
+        tries.append(target.append_error_reason)
+        if len(tries) == 3:
+            target.update_free_bytes(1 << 30, 0)
+        return work()
+
+    scene.workers.run = run  # type: ignore[method-assign]
+    moved = await scene.move()
+    assert moved.path == "/b/t-0"
+    assert [record.offset for record in fetched(moved)] == list(range(10))
+    assert tries == ["No space left on device"] * 3
+
+
+async def test_a_move_waits_for_descriptors(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(log_dir_mover, "_RETRY_SECONDS", 0.001)
+    append(scene.log, 10)
+    left = [3]
+
+    def lacking() -> None:
+        if left[0]:
+            left[0] -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+
+    scene.workers.before = lacking
+    moved = await scene.move()
+    assert moved.log_end_offset == 10
+    assert caplog.text.count("The move of t-0 waits") == 1
+
+
+async def test_a_move_from_a_broken_disk_ends(scene: Scene) -> None:
+    append(scene.log, 10)
+
+    def broken() -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    scene.workers.before = broken
+    scene.mover.move(KEY, "/b")
+    assert scene.mover._task is not None
+    await scene.mover._task
+    assert scene.logs.get(*KEY) is scene.log
+    assert scene.logs.get_future(*KEY) is not None

@@ -9,7 +9,13 @@ import pytest
 
 from ottla.storage.config import LogConfig
 from ottla.storage.directories.log_manager import LogManager
-from ottla.storage.errors import DiskFull, InconsistentMetadata, LogClosed, LogDirectoryOffline
+from ottla.storage.errors import (
+    DiskFull,
+    InconsistentMetadata,
+    LogClosed,
+    LogDirectoryOffline,
+    ResourceExhausted,
+)
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import NOW_MS, append, fetched, manager_on
 
@@ -243,6 +249,81 @@ def test_a_copy_continues_after_a_restart_but_not_without_its_original(
     again = manager_on(fs, ("/a", "/b"))
     assert again.get_future("t", 0) is None
     assert "Ignoring future log" in caplog.text
+
+
+@pytest.mark.parametrize("operation", ["make_directory", "open", "sync"])
+def test_a_copy_that_cannot_be_created_leaves_nothing(operation: str) -> None:
+    """Each attempt has a name of its own: what is left would be a second copy at the next start."""
+    fs = MemoryFileSystem()
+    manager = manager_on(fs, ("/a", "/b"))
+    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+    append(log, 5)
+    log.flush()
+    log.delete_records_before(3)
+    for after in range(20):
+        fault = fs.fail(operation, errno.EMFILE, path_part="-future", after=after)
+        try:
+            manager.create_future("t", 0, "/b", NOW_MS)
+        except ResourceExhausted:
+            assert fs.list_directories("/b") == []
+            assert manager.get_future("t", 0) is None
+        else:
+            break
+        finally:
+            fs.heal()
+        assert fault is not None
+    assert manager.get_future("t", 0) is not None
+
+
+def test_a_copy_is_found_whatever_directory_is_loaded_first() -> None:
+    fs = MemoryFileSystem()
+    manager = manager_on(fs, ("/a", "/b"))
+    append(manager.get_or_create("t", 0, now_ms=NOW_MS), 2)
+    manager.create_future("t", 0, "/b", NOW_MS)
+    manager.shutdown(NOW_MS)
+    again = manager_on(fs, ("/b", "/a"))
+    future = again.get_future("t", 0)
+    assert future is not None
+    assert future.log_directory.path == "/b"
+
+
+def test_copies_of_interrupted_moves_are_deleted() -> None:
+    """A copy in the directory of its log would replace it by itself, and be deleted with it."""
+    fs = MemoryFileSystem()
+    manager = manager_on(fs, ("/a", "/b"))
+    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+    assert log.log_directory.path == "/a"
+    append(log, 5)
+    manager.shutdown(NOW_MS)
+    for directory, number in (("/a", 1), ("/b", 2), ("/b", 3)):
+        fs.make_directory(f"{directory}/t-0.{number:032}-future")
+    again = manager_on(fs, ("/a", "/b"))
+    future = again.get_future("t", 0)
+    assert future is not None
+    assert future.path == f"/b/t-0.{2:032}-future"
+    again.purge(NOW_MS * 2)
+    assert fs.list_directories("/a") == ["t-0"]
+    assert fs.list_directories("/b") == [f"t-0.{2:032}-future"]
+    found = again.get("t", 0)
+    assert found is not None
+    assert [record.offset for record in fetched(found)] == list(range(5))
+
+
+def test_a_log_that_comes_back_has_no_old_recovery_point() -> None:
+    """It moved to another directory and back before the checkpoint was written again."""
+    fs = MemoryFileSystem()
+    manager = manager_on(fs, ("/a", "/b"))
+    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+    append(log, 5)
+    log.flush()
+    manager.checkpoint_recovery_points()
+    for directory in ("/b", "/a"):
+        future = manager.create_future("t", 0, directory, NOW_MS)
+        for batch in log.batches(0):
+            future.append_as_follower(bytes(batch), now_ms=NOW_MS)
+        log = manager.replace_current_with_future("t", 0, NOW_MS)
+    assert log.recovery_point == 0
+    assert fs.content("/a/recovery-point-offset-checkpoint") == b"0\n0\n"
 
 
 # --- failing and full disks ----------------------------------------------------------------------

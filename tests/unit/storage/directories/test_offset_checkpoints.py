@@ -1,6 +1,11 @@
 """The offset checkpoints of the log directories."""
 
+import errno
+
+import pytest
+
 from ottla.storage.directories.offset_checkpoints import OffsetCheckpoints
+from ottla.storage.errors import DiskFull
 from tests.doubles.memory_file_system import MemoryFileSystem
 from tests.doubles.storage_logs import NOW_MS, ROOT, append, manager_on
 
@@ -38,3 +43,73 @@ def test_only_the_directory_that_is_requested_is_written() -> None:
     OffsetCheckpoints(manager.directories, logs).write_recovery_points(first)
     assert fs.content("/a/recovery-point-offset-checkpoint") == b"0\n1\nt 0 0\n"
     assert not fs.exists("/b/recovery-point-offset-checkpoint")
+
+
+def syncs(fs: MemoryFileSystem) -> int:
+    """How often anything was synced since the last call."""
+    found = sum(operation in ("sync", "sync_directory") for operation, _ in fs.calls)
+    fs.calls.clear()
+    return found
+
+
+def test_a_file_that_has_the_offsets_already_is_not_written_again() -> None:
+    fs = MemoryFileSystem()
+    manager = manager_on(fs, ("/a", "/b"))
+    logs = {(t, 0): manager.get_or_create(t, 0, now_ms=NOW_MS) for t in ("t", "u")}
+    log = logs["t", 0]
+    append(log, 5)
+    log.flush()
+    checkpoints = OffsetCheckpoints(manager.directories, logs)
+    syncs(fs)
+    checkpoints.write_recovery_points()
+    for_a_file = syncs(fs) / 4  # two files in two directories
+    assert for_a_file >= 1
+    checkpoints.write_recovery_points()
+    assert syncs(fs) == 0
+    # A recovery point, and only that, in one of the directories.
+    append(log, 1)
+    log.flush()
+    syncs(fs)
+    checkpoints.write_recovery_points()
+    assert syncs(fs) == for_a_file
+    # A log start that does not begin a segment, and the recovery point that it raises.
+    log.delete_records_before(6)
+    checkpoints.write_recovery_points()
+    assert syncs(fs) == for_a_file
+    assert fs.content(f"{log.log_directory.path}/log-start-offset-checkpoint") == b"0\n1\nt 0 6\n"
+
+
+def test_a_truncation_syncs_the_recovery_points_only() -> None:
+    fs = MemoryFileSystem()
+    manager = manager_on(fs)
+    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+    append(log, 5)
+    append(log, 5)
+    log.flush()
+    manager.checkpoint_recovery_points()
+    fs.calls.clear()
+    log.truncate_to(5)
+    written = {path for operation, path in fs.calls if operation == "sync"}
+    assert f"{ROOT}/recovery-point-offset-checkpoint.tmp" in written
+    assert f"{ROOT}/log-start-offset-checkpoint.tmp" not in written
+    assert fs.content(f"{ROOT}/recovery-point-offset-checkpoint") == b"0\n1\nt 0 5\n"
+
+
+def test_after_a_failure_the_file_is_written_again() -> None:
+    """It may have the old offsets or the new ones."""
+    fs = MemoryFileSystem()
+    manager = manager_on(fs)
+    log = manager.get_or_create("t", 0, now_ms=NOW_MS)
+    checkpoints = OffsetCheckpoints(manager.directories, {("t", 0): log})
+    checkpoints.write_recovery_points()
+    append(log, 5)
+    log.flush()
+    before = log.recovery_point
+    fs.fail("sync_directory", errno.ENOSPC)
+    with pytest.raises(DiskFull):
+        checkpoints.write_recovery_points(log.log_directory)
+    fs.heal()
+    log.offsets.recovery_point = 0
+    checkpoints.write_recovery_points()
+    assert fs.content(f"{ROOT}/recovery-point-offset-checkpoint") == b"0\n1\nt 0 0\n"
+    log.offsets.recovery_point = before

@@ -60,6 +60,21 @@ def test_collecting_what_touches_a_range(fs: MemoryFileSystem) -> None:
     assert found == [A, B, C]
 
 
+def test_a_stable_offset_above_the_marker_hides_no_later_transaction(
+    fs: MemoryFileSystem,
+) -> None:
+    """Kafka writes such entries for batches that a follower fetched at once."""
+    index = TransactionIndex(fs, PATH, 0, 0)
+    first, second = AbortedTransaction(7, 0, 4, 25), AbortedTransaction(7, 13, 22, 25)
+    index.append_all([first, second])
+    found: list[AbortedTransaction] = []
+    index.collect(0, 25, found)
+    assert found == [first, second]
+    found = []
+    assert index.collect(0, 5, found) is True
+    assert found == [first]
+
+
 def test_truncation(fs: MemoryFileSystem) -> None:
     index = filled(fs)
     index.truncate_to(20)
