@@ -190,7 +190,8 @@ async def _serve(config: BrokerConfig, lines: LineFormatter, new_users: Sequence
     # What is there now stays: full collections need not look at it again.
     gc.freeze()
     gc.enable()
-    announce(config, server.parts.base.broker_id, server.parts.base.cluster_id, server.ports)
+    base = server.parts.base
+    announce(config, base.broker_id, base.cluster_id, server.ports, server.metrics_port)
     loading = threading.Thread(target=lines.prepare, name="log-lines", daemon=True)
     loop.call_later(_CALM_SECONDS, loading.start)
     await stopping.wait()

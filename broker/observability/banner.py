@@ -20,13 +20,21 @@ logger = logging.getLogger("ottla.broker")
 _RESOLVE_SECONDS = 30.0
 
 
-def announce(config: BrokerConfig, broker_id: int, cluster_id: str, ports: dict[str, int]) -> None:
+def announce(
+    config: BrokerConfig,
+    broker_id: int,
+    cluster_id: str,
+    ports: dict[str, int],
+    metrics_port: int,
+) -> None:
     """The banner on standard output; with JSON logs as one event. Then advertised
     names are resolved.
 
-    `ports` has what was bound, by listener."""
+    `ports` has what was bound, by listener; `metrics_port` is the HTTP port, 0 without one."""
     title = f"Ottla broker {broker_id} of cluster {cluster_id} is ready"
     lines = _listener_lines(config, ports)
+    if config.ottla_console_enable:
+        lines.append(f"console http://localhost:{metrics_port}/console")
     tree = config.zookeeper_connect or "in the data directory (this broker is alone)"
     directories = ", ".join(os.path.abspath(path) for path in config.log_directories())
     if config.ottla_log_format == TEXT:

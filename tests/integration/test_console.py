@@ -189,7 +189,7 @@ def test_secrets_are_masked(broker: Broker) -> None:
     rows = {each["name"]: each for each in json.loads(body)["settings"]}
     assert rows["ssl.keystore.password"]["value"] == MASK
     assert rows["ottla.console.enable"]["value"] == "true"
-    assert rows["ottla.console.enable"]["source"] == "file"
+    assert rows["ottla.console.enable"]["source"] == "at start"
     assert Setting(("x", "password", "null", "", "low", "read-only")).sensitive
 
 

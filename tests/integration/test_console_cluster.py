@@ -275,6 +275,27 @@ def test_a_broker_that_does_not_respond_is_named(cluster: Cluster) -> None:
     assert page.get(f"topic?name={TOPIC}")["problems"] == []
 
 
+def test_what_each_broker_reports_of_itself_is_shown(cluster: Cluster) -> None:
+    page = console(cluster, 1)
+    state = cluster[2].server._state
+    assert state is not None
+    state.zookeeper_connected = False
+    try:
+
+        def faults() -> list[dict[str, str]]:
+            rows = {row["id"]: row["faults"] for row in page.get("overview")["brokers"]}
+            assert rows[1] == rows[3] == []
+            found: list[dict[str, str]] = rows[2]
+            return found
+
+        (fault,) = eventually(faults)
+        assert fault["name"] == "zookeeper-disconnected"
+        assert fault["fix"]
+    finally:
+        state.zookeeper_connected = True
+    eventually(lambda: not faults())
+
+
 def test_a_change_of_another_site_is_refused(cluster: Cluster) -> None:
     page = console(cluster)
     body = {"name": "stolen", "partitions": 1, "replication_factor": 1}

@@ -100,6 +100,9 @@ def test_replicas_on_both_sides_hold_the_same(tmp_path: Path, kafka_first: bool)
 
         records.assert_nothing_lost_or_doubled()
         kafkas_tools_work(brokers[0].bootstrap, tmp_path, records)
+        assert f"console http://localhost:{CONSOLE_PORTS[0]}/console" in (
+            brokers[0].log_file.read_text()
+        )
         the_console_shows_kafka(ConsoleClient(CONSOLE_PORTS[0]), kafka.bootstrap)
         directories = [
             *kafka.log_directories,

@@ -12,15 +12,17 @@ from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.groups.lag import LogEndHistory
+from ottla.broker.handlers.admin.describe_configs import BROKER_STATE
 from ottla.broker.observability.console.cluster_offsets import LATEST, list_offsets
 from ottla.broker.observability.console.groups_of_cluster import (
     GroupRow,
     committed_offsets,
     list_groups,
 )
+from ottla.broker.observability.console.settings_views import broker_texts
 from ottla.broker.runtime.tasks import spawn, stop
 from ottla.broker.security.authorization.acl_types import Operation
 from ottla.protocol.messages.describe_log_dirs import (
@@ -81,6 +83,8 @@ class History:
         #: The groups of the cluster that the viewer may describe, by id.
         self.groups: dict[str, GroupRow] = {}
         self.disks: dict[int, Disks] = {}
+        #: By broker, as /statusz has them; of brokers of Ottla with an HTTP port.
+        self.states: dict[int, dict[str, Any]] = {}
         self.problems: list[str] = []
         self.started_ms = parts.now_ms()
         #: (time in ms, bytes in, bytes out, requests) since the start, oldest first.
@@ -137,6 +141,7 @@ class History:
         now_ms = self._parts.now_ms()
         self._note_totals(now_ms)
         problems = await self._ask_disks()
+        await self._ask_states()
         listed, more = await list_groups(self._client, self._viewer)
         self.groups = listed
         problems += more
@@ -183,6 +188,20 @@ class History:
                 disks[broker_id] = _disks(response)
         self.disks = disks
         return gathered.problems
+
+    async def _ask_states(self) -> None:
+        """What brokers of Ottla report of themselves; who does not respond is known already."""
+        own = self._client.broker_id
+        states = {own: self._parts.state()}
+        if self._viewer.may_on_cluster(Operation.DESCRIBE_CONFIGS):
+            others = [
+                each
+                for each, disks in self.disks.items()
+                if each != own and not disks.problem and await self._client.is_ottla(each)
+            ]
+            found, _ = await broker_texts(self._client, self._viewer, others, BROKER_STATE)
+            states |= found
+        self.states = states
 
     def _chosen(self) -> list[str]:
         """The groups to ask for: those on pages, those with lag, others."""
@@ -267,6 +286,13 @@ class History:
             return Lag(offset, end, 0, 0.0)
         written_ms = self._ends[partition].written_ms(offset)
         return Lag(offset, end, records, max(0, now_ms - written_ms) / 1000)
+
+    def faults(self, broker_id: int) -> list[dict[str, Any]]:
+        """What a broker reports as wrong: `problem` and `fix`, and more."""
+        if broker_id == self._client.broker_id:
+            own: list[dict[str, Any]] = self._parts.state()["faults"]
+            return own
+        return list(self.states.get(broker_id, {}).get("faults", ()))
 
     def lag_points(self, group_id: str) -> list[tuple[int, int]]:
         """(time in ms, records) of one group, oldest first."""
