@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import logging
 from collections.abc import Iterator
@@ -443,3 +444,22 @@ def test_a_read_only_console() -> None:
         status, text = page.refused("topic/create", name="a", partitions=1, replication_factor=1)
         assert (status, "ottla.console.read.only" in text) == (403, True)
         assert page.get("topics")["topics"] == []
+
+
+@pytest.mark.parametrize(
+    ("length", "status"),
+    [(None, 411), ("-1", 411), ("²", 411), ("9" * 30, 411), (str((1 << 20) + 1), 413), ("2", 400)],
+)
+def test_the_length_of_a_change_is_checked_before_it_is_read(
+    cluster: Cluster, length: str | None, status: int
+) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", cluster[1].server.metrics_port)
+    connection.putrequest("POST", "/api/topic/create")
+    connection.putheader("Content-Type", "application/json")
+    connection.putheader("X-Ottla-Console", "1")
+    if length is not None:
+        connection.putheader("Content-Length", length.encode("latin-1"))
+    connection.endheaders(b"[]")
+    response = connection.getresponse()
+    assert (response.status, "error" in json.loads(response.read())) == (status, True)
+    connection.close()

@@ -111,7 +111,8 @@ class Browser:
         scans = []
         for partition in partitions:
             if partition not in ends.found or partition not in starts.found:
-                problems.append(f"Partition {partition.partition} cannot be read now.")
+                if not problems:
+                    problems.append(f"Partition {partition.partition} cannot be read now.")
                 continue
             low, high = starts.found[partition], ends.found[partition]
             first = self._first(query, low, high, len(partitions))
