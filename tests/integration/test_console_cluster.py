@@ -21,6 +21,7 @@ from confluent_kafka.admin import (
 from ottla.testing import Broker, Cluster
 from tests.doubles.console_client import ConsoleClient
 from tests.doubles.eventually import eventually
+from tests.doubles.sasl_talk import PLAIN_LOGIN
 
 SECONDS = 60.0
 TOPIC = "orders"
@@ -432,6 +433,31 @@ def test_a_broker_with_passwords_needs_the_token_for_changes() -> None:
         **listeners,
     ) as broker:
         ConsoleClient(broker.server.metrics_port, token).act("topic/create", **body)
+
+
+def test_other_brokers_are_reached_with_the_login_of_brokers() -> None:
+    login = f'{PLAIN_LOGIN} username="broker" password="br0ker-x" user_broker="br0ker-x";'
+    token = "sixteen-or-more-characters"
+    with Cluster(
+        brokers=2,
+        ottla_console_enable=True,
+        ottla_metrics_address="127.0.0.1:0",
+        ottla_console_token=token,
+        listeners="PLAINTEXT://127.0.0.1:0,INSIDE://127.0.0.1:0",
+        listener_security_protocol_map="PLAINTEXT:PLAINTEXT,INSIDE:SASL_PLAINTEXT",
+        inter_broker_listener_name="INSIDE",
+        sasl_enabled_mechanisms="PLAIN",
+        sasl_mechanism_inter_broker_protocol="PLAIN",
+        listener_name_inside_plain_sasl_jaas_config=login,
+    ) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        page = ConsoleClient(cluster[1].server.metrics_port, token)
+        for partition in (0, 1):
+            page.act("record/produce", topic="orders", partition=partition, value="x")
+        assert len(page.get("messages?topic=orders")["records"]) == 2
+        overview = page.get("overview")
+        assert [row["responds"] for row in overview["brokers"]] == [True, True]
+        assert overview["problems"] == []
 
 
 def test_a_read_only_console() -> None:
