@@ -75,7 +75,7 @@ export async function events(context) {
   return [heading([], 'Events', search(context, 'find words')), notes(found.problems), panel(null,
     table([
       ['time', (row) => when(row.time_ms), 'when'],
-      ['of', (row) => (row.broker === null ? badge('cluster') : `broker ${row.broker}`), 'when'],
+      ['source', (row) => (row.broker === null ? badge('cluster') : `broker ${row.broker}`), 'when'],
       ['event', (row) => tone(row.level === 'INFO' ? '' : row.level === 'WARNING' ? 'warn' : 'bad', row.text), 'long'],
     ], found.events, 'Nothing yet.', 'Events'))]
 }
@@ -93,6 +93,6 @@ export async function settings(context) {
   panel(null, table([
     ['setting', (row) => el('span', { title: row.documentation }, row.name), 'long'], ['value', (row) => row.value ?? 'null', 'long'],
     ['from', (row) => (row.source === 'default' ? el('span', { class: 'quiet' }, 'default') : badge(row.source))],
-    ['', (row) => (row.read_only ? el('span', { class: 'quiet' }, 'at a restart') : button(`change-${row.name}`, 'change', () => settingForm(row, `Broker ${found.broker_id}, at run time`, send(row)), 'small'))],
+    ['', (row) => (row.read_only ? el('span', { class: 'quiet' }, 'at a restart') : button(`change-${row.name}`, 'change', () => settingForm(row, `Broker ${found.broker_id}, at run time`, send(row)), 'small')), 'when'],
   ], rows, 'No such setting.', 'Settings'))]
 }

@@ -33,7 +33,7 @@ OWN = 1
 
 
 class Remote:
-    """Other brokers, which fail as they are told to."""
+    """Other brokers, some of which fail."""
 
     def __init__(self) -> None:
         self.sent: list[int] = []
