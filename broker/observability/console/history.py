@@ -50,7 +50,8 @@ MAX_POINTS = 720
 # With the points above about 15 MB at worst.
 MAX_GROUPS = 200
 MAX_TOPICS = 100
-# Partitions whose end offsets are requested in one sample.
+# Partitions whose end offsets are requested in one sample. Those that groups read keep a history of
+# 20 kB at the most, 40 MB together.
 MAX_PARTITIONS = 2000
 
 
@@ -155,7 +156,7 @@ class History:
             self._client, self._viewer, self._measured(committed), LATEST
         )
         problems += more
-        self._note_ends(now_ms, ends)
+        self._note_ends(now_ms, ends, {each for offsets in committed.values() for each in offsets})
         self._note_lags(now_ms, committed, ends)
         self.problems = list(dict.fromkeys(problems))
         self._sampled_ms = max(1, now_ms)
@@ -226,14 +227,17 @@ class History:
                 )
         return list(wanted)[:MAX_PARTITIONS]
 
-    def _note_ends(self, now_ms: int, ends: dict[TopicPartition, int]) -> None:
-        for partition, end in ends.items():
+    def _note_ends(
+        self, now_ms: int, ends: dict[TopicPartition, int], committed: set[TopicPartition]
+    ) -> None:
+        for partition in committed & ends.keys():
+            end = ends[partition]
             history = self._ends.get(partition)
             if history is None:
                 history = self._ends[partition] = LogEndHistory()
             history.add_sample(end, now_ms)
-        if len(self._ends) > 2 * MAX_PARTITIONS:
-            self._ends = {each: self._ends[each] for each in ends}
+        if len(self._ends) > MAX_PARTITIONS:
+            self._ends = {each: self._ends[each] for each in committed & ends.keys()}
         before_ms, before = self._last_ends
         self._last_ends = (now_ms, ends)
         seconds = (now_ms - before_ms) / 1000

@@ -13,6 +13,8 @@ MAX_DECOMPRESSED_BYTES = 8 << 20
 # Of one key, value or header.
 MAX_SHOWN_BYTES = 4096
 MAX_HEADERS = 50
+# Of one header, so that those of a record take little more than key and value.
+MAX_HEADER_CHARACTERS = 200
 # JSON that is longer is shown in lines.
 LINE_CHARACTERS = 80
 
@@ -38,9 +40,14 @@ def record_row(record: Record, partition: int) -> dict[str, Any]:
         "key": shown(record.key),
         "value": shown(record.value),
         "headers": [
-            [name[:200], shown(value)] for name, value in list(record.headers)[:MAX_HEADERS]
+            [name[:MAX_HEADER_CHARACTERS], _cut(shown(value))]
+            for name, value in list(record.headers)[:MAX_HEADERS]
         ],
     }
+
+
+def _cut(header: dict[str, Any] | None) -> dict[str, Any] | None:
+    return header and {**header, "text": header["text"][:MAX_HEADER_CHARACTERS]}
 
 
 def shown(data: bytes | None) -> dict[str, Any] | None:
