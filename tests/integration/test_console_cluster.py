@@ -18,6 +18,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from ottla.broker.observability.console import history
 from ottla.testing import Broker, Cluster
 from tests.doubles.console_client import ConsoleClient
 from tests.doubles.eventually import eventually
@@ -32,7 +33,10 @@ RECORDS = 600
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     settings = {"ottla_console_enable": True, "ottla_metrics_address": "127.0.0.1:0"}
-    with Cluster(brokers=3, **settings) as made:
+    with pytest.MonkeyPatch.context() as patch, Cluster(brokers=3, **settings) as made:
+        # A test does not wait seconds for the next sample.
+        patch.setattr(history, "INTERVAL_MS", 200)
+        patch.setattr(history, "TICK_SECONDS", 0.1)
         made.create_topic(TOPIC, partitions=PARTITIONS)
         producer = Producer({"bootstrap.servers": made.bootstrap, "acks": "all"})
         for number in range(RECORDS):
@@ -85,7 +89,7 @@ def test_each_broker_shows_the_same_cluster(cluster: Cluster, broker_id: int) ->
     assert sum(each["end_offset"] for each in topic["rows"]) == RECORDS
     # All replicas together.
     assert topic["size_bytes"] == 3 * sum(each["size_bytes"] for each in topic["rows"])
-    group = page.get("group?name=readers")
+    group = eventually(lambda: (found := page.get("group?name=readers"))["offsets"] and found)
     assert sum(each["lag"] for each in group["offsets"]) == 0
     assert group["member_rows"][0]["assignment"] == {TOPIC: list(range(PARTITIONS))}
     assert {each["owner"] for each in group["offsets"]} == {"reader"}
@@ -256,7 +260,7 @@ def test_offsets_are_reset_after_a_dry_run(
     assert "Reset 6 offsets of group replayed in topic orders (console)" in caplog.text
     assert page.refused("group/delete", group="replayed", confirm="")[0] == 400
     page.act("group/delete", group="replayed", confirm="replayed")
-    assert "replayed" not in json.dumps(page.get("groups"))
+    eventually(lambda: "replayed" not in json.dumps(page.get("groups")))
 
 
 def test_a_broker_that_does_not_respond_is_named(cluster: Cluster) -> None:

@@ -135,10 +135,14 @@ def the_console_shows_kafka(page: ConsoleClient, kafka: str) -> None:
         consumer.close()
     found = page.get("messages?topic=console&offset=0&value=on")["records"]
     assert {row["value"]["text"] for row in found} == {"on 0", "on 1", "on 2"}
-    listed = {row["group"]: row for row in page.get("groups?search=group-")["groups"]}
-    assert sorted(listed) == groups
+
+    def rows() -> dict[str, dict[str, int]]:
+        return {row["group"]: row for row in page.get("groups?search=group-")["groups"]}
+
+    eventually(lambda: sorted(rows()) == groups)
+    listed = rows()
     of_kafka = next(name for name in groups if listed[name]["coordinator"] == KAFKA_ID)
-    shown = page.get(f"group?name={of_kafka}")
+    shown = eventually(lambda: (found := page.get(f"group?name={of_kafka}"))["offsets"] and found)
     assert [row["offset"] for row in shown["offsets"]] == [1, 1, 1]
     assert "is Kafka and keeps no events" in shown["no_events"]
     plan = page.act("group/plan", group=of_kafka, to="earliest")

@@ -124,6 +124,14 @@ class History:
                 async with asyncio.timeout(FRESH_SECONDS):
                     await self.sample()
 
+    async def find_group(self, group_id: str) -> GroupRow | None:
+        """A group that may be newer than the last sample."""
+        for _ in range(2):  # the first sample may have begun before the group
+            if group_id in self.groups:
+                break
+            await self.sample()
+        return self.groups.get(group_id)
+
     async def _run(self) -> None:
         while True:
             now_ms = self._parts.now_ms()
