@@ -47,7 +47,7 @@ from ottla.controller.requests.delivery import Delivery
 from ottla.controller.requests.request_batch import ResponseCallbacks
 from ottla.controller.runtime import Cancellable, Runtime
 from ottla.controller.tree.store import StoreError, ZnodeStore
-from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.errors import ErrorCode, KafkaError, error_name
 from ottla.protocol.topics import TopicPartition
 
 logger = logging.getLogger("ottla.controller")
@@ -241,8 +241,8 @@ class Lifecycle:
 
     async def _log_metadata_error(self, event: UpdateMetadataResponseReceived) -> None:
         logger.error(
-            "Received error %d in UpdateMetadata response from broker %d",
-            event.error_code,
+            "Received error %s in UpdateMetadata response from broker %d",
+            error_name(event.error_code),
             event.broker_id,
         )
 

@@ -22,6 +22,7 @@ from ottla.broker.config.definitions import (
     dynamic_only_settings,
     topic_settings,
 )
+from ottla.broker.config.documentation import broker_documentation, topic_documentation
 from ottla.broker.config.dynamic_rules import RENEWABLE
 from ottla.broker.config.unsupported import REFUSED
 from tests.doubles.security_settings import PROBED, SHOWN, security_settings
@@ -86,6 +87,9 @@ Dynamic settings are stored in the znode tree, below `/config`, and brokers of a
 each other's changes. `ottla configs set broker 1 name=value`, `ottla configs set cluster
 name=value` and Kafka's `kafka-configs` change them.
 
+`ottla configs describe KIND NAME --all --documentation` prints the meaning of each setting; any
+admin client gets it with DescribeConfigs.
+
 This page is generated from the definitions (`python -m tools.configuration_page`); a test compares.
 
 - **changes**: *at start* only; at run time *per broker*; at run time *per broker* and for the
@@ -121,22 +125,25 @@ def page() -> str:
     lines += [f"\n## Broker settings\n\n{len(kafkas)} settings, {used} of them in use.\n"]
     lines += _table(kafkas, named)
     lines += ["\n## Broker settings at run time only\n", *_table(dynamic_only_settings(), named)]
-    lines += ["\n## Topic settings\n", "| setting | type | default | valid | default from |"]
-    lines += ["|---|---|---|---|---|"]
+    lines += ["\n## Topic settings\n"]
+    lines += ["| setting | meaning | type | default | valid | default from |"]
+    lines += ["|---|---|---|---|---|---|"]
     for name, each in sorted(topics.items()):
         origin = f"`{each.broker_synonym}`" if each.broker_synonym else ""
         lines.append(
-            f"| `{name}` | {each.type} | {_default(each)} | {_rule(each.rule)} | {origin} |"
+            f"| `{name}` | {topic_documentation(name)} | {each.type} | {_default(each)} | "
+            f"{_rule(each.rule)} | {origin} |"
         )
     return "\n".join(lines) + "\n"
 
 
 def _table(settings: dict[str, Setting], named: set[str]) -> list[str]:
-    lines = ["| setting | type | default | valid | changes | used |", "|---|---|---|---|---|---|"]
+    lines = ["| setting | meaning | type | default | valid | changes | used |"]
+    lines += ["|---|---|---|---|---|---|---|"]
     for name, each in sorted(settings.items()):
         lines.append(
-            f"| `{name}` | {each.type} | {_default(each)} | {_rule(each.rule)} | "
-            f"{_change(each)} | {_used(name, named)} |"
+            f"| `{name}` | {broker_documentation(name)} | {each.type} | {_default(each)} | "
+            f"{_rule(each.rule)} | {_change(each)} | {_used(name, named)} |"
         )
     return lines
 

@@ -3,14 +3,22 @@
 The pages are read on the repository's own site, too, where such links are relative.
 """
 
+import posixpath
 import re
 from typing import Any
 
 REPOSITORY = "https://github.com/ottla-project/ottla/blob/main/"
 
-_OUTSIDE = re.compile(r"\]\((?:\.\./)+([^)\s]+)\)")
+_UPWARDS = re.compile(r"\]\(((?:\.\./)+[^)\s]+)\)")
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """`](../CONTRIBUTING.md)` -> `](https://.../CONTRIBUTING.md)`; other links stay."""
-    return _OUTSIDE.sub(lambda found: f"]({REPOSITORY}{found.group(1)})", markdown)
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """The page with its links out of docs/ replaced: `](../CONTRIBUTING.md)` of a page in docs/ is
+    `](https://.../CONTRIBUTING.md)`. Links to other pages stay."""
+    folder = posixpath.join("docs", posixpath.dirname(page.file.src_uri))
+
+    def replaced(found: re.Match[str]) -> str:
+        target = posixpath.normpath(posixpath.join(folder, found[1]))
+        return found[0] if target.startswith("docs/") else f"]({REPOSITORY}{target})"
+
+    return _UPWARDS.sub(replaced, markdown)

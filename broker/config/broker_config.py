@@ -231,12 +231,17 @@ class BrokerConfig:
         providers = ConfigProviders({name: item.value for name, item in found.given.items()})
         for item in found.given.values():
             setting = table.get(item.name)
+            value = item.value
             try:
                 value = providers.resolve(item.name, item.value)
                 if setting is not None:
                     parse_value(setting, value)
             except ConfigError as error:
-                errors.append(error.at(item.origin))
+                if value != item.value:  # what a provider returned may be a secret
+                    said = f"{item.name}: what {item.value} refers to is no value of this setting."
+                    errors.append(ConfigError(said).at(item.origin))
+                else:
+                    errors.append(error.at(item.origin))
             else:
                 good[item.name] = item
         try:

@@ -20,6 +20,7 @@ from ottla.controller.tree.entity_configs import (
     read_configs,
     write_config,
 )
+from ottla.protocol.listed import listed
 
 if TYPE_CHECKING:
     from ottla.broker.config.broker_config import BrokerConfig
@@ -184,9 +185,9 @@ class DynamicConfig:
             return
         late = [each for each in changed if is_read_at_start(each)]
         if late:
-            logger.warning("Used from the next start of this broker on: %s", ", ".join(late))
+            logger.warning("Used from the next start of this broker on: %s", listed(late))
         self._log_configs.clear()
-        logger.info("Updated broker settings: %s", ", ".join(changed))
+        logger.info("Updated broker settings: %s", listed(changed))
         self._listener.broker_changed(changed)
 
 

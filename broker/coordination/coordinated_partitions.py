@@ -267,7 +267,8 @@ class CoordinatedPartitions(Generic[P]):
             # which the controller elects another leader; damaged batches are skipped.
             self._load_failures.add(partition.index)
             logger.exception(
-                "Failed to load %s-%d",
+                "Failed to load %s-%d; its clients get COORDINATOR_LOAD_IN_PROGRESS until a leader "
+                "is elected again (`ottla partitions elect-leaders`) or this broker restarts",
                 self.topic,
                 partition.index,
                 extra={"topic": self.topic, "partition": partition.index},

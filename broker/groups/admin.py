@@ -315,7 +315,9 @@ class GroupAdmin:
         else:
             expired = _expired(group, now_ms, self._retention_ms)
             is_abandoned = _is_abandoned(group)
-        if expired or is_abandoned:
+        if is_abandoned and not expired:
+            self._remove_offsets(group, [], "it has no members and no offsets", _ignore)
+        elif expired:
             logger.info(
                 "Removed %d expired offsets of group %s in __consumer_offsets-%d",
                 len(expired),

@@ -10,11 +10,14 @@ stall's name in the metrics, and the stack in the log. It runs 20 times a second
 else (a tenth of a percent of one core).
 
 A process that got no processor for a while looks the same as one that computed or waited for a
-disk; so the log line has the time that the loop's thread was computing.
+disk; so the log line has the time that the loop's thread was computing. If it did not compute, and
+no place of ours was seen or it waited for a processor (known on Linux), the cause is outside of the
+broker: the line is at DEBUG.
 """
 
 import asyncio
 import logging
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -31,6 +34,9 @@ BEAT_SECONDS = 0.05
 
 # One line in the log for this time; the metrics count them all.
 QUIET_SECONDS = 10.0
+
+# A stall with less computing is due to something else: a disk, or other processes.
+COMPUTING_SECONDS = 0.005
 
 UNKNOWN = "unknown"
 
@@ -55,6 +61,31 @@ class Observation(NamedTuple):
     stack: str
 
 
+class ProcessorWait:
+    """How long the thread that makes this has waited for a processor: Linux' run delay."""
+
+    def __init__(self) -> None:
+        try:
+            self._fd = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+        except OSError:  # another system, or a kernel without it
+            self._fd = -1
+
+    def seconds(self) -> float:
+        """Since the thread began; 0 where the system does not tell."""
+        if self._fd < 0:
+            return 0.0
+        try:
+            return int(os.pread(self._fd, 128, 0).split()[1]) / 1e9
+        except (OSError, IndexError, ValueError):
+            return 0.0
+
+    def close(self) -> None:
+        """Give back the descriptor."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
 class StallMonitor:
     """Watches the loop that `start` is called on."""
 
@@ -77,12 +108,15 @@ class StallMonitor:
         self._due_at = 0.0  # when the next beat is due
         self._seen_total = 0
         self._computed_at_beat = 0.0  # processor seconds of the loop's thread
+        self._processor_wait: ProcessorWait | None = None
+        self._waited_at_beat = 0.0  # seconds for a processor
         self._seen: Observation | None = None  # written by the watchdog, taken by the beat
         self._logged_at = -QUIET_SECONDS
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._loop_thread_id = threading.get_ident()
+        self._processor_wait = ProcessorWait()
         self._schedule()
         if self._watchdog:
             self._thread = threading.Thread(
@@ -99,11 +133,15 @@ class StallMonitor:
         if self._thread is not None:
             self._thread.join()
             self._thread = None
+        if self._processor_wait is not None:
+            self._processor_wait.close()
+            self._processor_wait = None
 
     def _schedule(self) -> None:
         assert self._loop is not None
         self._seen_total = self.statistics.total
         self._computed_at_beat = thread_time()
+        self._waited_at_beat = self._waited()
         self._due_at = self._clock() + BEAT_SECONDS
         self._handle = self._loop.call_later(BEAT_SECONDS, self._beat)
 
@@ -119,17 +157,25 @@ class StallMonitor:
             # A stall that the request channel has counted is not counted again.
             if self.statistics.total == self._seen_total:
                 self.statistics.record(seen.name if seen else UNKNOWN, late)
-            self._log(late, computed, seen)
+            waited = self._waited() - self._waited_at_beat
+            self._log(late, computed, waited, seen)
         self._schedule()
 
-    def _log(self, late: float, computed: float, seen: Observation | None) -> None:
-        now = self._clock()
-        if now - self._logged_at <= QUIET_SECONDS:
-            return
-        self._logged_at = now
+    def _waited(self) -> float:
+        return 0.0 if self._processor_wait is None else self._processor_wait.seconds()
+
+    def _log(self, late: float, computed: float, waited: float, seen: Observation | None) -> None:
         reason = stated_reason(seen) if seen else ""
+        level = logging.INFO if reason else logging.WARNING
+        if computed < COMPUTING_SECONDS and (not (seen and seen.stack) or waited > late / 2):
+            level = logging.DEBUG
+        else:
+            now = self._clock()
+            if now - self._logged_at <= QUIET_SECONDS:
+                return
+            self._logged_at = now
         logger.log(
-            logging.INFO if reason else logging.WARNING,
+            level,
             "the event loop was blocked for %d ms (%d ms of computing) by %s%s%s",
             late * 1000,
             computed * 1000,

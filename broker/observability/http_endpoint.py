@@ -19,7 +19,7 @@ from ottla.broker.metrics.exposition import render
 from ottla.broker.metrics.scrape import read_metrics
 from ottla.broker.metrics.statistics import MetricsRegistry
 from ottla.broker.requests.request_channel import RequestChannel
-from ottla.broker.runtime.tasks import WorkerPool
+from ottla.broker.runtime.tasks import WorkerPool, spawn, stop
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -90,6 +90,7 @@ class HttpEndpoint:
         self._responding = 0
         self._server: asyncio.Server | None = None
         self._process: CollectorRegistry | None = None  # memory, CPU, descriptors
+        self._scrape: asyncio.Task[tuple[str, str, bytes]] | None = None
 
     async def start(self, host: str, port: int) -> int:
         """Listen; port 0 picks a free one. Returns the port. Raises OSError."""
@@ -124,6 +125,8 @@ class HttpEndpoint:
                 writer.transport.abort()
             await self._server.wait_closed()
             self._server = None
+            if self._scrape is not None:
+                await stop(self._scrape)
             if self._content is not None and self._content.console is not None:
                 await self._content.console.stop()
 
@@ -208,6 +211,21 @@ class HttpEndpoint:
         return "404 Not Found", TEXT, b"there are /metrics, /healthz, /livez, /readyz, /statusz\n"
 
     async def _metrics(self, content: Content) -> tuple[str, str, bytes]:
+        """Requests at the same time share one reading of the metrics, so that many of them hold the
+        event loop no longer than one."""
+        scrape = self._scrape
+        if scrape is None:
+            scrape = self._scrape = spawn(self._scrape_all(content), name="scrape")
+        # A client that closes its connection does not end the scrape of the others.
+        return await asyncio.shield(scrape)
+
+    async def _scrape_all(self, content: Content) -> tuple[str, str, bytes]:
+        try:
+            return await self._make_metrics(content)
+        finally:
+            self._scrape = None
+
+    async def _make_metrics(self, content: Content) -> tuple[str, str, bytes]:
         from prometheus_client import CollectorRegistry, ProcessCollector
         from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.config.errors import ConfigError
 from ottla.broker.runtime.printable import printable, printable_json, printable_lines
+from ottla.broker.security.audit.security_log import AUDIT_LOGGER
 
 if TYPE_CHECKING:
     from structlog.stdlib import ProcessorFormatter
@@ -181,6 +182,8 @@ def configure_logging(config: BrokerConfig) -> LineFormatter:
         logger.addFilter(RepeatFilter())
         if config.ottla_log_level != "DEBUG":
             logger.setLevel(logging.WARNING)
+    # Of its own, so that the level of another logger does not switch it off at run time.
+    logging.getLogger(AUDIT_LOGGER).setLevel(config.ottla_log_level)
     path = config.ottla_audit_log_file
     if path:
         from ottla.broker.observability.audit_file import open_audit_log

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from ottla.broker.replication.partition import NO_LEADER, Partition
 from ottla.broker.requests.error_map import error_code
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.listed import listed
 from ottla.protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrPartitionState,
@@ -239,6 +240,7 @@ class LeaderAndIsrApplier:
         make: Callable[[Partition, LeaderAndIsrPartitionState, Log], None],
     ) -> list[Partition]:
         done = []
+        offline: list[Partition] = []
         for partition, state in states.items():
             if state.partition_epoch < partition.partition_epoch:
                 continue  # A response to AlterPartition has updated the partition meanwhile.
@@ -248,6 +250,9 @@ class LeaderAndIsrApplier:
             except Exception as error:
                 codes[partition.key] = error_code(error)
                 partition.offline = isinstance(error, LogDirectoryOffline)
+                if partition.offline:
+                    offline.append(partition)
+                    continue
                 logger.error(
                     "Failed to become leader or follower of %s: %s",
                     partition.key,
@@ -258,6 +263,12 @@ class LeaderAndIsrApplier:
             done.append(partition)
             if logger.isEnabledFor(logging.DEBUG):
                 _log_start(partition, log)
+        if offline:
+            logger.error(
+                "Failed to become leader or follower of %d partitions in offline log dirs: %s",
+                len(offline),
+                listed(partition.key for partition in offline),
+            )
         return done
 
     def _open_log(self, partition: Partition, topic_id: bytes, *, is_new: bool = False) -> Log:

@@ -50,7 +50,12 @@ def error_code(error: BaseException) -> int:
         code = _CODES.get(cls)
         if code is not None:
             return code
-    logger.error("unexpected error: %s", error, exc_info=error)
+    logger.error(
+        "Unexpected %s, the client gets UNKNOWN_SERVER_ERROR: %s",
+        type(error).__name__,
+        error,
+        exc_info=error,
+    )
     return ErrorCode.UNKNOWN_SERVER_ERROR
 
 

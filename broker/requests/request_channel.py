@@ -269,7 +269,11 @@ class RequestChannel:
         context.route.statistics.record_failure(context, error)
         if context._responded:
             logger.error(
-                "%s failed after its response was sent", context.route.task_name, exc_info=error
+                "%s of %s:%d failed after its response was sent",
+                context.route.task_name,
+                context.client_host,
+                context.client_port,
+                exc_info=error,
             )
             return
         try:
@@ -278,8 +282,11 @@ class RequestChannel:
                 context.respond(response)
         except Exception as second_error:
             logger.error(
-                "%s correlation id %d: cannot build the error response",
+                "%s of %s:%d with correlation id %d: cannot build the error response, closing the "
+                "connection",
                 context.route.task_name,
+                context.client_host,
+                context.client_port,
                 context.header.correlation_id,
                 exc_info=second_error,
             )

@@ -94,7 +94,13 @@ class RequestDecoder:
             return None
         except Exception:
             # A defect: the decoder promises ProtocolError for any bytes that a client may send.
-            logger.exception("decoding %s version %d failed", route.entry.name, version)
+            logger.exception(
+                "Unexpected error decoding %s version %d from %s:%d: closing the connection",
+                route.entry.name,
+                version,
+                connection.client_host,
+                connection.client_port,
+            )
             connection.close("its request could not be decoded")
             return None
         return RequestContext(header, request, connection, route, len(frame), received_at)

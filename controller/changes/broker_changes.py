@@ -19,7 +19,8 @@ from ottla.controller.state_machines.replicas import ReplicaStateMachine
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import ZnodeStore
 from ottla.controller.tree.znode_json import MalformedZnode
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import ErrorCode, error_name
+from ottla.protocol.listed import listed
 from ottla.protocol.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -248,8 +249,8 @@ class BrokerChanges:
         context = self.context
         if response.error_code:
             logger.error(
-                "Received error %d in LeaderAndIsr response from broker %d",
-                response.error_code,
+                "Received error %s in LeaderAndIsr response from broker %d",
+                error_name(response.error_code),
                 broker_id,
             )
             return
@@ -267,7 +268,7 @@ class BrokerChanges:
         if fresh:
             logger.info(
                 "Mark replicas %s on broker %d as offline",
-                ", ".join(str(each.partition) for each in fresh),
+                listed(each.partition for each in fresh),
                 broker_id,
             )
             await self.on_replicas_offline(

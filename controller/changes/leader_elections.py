@@ -18,7 +18,7 @@ from ottla.controller.tree import znodes
 from ottla.controller.tree.store import NoNode
 from ottla.controller.tree.znode_json import MalformedZnode
 from ottla.controller.tree.znodes_admin import decode_preferred_election
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import ErrorCode, error_name
 from ottla.protocol.topics import TopicPartition
 
 logger = logging.getLogger("ottla.controller")
@@ -120,9 +120,10 @@ class LeaderElections:
             for partition, row in (await self.elect(partitions, PREFERRED)).items():
                 if row.code:
                     logger.info(
-                        "Preferred replica leader election for %s failed with error %d: %s",
+                        "Preferred replica leader election for %s failed with error %s: %s",
                         partition,
-                        *row,
+                        error_name(row.code),
+                        row.message,
                     )
         finally:
             await self.writer.delete_many([znodes.PREFERRED_REPLICA_ELECTION])

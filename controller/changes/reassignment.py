@@ -35,6 +35,7 @@ from ottla.controller.tree.store import BadVersion, NoNode, StoreError
 from ottla.controller.tree.znode_json import MalformedZnode
 from ottla.controller.tree.znodes_admin import decode_reassignment, encode_reassignment
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.listed import listed
 from ottla.protocol.topics import TopicPartition
 
 logger = logging.getLogger("ottla.controller")
@@ -82,7 +83,10 @@ class Reassignment:
         }
         failed = {partition: error for partition, error in outcome.items() if error.code}
         if failed:
-            logger.warning("Failed reassignments of /admin/reassign_partitions: %s", failed)
+            logger.warning(
+                "Failed reassignments of /admin/reassign_partitions: %s",
+                listed(f"{partition}: {error.message}" for partition, error in failed.items()),
+            )
             await self._remove_from_znode(lambda partition, _: partition in failed)
         return {partition for partition, error in outcome.items() if not error.code}
 

@@ -18,6 +18,7 @@ from ottla.controller.state_machines.replicas import ReplicaStateMachine
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import BadVersion, NoNode, SetOp, Stat, StoreError
 from ottla.controller.tree.znode_json import MalformedZnode
+from ottla.protocol.listed import listed
 from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import random_uuid
 
@@ -111,9 +112,7 @@ class TopicChanges:
             context.remove_topic(topic)
         added = await self.load_topics(new)
         if new or deleted:
-            logger.info(
-                "New topics: [%s], deleted topics: [%s]", ", ".join(new), ", ".join(deleted)
-            )
+            logger.info("New topics: [%s], deleted topics: [%s]", listed(new), listed(deleted))
         await self.on_new_partition_creation(added)
         return new
 
@@ -148,7 +147,7 @@ class TopicChanges:
         if topic in context.topics_to_delete:
             await self._restore_assignment(topic, state, stat)
             return
-        logger.info("New partitions to be added: %s", ", ".join(str(each) for each in added))
+        logger.info("New partitions to be added: %s", listed(added))
         for partition, assignment in added.items():
             context.set_assignment(partition, assignment)
         await self.on_new_partition_creation(list(added))

@@ -25,6 +25,7 @@ from ottla.controller.state_machines.partitions import PartitionStateMachine
 from ottla.controller.state_machines.replicas import ReplicaStateMachine
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import DeleteOp, NoNode, NotEmpty, Op
+from ottla.protocol.listed import listed
 from ottla.protocol.topics import TopicPartition
 
 logger = logging.getLogger("ottla.controller")
@@ -87,7 +88,7 @@ class TopicDeletion:
         context = self.context
         fresh = [topic for topic in queued if topic not in context.topics_to_delete]
         if fresh:
-            logger.info("Starting topic deletion for topics %s", ", ".join(fresh))
+            logger.info("Starting topic deletion for topics %s", listed(fresh))
         context.topics_to_delete.update(dict.fromkeys(queued))
         self.mark_ineligible_for_deletion(
             (topic for topic in queued if self._being_reassigned(topic)),
@@ -103,13 +104,13 @@ class TopicDeletion:
         found = await self.writer.store.get_many(paths)
         gone = [topic for topic, node in zip(unknown, found, strict=True) if node is None]
         if gone:
-            logger.warning("Ignoring request to delete non-existing topics %s", ", ".join(gone))
+            logger.warning("Ignoring request to delete non-existing topics %s", listed(gone))
             await self.writer.delete_many([znodes.delete_topic_path(topic) for topic in gone])
         return [topic for topic in topics if topic in self.context.assignments]
 
     async def _discard(self, topics: list[str]) -> None:
         logger.info(
-            "Removing /admin/delete_topics of %s: delete.topic.enable is false", ", ".join(topics)
+            "Removing /admin/delete_topics of %s: delete.topic.enable is false", listed(topics)
         )
         await self.writer.delete_many([znodes.delete_topic_path(topic) for topic in topics])
 
@@ -121,7 +122,7 @@ class TopicDeletion:
         ineligible = [topic for topic in topics if topic in self.context.topics_to_delete]
         if ineligible:
             self.context.topics_ineligible_for_deletion.update(ineligible)
-            logger.info("Halted deletion of topics %s due to %s", ", ".join(ineligible), reason)
+            logger.info("Halted deletion of topics %s due to %s", listed(ineligible), reason)
 
     async def resume_deletion_for_topics(self, topics: Iterable[str]) -> None:
         """A broker with replicas of these has started, or their reassignment is complete."""
@@ -195,7 +196,7 @@ class TopicDeletion:
 
     async def _start(self, topics: list[str]) -> None:
         context = self.context
-        logger.info("Deletion of topics %s (re)started", ", ".join(topics))
+        logger.info("Deletion of topics %s (re)started", listed(topics))
         unseen = [each for each in topics if each not in context.topics_with_deletion_started]
         partitions = [partition for topic in unseen for partition in context.partitions_of(topic)]
         await self.partitions.handle_state_changes(partitions, PartitionState.OFFLINE)

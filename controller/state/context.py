@@ -233,6 +233,10 @@ class ControllerContext:
 
     # Gauges
 
+    def offline_partition_count(self) -> int:
+        """How many partitions have no leader."""
+        return sum(self.is_offline(partition) for partition in self.partition_states)
+
     def is_offline(self, partition: TopicPartition) -> bool:
         """Whether clients miss its leader."""
         return (

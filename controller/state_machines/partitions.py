@@ -13,6 +13,7 @@ A transition from another state is logged as an error and has no effect.
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from itertools import islice
 
 from ottla.controller.errors import StateChangeFailed
 from ottla.controller.model import LeaderAndIsr
@@ -28,6 +29,7 @@ from ottla.controller.state.leader_selection import (
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import StoreError
 from ottla.controller.tree.znode_json import MalformedZnode
+from ottla.protocol.listed import MAX_LISTED
 from ottla.protocol.topics import TopicPartition
 
 logger = logging.getLogger("ottla.controller")
@@ -214,17 +216,13 @@ class PartitionStateMachine:
                 f"The state of {partition} was changed {MAX_WRITE_ATTEMPTS} times during the "
                 f"election"
             )
+        failed: dict[TopicPartition, StateChangeFailed | StoreError] = {}
         for partition, outcome in outcomes.items():
             if isinstance(outcome, LeaderAndIsr):
                 self.context.partition_states[partition] = PartitionState.ONLINE
             else:
-                logger.warning(
-                    "Failed to elect leader for partition %s under strategy %s: %s",
-                    partition,
-                    strategy.value,
-                    outcome,
-                    extra=partition._asdict(),
-                )
+                failed[partition] = outcome
+        _log_failed_elections(failed, strategy)
         return outcomes
 
     async def _try_elect(
@@ -345,4 +343,25 @@ class PartitionStateMachine:
                 recovery_supported=self.batch.versions.leader_recovery,
                 unclean_members=unclean_members,
             ),
+        )
+
+
+def _log_failed_elections(
+    failed: dict[TopicPartition, StateChangeFailed | StoreError], strategy: ElectionStrategy
+) -> None:
+    """A line for each of the first partitions: a broker that fails may have led thousands alone."""
+    for partition, error in islice(failed.items(), MAX_LISTED):
+        logger.warning(
+            "Failed to elect leader for partition %s under strategy %s: %s",
+            partition,
+            strategy.value,
+            error,
+            extra=partition._asdict(),
+        )
+    if len(failed) > MAX_LISTED:
+        logger.warning(
+            "Failed to elect leader for %d more partitions under strategy %s; "
+            "`ottla partitions under-replicated` lists them",
+            len(failed) - MAX_LISTED,
+            strategy.value,
         )

@@ -249,12 +249,21 @@ class ReplicaStateMachine:
     ) -> LeaderAndIsr | None:
         if node is None:
             if partition[0] not in self.context.topics_to_delete:
-                logger.error("Partition %s has no state znode", partition)
+                logger.error(
+                    "Partition %s has no state znode: its leader and ISR stay as they are",
+                    partition,
+                    extra=partition._asdict(),
+                )
             return None
         try:
             state = znodes.decode_state(partition, *node)
         except MalformedZnode as error:
-            logger.error("%s", error)
+            logger.error(
+                "Ignoring the state of partition %s: %s",
+                partition,
+                error,
+                extra=partition._asdict(),
+            )
             return None
         if state.controller_epoch > self.context.epoch:
             logger.error(

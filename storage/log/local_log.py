@@ -124,7 +124,7 @@ class LocalLog:
             raise self.write_failed(error) from error
         self.segments.add(segment)
         self.use_as_active(segment)
-        logger.info("%s: Rolled new log segment at offset %d", self.directory.name, base_offset)
+        logger.debug("%s: Rolled new log segment at offset %d", self.directory.name, base_offset)
         return segment
 
     def create_segment(self, base_offset: int, created_ms: int) -> Segment:

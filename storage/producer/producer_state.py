@@ -252,7 +252,7 @@ class ProducerState:
         """
         if self.end_offset <= self.snapshot_offset:
             return None
-        logger.info("%s: Writing producer snapshot at offset %d", self._name, self.end_offset)
+        logger.debug("%s: Writing producer snapshot at offset %d", self._name, self.end_offset)
         path = self.snapshot_path(self.end_offset)
         replace_file(self._fs, path, encode_snapshot(self.producers.values()), sync=sync)
         self.snapshot_offset = self.end_offset

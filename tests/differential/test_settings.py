@@ -81,6 +81,20 @@ def test_describe_broker_names_types_and_defaults(pair: Pair) -> None:
     pair.compare(describe(BROKER, "0", known), range(5))
 
 
+@pytest.mark.parametrize(("kind", "version"), [(BROKER, 3), (BROKER, 4), (TOPIC, 4)])
+def test_documentation(pair: Pair, topic: str, kind: int, version: int) -> None:
+    """A text where Kafka has one; the words are Ottla's own."""
+    resource = DescribeConfigsResource(kind, "0" if kind == BROKER else topic, None)
+    request = DescribeConfigsRequest([resource], include_documentation=True)
+    kafka, ottla = (
+        {row.name: row.documentation for row in response.results[0].configs}
+        for response in pair.responses(request, version)
+        if isinstance(response, DescribeConfigsResponse)
+    )
+    assert sum(bool(text) for text in kafka.values()) > 25
+    assert not [name for name, text in kafka.items() if text and not ottla[name]]
+
+
 # Where this folder's two brokers were given other values, or defaults differ on purpose (the page
 # of settings says why).
 OF_ITS_OWN = frozenset(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -99,6 +100,7 @@ def test_replicas_on_both_sides_hold_the_same(tmp_path: Path, kafka_first: bool)
             eventually(records.all_in_sync, "the killed broker is not back in sync")
 
         records.assert_nothing_lost_or_doubled()
+        metrics_know_the_controller(brokers)
         kafkas_tools_work(brokers[0].bootstrap, tmp_path, records)
         assert f"console http://localhost:{CONSOLE_PORTS[0]}/console" in (
             brokers[0].log_file.read_text()
@@ -157,6 +159,28 @@ def the_console_shows_kafka(page: ConsoleClient, kafka: str) -> None:
     page.get("events")
     page.get("security")
     page.act("topic/delete", name="console", confirm="console")
+
+
+def metrics_of(broker: BrokerProcess) -> dict[str, float]:
+    url = f"http://{broker._settings['ottla.metrics.address']}/metrics"
+    with urllib.request.urlopen(url, timeout=30) as response:
+        lines = response.read().decode().splitlines()
+    pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, value in pairs}
+
+
+def metrics_know_the_controller(brokers: list[BrokerProcess]) -> None:
+    """The alerts rely on it: a controller of Kafka is one, and serves no metrics of Ottla."""
+
+    def agree() -> bool:
+        found = [metrics_of(broker) for broker in brokers]
+        known = {each["ottla_controller_id"] for each in found}
+        active = sum(each["ottla_active_controller"] for each in found)
+        knowing = sum("ottla_controller_topics" in each for each in found)
+        return len(known) == 1 and active == knowing == (0 if known == {KAFKA_ID} else 1)
+
+    eventually(agree, "the brokers do not agree who is the controller")
+    assert sum(metrics_of(each)["ottla_replication_received_bytes_total"] for each in brokers) > 0
 
 
 def kafkas_tools_work(bootstrap: str, directory: Path, records: AcknowledgedRecords) -> None:

@@ -27,7 +27,7 @@ RUN_BY = {
 OTHERS_RUN_BY = "tests/integration/test_documented_commands.py"
 NOT_RUN = ROOT / "tests" / "tidy" / "commands_not_run.txt"
 # The list only gets shorter: a new command runs in a test.
-LONGEST_LIST = 23
+LONGEST_LIST = 22
 REASON_CHARACTERS = 15
 
 OTTLA = re.compile(r"(?:`|^|[|&(] ?)ottla ([^\n`|&)]+)", re.MULTILINE)

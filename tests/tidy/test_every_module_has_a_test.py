@@ -80,10 +80,6 @@ EXCEPTIONS = {
         ),
         (THROUGH_ANOTHER, "tests/unit/broker/groups/log/test_loading.py"),
     ),
-    "ottla.broker.handlers.admin.client_telemetry": (
-        WHOLE_BROKER,
-        "tests/integration/test_client_metrics.py",
-    ),
     "ottla.broker.handlers.admin.log_dirs": (BESIDE_KAFKA, "tests/differential/test_log_dirs.py"),
     "ottla.broker.handlers.admin.topics": (BESIDE_KAFKA, "tests/differential/test_topics.py"),
     **dict.fromkeys(

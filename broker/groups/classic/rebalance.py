@@ -27,6 +27,7 @@ from ottla.broker.groups.settings import GroupSettings
 from ottla.broker.runtime.timer import DelayQueue
 from ottla.broker.runtime.wheel import TimerTask
 from ottla.protocol.errors import ErrorCode, error_name
+from ottla.protocol.listed import listed
 
 if TYPE_CHECKING:
     from ottla.broker.groups.log.partition import AnyGroup
@@ -221,7 +222,7 @@ class Rebalancer:
         if missing:
             logger.warning(
                 "Setting empty assignments for members %s of group %s for generation %d",
-                ", ".join(missing),
+                listed(missing),
                 group.group_id,
                 group.generation_id,
                 extra={"group": group.group_id},

@@ -29,6 +29,7 @@ from ottla.broker.metrics.telemetry.subscriptions import SETTINGS as CLIENT_METR
 from ottla.broker.metrics.telemetry.subscriptions import parse_subscription
 from ottla.broker.requests.error_map import error_code, error_message
 from ottla.broker.requests.request_channel import RequestContext
+from ottla.broker.security.audit.security_log import AUDIT_LOGGER
 from ottla.controller.tree import znodes
 from ottla.controller.tree.entity_configs import entity_path
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -227,6 +228,13 @@ class ConfigAlterer:
         check_broker_id(name, self._broker_id, "")
         levels: list[tuple[str, int]] = []
         for change in resource.configs:
+            if change.name == AUDIT_LOGGER and not _keeps_audit(change):
+                # Its line about this change would be the first that is missing.
+                raise KafkaError(
+                    ErrorCode.INVALID_CONFIG,
+                    f"{AUDIT_LOGGER} is the security log, which is not switched off while the "
+                    "broker runs: set INFO or a lower level.",
+                )
             if change.config_operation == DELETE:
                 if change.name == "root":
                     raise KafkaError(
@@ -252,6 +260,11 @@ class ConfigAlterer:
         if not validate_only:
             for logger_name, level in levels:
                 logging.getLogger(None if logger_name == "root" else logger_name).setLevel(level)
+
+
+def _keeps_audit(change: incremental_alter_configs.AlterableConfig) -> bool:
+    level = _LEVELS.get((change.value or "").upper(), logging.NOTSET)
+    return change.config_operation == SET and level <= logging.INFO
 
 
 def _duplicates(resources: Sequence[Resource]) -> set[tuple[int, str]]:

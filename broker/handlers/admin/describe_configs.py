@@ -23,6 +23,7 @@ from ottla.broker.config.definitions import (
     parse_value,
     topic_settings,
 )
+from ottla.broker.config.documentation import broker_documentation, topic_documentation
 from ottla.broker.config.listener_settings import PREFIX, base_name, find_broker_setting
 from ottla.broker.requests.error_map import error_code, error_message
 from ottla.broker.requests.request_channel import RequestContext
@@ -70,6 +71,9 @@ _TYPES = {
     "class": 8,
     "password": 9,
 }
+
+# By type of resource; loggers, groups and client metrics have no texts, as in Kafka.
+_DOCUMENTATION = {TOPIC: topic_documentation, BROKER: broker_documentation}
 
 # Settings for one duration in several units; the first that is set has precedence.
 _SAME = (
@@ -146,6 +150,10 @@ class ConfigDescriber:
         if not request.include_synonyms:
             for row in result.configs:
                 row.synonyms = []
+        documentation = _DOCUMENTATION.get(resource.resource_type)
+        if request.include_documentation and documentation is not None:
+            for row in result.configs:
+                row.documentation = documentation(row.name)
         return result
 
     def rows(self, kind: int, name: str) -> list[DescribeConfigsResourceResult]:

@@ -47,7 +47,7 @@ SCAN_SECONDS = 5.0
 # Rows of a look at several partitions: each partition keeps as many until the last is read. A row
 # has some 20 kB at the most.
 MAX_ROWS_OF_SEVERAL = 50
-# Looks at the same time; more wait.
+# How many are made together; more wait.
 MAX_LOOKS = 2
 # Without a filter a look at the newest records goes back this far for each record that it shows:
 # markers and compacted offsets have no record.

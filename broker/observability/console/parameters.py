@@ -47,7 +47,7 @@ class Parameters:
             raise InvalidParameter(f"the parameter {name} is missing")
         if not isinstance(value, str):
             raise InvalidParameter(f"{name} is not a text")
-        return value
+        return _checked(name, value)
 
     def optional_text(self, name: str) -> str | None:
         """None for null, and where there is none."""
@@ -84,6 +84,9 @@ class Parameters:
             raise InvalidParameter(f"{name} is not an object of texts")
         if len(value) > most:
             raise InvalidParameter(f"{name} has more than {most} entries")
+        for key, each in value.items():
+            _checked(name, key)
+            _checked(name, each or "")
         return value
 
     def rows(self, name: str, most: int) -> list[Parameters]:
@@ -107,3 +110,12 @@ class Parameters:
         if self.text("confirm", "") != value:
             raise InvalidParameter(f"confirm is not the same as {name}: type {value[:249]}")
         return value
+
+
+def _checked(name: str, value: str) -> str:
+    """JSON can have one half of a surrogate pair, which no request of the protocol takes."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidParameter(f"{name} is not a text in UTF-8") from None
+    return value

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from ottla.broker.requests.request_context import RequestConnection, RequestContext
     from ottla.broker.runtime.timer import DelayQueue
 
-logger = logging.getLogger("ottla.audit")
+AUDIT_LOGGER = "ottla.audit"
+logger = logging.getLogger(AUDIT_LOGGER)
 # Kafka's name, by which people find and filter these lines.
 decisions = logging.getLogger("kafka.authorizer.logger")
 

@@ -163,7 +163,13 @@ class SaslSession:
             return
         except Exception:
             # A defect: no bytes from a client may lead here.
-            logger.exception("authentication on listener %s failed", connection.listener_name)
+            logger.exception(
+                "Unexpected error in the authentication of %s:%d on listener %s: closing the "
+                "connection",
+                connection.client_host,
+                connection.client_port,
+                connection.listener_name,
+            )
             connection.close("its authentication failed here")
             return
         if response is not None:

@@ -31,6 +31,8 @@ _SUITES_OF_TLS_1_3 = _DEFAULT_SUITES | {"TLS_AES_128_CCM_SHA256", "TLS_AES_128_C
 
 def limit_context(context: ssl.SSLContext, settings: Callable[[str], str | None]) -> None:
     """Allows the versions and suites of the settings, and no others. Raises ConfigError."""
+    # Kafka does not renegotiate either; OpenSSL before 3.0 lets clients do it.
+    context.options |= ssl.OP_NO_RENEGOTIATION
     protocols = split_list(settings("ssl.enabled.protocols") or "") or ["TLSv1.2", "TLSv1.3"]
     unknown = [name for name in protocols if name not in _VERSIONS]
     if unknown:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.net")
 
-_Stamp = tuple[tuple[str, int, int], ...]
+_Stamp = tuple[tuple[str, int, int, int], ...]
 
 
 class TlsListener(NamedTuple):
@@ -105,13 +105,16 @@ class _Watched:
     def _check_trust(self, old: _Contexts, new: _Contexts) -> None:
         """ConfigError when brokers with `old` and with `new` could not connect to each other.
 
-        As Kafka's SslEngineValidator. A broker without a cluster connects to no other.
+        As Kafka's SslEngineValidator. A broker without a cluster connects to no other. Kafka also
+        checks against stores that have expired, and so keeps them until a restart.
         """
         if self._config.embedded or old.client is None or new.client is None:
             return
+        if old is new or not _is_usable(old.server, old.client):
+            check_handshake(new.server.context, new.client.context)
+            return
         check_handshake(old.server.context, new.client.context)
-        if old is not new:
-            check_handshake(new.server.context, old.client.context)
+        check_handshake(new.server.context, old.client.context)
 
     def _allows(self, name: str) -> bool:
         return (self._settings(name) or "").lower() == "true"
@@ -122,9 +125,10 @@ class _Watched:
             try:
                 stat = os.stat(path)
             except OSError:
-                found.append((path, 0, 0))
+                found.append((path, 0, 0, 0))
             else:
-                found.append((path, stat.st_mtime_ns, stat.st_size))
+                # The inode, too: tools that copy can keep the time, and certificates have one size.
+                found.append((path, stat.st_ino, stat.st_mtime_ns, stat.st_size))
         return tuple(found)
 
 
@@ -184,6 +188,14 @@ class ListenerTls:
         for watched in self._watched.values():
             if any(is_renewable(name, watched.name) for name in names):
                 watched.renewed(config)
+
+
+def _is_usable(server: TlsContext, client: TlsContext) -> bool:
+    try:
+        check_handshake(server.context, client.context)
+    except ConfigError:
+        return False
+    return True
 
 
 def _check_virtual_machine(config: BrokerConfig) -> None:

@@ -109,6 +109,16 @@ def test_no_setting_keeps_a_reference_as_its_value(tmp_path: Path) -> None:
         BrokerConfig.load(str(file))
 
 
+def test_no_error_of_a_settings_file_has_the_value(secrets: Path, tmp_path: Path) -> None:
+    lines = [f"{name}={text}" for name, text in PROVIDERS.items()]
+    lines.append(f"num.partitions=${{file:{secrets}/broker.properties:key}}")
+    file = tmp_path / "server.properties"
+    file.write_text("\n".join(lines))
+    with pytest.raises(ConfigError, match="refers to is no value of this setting") as raised:
+        BrokerConfig.load(str(file))
+    assert "s3cret" not in str(raised.value)
+
+
 def test_values_of_a_settings_file(secrets: Path, tmp_path: Path) -> None:
     (secrets / "number").write_text("7")
     lines = [f"{name}={text}" for name, text in PROVIDERS.items()]

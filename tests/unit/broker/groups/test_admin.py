@@ -387,3 +387,17 @@ def test_an_empty_group_with_nothing_left_is_gone_at_the_next_check() -> None:
     setup.coordinator.tick(setup.timer.clock.now_ms())
     assert setup.coordinator.partitions.find(GROUP) is None
     assert tombstones(setup) == [GroupKey(GROUP)]
+
+
+def test_an_empty_group_without_offsets_is_not_said_to_have_expired(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    setup = Setup()
+    (member,) = setup.stable_group()
+    setup.leave((member, None))
+    with caplog.at_level("INFO", "ottla.groups"):
+        setup.coordinator.tick(setup.timer.clock.now_ms())
+    assert setup.coordinator.partitions.find(GROUP) is None
+    removed = f"Group {GROUP} was removed: it has no members and no offsets"
+    assert removed in caplog.messages
+    assert not [line for line in caplog.messages if "expired" in line]

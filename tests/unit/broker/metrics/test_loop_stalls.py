@@ -4,7 +4,12 @@ import time
 
 import pytest
 
-from ottla.broker.metrics.loop_stalls import Observation, StallMonitor, stated_reason
+from ottla.broker.metrics.loop_stalls import (
+    Observation,
+    ProcessorWait,
+    StallMonitor,
+    stated_reason,
+)
 from ottla.broker.metrics.statistics import StallStatistics
 from ottla.broker.runtime.tasks import spawn
 from tests.doubles.eventually import eventually_async
@@ -28,6 +33,7 @@ async def until_counted(statistics: StallStatistics) -> None:
 async def test_a_loop_that_was_held_up_is_noticed(
     watchdog: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.DEBUG, "ottla.loop")
     statistics, clock = StallStatistics(), Clock()
     monitor = StallMonitor(statistics, watchdog=watchdog, clock=clock)
     monitor.start()
@@ -37,6 +43,44 @@ async def test_a_loop_that_was_held_up_is_noticed(
     assert statistics.total == 1
     assert statistics.longest_seconds == pytest.approx(0.2)
     assert "the event loop was blocked for 20" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("computed", "waited", "stack", "level"),
+    [
+        (0.2, 0.0, "", logging.WARNING),  # we computed
+        (0.0, 0.0, "ottla.storage.x:1", logging.WARNING),  # our place waited for a disk
+        (0.0, 0.2, "ottla.storage.x:1", logging.DEBUG),  # it had no processor
+        (0.0, 0.0, "", logging.DEBUG),  # nothing of ours was seen
+        (0.2, 0.0, "ottla.broker.server.broker_server:1", logging.INFO),
+    ],
+)
+def test_stalls_with_a_cause_outside_of_the_broker_are_at_debug(
+    computed: float, waited: float, stack: str, level: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "ottla.loop")
+    monitor = StallMonitor(StallStatistics(), watchdog=False)
+    monitor._log(0.2, computed, waited, Observation("task: place", stack) if stack else None)
+    (record,) = caplog.records
+    assert record.levelno == level
+
+
+def test_a_line_at_debug_does_not_silence_the_next(caplog: pytest.LogCaptureFixture) -> None:
+    monitor = StallMonitor(StallStatistics(), watchdog=False)
+    for _ in range(3):
+        monitor._log(0.2, 0.0, 0.0, None)
+    for _ in range(3):
+        monitor._log(0.2, 0.2, 0.0, None)
+    assert len([each for each in caplog.records if each.levelno == logging.WARNING]) == 1
+
+
+def test_the_wait_for_a_processor_only_grows() -> None:
+    wait = ProcessorWait()
+    first = wait.seconds()
+    assert 0 <= first <= wait.seconds()
+    wait.close()
+    assert wait.seconds() == 0
+    wait.close()
 
 
 async def test_a_beat_in_time_is_no_stall() -> None:
@@ -104,7 +148,8 @@ async def test_a_stated_place_is_no_warning(caplog: pytest.LogCaptureFixture) ->
     monitor = StallMonitor(StallStatistics(), watchdog=False, clock=clock)
     monitor.start()
     clock.now += 0.25
-    monitor._seen = Observation("task: ottla.protocol.codec.compile_codec", "")
+    place = "ottla.protocol.codec.compile_codec"
+    monitor._seen = Observation(f"task: {place}", f"{place}:1")
     monitor._beat()
     monitor.stop()
     (record,) = caplog.records

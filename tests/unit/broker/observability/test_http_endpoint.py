@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 import pytest
@@ -16,6 +16,7 @@ from ottla.broker.observability.metrics_sources import (
 from ottla.broker.purgatory.purgatory import Purgatory
 from ottla.broker.runtime.timer import ManualTimer
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
+from tests.doubles.eventually import eventually_async
 from tests.doubles.network import Network, metadata_request, running_network
 
 
@@ -107,6 +108,30 @@ async def test_a_metric_that_cannot_be_read_does_not_hide_the_others(
         assert "ottla_whole 5.0" in body
         assert "ottla_broken" not in body
         assert "metric ottla_broken cannot be read" in caplog.text
+
+
+async def test_scrapes_at_the_same_time_read_the_metrics_once() -> None:
+    async with running_network() as network, running_endpoint(network) as endpoint:
+        readings = 0
+        released = asyncio.Event()
+
+        def read() -> float:
+            nonlocal readings
+            readings += 1
+            return readings
+
+        async def run_later(function: Callable[[], bytes]) -> bytes:
+            await released.wait()
+            return function()
+
+        endpoint.registry.gauge("ottla_readings", "Readings.", read)
+        network.pool.run = run_later  # type: ignore[method-assign,assignment]
+        async with asyncio.TaskGroup() as group:
+            scrapes = [group.create_task(endpoint.get("/metrics")) for _ in range(4)]
+            await eventually_async(lambda: endpoint.endpoint._responding == 4)
+            released.set()
+        assert {"ottla_readings 1.0" in scrape.result()[1] for scrape in scrapes} == {True}
+        assert "ottla_readings 2.0" in (await endpoint.get("/metrics"))[1]
 
 
 async def test_probes() -> None:

@@ -149,11 +149,15 @@ def test_an_offline_partition_returns_the_error_of_the_disk() -> None:
     assert codes(replicas.order(1, epoch=1)) == [ErrorCode.KAFKA_STORAGE_ERROR]
 
 
-def test_a_failed_disk_is_reported_and_the_partition_goes_offline() -> None:
+def test_a_failed_disk_is_reported_and_the_partition_goes_offline(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     replicas = Replicas()
     replicas.logs.directories.all[0].fail(OSError(5, "Input/output error"))
     assert codes(replicas.order(1)) == [ErrorCode.KAFKA_STORAGE_ERROR]
     assert replicas.partition().offline
+    (line,) = [line for line in caplog.messages if line.startswith("Failed to become leader")]
+    assert line.endswith(f"1 partitions in offline log dirs: {TOPIC}-0")
 
 
 def test_deleting_renames_the_log_and_notifies_all() -> None:

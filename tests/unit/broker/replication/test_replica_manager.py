@@ -7,6 +7,7 @@ from ottla.broker.replication.fetch_sessions import FetchItem, FetchResult
 from ottla.broker.replication.partition import READ_COMMITTED, READ_LOG_END
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.fetch import FetchPartition, PartitionData
+from ottla.protocol.topics import TopicPartition
 from tests.doubles.replicas import TOPIC, TOPIC_ID, Replicas
 from tests.doubles.storage_logs import batch_of
 
@@ -325,3 +326,42 @@ def test_the_high_watermark_advances_after_a_broker_that_it_waited_for_is_gone()
     Fetched(replicas, at(1), replica_id=2, **fields)
     assert led.log.high_watermark == 1
     assert appended.code == ErrorCode.NONE
+
+
+# -- counting -----------------------------------------------------------------------------------
+
+
+def test_appends_are_counted_by_topic() -> None:
+    replicas = Replicas()
+    replicas.lead()
+    statistics = replicas.manager.context.topics.get(TOPIC)
+    replicas.append(3, producer_id=7, producer_epoch=0, base_sequence=0)
+    size = statistics.received_bytes
+    assert size == replicas.log().size_in_bytes
+    assert (statistics.received_messages, statistics.produces) == (3, 1)
+    # The retry of a batch that is in the log already writes nothing.
+    replicas.append(3, producer_id=7, producer_epoch=0, base_sequence=0)
+    assert (statistics.received_bytes, statistics.received_messages) == (size, 3)
+    assert statistics.produces == 2
+    damaged = batch_of(1)
+    damaged[-1] ^= 1
+    replicas.append_raw(damaged)
+    assert (statistics.produces, statistics.failed_produces) == (2, 1)
+
+
+def test_outdated_metadata_of_a_client_is_no_failure() -> None:
+    replicas = Replicas()
+    replicas.follow(2)
+    replicas.append()
+    assert replicas.manager.context.topics.get(TOPIC).failed_produces == 0
+
+
+def test_the_counters_of_a_topic_end_with_its_last_replica() -> None:
+    replicas = Replicas()
+    for index in (0, 1):
+        replicas.lead(index)
+    topics = replicas.manager.context.topics
+    for index, left in ((0, 1), (1, 0)):
+        assert replicas.manager.remove_partition(replicas.partition(index).key) is not None
+        assert len(topics) == left
+    assert replicas.manager.remove_partition(TopicPartition(TOPIC, 0)) is None

@@ -36,7 +36,7 @@ def test_unforeseen_errors_are_logged_and_hidden(caplog: pytest.LogCaptureFixtur
     error = ZeroDivisionError("inner workings")
     with caplog.at_level(logging.ERROR):
         assert error_code(error) == ErrorCode.UNKNOWN_SERVER_ERROR
-    assert "unexpected error" in caplog.text
+    assert "the client gets UNKNOWN_SERVER_ERROR" in caplog.text
     assert error_message(error) is None
 
 

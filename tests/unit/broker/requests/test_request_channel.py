@@ -117,7 +117,7 @@ async def test_failing_after_the_response_is_only_logged(caplog: pytest.LogCaptu
     channel = await running(handler)
     await channel.handle()
     assert len(channel.peer.sent) == 1
-    assert "request-Metadata failed after its response was sent" in caplog.text
+    assert "failed after its response was sent" in caplog.text
 
 
 async def test_a_response_that_cannot_be_encoded_closes_the_connection(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ottla.controller.lifecycle import RESEND_DELAY_MS
@@ -148,11 +150,13 @@ async def test_replica_is_deleted_after_its_stop_replica_was_dropped(
     await cluster.create_topic("t", (1, 2), (1, 2))
     real = cluster.channels.send
 
-    def drop(broker_id: int, request: Message, version: int, callback: Callback) -> None:
+    def drop(
+        broker_id: int, request: Message, version: int, callback: Callback, *encoded: Any
+    ) -> None:
         if broker_id == 2 and isinstance(request, StopReplicaRequest):
             callback(None)
         else:
-            real(broker_id, request, version, callback)
+            real(broker_id, request, version, callback, *encoded)
 
     monkeypatch.setattr(cluster.channels, "send", drop)
     for partition in (T0, TopicPartition("t", 1)):

@@ -134,3 +134,18 @@ async def test_new_partitions_of_a_recreated_name_start_above_the_old_epochs(
     assert cluster.topic("t").topic_id != first_id
     assert cluster.state("t").leader_epoch > before
     assert cluster.state("t", 1).leader_epoch > before
+
+
+async def test_the_line_about_250_new_topics_is_short(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "ottla.controller")
+    context = cluster.controller.context
+    for number in range(250):
+        cluster.create_node(znodes.topic_path(f"topic-with-a-name-{number}"), OLD_TOOL)
+    await settle()
+    assert len(context.assignments) == 250
+    lines = [line for line in caplog.messages if line.startswith("New topics: [")]
+    assert lines
+    assert max(map(len, lines)) < 700
+    assert any(" more], deleted topics: []" in line for line in lines)

@@ -10,10 +10,15 @@ from ottla.controller.errors import ControllerMoved, StateChangeFailed
 from ottla.controller.model import LeaderAndIsr, ReplicaAssignment, TopicState
 from ottla.controller.state.context import PartitionState
 from ottla.controller.state.leader_selection import ElectionStrategy
-from ottla.controller.state_machines.partitions import VALID_PREVIOUS, PartitionStateMachine
+from ottla.controller.state_machines.partitions import (
+    VALID_PREVIOUS,
+    PartitionStateMachine,
+    _log_failed_elections,
+)
 from ottla.controller.tree import znodes
 from ottla.controller.tree.store import BadVersion, SetOp, StoreError
 from ottla.controller.tree.znodes_admin import encode_config
+from ottla.protocol.listed import MAX_LISTED
 from ottla.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from ottla.protocol.topics import TopicPartition
 from tests.doubles.controller_cluster import Cluster, settle
@@ -385,3 +390,10 @@ async def test_states_that_cannot_be_read_do_not_stop_the_others(cluster: Cluste
     failed = [isinstance(outcomes[each], StateChangeFailed) for each in partitions]
     assert failed == [True, True, True, False]
     assert "No eligible replica" in str(outcomes[partitions[2]])
+
+
+def test_failed_elections_of_thousands_are_a_few_lines(caplog: pytest.LogCaptureFixture) -> None:
+    failed = {TopicPartition("t", index): StateChangeFailed("no replica") for index in range(5000)}
+    _log_failed_elections(failed, ElectionStrategy.OFFLINE)
+    assert len(caplog.messages) == MAX_LISTED + 1
+    assert f"for {5000 - MAX_LISTED} more partitions" in caplog.messages[-1]

@@ -230,6 +230,23 @@ def test_levels_of_loggers() -> None:
     run(body)
 
 
+def test_the_security_log_is_not_switched_off() -> None:
+    async def body(scene: Scene) -> None:
+        audit = logging.getLogger("ottla.audit")
+        before = audit.level
+        for change in (("ottla.audit", SET, "FATAL"), ("ottla.audit", DELETE, None)):
+            code, words = await scene.incrementally(BROKER_LOGGER, "1", change)
+            assert code == ErrorCode.INVALID_CONFIG
+            assert "is not switched off" in (words or "")
+        assert audit.level == before
+        try:
+            assert await scene.incrementally(BROKER_LOGGER, "1", ("ottla.audit", SET, "INFO")) == OK
+        finally:
+            audit.setLevel(before)
+
+    run(body)
+
+
 def test_a_change_reaches_other_brokers() -> None:
     async def body(scene: Scene) -> None:
         # As another broker writes it: the node, then the announcement.

@@ -6,6 +6,7 @@ import logging
 import pytest
 
 from ottla.broker.config.definitions import broker_settings, topic_settings
+from ottla.broker.config.documentation import broker_documentation
 from ottla.broker.handlers.admin.describe_configs import (
     BROKER,
     BROKER_LOGGER,
@@ -176,6 +177,23 @@ def test_what_every_version_returns(version: int) -> None:
     assert row.config_source == (FROM_DEFAULT if version >= 1 else -1)
     assert len(row.synonyms) == (1 if version >= 1 else 0)
     assert row.config_type == (3 if version >= 3 else 0)
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_documentation_on_request_only(asked: bool) -> None:
+    entities = Entities()
+    handlers = ConfigDescriber(1, entities.config, entities.dynamic, entities.metadata)
+    request = DescribeConfigsRequest(
+        [
+            DescribeConfigsResource(BROKER, "1", ["log.retention.ms"]),
+            DescribeConfigsResource(BROKER_LOGGER, "1", ["root"]),
+        ],
+        include_documentation=asked,
+    )
+    broker, logger = Asked(handlers.handle, request, 3).response(DescribeConfigsResponse).results
+    [row] = broker.configs
+    assert row.documentation == (broker_documentation("log.retention.ms") if asked else None)
+    assert [row.documentation for row in logger.configs] == [""]
 
 
 def test_synonyms_on_request_only() -> None:

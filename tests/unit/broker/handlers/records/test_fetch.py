@@ -238,3 +238,33 @@ def test_over_its_quota_a_client_gets_nothing_and_keeps_its_session() -> None:
     assert throttled.context.throttle_time_ms > 0
     assert throttled.response.session_id == session_id
     assert throttled.response.responses == []
+
+
+def test_bytes_are_counted_when_they_are_sent() -> None:
+    """A fetch that waits reads twice and sends once."""
+    path = DataPath()
+    path.lead(replicas=[1, 2], isr=[1])
+    statistics = path.manager.context.topics
+    waiting = Fetched(path, 0)
+    assert waiting.is_pending
+    path.append(2)
+    size = len(waiting.row.records or b"")
+    assert size > 0
+    assert statistics.get(TOPIC).sent_bytes == size
+    Fetched(path, 0, version=12)
+    assert statistics.get(TOPIC).sent_bytes == 2 * size
+    assert statistics.replicated_out_bytes == 0
+    Fetched(path, 0, replica=2)
+    assert statistics.get(TOPIC).sent_bytes == 2 * size
+    assert statistics.replicated_out_bytes == size
+
+
+def test_only_failures_of_the_broker_are_counted() -> None:
+    path = DataPath()
+    led = path.lead()
+    statistics = path.manager.context.topics.get(TOPIC)
+    Fetched(path, 99)  # out of range
+    assert statistics.failed_fetches == 0
+    led.offline = True
+    Fetched(path, 0, version=6)
+    assert statistics.failed_fetches == 1

@@ -69,3 +69,14 @@ def test_what_is_deleted_is_typed_twice() -> None:
     for confirm in ("order", "", "Orders"):
         with pytest.raises(InvalidParameter, match="type orders"):
             given(name="orders", confirm=confirm).confirmed("name")
+
+
+def test_half_a_surrogate_pair_is_no_text() -> None:
+    given = Parameters.of_json(b'{"a": "\\ud800", "b": {"k": "\\ud800"}, "c": {"\\ud800": null}}')
+    with pytest.raises(InvalidParameter, match="a is not a text in UTF-8"):
+        given.text("a")
+    with pytest.raises(InvalidParameter, match="a is not a text in UTF-8"):
+        given.optional_text("a")
+    for name in ("b", "c"):
+        with pytest.raises(InvalidParameter, match=f"{name} is not a text in UTF-8"):
+            given.texts(name, 5)

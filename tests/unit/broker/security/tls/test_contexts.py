@@ -222,3 +222,8 @@ def test_a_listener_with_sasl_has_its_own_setting_for_certificates_of_clients(
     assert "set listener.name.a.ssl.client.auth to ask" in caplog.text
     settings["listener.name.a.ssl.client.auth"] = "requested"
     assert listener_context(BrokerConfig(settings), "A").verify_mode is ssl.CERT_OPTIONAL
+
+
+def test_no_client_renegotiates(certificates: Certificates) -> None:
+    server = listener_context(config(ssl_keystore_location=certificates.server_path), "SSL")
+    assert server.options & ssl.OP_NO_RENEGOTIATION

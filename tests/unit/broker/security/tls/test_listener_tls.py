@@ -9,7 +9,9 @@ import pytest
 
 from ottla.broker.config.broker_config import BrokerConfig, ConfigError
 from ottla.broker.requests.request_context import Principal
+from ottla.broker.security.tls import listener_tls
 from ottla.broker.security.tls.listener_tls import ListenerTls
+from ottla.broker.security.tls.trust_check import check_handshake
 from tests.doubles.certificates import Certificates
 from tests.unit.broker.security.tls.test_contexts import shakes_hands
 
@@ -236,3 +238,40 @@ def test_what_the_jvm_looks_up_is_not_left_out_silently(
         broker_tls(old)
     monkeypatch.setenv("KAFKA_OPTS", "-Dcom.sun.net.ssl.checkRevocation=false")
     broker_tls(old)
+
+
+def test_a_file_with_the_time_and_size_of_the_previous_one(old: Certificates) -> None:
+    """As tools that copy keep them."""
+    tls = broker_tls(old)
+    contexts = watched(tls)
+    before = old.server_path.stat()
+    other = old.issue("server", "renewed")
+    content = other.read_bytes()
+    size = max(len(content), before.st_size)
+    for path in (old.server_path, other):
+        path.write_bytes(path.read_bytes().ljust(size, b"\n"))
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    tls.check()
+    seen = len(contexts)
+    other.replace(old.server_path)
+    tls.check()
+    assert len(contexts) == seen + 1
+
+
+def test_stores_that_have_expired_are_replaced(
+    old: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No broker can connect with them, so a new one need not fit them."""
+    tls = broker_tls(old, **CLUSTER)
+    contexts = watched(tls)
+    expired = contexts[0]
+
+    def check(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
+        if server is expired:
+            raise ConfigError("certificate has expired")
+        check_handshake(server, client)
+
+    monkeypatch.setattr(listener_tls, "check_handshake", check)
+    old.issue("server")
+    tls.check()
+    assert len(contexts) == 2

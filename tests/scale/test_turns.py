@@ -1,0 +1,166 @@
+"""How much one turn of the event loop does in a large cluster, in calls of functions.
+
+The number of calls depends on the work alone, not on the machine. Half a million of them take 50 ms
+on a slow machine. What is measured is one turn: the whole work is much more in each test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import asyncio.events
+import threading
+from collections.abc import Coroutine, Iterator
+from typing import Any, TypeVar, cast
+
+import pytest
+
+from ottla.broker.cluster.endpoints import Endpoints
+from ottla.broker.cluster.metadata_cache import MetadataCache
+from ottla.broker.groups.settings import GroupSettings
+from ottla.broker.handlers.cluster.replica_control import ReplicaControl
+from ottla.broker.handlers.metadata.metadata import MetadataHandler
+from ottla.broker.runtime.slices import STEPS_PER_SLICE
+from ottla.broker.runtime.tasks import spawn
+from ottla.controller.requests.shared_metadata import SharedMetadata
+from ottla.protocol.codec import raw_encoder
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.protocol.messages.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+from tests.doubles.replicas import Replicas
+from tests.doubles.request_context import FakeContext
+from tests.hostile.turns import TurnMeter
+from tests.unit.broker.groups.helpers import T0, Setup
+
+TOPICS, PARTITIONS, BROKERS = 5_000, 10, 100
+GROUPS = 5_000
+MAX_CALLS = 500_000
+T = TypeVar("T")
+
+
+@pytest.fixture
+def meter(monkeypatch: pytest.MonkeyPatch) -> Iterator[TurnMeter]:
+    meter = TurnMeter()
+    original = asyncio.events.Handle._run
+    monkeypatch.setattr(asyncio.events.Handle, "_run", lambda handle: meter.run(handle, original))
+    meter.watch(threading.current_thread())
+    yield meter
+    assert 0 < meter.most_calls < MAX_CALLS, meter.where
+
+
+def update_metadata() -> UpdateMetadataRequest:
+    """Of the whole cluster."""
+    return UpdateMetadataRequest(
+        controller_id=1,
+        controller_epoch=1,
+        live_brokers=[
+            UpdateMetadataBroker(
+                id=each, endpoints=[UpdateMetadataEndpoint(9092, f"host{each}", "PLAINTEXT", 0)]
+            )
+            for each in range(1, BROKERS + 1)
+        ],
+        topic_states=[
+            UpdateMetadataTopicState(
+                f"topic-{number}",
+                number.to_bytes(16, "big"),
+                [
+                    UpdateMetadataPartitionState(
+                        partition_index=index,
+                        leader=(number + index) % BROKERS + 1,
+                        isr=[1, 2, 3],
+                        replicas=[1, 2, 3],
+                    )
+                    for index in range(PARTITIONS)
+                ],
+            )
+            for number in range(TOPICS)
+        ],
+    )
+
+
+async def begin(meter: TurnMeter) -> None:
+    """What the test has prepared does not count."""
+    await asyncio.sleep(0)
+    meter.reset()
+
+
+async def in_turns(work: Coroutine[Any, Any, T]) -> T:
+    """In a task, whose turns are counted."""
+    return await spawn(work, name="work")
+
+
+async def test_metadata_of_all_topics(meter: TurnMeter) -> None:
+    cache = MetadataCache()
+    cache.update(update_metadata())
+    endpoints = Endpoints(1, cache, frozenset())
+    handler = MetadataHandler(cache, endpoints, "c", cast("Any", None), auto_create=False)
+    await begin(meter)
+    for _ in range(2):  # the second one from what is kept
+        result = handler.handle(cast("Any", FakeContext(3, 12)), MetadataRequest(None))
+        assert isinstance(result, Coroutine)
+        response = await in_turns(result)
+        assert len(response.topics) == TOPICS
+        await in_turns(encode(response))
+
+
+async def encode(response: MetadataResponse) -> None:
+    raw_encoder(type(response), 12)(response, [], [])
+
+
+async def test_update_metadata(meter: TurnMeter) -> None:
+    replicas = Replicas()
+    control = ReplicaControl(
+        replicas.leader_and_isr,
+        replicas.metadata,
+        cast("Any", None),
+        cast("Any", type("Epoch", (), {"value": 1})),
+        lambda deleted: None,
+    )
+    request = update_metadata()
+    await begin(meter)
+    result = control.update_metadata(request)
+    assert isinstance(result, Coroutine)
+    assert (await in_turns(result)).error_code == 0
+    assert replicas.metadata.snapshot.partition_count >= TOPICS * PARTITIONS
+
+
+async def test_the_controller_encodes_metadata(meter: TurnMeter) -> None:
+    shared = SharedMetadata(update_metadata(), 8)
+
+    async def send_all() -> None:
+        for epoch in range(BROKERS):
+            await shared.request_for(epoch)
+
+    await begin(meter)
+    await in_turns(send_all())
+
+
+@pytest.mark.parametrize("reason", ["expired", "topic deleted"])
+async def test_offsets_of_many_groups_are_removed(meter: TurnMeter, reason: str) -> None:
+    setup = Setup()
+    setup.coordinator.shutdown()
+    setup = Setup(setup.log)
+    for number in range(GROUPS):
+        setup.commit({T0: 1}, group_id=f"group-{number}")
+    admin = setup.coordinator.admin
+    later_ms = setup.timer.clock.now_ms() + GroupSettings().offsets_retention_ms
+
+    async def start() -> None:
+        if reason == "expired":
+            admin.expire(later_ms)
+        else:
+            admin.on_partitions_deleted([T0])
+
+    await begin(meter)
+    await in_turns(start())
+    slices = 0
+    while setup.deferred:
+        asyncio.get_running_loop().call_soon(setup.deferred.pop())
+        await asyncio.sleep(0)
+        slices += 1
+    assert slices >= GROUPS // STEPS_PER_SLICE
+    assert list(admin.all_groups()) == []
