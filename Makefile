@@ -7,7 +7,7 @@ STAMP := $(ENVIRONMENT)/.installed
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-fast lint format bench bench-protocol bench-storage bench-spark
-.PHONY: compat test-console compat-java compat-streams golden clean
+.PHONY: compat test-console console-screenshots compat-java compat-streams golden clean
 .PHONY: hostile simulate simulate-long simulate-defects
 .PHONY: bench-cluster chaos test-compose test-asyncio-debug test-compiled compat-spark
 .PHONY: soak test-pythons compat-kerberos
@@ -43,6 +43,9 @@ compat: $(STAMP) ## pinned real clients against a broker; writes docs/compatibil
 
 test-console: $(STAMP) ## the web console in headless Chromium, where there is one
 	@$(RUN) -m tests.console.check $(ARGUMENTS)
+
+console-screenshots: $(STAMP) ## the pictures of docs/console.md, with headless Chromium
+	@$(RUN) -m tests.console.check --screenshots docs/images
 
 test-compose: $(STAMP) ## docker-compose.yml with a Docker engine, where there is one
 	@$(RUN) -m tests.compose.check $(ARGUMENTS)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
+from ottla.broker.handlers.admin.describe_configs import BROKER_EVENTS, BROKER_STATE
 from ottla.broker.observability.broker_state import Observed
 from ottla.broker.observability.monitoring import MeasuredParts, build_registry
 from ottla.broker.observability.session_statistics import SessionStatistics
@@ -37,6 +39,10 @@ def serve_parts(
 ) -> None:
     """Metrics from now on, and with `events` the console, too."""
     registry = build_registry(_measured(parts, state))
+    texts = parts.network.config_describer.broker_texts
+    texts[BROKER_STATE] = lambda: json.dumps(state.document())
+    if events is not None:
+        texts[BROKER_EVENTS] = events.as_json
     console = None if events is None else _console(parts, events, state)
     endpoint.serve(registry, parts.network.request_channel, parts.base.workers, console)
 
@@ -70,7 +76,6 @@ def _console(parts: BrokerParts, events: EventLog, state: BrokerState) -> Consol
 
     config, security = parts.base.config, parts.security
     door = ConsoleDoor.of(config, security.log)
-    parts.network.config_describer.broker_events = events.as_json
     console_parts = ConsoleParts(
         cluster_id=parts.base.cluster_id,
         client=_cluster_client(parts),

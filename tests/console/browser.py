@@ -147,6 +147,29 @@ class Browser:
             time.sleep(0.1)
         raise AssertionError(f"{what!r} is not there; the page says:\n{self.text()[:3000]}")
 
+    def color_scheme(self, name: str) -> None:
+        """ "light" or "dark", as the device prefers."""
+        features = [{"name": "prefers-color-scheme", "value": name}]
+        self.call("Emulation.setEmulatedMedia", features=features)
+
+    def press(self, key: str) -> None:
+        """A key of the keyboard: "Tab", "Enter", "Escape", or a character."""
+        code = {"Tab": 9, "Enter": 13, "Escape": 27}.get(key, 0)
+        text = {"Enter": "\r"}.get(key, key if len(key) == 1 else "")
+        common = {"key": key, "code": key, "windowsVirtualKeyCode": code}
+        self.call("Input.dispatchKeyEvent", type="keyDown", text=text, **common)
+        self.call("Input.dispatchKeyEvent", type="keyUp", **common)
+
+    def write(self, text: str) -> None:
+        """Text at the cursor."""
+        self.call("Input.insertText", text=text)
+
+    def focused(self) -> str:
+        """The id of the element with the focus, else its text."""
+        return str(
+            self.evaluate("document.activeElement.id || document.activeElement.textContent.trim()")
+        )
+
     def screenshot(self, path: Path) -> None:
         data = self.call("Page.captureScreenshot", format="png")["data"]
         path.write_bytes(base64.b64decode(data))

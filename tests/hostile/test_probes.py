@@ -52,7 +52,8 @@ def probe(http_port: int) -> None:
     for path in PROBES:
         url = f"http://127.0.0.1:{http_port}{path}"
         with urllib.request.urlopen(url, timeout=SECONDS) as response:
-            assert (response.status, response.read()) == (200, b"ok\n")
+            # Warnings may follow: few descriptors are left.
+            assert (response.status, response.readline()) == (200, b"ok\n")
 
 
 @pytest.mark.parametrize("first_bytes", [b"", SLOW_HEADER], ids=["idle", "slow header"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import logging
 from collections.abc import Iterator
@@ -17,9 +18,11 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from ottla.broker.observability.console import history
 from ottla.testing import Broker, Cluster
 from tests.doubles.console_client import ConsoleClient
 from tests.doubles.eventually import eventually
+from tests.doubles.sasl_talk import PLAIN_LOGIN
 
 SECONDS = 60.0
 TOPIC = "orders"
@@ -30,7 +33,10 @@ RECORDS = 600
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     settings = {"ottla_console_enable": True, "ottla_metrics_address": "127.0.0.1:0"}
-    with Cluster(brokers=3, **settings) as made:
+    with pytest.MonkeyPatch.context() as patch, Cluster(brokers=3, **settings) as made:
+        # A test does not wait seconds for the next sample.
+        patch.setattr(history, "INTERVAL_MS", 200)
+        patch.setattr(history, "TICK_SECONDS", 0.1)
         made.create_topic(TOPIC, partitions=PARTITIONS)
         producer = Producer({"bootstrap.servers": made.bootstrap, "acks": "all"})
         for number in range(RECORDS):
@@ -83,7 +89,7 @@ def test_each_broker_shows_the_same_cluster(cluster: Cluster, broker_id: int) ->
     assert sum(each["end_offset"] for each in topic["rows"]) == RECORDS
     # All replicas together.
     assert topic["size_bytes"] == 3 * sum(each["size_bytes"] for each in topic["rows"])
-    group = page.get("group?name=readers")
+    group = eventually(lambda: (found := page.get("group?name=readers"))["offsets"] and found)
     assert sum(each["lag"] for each in group["offsets"]) == 0
     assert group["member_rows"][0]["assignment"] == {TOPIC: list(range(PARTITIONS))}
     assert {each["owner"] for each in group["offsets"]} == {"reader"}
@@ -254,7 +260,7 @@ def test_offsets_are_reset_after_a_dry_run(
     assert "Reset 6 offsets of group replayed in topic orders (console)" in caplog.text
     assert page.refused("group/delete", group="replayed", confirm="")[0] == 400
     page.act("group/delete", group="replayed", confirm="replayed")
-    assert "replayed" not in json.dumps(page.get("groups"))
+    eventually(lambda: "replayed" not in json.dumps(page.get("groups")))
 
 
 def test_a_broker_that_does_not_respond_is_named(cluster: Cluster) -> None:
@@ -273,6 +279,27 @@ def test_a_broker_that_does_not_respond_is_named(cluster: Cluster) -> None:
         assert {row["id"]: row["responds"] for row in overview["brokers"]}[3] is False
         assert any("Broker 3 did not respond" in text for text in overview["problems"])
     assert page.get(f"topic?name={TOPIC}")["problems"] == []
+
+
+def test_what_each_broker_reports_of_itself_is_shown(cluster: Cluster) -> None:
+    page = console(cluster, 1)
+    state = cluster[2].server._state
+    assert state is not None
+    state.zookeeper_connected = False
+    try:
+
+        def faults() -> list[dict[str, str]]:
+            rows = {row["id"]: row["faults"] for row in page.get("overview")["brokers"]}
+            assert rows[1] == rows[3] == []
+            found: list[dict[str, str]] = rows[2]
+            return found
+
+        (fault,) = eventually(faults)
+        assert fault["name"] == "zookeeper-disconnected"
+        assert fault["fix"]
+    finally:
+        state.zookeeper_connected = True
+    eventually(lambda: not faults())
 
 
 def test_a_change_of_another_site_is_refused(cluster: Cluster) -> None:
@@ -412,6 +439,31 @@ def test_a_broker_with_passwords_needs_the_token_for_changes() -> None:
         ConsoleClient(broker.server.metrics_port, token).act("topic/create", **body)
 
 
+def test_other_brokers_are_reached_with_the_login_of_brokers() -> None:
+    login = f'{PLAIN_LOGIN} username="broker" password="br0ker-x" user_broker="br0ker-x";'
+    token = "sixteen-or-more-characters"
+    with Cluster(
+        brokers=2,
+        ottla_console_enable=True,
+        ottla_metrics_address="127.0.0.1:0",
+        ottla_console_token=token,
+        listeners="PLAINTEXT://127.0.0.1:0,INSIDE://127.0.0.1:0",
+        listener_security_protocol_map="PLAINTEXT:PLAINTEXT,INSIDE:SASL_PLAINTEXT",
+        inter_broker_listener_name="INSIDE",
+        sasl_enabled_mechanisms="PLAIN",
+        sasl_mechanism_inter_broker_protocol="PLAIN",
+        listener_name_inside_plain_sasl_jaas_config=login,
+    ) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        page = ConsoleClient(cluster[1].server.metrics_port, token)
+        for partition in (0, 1):
+            page.act("record/produce", topic="orders", partition=partition, value="x")
+        assert len(page.get("messages?topic=orders")["records"]) == 2
+        overview = page.get("overview")
+        assert [row["responds"] for row in overview["brokers"]] == [True, True]
+        assert overview["problems"] == []
+
+
 def test_a_read_only_console() -> None:
     with Broker(
         ottla_console_enable=True,
@@ -422,3 +474,22 @@ def test_a_read_only_console() -> None:
         status, text = page.refused("topic/create", name="a", partitions=1, replication_factor=1)
         assert (status, "ottla.console.read.only" in text) == (403, True)
         assert page.get("topics")["topics"] == []
+
+
+@pytest.mark.parametrize(
+    ("length", "status"),
+    [(None, 411), ("-1", 411), ("²", 411), ("9" * 30, 411), (str((1 << 20) + 1), 413), ("2", 400)],
+)
+def test_the_length_of_a_change_is_checked_before_it_is_read(
+    cluster: Cluster, length: str | None, status: int
+) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", cluster[1].server.metrics_port)
+    connection.putrequest("POST", "/api/topic/create")
+    connection.putheader("Content-Type", "application/json")
+    connection.putheader("X-Ottla-Console", "1")
+    if length is not None:
+        connection.putheader("Content-Length", length.encode("latin-1"))
+    connection.endheaders(b"[]")
+    response = connection.getresponse()
+    assert (response.status, "error" in json.loads(response.read())) == (status, True)
+    connection.close()

@@ -102,6 +102,9 @@ def test_replicas_on_both_sides_hold_the_same(tmp_path: Path, kafka_first: bool)
         records.assert_nothing_lost_or_doubled()
         metrics_know_the_controller(brokers)
         kafkas_tools_work(brokers[0].bootstrap, tmp_path, records)
+        assert f"console http://127.0.0.1:{CONSOLE_PORTS[0]}/console" in (
+            brokers[0].log_file.read_text()
+        )
         the_console_shows_kafka(ConsoleClient(CONSOLE_PORTS[0]), kafka.bootstrap)
         directories = [
             *kafka.log_directories,
@@ -134,10 +137,14 @@ def the_console_shows_kafka(page: ConsoleClient, kafka: str) -> None:
         consumer.close()
     found = page.get("messages?topic=console&offset=0&value=on")["records"]
     assert {row["value"]["text"] for row in found} == {"on 0", "on 1", "on 2"}
-    listed = {row["group"]: row for row in page.get("groups?search=group-")["groups"]}
-    assert sorted(listed) == groups
+
+    def rows() -> dict[str, dict[str, int]]:
+        return {row["group"]: row for row in page.get("groups?search=group-")["groups"]}
+
+    eventually(lambda: sorted(rows()) == groups)
+    listed = rows()
     of_kafka = next(name for name in groups if listed[name]["coordinator"] == KAFKA_ID)
-    shown = page.get(f"group?name={of_kafka}")
+    shown = eventually(lambda: (found := page.get(f"group?name={of_kafka}"))["offsets"] and found)
     assert [row["offset"] for row in shown["offsets"]] == [1, 1, 1]
     assert "is Kafka and keeps no events" in shown["no_events"]
     plan = page.act("group/plan", group=of_kafka, to="earliest")

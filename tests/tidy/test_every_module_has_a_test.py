@@ -122,7 +122,6 @@ EXCEPTIONS = {
     **dict.fromkeys(
         (
             "ottla.broker.observability.console.audit",
-            "ottla.broker.observability.console.browse",
             "ottla.broker.observability.console.cluster_offsets",
             "ottla.broker.observability.console.cluster_views",
             "ottla.broker.observability.console.event_views",

@@ -5,8 +5,8 @@ cluster-wide ones when the name is empty; loggers have their levels. Version 1 a
 synonyms, 3 types and documentation. Secrets have no value. Mirrors Kafka's `ConfigHelper`.
 
 Deviation from Kafka: a request for only the key `ottla.group.events` of a group returns the events
-of the group, which `ottla groups events` shows; for only the key `ottla.broker.events` of a broker
-with a web console, its newest log lines.
+of the group, which `ottla groups events` shows; for only the key `ottla.broker.events` or
+`ottla.broker.state` of a broker with an HTTP port, its newest log lines and its state, as JSON.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ CLIENT_METRICS = 16
 GROUP = 32
 GROUP_EVENTS = "ottla.group.events"
 BROKER_EVENTS = "ottla.broker.events"
+BROKER_STATE = "ottla.broker.state"
 FROM_TOPIC = 1
 FROM_BROKER = 2
 FROM_CLUSTER = 3
@@ -113,8 +114,8 @@ class ConfigDescriber:
         self._dynamic_config = dynamic_config
         self._metadata = metadata
         self._group_events = group_events
-        #: The newest log lines of this broker as JSON; set by its console.
-        self.broker_events: Callable[[], str] | None = None
+        #: What BROKER_EVENTS and BROKER_STATE return; set when the HTTP port serves.
+        self.broker_texts: dict[str, Callable[[], str]] = {}
 
     def handle(
         self, context: RequestContext, request: DescribeConfigsRequest
@@ -132,10 +133,12 @@ class ConfigDescriber:
         try:
             if resource.resource_type == GROUP and resource.configuration_keys == [GROUP_EVENTS]:
                 rows = self._events_of(resource.resource_name)
-            elif resource.resource_type == BROKER and resource.configuration_keys == [
-                BROKER_EVENTS
-            ]:
-                rows = self._lines_of(resource.resource_name)
+            elif resource.resource_type == BROKER and resource.configuration_keys in (
+                [BROKER_EVENTS],
+                [BROKER_STATE],
+            ):
+                (key,) = resource.configuration_keys
+                rows = self._text_of(resource.resource_name, key)
             else:
                 rows = self.rows(resource.resource_type, resource.resource_name)
         except Exception as error:
@@ -181,12 +184,11 @@ class ConfigDescriber:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {GROUP}")
         return [_text_row(GROUP_EVENTS, self._group_events(group_id))]
 
-    def _lines_of(self, name: str) -> list[DescribeConfigsResourceResult]:
-        """None for a broker without a console, as of a key that does not exist."""
+    def _text_of(self, name: str, key: str) -> list[DescribeConfigsResourceResult]:
+        """No row if this broker has no such text, as of a key that does not exist."""
         check_broker_id(name, self._broker_id, "")
-        if self.broker_events is None:
-            return []
-        return [_text_row(BROKER_EVENTS, self.broker_events())]
+        text = self.broker_texts.get(key)
+        return [] if text is None else [_text_row(key, text())]
 
     def _client_metrics_rows(self, name: str) -> list[DescribeConfigsResourceResult]:
         """The settings that are set; none for an unknown name, as in Kafka."""

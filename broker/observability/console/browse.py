@@ -7,6 +7,7 @@ from the leaders and decoded in worker threads.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -43,6 +44,11 @@ MAX_SCANNED = 50_000
 MAX_BYTES = 16 << 20
 FETCH_BYTES = 1 << 20
 SCAN_SECONDS = 5.0
+# Rows of a look at several partitions: each partition keeps as many until the last is read. A row
+# has some 20 kB at the most.
+MAX_ROWS_OF_SEVERAL = 50
+# How many are made together; more wait.
+MAX_LOOKS = 2
 # Without a filter a look at the newest records goes back this far for each record that it shows:
 # markers and compacted offsets have no record.
 _BACK = 2
@@ -92,13 +98,22 @@ class Browser:
     def __init__(self, client: ClusterClient, workers: WorkerPool) -> None:
         self._client = client
         self._workers = workers
+        self._looks = asyncio.Semaphore(MAX_LOOKS)
 
-    async def read(self, query: Query, viewer: Viewer) -> dict[str, Any]:
+    async def read(self, query: Query, viewer: Viewer) -> bytes:
+        """The JSON of `look`, made in a worker thread."""
+        async with self._looks:
+            found = await self.look(query, viewer)
+            return await self._workers.run(_encoded, found)
+
+    async def look(self, query: Query, viewer: Viewer) -> dict[str, Any]:
         """At most `limit` records of each look, ordered by time, with where the next look begins.
 
         KafkaError when the viewer may not read the topic or there is none."""
         viewer.require(Operation.READ, ResourceType.TOPIC, query.topic)
         partitions = self._partitions(query)
+        if len(partitions) > 1:
+            query = query._replace(limit=min(query.limit, MAX_ROWS_OF_SEVERAL))
         ends, starts = await asyncio.gather(
             list_offsets(self._client, viewer, partitions, LATEST),
             list_offsets(self._client, viewer, partitions, EARLIEST),
@@ -111,7 +126,8 @@ class Browser:
         scans = []
         for partition in partitions:
             if partition not in ends.found or partition not in starts.found:
-                problems.append(f"Partition {partition.partition} cannot be read now.")
+                if not problems:
+                    problems.append(f"Partition {partition.partition} cannot be read now.")
                 continue
             low, high = starts.found[partition], ends.found[partition]
             first = self._first(query, low, high, len(partitions))
@@ -197,6 +213,10 @@ class Browser:
         if scan.position == before:
             # Nothing whole came: the end of the log, or an offset that is gone.
             scan.position = scan.end
+
+
+def _encoded(found: dict[str, Any]) -> bytes:
+    return json.dumps(found, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def _decode(query: Query, scan: _Scan, records: Any) -> None:

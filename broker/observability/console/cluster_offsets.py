@@ -44,14 +44,19 @@ async def list_offsets(
     snapshot = client.metadata.snapshot
     by_leader: dict[int, dict[str, list[ListOffsetsPartition]]] = {}
     problems: list[str] = []
+    without_leader: list[TopicPartition] = []
     for partition in partitions:
         state = snapshot.partition(partition.topic, partition.partition)
         if state is None or state.leader < 0:
+            without_leader.append(partition)
             continue
         when = timestamp if isinstance(timestamp, int) else timestamp[partition]
         row = ListOffsetsPartition(partition_index=partition.partition, timestamp=when)
         topics = by_leader.setdefault(state.leader, {})
         topics.setdefault(partition.topic, []).append(row)
+    if without_leader:
+        count, first = len(without_leader), without_leader[0]
+        problems.append(f"{count} partitions have no leader, such as {first}.")
     requests = {
         leader: ListOffsetsRequest(
             replica_id=-1,

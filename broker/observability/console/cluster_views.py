@@ -92,16 +92,18 @@ class ClusterViews:
 
     def _brokers(self, snapshot: MetadataSnapshot, totals: Totals) -> list[dict[str, Any]]:
         rows = []
+        history = self._history
         for broker_id in sorted({*snapshot.brokers, *totals.replicas})[:MAX_BROKERS]:
             broker = snapshot.brokers.get(broker_id)
             endpoints = {} if broker is None else broker.endpoints
-            disks = self._history.disks.get(broker_id)
+            disks = history.disks.get(broker_id)
             rows.append(
                 {
                     "id": broker_id,
                     "alive": broker is not None,
                     "responds": broker is not None and disks is not None and not disks.problem,
                     "problem": "" if disks is None else disks.problem,
+                    "faults": [] if broker is None else history.faults(broker_id),
                     "rack": None if broker is None else broker.rack,
                     "listeners": [
                         f"{name}://{each.host}:{each.port}" for name, each in endpoints.items()

@@ -189,6 +189,8 @@ class Console:
             return _json(status, {"error": error.message or str(error), "code": error.name})
         if found is None:
             return _json("404 Not Found", {"error": f"there is no /api/{name[:100]}"})
+        if isinstance(found, bytes):
+            return "200 OK", JSON, found
         return _json("200 OK", found)
 
     async def _act(self, request: ConsoleRequest, name: str, viewer: Viewer) -> Any:
@@ -199,7 +201,7 @@ class Console:
             return None
         return await action(Parameters.of_json(await request.body()), viewer)
 
-    async def _messages(self, given: Parameters, viewer: Viewer) -> dict[str, Any]:
+    async def _messages(self, given: Parameters, viewer: Viewer) -> bytes:
         query = Query(
             topic=given.text("topic"),
             partition=given.number("partition", -1, -1, (1 << 31) - 1),

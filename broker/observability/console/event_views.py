@@ -6,15 +6,11 @@ with a console returns them for the key `ottla.broker.events` of itself, others 
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.handlers.admin.describe_configs import BROKER_EVENTS
+from ottla.broker.observability.console.settings_views import broker_texts
 from ottla.broker.security.authorization.acl_types import Operation
-from ottla.protocol.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResponse,
-)
 
 if TYPE_CHECKING:
     from ottla.broker.observability.console.access import Viewer
@@ -22,8 +18,6 @@ if TYPE_CHECKING:
     from ottla.broker.observability.console.cluster_events import ClusterEvents
     from ottla.broker.observability.console.event_log import EventLog
 
-_BROKER = 4
-_KEY = "ottla.broker.events"
 # On one page.
 MAX_ROWS = 200
 
@@ -55,22 +49,12 @@ class EventViews:
 
     async def _others(self, viewer: Viewer) -> tuple[list[dict[str, Any]], list[str]]:
         others = [each for each in self._client.brokers() if each != self._client.broker_id]
-        requests = {
-            each: DescribeConfigsRequest([DescribeConfigsResource(_BROKER, str(each), [_KEY])])
-            for each in others
-        }
-        gathered = await self._client.ask_each(viewer, requests, DescribeConfigsResponse)
-        rows: list[dict[str, Any]] = []
-        silent = []
-        for broker_id, response in sorted(gathered.responses.items()):
-            (found,) = response.results
-            if found.error_code or not found.configs:
-                silent.append(str(broker_id))
-                continue
-            rows += [
-                {**row, "broker": broker_id} for row in json.loads(found.configs[0].value or "[]")
-            ]
-        problems = list(gathered.problems)
+        found, problems = await broker_texts(self._client, viewer, others, BROKER_EVENTS)
+        rows = [{**row, "broker": broker_id} for broker_id in found for row in found[broker_id]]
+        named = " ".join(problems)
+        silent = [
+            str(each) for each in others if each not in found and f"roker {each} " not in named
+        ]
         if silent:
             problems.append(
                 f"There are no log lines of broker {', '.join(silent[:20])}: only brokers of Ottla "

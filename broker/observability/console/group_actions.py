@@ -136,9 +136,7 @@ class GroupActions:
 
     async def _group(self, name: str, viewer: Viewer) -> GroupRow:
         viewer.require(Operation.DESCRIBE, ResourceType.GROUP, name)
-        if name not in self._history.groups:
-            await self._history.sample()
-        found = self._history.groups.get(name)
+        found = await self._history.find_group(name)
         if found is None:
             raise KafkaError(
                 ErrorCode.GROUP_ID_NOT_FOUND, f"No broker coordinates a group {name[:249]}."

@@ -84,9 +84,9 @@ class GroupViews:
         viewer.require(Operation.DESCRIBE, ResourceType.GROUP, group_id)
         history = self._history
         await history.fresh([group_id])
-        if group_id not in history.groups or not history.is_sampled(group_id):
+        group = await history.find_group(group_id)
+        if group is not None and not history.is_sampled(group_id):
             await history.sample()
-        group = history.groups.get(group_id)
         if group is None:
             raise KafkaError(
                 ErrorCode.GROUP_ID_NOT_FOUND, f"No broker coordinates a group {group_id[:249]}."

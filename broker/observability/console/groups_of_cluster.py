@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.protocol.codec import decoder
@@ -100,12 +101,13 @@ async def committed_offsets(
         for row in response.groups:
             if row.error_code:
                 continue
-            found[row.group_id] = {
-                TopicPartition(topic.name, each.partition_index): each.committed_offset
+            offsets = (
+                (TopicPartition(topic.name, each.partition_index), each.committed_offset)
                 for topic in row.topics
-                for each in topic.partitions[:MAX_OFFSETS]
+                for each in topic.partitions
                 if not each.error_code and each.committed_offset >= 0
-            }
+            )
+            found[row.group_id] = dict(islice(offsets, MAX_OFFSETS))
     return found, gathered.problems
 
 

@@ -12,15 +12,17 @@ from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.groups.lag import LogEndHistory
+from ottla.broker.handlers.admin.describe_configs import BROKER_STATE
 from ottla.broker.observability.console.cluster_offsets import LATEST, list_offsets
 from ottla.broker.observability.console.groups_of_cluster import (
     GroupRow,
     committed_offsets,
     list_groups,
 )
+from ottla.broker.observability.console.settings_views import broker_texts
 from ottla.broker.runtime.tasks import spawn, stop
 from ottla.broker.security.authorization.acl_types import Operation
 from ottla.protocol.messages.describe_log_dirs import (
@@ -48,7 +50,8 @@ MAX_POINTS = 720
 # With the points above about 15 MB at worst.
 MAX_GROUPS = 200
 MAX_TOPICS = 100
-# Partitions whose end offsets are requested in one sample.
+# Partitions whose end offsets are requested in one sample. Those that groups read keep a history of
+# 20 kB at the most, 40 MB together.
 MAX_PARTITIONS = 2000
 
 
@@ -81,6 +84,8 @@ class History:
         #: The groups of the cluster that the viewer may describe, by id.
         self.groups: dict[str, GroupRow] = {}
         self.disks: dict[int, Disks] = {}
+        #: By broker, as /statusz has them; of brokers of Ottla with an HTTP port.
+        self.states: dict[int, dict[str, Any]] = {}
         self.problems: list[str] = []
         self.started_ms = parts.now_ms()
         #: (time in ms, bytes in, bytes out, requests) since the start, oldest first.
@@ -119,6 +124,14 @@ class History:
                 async with asyncio.timeout(FRESH_SECONDS):
                     await self.sample()
 
+    async def find_group(self, group_id: str) -> GroupRow | None:
+        """A group that may be newer than the last sample."""
+        for _ in range(2):  # the first sample may have begun before the group
+            if group_id in self.groups:
+                break
+            await self.sample()
+        return self.groups.get(group_id)
+
     async def _run(self) -> None:
         while True:
             now_ms = self._parts.now_ms()
@@ -137,6 +150,7 @@ class History:
         now_ms = self._parts.now_ms()
         self._note_totals(now_ms)
         problems = await self._ask_disks()
+        await self._ask_states()
         listed, more = await list_groups(self._client, self._viewer)
         self.groups = listed
         problems += more
@@ -150,7 +164,7 @@ class History:
             self._client, self._viewer, self._measured(committed), LATEST
         )
         problems += more
-        self._note_ends(now_ms, ends)
+        self._note_ends(now_ms, ends, {each for offsets in committed.values() for each in offsets})
         self._note_lags(now_ms, committed, ends)
         self.problems = list(dict.fromkeys(problems))
         self._sampled_ms = max(1, now_ms)
@@ -184,6 +198,20 @@ class History:
         self.disks = disks
         return gathered.problems
 
+    async def _ask_states(self) -> None:
+        """What brokers of Ottla report of themselves; who does not respond is known already."""
+        own = self._client.broker_id
+        states = {own: self._parts.state()}
+        if self._viewer.may_on_cluster(Operation.DESCRIBE_CONFIGS):
+            others = [
+                each
+                for each, disks in self.disks.items()
+                if each != own and not disks.problem and await self._client.is_ottla(each)
+            ]
+            found, _ = await broker_texts(self._client, self._viewer, others, BROKER_STATE)
+            states |= found
+        self.states = states
+
     def _chosen(self) -> list[str]:
         """The groups to ask for: those on pages, those with lag, others."""
         known = sorted(self._group_lags, key=lambda name: -self._group_lags[name][-1][1])
@@ -207,14 +235,17 @@ class History:
                 )
         return list(wanted)[:MAX_PARTITIONS]
 
-    def _note_ends(self, now_ms: int, ends: dict[TopicPartition, int]) -> None:
-        for partition, end in ends.items():
+    def _note_ends(
+        self, now_ms: int, ends: dict[TopicPartition, int], committed: set[TopicPartition]
+    ) -> None:
+        for partition in committed & ends.keys():
+            end = ends[partition]
             history = self._ends.get(partition)
             if history is None:
                 history = self._ends[partition] = LogEndHistory()
             history.add_sample(end, now_ms)
-        if len(self._ends) > 2 * MAX_PARTITIONS:
-            self._ends = {each: self._ends[each] for each in ends}
+        if len(self._ends) > MAX_PARTITIONS:
+            self._ends = {each: self._ends[each] for each in committed & ends.keys()}
         before_ms, before = self._last_ends
         self._last_ends = (now_ms, ends)
         seconds = (now_ms - before_ms) / 1000
@@ -267,6 +298,13 @@ class History:
             return Lag(offset, end, 0, 0.0)
         written_ms = self._ends[partition].written_ms(offset)
         return Lag(offset, end, records, max(0, now_ms - written_ms) / 1000)
+
+    def faults(self, broker_id: int) -> list[dict[str, Any]]:
+        """What a broker reports as wrong: `problem` and `fix`, and more."""
+        if broker_id == self._client.broker_id:
+            own: list[dict[str, Any]] = self._parts.state()["faults"]
+            return own
+        return list(self.states.get(broker_id, {}).get("faults", ()))
 
     def lag_points(self, group_id: str) -> list[tuple[int, int]]:
         """(time in ms, records) of one group, oldest first."""

@@ -13,6 +13,10 @@ MAX_DECOMPRESSED_BYTES = 8 << 20
 # Of one key, value or header.
 MAX_SHOWN_BYTES = 4096
 MAX_HEADERS = 50
+# Of one header, so that those of a record take little more than key and value.
+MAX_HEADER_CHARACTERS = 200
+# JSON that is longer is shown in lines.
+LINE_CHARACTERS = 80
 
 # Confluent's framing: a zero byte, four bytes of the schema's number, then the data.
 _FRAME_BYTES = 5
@@ -36,9 +40,14 @@ def record_row(record: Record, partition: int) -> dict[str, Any]:
         "key": shown(record.key),
         "value": shown(record.value),
         "headers": [
-            [name[:200], shown(value)] for name, value in list(record.headers)[:MAX_HEADERS]
+            [name[:MAX_HEADER_CHARACTERS], _cut(shown(value))]
+            for name, value in list(record.headers)[:MAX_HEADERS]
         ],
     }
+
+
+def _cut(header: dict[str, Any] | None) -> dict[str, Any] | None:
+    return header and {**header, "text": header["text"][:MAX_HEADER_CHARACTERS]}
 
 
 def shown(data: bytes | None) -> dict[str, Any] | None:
@@ -54,7 +63,10 @@ def shown(data: bytes | None) -> dict[str, Any] | None:
     kind = "text"
     if text[:1] in ("{", "[") and len(data) <= MAX_SHOWN_BYTES:
         try:
-            text = json.dumps(json.loads(text), ensure_ascii=False, indent=1)
+            value = json.loads(text)
+            text = json.dumps(value, ensure_ascii=False)
+            if len(text) > LINE_CHARACTERS:
+                text = json.dumps(value, ensure_ascii=False, indent=1)
             kind = "JSON"
         except (ValueError, RecursionError):
             pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.observability.console.cluster_client import NoResponse, check
@@ -15,6 +16,8 @@ from ottla.protocol.messages.describe_configs import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ottla.broker.observability.console.access import Viewer
     from ottla.broker.observability.console.cluster_client import ClusterClient
 
@@ -54,6 +57,24 @@ async def described(
     except NoResponse as problem:
         return [], [str(problem)]
     return [_setting(row) for row in found.configs], []
+
+
+async def broker_texts(
+    client: ClusterClient, viewer: Viewer, brokers: Iterable[int], key: str
+) -> tuple[dict[int, Any], list[str]]:
+    """What brokers of Ottla return as JSON for a key of their own, by broker; those without it are
+    left out. And a sentence for each broker that did not respond."""
+    requests = {
+        each: DescribeConfigsRequest([DescribeConfigsResource(BROKER, str(each), [key])])
+        for each in brokers
+    }
+    gathered = await client.ask_each(viewer, requests, DescribeConfigsResponse)
+    found = {}
+    for broker_id, response in sorted(gathered.responses.items()):
+        (result,) = response.results
+        if not result.error_code and result.configs:
+            found[broker_id] = json.loads(result.configs[0].value or "null")
+    return found, gathered.problems
 
 
 async def settings(client: ClusterClient, viewer: Viewer, broker_id: int) -> dict[str, Any]:

@@ -17,6 +17,7 @@ const TAB_OF = { topic: 'topics', records: 'topics', group: 'groups' }
 const page = document.getElementById('page')
 const state = document.getElementById('state')
 let drawing = 0
+let pending = 0
 let typing = 0
 let drawn = ''
 
@@ -34,10 +35,11 @@ function place() {
     clearTimeout(typing)
     typing = setTimeout(draw, TYPING_MS)
   }
-  // Of a chart, as one of so many beside each other.
+  // Of a chart, as one of so many beside each other; the style sheet divides the page alike.
   context.width = (columns) => {
-    const whole = Math.min(page.clientWidth, 1180) - 60
-    return Math.round(columns > 1 && whole > 860 ? (whole - 40) / columns : whole)
+    const whole = Math.min(page.clientWidth, 1220)
+    const beside = Math.min(columns, whole > 960 ? 3 : whole > 700 ? 2 : 1)
+    return Math.max(240, Math.round((whole - 40 - (beside - 1) * 16) / beside) - 34)
   }
   return context
 }
@@ -56,6 +58,7 @@ function tokenForm() {
 async function draw() {
   const mine = ++drawing
   const context = place()
+  pending += 1
   try {
     const content = await VIEWS[context.path[0]](context)
     if (mine !== drawing) return
@@ -78,6 +81,8 @@ async function draw() {
     state.className = 'bad'
     state.textContent = error instanceof TypeError ? 'the broker does not respond' : ''
     if (!(error instanceof TypeError)) page.replaceChildren(panel('That did not work', el('p', { role: 'alert' }, error.message)))
+  } finally {
+    pending -= 1
   }
 }
 
@@ -135,7 +140,8 @@ whenDone(() => {
   else if (path.length > 1 && drawn.startsWith('group/')) ask('group', { name: path[1] }).then(draw, () => { location.hash = '#groups' })
   else draw()
 })
-setInterval(() => { if (!document.hidden && isLive() && !isBusy()) draw() }, REFRESH_MS)
+// A page that takes long is waited for: another request would be no faster.
+setInterval(() => { if (!pending && !document.hidden && isLive() && !isBusy()) draw() }, REFRESH_MS)
 keepToken()
 tabs()
 draw()

@@ -31,9 +31,9 @@ function steps(top, base) {
 const clock = (ms, exact) => new Date(ms).toLocaleTimeString('sv', exact ? {} : { hour: '2-digit', minute: '2-digit' })
 
 export const UNITS = {
-  bytes: { base: 2, text: (value) => `${bytes(value)}/s`, axis: 'bytes a second' },
-  records: { base: 10, text: (value) => `${short(value)}/s`, axis: 'records a second' },
-  requests: { base: 10, text: (value) => `${short(value)}/s`, axis: 'requests a second' },
+  bytes: { base: 2, text: (value) => `${bytes(value)}/s`, axis: 'bytes/s' },
+  records: { base: 10, text: (value) => `${short(value)}/s`, axis: 'records/s' },
+  requests: { base: 10, text: (value) => `${short(value)}/s`, axis: 'requests/s' },
   lag: { base: 10, text: (value) => short(value), axis: 'records' },
 }
 

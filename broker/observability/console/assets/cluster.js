@@ -22,11 +22,21 @@ function verdict(found) {
   if (found.offline) bad.push(`${number(found.offline)} partitions without a leader`)
   if (away.length) bad.push(`broker ${away.map((each) => each.id).join(', ')} is away`)
   const warnings = []
+  for (const each of found.brokers) for (const fault of each.faults) (fault.stops ? bad : warnings).push(`broker ${each.id}: ${fault.problem}`)
   if (silent.length) warnings.push(`broker ${silent.map((each) => each.id).join(', ')} did not respond`)
   if (found.under_replicated) warnings.push(`${number(found.under_replicated)} under-replicated partitions`)
   const kind = bad.length ? 'bad' : warnings.length ? 'warn' : 'good'
   const text = bad.length || warnings.length ? [...bad, ...warnings].join(', ') : 'All brokers respond, all partitions are in sync'
   return el('p', { class: `verdict ${kind}` }, el('i', { 'aria-hidden': 'true' }), text)
+}
+
+// What brokers report of themselves, with what to do about it.
+function faults(found) {
+  const rows = found.brokers.flatMap((each) => each.faults.map((fault) => ({ broker: each.id, ...fault })))
+  if (!rows.length) return null
+  return panel('What to repair', table([
+    ['broker', (row) => row.broker], ['problem', (row) => tone(row.stops ? 'bad' : 'warn', row.problem), 'long'], ['what to do', (row) => row.fix, 'long'],
+  ], rows, '', 'Faults'))
 }
 
 export async function cluster(context) {
@@ -43,10 +53,11 @@ export async function cluster(context) {
       card('Offline', number(found.offline), found.offline ? 'bad' : ''),
       card('Under-replicated', number(found.under_replicated), found.under_replicated ? 'warn' : ''),
       card('Groups', number(found.groups))),
-    panel('Records appended in the cluster', chart([{ name: 'in', points: found.records }], 'records', context.width(1))),
     el('div', { class: 'row' },
-      panel(`Traffic of broker ${found.broker_id}`, chart([{ name: 'in', points: line('bytes_in') }, { name: 'out', points: line('bytes_out') }], 'bytes', context.width(2))),
-      panel(`Requests to broker ${found.broker_id}`, chart([{ name: 'requests', points: line('requests') }], 'requests', context.width(2)))),
+      panel('Records appended, cluster', chart([{ name: 'in', points: found.records }], 'records', context.width(3))),
+      panel(`Traffic of broker ${found.broker_id}`, chart([{ name: 'in', points: line('bytes_in') }, { name: 'out', points: line('bytes_out') }], 'bytes', context.width(3))),
+      panel(`Requests to broker ${found.broker_id}`, chart([{ name: 'in', points: line('requests') }], 'requests', context.width(3)))),
+    faults(found),
     panel('Brokers', table([
       ['broker', (row) => [link(['settings'], row.id, { broker: row.id }), ' ', row.id === found.controller_id ? badge('controller') : null, row.id === found.broker_id ? badge('this page') : null]],
       ['state', (row) => (row.responds ? tone('good', 'responds') : row.alive ? el('span', { class: 'warn', title: row.problem }, 'did not respond') : tone('bad', 'away'))],
@@ -64,7 +75,7 @@ export async function events(context) {
   return [heading([], 'Events', search(context, 'find words')), notes(found.problems), panel(null,
     table([
       ['time', (row) => when(row.time_ms), 'when'],
-      ['of', (row) => (row.broker === null ? badge('cluster') : `broker ${row.broker}`), 'when'],
+      ['source', (row) => (row.broker === null ? badge('cluster') : `broker ${row.broker}`), 'when'],
       ['event', (row) => tone(row.level === 'INFO' ? '' : row.level === 'WARNING' ? 'warn' : 'bad', row.text), 'long'],
     ], found.events, 'Nothing yet.', 'Events'))]
 }
@@ -82,6 +93,6 @@ export async function settings(context) {
   panel(null, table([
     ['setting', (row) => el('span', { title: row.documentation }, row.name), 'long'], ['value', (row) => row.value ?? 'null', 'long'],
     ['from', (row) => (row.source === 'default' ? el('span', { class: 'quiet' }, 'default') : badge(row.source))],
-    ['', (row) => (row.read_only ? el('span', { class: 'quiet' }, 'at a restart') : button(`change-${row.name}`, 'change', () => settingForm(row, `Broker ${found.broker_id}, at run time`, send(row)), 'small'))],
+    ['', (row) => (row.read_only ? el('span', { class: 'quiet' }, 'at a restart') : button(`change-${row.name}`, 'change', () => settingForm(row, `Broker ${found.broker_id}, at run time`, send(row)), 'small')), 'when'],
   ], rows, 'No such setting.', 'Settings'))]
 }

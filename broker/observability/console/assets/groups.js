@@ -3,7 +3,7 @@
 import { act, ask } from './api.js'
 import { chart, spark } from './chart.js'
 import { deletion, dialog } from './forms.js'
-import { badge, button, el, heading, link, notes, number, pager, panel, ranges, search, seconds, table, tone, when } from './views.js'
+import { badge, button, el, heading, link, notes, number, pager, panel, ranges, search, seconds, several, table, tone, when } from './views.js'
 
 const STATES = { Stable: 'good', Empty: '', Dead: 'bad' }
 const state = (row) => tone(STATES[row.state] ?? 'warn', row.state)
@@ -63,7 +63,7 @@ export async function group(context) {
     heading([[['groups'], 'Groups']], found.group,
       found.may.read ? button('reset', 'Reset offsets', () => resetForm(found)) : null,
       found.may.delete ? button('delete', 'Delete', () => deletion('group', name, 'group', 'group/delete', 'Its committed offsets are deleted. Its consumers begin where auto.offset.reset says.'), 'danger') : null),
-    el('p', { class: 'quiet' }, state(found), ` · ${number(found.members)} members · ${found.type} protocol${found.protocol ? `, ${found.protocol}` : ''} · coordinated by broker ${found.coordinator}`),
+    el('p', { class: 'quiet' }, state(found), ` · ${several(found.members, 'member')} · ${found.type} protocol${found.protocol ? `, ${found.protocol}` : ''} · coordinated by broker ${found.coordinator}`),
     notes(found.problems),
     panel('Lag', chart([{ name: 'behind', points: found.lag }], 'lag', context.width(1))),
     panel('Members', table([

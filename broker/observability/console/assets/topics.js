@@ -4,7 +4,7 @@ import { act, ask } from './api.js'
 import { chart } from './chart.js'
 import { deletion, dialog, settingForm } from './forms.js'
 import { produceForm } from './records.js'
-import { badge, bytes, button, el, heading, link, notes, number, pager, panel, search, table, tone } from './views.js'
+import { badge, bytes, button, el, hash, heading, link, notes, number, pager, panel, search, several, table, tone } from './views.js'
 
 const health = (row) => (row.offline ? tone('bad', `${row.offline} offline`)
   : row.under_replicated ? tone('warn', `${row.under_replicated} under-replicated`) : tone('good', 'in sync'))
@@ -66,11 +66,11 @@ export async function topic(context) {
   const browse = (row) => link(['records', name], 'browse', { partition: row.partition })
   return [
     heading([[['topics'], 'Topics']], found.name,
-      found.may.read ? link(['records', name], 'Browse records') : null,
+      found.may.read ? el('a', { class: 'button', href: hash(['records', name]) }, 'Browse records') : null,
       found.may.write ? button('produce', 'Produce', () => produceForm(name, found.partitions)) : null,
       found.may.alter ? button('partitions', 'Add partitions', () => partitionsForm(found)) : null,
       found.may.delete ? button('delete', 'Delete', () => deletion('topic', name, 'name', 'topic/delete', 'All its records are deleted on all brokers. There is no way back.'), 'danger') : null),
-    el('p', { class: 'quiet' }, `${number(found.records)} records, ${bytes(found.size_bytes)} on all replicas, ${number(found.partitions)} partitions, ${number(found.replicas)} replicas each; `, health(found)),
+    el('p', { class: 'quiet' }, `${several(found.records, 'record')}, ${bytes(found.size_bytes)} on all replicas, ${several(found.partitions, 'partition')}, ${several(found.replicas, 'replica')} each; `, health(found)),
     notes(found.problems),
     found.rate.length > 1 ? panel('Records appended', chart([{ name: 'in', points: found.rate }], 'records', context.width(1))) : null,
     panel('Partitions', table([

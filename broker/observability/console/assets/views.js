@@ -84,13 +84,18 @@ export const heading = (back, title, ...tools) => el('div', { class: 'heading' }
 export const notes = (problems) => (problems?.length
   ? el('div', { class: 'note', role: 'note' }, el('b', {}, 'Not all is shown. '), problems.map((text) => el('div', {}, text))) : null)
 
+// A cell is one element, as a phone shows it beside its label.
+const together = (cell) => (Array.isArray(cell) ? el('div', {}, cell) : cell)
+
+export const several = (count, word) => `${number(count)} ${word}${count === 1 ? '' : 's'}`
+
 // columns: [label, cell of a row, class]; a cell is text or a node.
 export function table(columns, rows, empty, label = '') {
   if (!rows.length) return el('p', { class: 'quiet empty' }, empty)
   return el('div', { class: 'scroll' }, el('table', { class: 'fold', 'aria-label': label || null },
     el('thead', {}, el('tr', {}, columns.map(([text, , kind]) => el('th', { class: kind, scope: 'col' }, text)))),
     el('tbody', {}, rows.map((row) => el('tr', {}, columns.map(
-      ([text, cell, kind]) => el('td', { class: kind, 'data-label': text }, cell(row))))))))
+      ([text, cell, kind]) => el('td', { class: kind, 'data-label': text }, together(cell(row)))))))))
 }
 
 export function search(context, hint) {
@@ -119,5 +124,5 @@ export function pager(context, found) {
 export function decoded(data) {
   if (data === null) return el('span', { class: 'quiet' }, 'null')
   const cut = data.text.length < data.bytes && data.kind === 'text' && data.bytes > 4096 ? ` … (${bytes(data.bytes)})` : ''
-  return el('div', {}, data.kind === 'text' ? null : el('span', { class: 'kind' }, data.kind), el('pre', {}, data.text + cut))
+  return el('div', { class: 'decoded' }, data.kind === 'text' ? null : el('span', { class: 'kind' }, data.kind), el('pre', {}, data.text + cut))
 }
