@@ -196,8 +196,8 @@ class Node:
             await asyncio.sleep(0.05)
         self.kill()
 
-    def kill(self, *, power: bool = False) -> None:
-        """`kill -9`, or the machine loses power."""
+    def kill(self, *, power: bool = False, loses_unsynced: bool = True) -> None:
+        """`kill -9`, or the machine loses power, maybe with what was not synced."""
         running = self.running
         if running is None or running.process.dead:
             return
@@ -208,7 +208,7 @@ class Node:
         session = self.world.ensemble.session_of(running.process)
         if session is not None:
             session.died(at_once=False)
-        if power:
+        if power and loses_unsynced:
             self.disk.lose_power()
         self.server = None
         self.ready = False
