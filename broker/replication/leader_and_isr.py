@@ -34,7 +34,7 @@ from ottla.protocol.messages.update_metadata import (
 )
 from ottla.protocol.topics import TopicPartition
 from ottla.protocol.uuids import ZERO_UUID
-from ottla.storage.errors import LogDirectoryOffline
+from ottla.storage.errors import DiskFull, LogDirectoryOffline, ResourceExhausted
 
 if TYPE_CHECKING:
     from ottla.broker.replication.replica_manager import ReplicaManager
@@ -247,6 +247,8 @@ class LeaderAndIsrApplier:
             except Exception as error:
                 codes[partition.key] = error_code(error)
                 partition.offline = isinstance(error, LogDirectoryOffline)
+                if isinstance(error, DiskFull | ResourceExhausted):
+                    self._replica_manager.unstarted.add(partition.key)
                 logger.error(
                     "Failed to become leader or follower of %s: %s",
                     partition.key,
@@ -255,6 +257,7 @@ class LeaderAndIsrApplier:
                 )
                 continue
             done.append(partition)
+            self._replica_manager.unstarted.discard(partition.key)
             if logger.isEnabledFor(logging.DEBUG):
                 _log_start(partition, log)
         return done
